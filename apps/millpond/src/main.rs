@@ -1,0 +1,3 @@
+//! The program `millpond`, which is also `zpool` and `zfs` under those names.
+
+fn main() {}

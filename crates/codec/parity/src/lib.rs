@@ -1,0 +1,1 @@
+//! (room reserved; see ARCHITECTURE.md)

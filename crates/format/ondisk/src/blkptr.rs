@@ -1,0 +1,487 @@
+//! Block pointers: where a block lies, how big it is, how to know that it is the right one.
+//!
+//! Page `docs/format/block-pointer.md`.
+
+use crate::{
+    BLOCK_BYTES_MAX, ByteswapClass, ChecksumKind, CompressionKind, DecodeError, Endian, Level,
+    ObjectType, SECTOR_SHIFT, Txg, VdevId,
+};
+
+/// One copy's address: a top-level vdev and a byte range in its allocatable space.
+///
+/// Page `docs/format/block-pointer.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Dva {
+    /// The top-level vdev.
+    pub vdev: VdevId,
+    /// Bytes from the start of allocatable space (4 MiB into a plain leaf).
+    pub offset_bytes: u64,
+    /// Bytes taken from the vdev, parity and padding included.
+    pub asize_bytes: u64,
+    /// Whether the address is that of a gang header.
+    pub is_gang: bool,
+}
+
+impl Dva {
+    /// The address held by two words, or `None` if it is unused (asize 0).
+    #[must_use]
+    pub fn from_words(words: [u64; 2]) -> Option<Self> {
+        let [first, second] = words;
+        let asize = first & 0x00ff_ffff;
+        if asize == 0 {
+            return None;
+        }
+        Some(Self {
+            // 24 bits always fit.
+            vdev: VdevId(u32::try_from((first >> 32) & 0x00ff_ffff).unwrap_or(u32::MAX)),
+            // Offsets are 63-bit sector numbers; what cannot be a byte offset saturates and
+            // then fails every bounds check.
+            offset_bytes: (second & !(1 << 63)).saturating_mul(512),
+            asize_bytes: asize.saturating_mul(512),
+            is_gang: second >> 63 != 0,
+        })
+    }
+    /// The two words of the address. Offsets and sizes are rounded down to 512 bytes.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 2] {
+        let first =
+            ((self.asize_bytes >> SECTOR_SHIFT) & 0x00ff_ffff) | (u64::from(self.vdev.0) << 32);
+        let second = (self.offset_bytes >> SECTOR_SHIFT) | (u64::from(self.is_gang) << 63);
+        [first, second]
+    }
+}
+
+/// What an embedded pointer's payload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EmbeddedKind {
+    /// The block's own content, usually compressed.
+    Data,
+    /// The content was left out of a redacted stream; reading it is an error.
+    Redacted,
+    /// A number no writer uses.
+    Unknown(u8),
+}
+
+/// The bytes that an embedded pointer carries in place of addresses and checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddedPayload {
+    bytes: [u8; 112],
+    length: usize,
+}
+
+impl EmbeddedPayload {
+    /// The stored (usually compressed) bytes, at most 112.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&[])
+    }
+}
+
+/// A block pointer: 16 words in native order, with named views of their bits.
+///
+/// Any 16 words can be held; [`BlockPointer::validate`] tells whether they make sense.
+/// Page `docs/format/block-pointer.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BlockPointer {
+    /// The words as numbers.
+    pub words: [u64; 16],
+}
+
+const PROP: usize = 6;
+/// Payload words of an embedded pointer, in order: all but the property and birth words.
+const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
+
+impl BlockPointer {
+    /// Reads a pointer from the first 128 bytes of `bytes`, stored in `endian` order (the order of
+    /// the block that contains the pointer).
+    ///
+    /// # Errors
+    /// If `bytes` is shorter than 128 bytes.
+    pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        Ok(Self {
+            words: endian.words("block pointer", bytes)?,
+        })
+    }
+    /// The pointer's 128 little-endian bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 128] {
+        let mut bytes = [0u8; 128];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).copied().unwrap_or(0)
+    }
+    fn bits(&self, word: usize, low: u32, width: u32) -> u64 {
+        (self.word(word) >> low) & ((1u64 << width).wrapping_sub(1))
+    }
+    fn byte(&self, word: usize, low: u32, width: u32) -> u8 {
+        u8::try_from(self.bits(word, low, width)).unwrap_or(u8::MAX)
+    }
+
+    /// Whether the pointer carries its content instead of an address.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.bits(PROP, 39, 1) == 1
+    }
+    /// Whether nothing is stored: the range reads as zeros.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        !self.is_embedded() && self.word(0) == 0 && self.word(1) == 0
+    }
+    /// What an embedded pointer carries; `None` if it is not embedded.
+    #[must_use]
+    pub fn embedded_kind(&self) -> Option<EmbeddedKind> {
+        self.is_embedded().then(|| match self.byte(PROP, 40, 8) {
+            0 => EmbeddedKind::Data,
+            2 => EmbeddedKind::Redacted,
+            other => EmbeddedKind::Unknown(other),
+        })
+    }
+    /// The payload of an embedded pointer; `None` if it is not embedded or claims more than 112 bytes.
+    #[must_use]
+    pub fn embedded_payload(&self) -> Option<EmbeddedPayload> {
+        let length = usize::try_from(self.psize_bytes()).ok()?;
+        if !self.is_embedded() || length > 112 {
+            return None;
+        }
+        let mut bytes = [0u8; 112];
+        for (chunk, index) in bytes.chunks_exact_mut(8).zip(PAYLOAD_WORDS) {
+            // Least significant byte first whatever the machine, so no byte order is needed here.
+            chunk.copy_from_slice(&self.word(index).to_le_bytes());
+        }
+        Some(EmbeddedPayload { bytes, length })
+    }
+    /// Bytes after decompression. For a birth-less hole this is 512 and means nothing.
+    #[must_use]
+    pub fn lsize_bytes(&self) -> u64 {
+        if self.is_embedded() {
+            self.bits(PROP, 0, 25).saturating_add(1)
+        } else {
+            self.bits(PROP, 0, 16).saturating_add(1) << SECTOR_SHIFT
+        }
+    }
+    /// Bytes stored, per copy: what is checksummed and read. For embedded pointers the payload's length.
+    #[must_use]
+    pub fn psize_bytes(&self) -> u64 {
+        if self.is_embedded() {
+            self.bits(PROP, 25, 7).saturating_add(1)
+        } else {
+            self.bits(PROP, 16, 16).saturating_add(1) << SECTOR_SHIFT
+        }
+    }
+    /// Bytes charged for all copies: the sum of the addresses' sizes.
+    #[must_use]
+    pub fn asize_bytes(&self) -> u64 {
+        self.dvas()
+            .map(|dva| dva.asize_bytes)
+            .fold(0, u64::saturating_add)
+    }
+    /// The compression function, `None` for a number that does not exist.
+    #[must_use]
+    pub fn compression(&self) -> Option<CompressionKind> {
+        CompressionKind::from_number(self.byte(PROP, 32, 7))
+    }
+    /// The checksum function, `None` for a number that does not exist or an embedded pointer.
+    #[must_use]
+    pub fn checksum_kind(&self) -> Option<ChecksumKind> {
+        if self.is_embedded() {
+            return None;
+        }
+        ChecksumKind::from_number(self.byte(PROP, 40, 8))
+    }
+    /// The object type of the block's content.
+    #[must_use]
+    pub fn object_type(&self) -> ObjectType {
+        ObjectType(self.byte(PROP, 48, 8))
+    }
+    /// Height in the block tree; 0 holds data.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        Level(self.byte(PROP, 56, 5))
+    }
+    /// Whether the block is encrypted, authenticated or carries a MAC of the MACs below (bit X).
+    #[must_use]
+    pub fn has_crypt_bit(&self) -> bool {
+        !self.is_embedded() && self.bits(PROP, 61, 1) == 1
+    }
+    /// Whether the content itself is ciphertext: bit X on a data block of an encrypted type.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.has_crypt_bit() && self.level() == Level(0) && self.object_type().is_encrypted()
+    }
+    /// Whether the block is plain but carries a MAC (bit X on a data block of a type that stays plain).
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.has_crypt_bit() && self.level() == Level(0) && !self.object_type().is_encrypted()
+    }
+    /// Whether the block is indirect and carries a MAC of the MACs below.
+    #[must_use]
+    pub fn has_indirect_mac(&self) -> bool {
+        self.has_crypt_bit() && self.level() > Level(0)
+    }
+    /// Whether the block stands in a dedup table (bit D).
+    #[must_use]
+    pub fn is_dedup(&self) -> bool {
+        !self.is_embedded() && self.bits(PROP, 62, 1) == 1
+    }
+    /// The byte order of the block pointed to (not of the pointer).
+    #[must_use]
+    pub fn endian(&self) -> Endian {
+        if self.bits(PROP, 63, 1) == 1 {
+            Endian::Little
+        } else {
+            Endian::Big
+        }
+    }
+    /// Whether the block was re-allocated while its logical birth was kept (bit R, OpenZFS 2.4).
+    #[must_use]
+    pub fn is_rewritten(&self) -> bool {
+        !self.is_embedded() && self.bits(7, 63, 1) == 1
+    }
+    /// The txg in which this content became part of the object.
+    #[must_use]
+    pub fn birth(&self) -> Txg {
+        Txg(self.word(10))
+    }
+    /// The txg in which the first copy was written: the raw field, or the logical birth where that is 0.
+    /// Embedded pointers have none (0).
+    #[must_use]
+    pub fn physical_birth(&self) -> Txg {
+        if self.is_embedded() {
+            return Txg(0);
+        }
+        match self.word(9) {
+            0 => self.birth(),
+            raw => Txg(raw),
+        }
+    }
+    /// Blocks (or objects) below this pointer that are not holes.
+    #[must_use]
+    pub fn fill(&self) -> u64 {
+        if self.is_embedded() {
+            1
+        } else if self.is_encrypted() {
+            // The upper half holds the end of the IV.
+            self.word(11) & 0xffff_ffff
+        } else {
+            self.word(11)
+        }
+    }
+    /// The addresses in order, unused ones left out. Encrypted blocks have at most two: the third
+    /// slot holds salt and IV.
+    pub fn dvas(&self) -> impl Iterator<Item = Dva> + '_ {
+        let slots = if self.is_embedded() {
+            0
+        } else if self.is_encrypted() {
+            2
+        } else {
+            3
+        };
+        self.words
+            .chunks_exact(2)
+            .take(slots)
+            .filter_map(|pair| Dva::from_words([*pair.first()?, *pair.get(1)?]))
+    }
+    /// Whether the block is stored in pieces behind a gang header.
+    #[must_use]
+    pub fn is_gang(&self) -> bool {
+        self.dvas().next().is_some_and(|dva| dva.is_gang)
+    }
+    /// The four checksum words as stored. For X blocks words 2 and 3 are a MAC instead.
+    #[must_use]
+    pub fn checksum_words(&self) -> [u64; 4] {
+        [self.word(12), self.word(13), self.word(14), self.word(15)]
+    }
+    /// Salt of an encrypted block (word 4).
+    #[must_use]
+    pub fn crypt_salt(&self) -> [u8; 8] {
+        self.word(4).to_le_bytes()
+    }
+    /// The 12-byte IV of an encrypted block (word 5, then the upper half of word 11).
+    #[must_use]
+    pub fn crypt_iv(&self) -> [u8; 12] {
+        let mut iv = [0u8; 12];
+        let (head, tail) = (self.word(5).to_le_bytes(), self.word(11).to_le_bytes());
+        for (to, from) in iv
+            .iter_mut()
+            .zip(head.into_iter().chain(tail.into_iter().skip(4)))
+        {
+            *to = from;
+        }
+        iv
+    }
+    /// The 16-byte MAC of an X block other than an object set (words 14 and 15).
+    #[must_use]
+    pub fn crypt_mac(&self) -> [u8; 16] {
+        let mut mac = [0u8; 16];
+        let words = [self.word(14), self.word(15)];
+        for (to, from) in mac.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&from.to_le_bytes());
+        }
+        mac
+    }
+    /// Two pointers with the same addresses and births are the same block.
+    #[must_use]
+    pub fn is_same_block(&self, other: &Self) -> bool {
+        self.words.iter().take(6).eq(other.words.iter().take(6))
+            && self.birth() == other.birth()
+            && self.physical_birth() == other.physical_birth()
+    }
+    /// Checks everything that can be known without the pool: type, functions, sizes.
+    ///
+    /// Callers add what needs the vdev tree (existing vdev, offset within its size).
+    ///
+    /// # Errors
+    /// Which rule is broken, with the byte offset of the word at fault.
+    pub fn validate(&self) -> Result<(), DecodeError> {
+        let fail = |reason, offset| Err(DecodeError::new("block pointer", reason, offset));
+        if self.words.iter().all(|word| *word == 0) {
+            return Ok(());
+        }
+        if !self.object_type().is_valid() {
+            return fail("object type does not exist", 54);
+        }
+        if self.compression().is_none() {
+            return fail("compression function does not exist", 52);
+        }
+        if self.lsize_bytes() > BLOCK_BYTES_MAX {
+            return fail("logical size above 16 MiB", 48);
+        }
+        if self.is_embedded() {
+            if matches!(self.embedded_kind(), Some(EmbeddedKind::Unknown(_))) {
+                return fail("kind of embedded payload does not exist", 53);
+            }
+            if self.psize_bytes() > 112 {
+                return fail("embedded payload above 112 bytes", 51);
+            }
+            return Ok(());
+        }
+        if self.is_hole() {
+            return Ok(());
+        }
+        if Dva::from_words([self.word(0), self.word(1)]).is_none() {
+            return fail("first address is unused", 0);
+        }
+        if self.checksum_kind().is_none() {
+            return fail("checksum function does not exist", 53);
+        }
+        if self.psize_bytes() > BLOCK_BYTES_MAX {
+            return fail("physical size above 16 MiB", 50);
+        }
+        Ok(())
+    }
+    /// How the content is converted if the writer had the other order; indirect blocks are words.
+    #[must_use]
+    pub fn content_byteswap(&self) -> Option<ByteswapClass> {
+        if self.level() > Level(0) {
+            Some(ByteswapClass::U64)
+        } else {
+            self.object_type().byteswap()
+        }
+    }
+}
+
+impl core::fmt::Debug for BlockPointer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.is_hole() {
+            return write!(f, "BlockPointer(hole birth={})", self.birth());
+        }
+        write!(f, "BlockPointer(")?;
+        for dva in self.dvas() {
+            write!(
+                f,
+                "<{}:{:x}:{:x}{}> ",
+                dva.vdev,
+                dva.offset_bytes,
+                dva.asize_bytes,
+                if dva.is_gang { " gang" } else { "" }
+            )?;
+        }
+        write!(
+            f,
+            "L{} {} {:?} {:?} {:x}L/{:x}P birth={}/{} fill={})",
+            self.level(),
+            self.object_type().name(),
+            self.checksum_kind(),
+            self.compression(),
+            self.lsize_bytes(),
+            self.psize_bytes(),
+            self.birth(),
+            self.physical_birth(),
+            self.fill()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The root pointer of a one-disk pool, as its bytes lie in an uberblock.
+    const ROOT: &str = "080000000000000090190000000000000800000000000000a08d0000000000000800000000000000b0060100000000000700070002070b80000000000000000000000000000000000000000000000000290000000000000034 00000000000000bb754d10030000002df95c59c30b00000d3fb6f5359b1600d0b59bcdcf70fe1c";
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text
+            .chars()
+            .filter(|c| !c.is_whitespace())
+            .map(|c| c.to_digit(16).unwrap() as u8)
+            .collect();
+        digits
+            .chunks(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect()
+    }
+
+    #[test]
+    fn a_root_pointer_reads_as_its_fields_and_encodes_to_equal_bytes() {
+        let bytes = hex(ROOT);
+        let bp = BlockPointer::decode(&bytes, Endian::Little).unwrap();
+        let dvas: Vec<_> = bp.dvas().collect();
+        assert_eq!(dvas.len(), 3);
+        assert_eq!(dvas[0].offset_bytes, 0x332000);
+        assert_eq!(dvas[1].offset_bytes, 0x11b4000);
+        assert_eq!(dvas[2].asize_bytes, 0x1000);
+        assert_eq!((bp.lsize_bytes(), bp.psize_bytes()), (0x1000, 0x1000));
+        assert_eq!(bp.checksum_kind(), Some(ChecksumKind::Fletcher4));
+        assert_eq!(bp.compression(), Some(CompressionKind::Off));
+        assert_eq!(bp.object_type(), ObjectType::OBJECT_SET);
+        assert_eq!(
+            (bp.birth(), bp.physical_birth(), bp.fill()),
+            (Txg(41), Txg(41), 52)
+        );
+        assert_eq!(bp.endian(), Endian::Little);
+        assert_eq!(bp.validate(), Ok(()));
+        assert_eq!(bp.encode().as_slice(), bytes.as_slice());
+    }
+
+    #[test]
+    fn an_embedded_pointer_gives_its_payload_without_the_two_words_in_between() {
+        let mut bp = BlockPointer::default();
+        bp.words[0] = 0x0100_0321_1800_0000;
+        bp.words[6] = 0x800f_008f_3600_01ff;
+        bp.words[10] = 4;
+        assert!(bp.is_embedded() && !bp.is_hole());
+        assert_eq!(bp.lsize_bytes(), 512);
+        assert_eq!(bp.embedded_payload().unwrap().as_bytes().len(), 28);
+        assert_eq!(
+            &bp.embedded_payload().unwrap().as_bytes()[..8],
+            &[0, 0, 0, 0x18, 0x21, 3, 0, 1]
+        );
+        assert_eq!(bp.dvas().count(), 0);
+        assert_eq!(bp.fill(), 1);
+    }
+
+    #[test]
+    fn a_hole_with_a_birth_keeps_size_type_and_level() {
+        let mut bp = BlockPointer::default();
+        bp.words[6] = 0x0019_0000_0000_0007;
+        bp.words[10] = 12;
+        assert!(bp.is_hole());
+        assert_eq!(bp.lsize_bytes(), 4096);
+        assert_eq!(bp.object_type(), ObjectType::OTHER_U8);
+        assert_eq!(bp.validate(), Ok(()));
+    }
+}

@@ -1,0 +1,217 @@
+//! The one cursor that every decoder reads through, and its writing twin.
+
+use crate::DecodeError;
+
+/// The byte order of stored integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Endian {
+    /// Least significant byte first; the only order that is ever written here.
+    #[default]
+    Little,
+    /// Most significant byte first, as pools from SPARC or POWER machines have it.
+    Big,
+}
+
+impl Endian {
+    /// The other order.
+    #[must_use]
+    pub fn swapped(self) -> Self {
+        match self {
+            Endian::Little => Endian::Big,
+            Endian::Big => Endian::Little,
+        }
+    }
+    /// Two bytes as an integer.
+    #[must_use]
+    pub fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Endian::Little => u16::from_le_bytes(bytes),
+            Endian::Big => u16::from_be_bytes(bytes),
+        }
+    }
+    /// Four bytes as an integer.
+    #[must_use]
+    pub fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Endian::Little => u32::from_le_bytes(bytes),
+            Endian::Big => u32::from_be_bytes(bytes),
+        }
+    }
+    /// Eight bytes as an integer.
+    #[must_use]
+    pub fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Endian::Little => u64::from_le_bytes(bytes),
+            Endian::Big => u64::from_be_bytes(bytes),
+        }
+    }
+    /// The `N`-word array that the first `8 * N` bytes hold.
+    ///
+    /// # Errors
+    /// [`DecodeError`] naming `structure` if `bytes` is shorter.
+    pub fn words<const N: usize>(
+        self,
+        structure: &'static str,
+        bytes: &[u8],
+    ) -> Result<[u64; N], DecodeError> {
+        let mut reader = Reader::new(structure, bytes, self);
+        let mut words = [0u64; N];
+        for word in &mut words {
+            *word = reader.u64()?;
+        }
+        Ok(words)
+    }
+}
+
+/// A cursor over stored bytes that cannot run past their end.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    structure: &'static str,
+    bytes: &'a [u8],
+    position: usize,
+    endian: Endian,
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at byte 0 of `bytes`; `structure` names what is decoded in errors.
+    #[must_use]
+    pub fn new(structure: &'static str, bytes: &'a [u8], endian: Endian) -> Self {
+        Self {
+            structure,
+            bytes,
+            position: 0,
+            endian,
+        }
+    }
+    /// The byte order integers are read in.
+    #[must_use]
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+    /// Bytes consumed so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+    /// Bytes left.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.bytes.len().saturating_sub(self.position)
+    }
+    /// An error about this structure at the present position.
+    #[must_use]
+    pub fn fail(&self, reason: &'static str) -> DecodeError {
+        DecodeError::new(self.structure, reason, self.position)
+    }
+    /// The next `count` bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        let end = self
+            .position
+            .checked_add(count)
+            .ok_or_else(|| self.fail("too short"))?;
+        let taken = self
+            .bytes
+            .get(self.position..end)
+            .ok_or_else(|| self.fail("too short"))?;
+        self.position = end;
+        Ok(taken)
+    }
+    /// Passes over `count` bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn skip(&mut self, count: usize) -> Result<(), DecodeError> {
+        self.take(count).map(|_| ())
+    }
+    /// The next `N` bytes as an array.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let failure = self.fail("too short");
+        self.take(N)?.try_into().map_err(|_| failure)
+    }
+    /// One byte.
+    ///
+    /// # Errors
+    /// If none is left.
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+    /// A 16-bit integer in this reader's order.
+    ///
+    /// # Errors
+    /// If too few bytes are left.
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
+        Ok(self.endian.u16(self.array()?))
+    }
+    /// A 32-bit integer in this reader's order.
+    ///
+    /// # Errors
+    /// If too few bytes are left.
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
+        Ok(self.endian.u32(self.array()?))
+    }
+    /// A 64-bit integer in this reader's order.
+    ///
+    /// # Errors
+    /// If too few bytes are left.
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        Ok(self.endian.u64(self.array()?))
+    }
+}
+
+/// Builds little-endian bytes front to back.
+#[derive(Debug, Clone, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// An empty buffer that expects `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(capacity),
+        }
+    }
+    /// Bytes written so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.bytes.len()
+    }
+    /// Appends bytes as they are.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+    /// Appends one byte.
+    pub fn put_u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+    /// Appends a 16-bit integer.
+    pub fn put_u16(&mut self, value: u16) {
+        self.put(&value.to_le_bytes());
+    }
+    /// Appends a 32-bit integer.
+    pub fn put_u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+    /// Appends a 64-bit integer.
+    pub fn put_u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+    /// Appends zeros until `length` bytes stand; no effect if that many already do.
+    pub fn pad_to(&mut self, length: usize) {
+        if self.bytes.len() < length {
+            self.bytes.resize(length, 0);
+        }
+    }
+    /// The bytes.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}

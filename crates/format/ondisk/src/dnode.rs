@@ -1,0 +1,276 @@
+//! Dnodes: the roots of objects.
+//!
+//! Page `docs/format/dnode.md`.
+
+use crate::{
+    BLOCK_POINTER_BYTES, BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Endian, ObjectType,
+    Reader, Writer,
+};
+
+bitflags::bitflags! {
+    /// Flags of a dnode. Page `docs/format/dnode.md`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct DnodeFlags: u8 {
+        /// `used` counts bytes; otherwise sectors of 512 bytes.
+        const USED_BYTES = 0x01;
+        /// The object's space is in the accounting objects.
+        const USER_USED_ACCOUNTED = 0x02;
+        /// A spill block pointer stands at the end of the dnode.
+        const SPILL_POINTER = 0x04;
+        /// The object is counted in the `obj-` accounting entries.
+        const USER_OBJECT_ACCOUNTED = 0x08;
+        const _ = !0;
+    }
+}
+
+/// The block id under which a dnode's spill block is named in bookmarks.
+pub const SPILL_BLOCK_ID: BlockId = BlockId(0xffff_ffff_ffff_fffe);
+
+/// A dnode in native form. Page `docs/format/dnode.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dnode {
+    /// What the object is; [`ObjectType::NONE`] marks a free slot.
+    pub object_type: ObjectType,
+    /// log2 of the size of an indirect block in bytes.
+    pub indirect_block_shift: u8,
+    /// Levels of the block tree; 1 means that the pointers point to data.
+    pub levels: u8,
+    /// What the bonus buffer holds.
+    pub bonus_type: ObjectType,
+    /// Checksum function, 0 to inherit.
+    pub checksum: u8,
+    /// Compression function, 0 to inherit.
+    pub compression: u8,
+    /// See [`DnodeFlags`].
+    pub flags: DnodeFlags,
+    /// Data block size in sectors of 512 bytes.
+    pub data_block_sectors: u16,
+    /// Further 512-byte slots that this dnode takes.
+    pub extra_slots: u8,
+    /// The largest data block that may be other than a hole.
+    pub block_id_max: BlockId,
+    /// Space used by all blocks, in the unit that `flags` tells.
+    pub used: u64,
+    /// Roots of the block tree, 1 to 3.
+    pub block_pointers: Vec<BlockPointer>,
+    /// The bonus bytes in use, as stored: still in the writer's byte order (see `endian`).
+    pub bonus: Vec<u8>,
+    /// The spill block's pointer, if there is one.
+    pub spill: Option<BlockPointer>,
+    /// The byte order of the block that held the dnode, hence of `bonus`.
+    pub endian: Endian,
+}
+
+impl Dnode {
+    /// Bytes on disk of the dnode that starts at the first byte of `slot`: 512 to 16384.
+    /// A free slot counts as one.
+    #[must_use]
+    pub fn slot_count(slot: &[u8]) -> usize {
+        match (slot.first(), slot.get(12)) {
+            (Some(0), _) | (None, _) | (_, None) => 1,
+            (_, Some(extra)) => usize::from(*extra).saturating_add(1),
+        }
+    }
+
+    /// Reads the dnode that starts at the first byte of `bytes`, or `None` for a free slot.
+    ///
+    /// `bytes` may go on behind the dnode. Allocates at most 16 KiB.
+    ///
+    /// # Errors
+    /// If a field could not have been written by a correct writer: the rules are in
+    /// `docs/format/dnode.md`, "What a reader checks".
+    pub fn decode(bytes: &[u8], endian: Endian) -> Result<Option<Self>, DecodeError> {
+        let mut reader = Reader::new("dnode", bytes, endian);
+        let fail = |reason, offset| DecodeError::new("dnode", reason, offset);
+        let object_type = ObjectType(reader.u8()?);
+        if object_type == ObjectType::NONE {
+            return Ok(None);
+        }
+        if !object_type.is_valid() {
+            return Err(fail("object type does not exist", 0));
+        }
+        let indirect_block_shift = reader.u8()?;
+        let levels = reader.u8()?;
+        let pointer_count = usize::from(reader.u8()?);
+        let bonus_type = ObjectType(reader.u8()?);
+        let checksum = reader.u8()?;
+        let compression = reader.u8()?;
+        let flags = DnodeFlags::from_bits_retain(reader.u8()?);
+        let data_block_sectors = reader.u16()?;
+        let bonus_bytes = usize::from(reader.u16()?);
+        let extra_slots = reader.u8()?;
+        reader.skip(3)?;
+        let block_id_max = reader.u64()?;
+        let used = reader.u64()?;
+        reader.skip(32)?;
+
+        if !(1..=12).contains(&levels) {
+            return Err(fail("levels outside 1 to 12", 2));
+        }
+        if !(1..=3).contains(&pointer_count) {
+            return Err(fail("block pointers outside 1 to 3", 3));
+        }
+        let shifts = if levels == 1 { 7..=24 } else { 10..=24 };
+        if !shifts.contains(&indirect_block_shift) {
+            return Err(fail("indirect block shift out of range", 1));
+        }
+        if !(1..=32768).contains(&data_block_sectors) {
+            return Err(fail("data block size outside 512 bytes to 16 MiB", 8));
+        }
+        if extra_slots > 31 {
+            return Err(fail("more than 32 slots", 12));
+        }
+        let total = usize::from(extra_slots)
+            .saturating_add(1)
+            .saturating_mul(DNODE_SLOT_BYTES);
+        let spill_bytes = if flags.contains(DnodeFlags::SPILL_POINTER) {
+            BLOCK_POINTER_BYTES
+        } else {
+            0
+        };
+        let mut block_pointers = Vec::with_capacity(pointer_count);
+        for _ in 0..pointer_count {
+            block_pointers.push(BlockPointer::decode(
+                reader.take(BLOCK_POINTER_BYTES)?,
+                endian,
+            )?);
+        }
+        let room = total
+            .checked_sub(reader.position())
+            .and_then(|left| left.checked_sub(spill_bytes));
+        if room.is_none_or(|room| bonus_bytes > room) {
+            return Err(fail("bonus does not fit", 10));
+        }
+        let bonus = reader.take(bonus_bytes)?.to_vec();
+        let spill = if spill_bytes > 0 {
+            let start = total.saturating_sub(BLOCK_POINTER_BYTES);
+            let tail = bytes
+                .get(start..total)
+                .ok_or_else(|| fail("too short", start))?;
+            Some(BlockPointer::decode(tail, endian)?)
+        } else {
+            None
+        };
+        let dnode = Self {
+            object_type,
+            indirect_block_shift,
+            levels,
+            bonus_type,
+            checksum,
+            compression,
+            flags,
+            data_block_sectors,
+            extra_slots,
+            block_id_max: BlockId(block_id_max),
+            used,
+            block_pointers,
+            bonus,
+            spill,
+            endian,
+        };
+        if dnode
+            .addressable_blocks()
+            .is_some_and(|count| block_id_max >= count)
+        {
+            return Err(fail("largest block id is not addressable", 16));
+        }
+        Ok(Some(dnode))
+    }
+
+    /// The dnode's little-endian bytes, a multiple of 512.
+    ///
+    /// # Errors
+    /// If the bonus does not fit, there are more than three pointers, or the bonus is still in
+    /// foreign byte order.
+    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        let fail = |reason, offset| DecodeError::new("dnode", reason, offset);
+        let total = usize::from(self.extra_slots)
+            .saturating_add(1)
+            .saturating_mul(DNODE_SLOT_BYTES);
+        let pointers = u8::try_from(self.block_pointers.len()).unwrap_or(u8::MAX);
+        if !(1..=3).contains(&pointers) {
+            return Err(fail("block pointers outside 1 to 3", 3));
+        }
+        if self.endian == Endian::Big && !self.bonus.is_empty() {
+            return Err(fail("bonus is in foreign byte order", 64));
+        }
+        let mut writer = Writer::with_capacity(total);
+        writer.put_u8(self.object_type.0);
+        writer.put_u8(self.indirect_block_shift);
+        writer.put_u8(self.levels);
+        writer.put_u8(pointers);
+        writer.put_u8(self.bonus_type.0);
+        writer.put_u8(self.checksum);
+        writer.put_u8(self.compression);
+        writer.put_u8(self.flags.bits());
+        writer.put_u16(self.data_block_sectors);
+        writer.put_u16(u16::try_from(self.bonus.len()).map_err(|_| fail("bonus too long", 10))?);
+        writer.put_u8(self.extra_slots);
+        writer.pad_to(16);
+        writer.put_u64(self.block_id_max.0);
+        writer.put_u64(self.used);
+        writer.pad_to(64);
+        for pointer in &self.block_pointers {
+            writer.put(&pointer.encode());
+        }
+        writer.put(&self.bonus);
+        let spill_start = total.saturating_sub(BLOCK_POINTER_BYTES);
+        let bonus_end = if self.spill.is_some() {
+            spill_start
+        } else {
+            total
+        };
+        if writer.position() > bonus_end {
+            return Err(fail("bonus does not fit", 10));
+        }
+        if let Some(spill) = &self.spill {
+            writer.pad_to(spill_start);
+            writer.put(&spill.encode());
+        }
+        writer.pad_to(total);
+        Ok(writer.finish())
+    }
+
+    /// Size of a data block in bytes.
+    #[must_use]
+    pub fn data_block_bytes(&self) -> u64 {
+        u64::from(self.data_block_sectors) << 9
+    }
+    /// Size of an indirect block in bytes.
+    #[must_use]
+    pub fn indirect_block_bytes(&self) -> u64 {
+        1u64.checked_shl(u32::from(self.indirect_block_shift))
+            .unwrap_or(0)
+    }
+    /// log2 of the number of pointers in an indirect block.
+    #[must_use]
+    pub fn pointers_shift(&self) -> u32 {
+        u32::from(self.indirect_block_shift).saturating_sub(7)
+    }
+    /// How many data blocks the tree can address, `None` if more than 2^64.
+    #[must_use]
+    pub fn addressable_blocks(&self) -> Option<u64> {
+        let shift = self
+            .pointers_shift()
+            .checked_mul(u32::from(self.levels).saturating_sub(1))?;
+        let count = u64::try_from(self.block_pointers.len()).ok()?;
+        let widened = u128::from(count)
+            .checked_shl(shift)
+            .filter(|_| shift < 120)?;
+        u64::try_from(widened).ok()
+    }
+    /// Space used by all blocks, in bytes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        if self.flags.contains(DnodeFlags::USED_BYTES) {
+            self.used
+        } else {
+            self.used.saturating_mul(512)
+        }
+    }
+    /// Slots of 512 bytes that the dnode takes.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        u64::from(self.extra_slots).saturating_add(1)
+    }
+}

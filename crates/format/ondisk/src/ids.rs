@@ -1,0 +1,56 @@
+//! Numbers that mean something are types, so that a transaction group is never taken for an object.
+
+use core::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+        impl From<$inner> for $name {
+            fn from(value: $inner) -> Self { Self(value) }
+        }
+    };
+}
+
+number!(
+    /// A transaction group number. 0 is "never". Page `docs/format/uberblock.md`.
+    Txg(u64)
+);
+number!(
+    /// A random 64-bit identity of a pool, vdev, dataset or snapshot.
+    Guid(u64)
+);
+number!(
+    /// An object's number inside its object set. 0 is the meta-dnode. Page `docs/format/dnode.md`.
+    ObjectId(u64)
+);
+number!(
+    /// The index of a top-level vdev in its pool. Page `docs/format/vdev-tree.md`.
+    VdevId(u32)
+);
+number!(
+    /// The index of a block inside its object at one level of the block tree. Page `docs/format/dnode.md`.
+    BlockId(u64)
+);
+number!(
+    /// Height in a block tree; 0 holds data. Page `docs/format/dnode.md`.
+    Level(u8)
+);
+number!(
+    /// log2 of a vdev's smallest allocation in bytes, 9 to 16. Page `docs/format/vdev-tree.md`.
+    Ashift(u8)
+);
+
+impl Ashift {
+    /// The allocation unit in bytes; saturates at 2^63 for shifts no device has.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        1u64.checked_shl(u32::from(self.0)).unwrap_or(1 << 63)
+    }
+}

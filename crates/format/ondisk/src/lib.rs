@@ -1,0 +1,66 @@
+//! Layer `format`: the structures that lie on a ZFS pool's devices, as plain values.
+//!
+//! This crate knows bytes and nothing else: no device, no object set that could be asked for
+//! another block, no clock. Every structure decodes from both byte orders into one native form
+//! and encodes little-endian only (a block carries its own order, so a big-endian pool may be
+//! continued in little-endian).
+//!
+//! Nothing here trusts its input. Decoders never panic, never index by a number from disk
+//! without a check, and never allocate more than the bound that each states.
+//!
+//! ```
+//! use millpond_ondisk::{BlockPointer, Endian};
+//! let bp = BlockPointer::decode(&[0u8; 128], Endian::Little).unwrap();
+//! assert!(bp.is_hole());
+//! ```
+//!
+//! Pages: everything below `docs/format/`.
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod blkptr;
+mod bytes;
+mod dnode;
+mod error;
+mod ids;
+mod kinds;
+mod objset;
+
+pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
+pub use bytes::{Endian, Reader, Writer};
+pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
+pub use error::DecodeError;
+pub use ids::{Ashift, BlockId, Guid, Level, ObjectId, Txg, VdevId};
+pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
+pub use objset::{ObjectSetKind, ObjectSetPhys};
+
+/// Bytes in one sector, the unit of every size and offset in a block pointer, whatever the ashift.
+pub const SECTOR_BYTES: u64 = 512;
+/// log2 of [`SECTOR_BYTES`].
+pub const SECTOR_SHIFT: u32 = 9;
+/// The largest logical or physical block, in bytes (16 MiB).
+pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a block pointer on disk.
+pub const BLOCK_POINTER_BYTES: usize = 128;
+/// Bytes of a dnode slot on disk.
+pub const DNODE_SLOT_BYTES: usize = 512;
+/// Byte offset on a leaf device at which allocatable space begins (labels 0 and 1 and the boot area lie before it).
+pub const VDEV_DATA_START_BYTES: u64 = 4 << 20;

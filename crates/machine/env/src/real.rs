@@ -1,0 +1,46 @@
+//! The real world behind [`crate::Env`].
+
+use crate::{Clock, Entropy};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+pub(crate) struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Clock for RealClock {
+    fn wall_ns(&self) -> u64 {
+        let elapsed = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+pub(crate) struct OsEntropy;
+
+impl Entropy for OsEntropy {
+    /// # Panics
+    /// If the operating system gives no randomness: nothing safe could be done without it.
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())
+            {
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("the operating system gives no randomness: {error}"),
+            }
+        }
+    }
+}
