@@ -1,1 +1,4 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! (being written)
+/// The unwrapped keys of one dataset family.
+#[derive(Debug)]
+pub struct DatasetKey {}

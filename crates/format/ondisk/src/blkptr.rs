@@ -295,19 +295,30 @@ impl BlockPointer {
     pub fn checksum_words(&self) -> [u64; 4] {
         [self.word(12), self.word(13), self.word(14), self.word(15)]
     }
+    /// Bytes of a word as its writer laid them out: in the order of the block pointed to.
+    fn stored_bytes(&self, index: usize) -> [u8; 8] {
+        match self.endian() {
+            Endian::Little => self.word(index).to_le_bytes(),
+            Endian::Big => self.word(index).to_be_bytes(),
+        }
+    }
     /// Salt of an encrypted block (word 4).
     #[must_use]
     pub fn crypt_salt(&self) -> [u8; 8] {
-        self.word(4).to_le_bytes()
+        self.stored_bytes(4)
     }
     /// The 12-byte IV of an encrypted block (word 5, then the upper half of word 11).
     #[must_use]
     pub fn crypt_iv(&self) -> [u8; 12] {
+        let upper = u32::try_from(self.word(11) >> 32).unwrap_or(0);
+        let tail = match self.endian() {
+            Endian::Little => upper.to_le_bytes(),
+            Endian::Big => upper.to_be_bytes(),
+        };
         let mut iv = [0u8; 12];
-        let (head, tail) = (self.word(5).to_le_bytes(), self.word(11).to_le_bytes());
         for (to, from) in iv
             .iter_mut()
-            .zip(head.into_iter().chain(tail.into_iter().skip(4)))
+            .zip(self.stored_bytes(5).into_iter().chain(tail))
         {
             *to = from;
         }
@@ -317,9 +328,12 @@ impl BlockPointer {
     #[must_use]
     pub fn crypt_mac(&self) -> [u8; 16] {
         let mut mac = [0u8; 16];
-        let words = [self.word(14), self.word(15)];
-        for (to, from) in mac.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&from.to_le_bytes());
+        let stored = self
+            .stored_bytes(14)
+            .into_iter()
+            .chain(self.stored_bytes(15));
+        for (to, from) in mac.iter_mut().zip(stored) {
+            *to = from;
         }
         mac
     }

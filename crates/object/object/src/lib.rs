@@ -1,1 +1,27 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `object`: object sets and objects.
+//!
+//! An [`ObjectSet`] is the numbered objects of a dataset (or of the pool itself); an [`Object`] is
+//! one of them: its dnode, its bonus bytes and its tree of blocks. This crate knows pointers and
+//! block trees; it knows no name, no dataset and no file.
+//!
+//! ```no_run
+//! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_object::ObjectError> {
+//! use millpond_ondisk::ObjectId;
+//! let object = set.object(ObjectId(1))?;
+//! let mut head = vec![0u8; 512];
+//! object.read(0, &mut head)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Pages: `docs/format/object-set.md`, `docs/format/dnode.md`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod extent;
+mod object;
+mod set;
+
+pub use error::ObjectError;
+pub use millpond_block::{Block, BlockAddress, BlockError};
+pub use object::Object;
+pub use set::{Accounting, ObjectSet};

@@ -1,0 +1,51 @@
+use millpond_block::BlockError;
+use millpond_ondisk::{DecodeError, ObjectId};
+
+/// Why an object could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// A block of it could not be read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// No object has this number.
+    #[error("dataset {dataset}: object {object} does not exist")]
+    NotFound {
+        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        dataset: u64,
+        /// The number asked for.
+        object: ObjectId,
+    },
+    /// Its dnode, or a pointer in its tree, cannot be what a correct writer wrote.
+    #[error("dataset {dataset}, object {object}: {error}")]
+    Invalid {
+        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        dataset: u64,
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        error: DecodeError,
+    },
+    /// The bonus bytes are encrypted and the dataset's key is not loaded.
+    #[error(
+        "dataset {dataset}, object {object}: the dataset is locked: its encryption key is not loaded"
+    )]
+    Locked {
+        /// The dataset's object number in the MOS.
+        dataset: u64,
+        /// The object.
+        object: ObjectId,
+    },
+}
+
+impl ObjectError {
+    /// Whether the dataset's key would help.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        match self {
+            Self::Block(error) => error.is_locked(),
+            Self::Locked { .. } => true,
+            _ => false,
+        }
+    }
+}

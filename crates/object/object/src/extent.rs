@@ -1,0 +1,42 @@
+//! Finding data and holes without reading data.
+
+use crate::{Object, ObjectError};
+use millpond_ondisk::BlockId;
+
+impl Object {
+    /// The first data block at or after `from` that is not a hole, or `None`.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
+    pub fn next_data_block(&self, from: BlockId) -> Result<Option<BlockId>, ObjectError> {
+        self.next(from, false)
+    }
+
+    /// The first hole at or after `from`; the end of the object counts as one.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
+    pub fn next_hole_block(&self, from: BlockId) -> Result<BlockId, ObjectError> {
+        let end = BlockId(self.block_id_max().0.saturating_add(1));
+        Ok(self.next(from, true)?.unwrap_or(end).min(end.max(from)))
+    }
+
+    fn next(&self, from: BlockId, want_hole: bool) -> Result<Option<BlockId>, ObjectError> {
+        let shift = self.dnode().pointers_shift();
+        let mut id = from.0;
+        while id <= self.block_id_max().0 {
+            let (pointer, level) = self.descend(0, id)?;
+            if pointer.is_hole() == want_hole {
+                return Ok(Some(BlockId(id)));
+            }
+            // A hole above the leaves covers all that could hang below it.
+            let span = shift.saturating_mul(u32::from(level));
+            let next = id.checked_shr(span).unwrap_or(0).saturating_add(1);
+            id = match next.checked_shl(span) {
+                Some(next) if next > id => next,
+                _ => return Ok(None),
+            };
+        }
+        Ok(None)
+    }
+}

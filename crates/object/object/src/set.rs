@@ -1,0 +1,291 @@
+//! Object sets: finding objects by number and listing them.
+
+use crate::{Object, ObjectError};
+use millpond_block::{Block, BlockAddress, BlockStore};
+use millpond_crypt::DatasetKey;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{
+    BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, ObjectId, ObjectSetKind,
+    ObjectSetPhys, ObjectType,
+};
+
+/// Which accounting object of a file system is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accounting {
+    /// Space and objects by user.
+    User,
+    /// Space and objects by group.
+    Group,
+    /// Space and objects by project.
+    Project,
+}
+
+/// The numbered objects of one dataset, snapshot or of the pool itself.
+pub struct ObjectSet {
+    store: Arc<BlockStore>,
+    dataset: u64,
+    root: BlockPointer,
+    phys: ObjectSetPhys,
+    meta_dnode: Arc<Dnode>,
+    key: Option<Arc<DatasetKey>>,
+}
+
+impl std::fmt::Debug for ObjectSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObjectSet")
+            .field("dataset", &self.dataset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ObjectSet {
+    /// Opens the object set behind `root`. `dataset` is its object number in the MOS (0 for the
+    /// MOS itself) and appears in errors. Without `key` the contents of an encrypted set are
+    /// locked, but its objects can be listed.
+    ///
+    /// # Errors
+    /// If the block cannot be read or is not an object set.
+    pub fn open(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        root: BlockPointer,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<Arc<Self>, ObjectError> {
+        let invalid = |reason| ObjectError::Invalid {
+            dataset,
+            object: ObjectId(0),
+            error: DecodeError::new("object set", reason, 0),
+        };
+        if root.is_hole() {
+            return Err(invalid("its pointer is a hole"));
+        }
+        if root.object_type() != ObjectType::OBJECT_SET || root.level().0 != 0 {
+            return Err(invalid("its pointer is not one to an object set"));
+        }
+        let block = store.read(&root, BlockAddress::object_set(dataset), key.as_ref())?;
+        let phys = ObjectSetPhys::decode(&block.bytes, block.endian).map_err(|error| {
+            ObjectError::Invalid {
+                dataset,
+                object: ObjectId(0),
+                error,
+            }
+        })?;
+        let meta_dnode = Arc::new(phys.meta_dnode.clone());
+        if meta_dnode.data_block_bytes() % DNODE_SLOT_BYTES as u64 != 0 {
+            return Err(invalid("dnode blocks are not a whole number of slots"));
+        }
+        Ok(Arc::new(Self {
+            store,
+            dataset,
+            root,
+            phys,
+            meta_dnode,
+            key,
+        }))
+    }
+
+    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    #[must_use]
+    pub fn dataset(&self) -> u64 {
+        self.dataset
+    }
+    /// What the set holds.
+    #[must_use]
+    pub fn kind(&self) -> ObjectSetKind {
+        self.phys.kind
+    }
+    /// The decoded object set block.
+    #[must_use]
+    pub fn phys(&self) -> &ObjectSetPhys {
+        &self.phys
+    }
+    /// The pointer that the set was opened from.
+    #[must_use]
+    pub fn root(&self) -> &BlockPointer {
+        &self.root
+    }
+    /// Where its blocks are read from.
+    #[must_use]
+    pub fn store(&self) -> &Arc<BlockStore> {
+        &self.store
+    }
+    /// The key it was opened with.
+    #[must_use]
+    pub fn key(&self) -> Option<&Arc<DatasetKey>> {
+        self.key.as_ref()
+    }
+    /// How many objects exist, as the root pointer tells.
+    #[must_use]
+    pub fn object_count(&self) -> u64 {
+        self.root.fill()
+    }
+
+    /// The array of dnodes as an object (number 0).
+    #[must_use]
+    pub fn meta_object(self: &Arc<Self>) -> Object {
+        Object::new(
+            Arc::clone(self),
+            ObjectId(0),
+            Arc::clone(&self.meta_dnode),
+            false,
+        )
+    }
+
+    /// An accounting object, or `None` where the set has none.
+    #[must_use]
+    pub fn accounting(self: &Arc<Self>, which: Accounting) -> Option<Object> {
+        let (id, dnode) = match which {
+            Accounting::User => (u64::MAX, &self.phys.user_used),
+            Accounting::Group => (u64::MAX - 1, &self.phys.group_used),
+            Accounting::Project => (u64::MAX - 2, &self.phys.project_used),
+        };
+        let dnode = Arc::new(dnode.clone()?);
+        Some(Object::new(Arc::clone(self), ObjectId(id), dnode, false))
+    }
+
+    fn slots_per_block(&self) -> u64 {
+        self.meta_dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64
+    }
+
+    /// The object with this number.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotFound`] for a free slot, for a slot inside a larger dnode and for numbers
+    /// that were never used; otherwise if its dnode cannot be read or is not valid.
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, ObjectError> {
+        let missing = ObjectError::NotFound {
+            dataset: self.dataset,
+            object: id,
+        };
+        let per_block = self.slots_per_block();
+        let block_id = id.0 / per_block;
+        if id.0 == 0 || block_id > self.meta_dnode.block_id_max.0 {
+            return Err(missing);
+        }
+        let block = self.meta_object().read_block(BlockId(block_id))?;
+        let wanted = (id.0 % per_block) as usize;
+        // Slots inside a large dnode look like anything, so only a walk from the block's first
+        // slot tells whether this one begins a dnode.
+        for slot in used_slots(&block) {
+            if slot == wanted {
+                return self.decode(&block, slot, id);
+            }
+            if slot > wanted {
+                break;
+            }
+        }
+        Err(missing)
+    }
+
+    fn decode(
+        self: &Arc<Self>,
+        block: &Block,
+        slot: usize,
+        id: ObjectId,
+    ) -> Result<Object, ObjectError> {
+        let bytes = block.bytes.get(slot * DNODE_SLOT_BYTES..).unwrap_or(&[]);
+        let dnode = Dnode::decode(bytes, block.endian)
+            .map_err(|error| ObjectError::Invalid {
+                dataset: self.dataset,
+                object: id,
+                error,
+            })?
+            .ok_or(ObjectError::NotFound {
+                dataset: self.dataset,
+                object: id,
+            })?;
+        let is_locked = block.has_ciphertext && dnode.bonus_type.is_encrypted();
+        Ok(Object::new(
+            Arc::clone(self),
+            id,
+            Arc::new(dnode),
+            is_locked,
+        ))
+    }
+
+    /// The first object whose number is above `after`, or `None` at the end. An object with an
+    /// invalid dnode is returned as an error that names it; the caller may go on after it.
+    ///
+    /// # Errors
+    /// If a block of dnodes cannot be read, or a dnode is not valid.
+    pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<Object>, ObjectError> {
+        let per_block = self.slots_per_block();
+        let meta = self.meta_object();
+        let mut from = after.0.saturating_add(1);
+        loop {
+            let Some(block_id) = meta.next_data_block(BlockId(from / per_block))? else {
+                return Ok(None);
+            };
+            let first = block_id.0 * per_block;
+            let block = meta.read_block(block_id)?;
+            for slot in used_slots(&block) {
+                let id = first + slot as u64;
+                if id >= from && id != 0 {
+                    return self.decode(&block, slot, ObjectId(id)).map(Some);
+                }
+            }
+            from = first + per_block;
+        }
+    }
+
+    /// Every object in order of number. After an error the walk goes on with the next block of
+    /// dnodes, so that one bad block does not hide the rest.
+    pub fn objects(self: &Arc<Self>) -> impl Iterator<Item = Result<Object, ObjectError>> + use<> {
+        let set = Arc::clone(self);
+        let mut after = Some(ObjectId(0));
+        std::iter::from_fn(move || {
+            let at = after?;
+            match set.next_object(at) {
+                Ok(Some(object)) => {
+                    after = Some(object.id());
+                    Some(Ok(object))
+                }
+                Ok(None) => {
+                    after = None;
+                    None
+                }
+                Err(error) => {
+                    let next = match &error {
+                        ObjectError::Invalid { object, .. } if object.0 > at.0 => object.0,
+                        ObjectError::Block(block) if block.address().level.0 == 0 => {
+                            (block.address().block.0.saturating_add(1))
+                                .saturating_mul(set.slots_per_block())
+                                .saturating_sub(1)
+                        }
+                        // An indirect block of dnodes is gone: pass over all it covers.
+                        ObjectError::Block(block) => {
+                            let address = block.address();
+                            let shift = set.meta_dnode.pointers_shift()
+                                * u32::from(address.level.0).min(12);
+                            (address.block.0.saturating_add(1))
+                                .checked_shl(shift)
+                                .unwrap_or(u64::MAX)
+                                .saturating_mul(set.slots_per_block())
+                                .saturating_sub(1)
+                        }
+                        _ => u64::MAX,
+                    };
+                    after = (next > at.0 && next < u64::MAX - 64).then_some(ObjectId(next));
+                    Some(Err(error))
+                }
+            }
+        })
+    }
+}
+
+/// The slots of a block of dnodes at which a used dnode begins.
+fn used_slots(block: &Block) -> impl Iterator<Item = usize> + '_ {
+    let count = block.bytes.len() / DNODE_SLOT_BYTES;
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while next < count {
+            let slot = next;
+            let bytes = &block.bytes[slot * DNODE_SLOT_BYTES..];
+            next += Dnode::slot_count(bytes);
+            if bytes[0] != 0 {
+                return Some(slot);
+            }
+        }
+        None
+    })
+}
