@@ -1,1 +1,61 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `codec`: RAID-Z parity, bytes to bytes.
+//!
+//! Up to three parity columns P, Q and R over at most 255 data columns in GF(2^8). This crate
+//! knows columns of bytes and nothing else: which child a column lies on, and which columns to
+//! believe, is the business of the vdev layer.
+//!
+//! Generation is plain Rust compiled for several instruction sets; reconstruction multiplies by
+//! arbitrary field elements, for which the portable code is several times slower than byte
+//! shuffles or the GFNI instructions, so it has hand-written paths in `src/simd/`, the one folder
+//! of this crate where `unsafe` is allowed.
+//!
+//! ```
+//! use millpond_parity::{generate, reconstruct};
+//! let (mut a, mut b) = ([1u8, 2, 3, 4], [0x80u8, 0xff, 0x10, 0]);
+//! let (mut p, mut q) = ([0u8; 4], [0u8; 4]);
+//! generate(&[&a, &b], &mut [&mut p, &mut q]).unwrap();
+//! a.fill(0);
+//! b.fill(0);
+//! reconstruct(&mut [&mut a, &mut b], &mut [&mut p, &mut q], &[0, 1], &[]).unwrap();
+//! assert_eq!((a, b), ([1, 2, 3, 4], [0x80, 0xff, 0x10, 0]));
+//! ```
+//!
+//! Page: `docs/format/raidz-parity.md`.
+#![deny(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod error;
+mod field;
+mod generate;
+mod portable;
+mod reconstruct;
+mod simd;
+
+pub use error::ParityError;
+pub use generate::generate;
+pub use reconstruct::{reconstruct, reconstruct_with};
+pub use simd::{Implementation, implementations};
+
+/// The most parity columns that a group can have.
+pub const PARITY_MAX: usize = 3;
+/// The most data columns over which every pattern of up to three losses can be solved: the order of
+/// the field's multiplicative group.
+pub const DATA_COLUMNS_MAX: usize = 255;
