@@ -1,0 +1,147 @@
+//! Whether a block is stored compressed, and how long the stored form is.
+
+use crate::{ZstdLevel, compress};
+use millpond_ondisk::CompressionKind;
+
+/// The longest encoded form that an embedded block pointer can hold, in bytes.
+const EMBEDDED_BYTES_MAX: usize = 112;
+
+/// The allocation units of a pool's normal-class devices, in bytes.
+///
+/// A unit is `1 << ashift` of each normal top-level vdev and of the devices below it.
+/// Page `docs/format/compression.md`, "Stored or not".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocationUnits {
+    smallest: usize,
+    divisor: usize,
+}
+
+impl AllocationUnits {
+    /// From the smallest unit and the greatest common divisor of all units, in bytes; values below
+    /// one sector (512) count as one sector.
+    #[must_use]
+    pub fn new(smallest_bytes: u32, divisor_bytes: u32) -> Self {
+        let bytes = |value: u32| usize::try_from(value.max(512)).unwrap_or(512);
+        Self {
+            smallest: bytes(smallest_bytes),
+            divisor: bytes(divisor_bytes),
+        }
+    }
+    /// How long an encoded form of a block of `lsize` bytes may be to be worth storing.
+    #[must_use]
+    pub fn limit_bytes(self, kind: CompressionKind, lsize: usize) -> usize {
+        let limit = lsize.saturating_sub(lsize / 8);
+        if kind == CompressionKind::Zle {
+            return limit;
+        }
+        let rounded = limit.saturating_sub(limit.checked_rem(self.divisor).unwrap_or(0));
+        if rounded < self.smallest {
+            EMBEDDED_BYTES_MAX
+        } else {
+            rounded
+        }
+    }
+    /// The physical size of an encoded form of `length` bytes, zero tail included; `None` when that
+    /// is no less than `lsize`, so that the block is stored as it is.
+    #[must_use]
+    pub fn stored_bytes(self, length: usize, lsize: usize) -> Option<usize> {
+        let stored = if length <= self.smallest {
+            self.smallest
+        } else {
+            length.checked_next_multiple_of(self.divisor)?
+        };
+        (stored < lsize).then_some(stored)
+    }
+}
+
+/// In which form a block goes to disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredForm {
+    /// All bytes are zero: a hole, nothing is stored.
+    Hole,
+    /// As it is, with compression function "off".
+    Raw,
+    /// Encoded. The bytes are not padded: with at most 112 of them the block may be embedded;
+    /// otherwise [`AllocationUnits::stored_bytes`] gives the length to fill with zeros, or tells
+    /// to store the block raw after all.
+    Encoded(Vec<u8>),
+}
+
+/// Decides the form of a block that is written with function `kind`.
+///
+/// "off" never looks for zeros; "empty" only does that.
+#[must_use]
+pub fn stored_form(
+    kind: CompressionKind,
+    zstd_level: ZstdLevel,
+    source: &[u8],
+    units: AllocationUnits,
+) -> StoredForm {
+    if kind == CompressionKind::Off {
+        return StoredForm::Raw;
+    }
+    if source.iter().all(|byte| *byte == 0) {
+        return StoredForm::Hole;
+    }
+    let limit = units.limit_bytes(kind, source.len());
+    let Some(encoded) = compress(kind, zstd_level, source, limit) else {
+        return StoredForm::Raw;
+    };
+    let storable = units.stored_bytes(encoded.len(), source.len()).is_some();
+    if storable || encoded.len() <= EMBEDDED_BYTES_MAX {
+        StoredForm::Encoded(encoded)
+    } else {
+        StoredForm::Raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_seven_eighths_rounded_down_to_the_common_unit() {
+        let units = AllocationUnits::new(4096, 4096);
+        let limit = |kind, lsize| units.limit_bytes(kind, lsize);
+        assert_eq!(limit(CompressionKind::Lz4, 131_072), 114_688);
+        assert_eq!(limit(CompressionKind::Lz4, 16_384), 12_288);
+        assert_eq!(limit(CompressionKind::Zle, 16_384), 14_336);
+        // 3584 rounds to nothing: only an embedded pointer could hold it.
+        assert_eq!(limit(CompressionKind::Lz4, 4096), 112);
+        let mixed = AllocationUnits::new(4096, 512);
+        assert_eq!(mixed.limit_bytes(CompressionKind::Zstd, 5000), 4096);
+        assert_eq!(mixed.limit_bytes(CompressionKind::Zstd, 4096), 112);
+    }
+
+    #[test]
+    fn the_stored_size_is_a_whole_number_of_units_and_below_the_logical_size() {
+        let units = AllocationUnits::new(4096, 4096);
+        assert_eq!(units.stored_bytes(60, 131_072), Some(4096));
+        assert_eq!(units.stored_bytes(4097, 131_072), Some(8192));
+        assert_eq!(units.stored_bytes(12_288, 12_288), None);
+        assert_eq!(units.stored_bytes(60, 4096), None);
+    }
+
+    #[test]
+    fn zeros_are_holes_for_every_function_but_off() {
+        let units = AllocationUnits::new(512, 512);
+        let form = |kind| stored_form(kind, ZstdLevel::DEFAULT, &[0; 2048], units);
+        assert_eq!(form(CompressionKind::Off), StoredForm::Raw);
+        for kind in [
+            CompressionKind::Empty,
+            CompressionKind::Lz4,
+            CompressionKind::Zle,
+        ] {
+            assert_eq!(form(kind), StoredForm::Hole);
+        }
+        let some = [1u8; 2048];
+        assert_eq!(
+            stored_form(CompressionKind::Empty, ZstdLevel::DEFAULT, &some, units),
+            StoredForm::Raw
+        );
+        assert!(matches!(
+            stored_form(CompressionKind::Lz4, ZstdLevel::DEFAULT, &some, units),
+            StoredForm::Encoded(bytes) if bytes.len() < 112
+        ));
+    }
+}
