@@ -47,6 +47,19 @@ number!(
     Ashift(u8)
 );
 
+impl ObjectId {
+    /// The object this field of a structure refers to; 0 stands for none.
+    #[must_use]
+    pub fn some(self) -> Option<Self> {
+        (self.0 != 0).then_some(self)
+    }
+    /// The number stored for a reference that may be absent: 0 for none.
+    #[must_use]
+    pub fn number(reference: Option<Self>) -> u64 {
+        reference.map_or(0, |object| object.0)
+    }
+}
+
 impl Ashift {
     /// The allocation unit in bytes; saturates at 2^63 for shifts no device has.
     #[must_use]

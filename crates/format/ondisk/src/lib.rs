@@ -39,18 +39,30 @@
 mod blkptr;
 mod bytes;
 mod dnode;
+pub mod dsl;
 mod error;
+mod gang;
 mod ids;
+pub mod intent_log;
 mod kinds;
 mod objset;
+pub mod space_map;
+#[cfg(test)]
+mod testing;
+mod trailer;
 
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
 pub use bytes::{Endian, Reader, Writer};
 pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
+pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
 pub use error::DecodeError;
+pub use gang::{GANG_HEADER_BYTES, GANG_HEADER_BYTES_MAX, GangHeader};
 pub use ids::{Ashift, BlockId, Guid, Level, ObjectId, Txg, VdevId};
+pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader};
 pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
 pub use objset::{ObjectSetKind, ObjectSetPhys};
+pub use space_map::{SpaceAction, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys};
+pub use trailer::{CHECKSUM_TRAILER_BYTES, CHECKSUM_TRAILER_MAGIC, ChecksumTrailer};
 
 /// Bytes in one sector, the unit of every size and offset in a block pointer, whatever the ashift.
 pub const SECTOR_BYTES: u64 = 512;

@@ -1,0 +1,13 @@
+//! The intent log: what `fsync` promised between two transaction groups.
+//!
+//! A header in the object set block leads to a chain of log blocks, each of which holds records and
+//! the pointer to the next. Page `docs/format/intent-log.md`.
+
+mod block;
+mod header;
+
+pub use block::{
+    INTENT_LOG_BLOCK_HEADER_BYTES, IntentLogBlock, IntentLogBlockForm, IntentLogBlockHeader,
+    IntentLogVerifier,
+};
+pub use header::{INTENT_LOG_HEADER_BYTES, IntentLogFlags, IntentLogHeader};

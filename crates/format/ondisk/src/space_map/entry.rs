@@ -1,0 +1,156 @@
+//! The entries of a space map: one word, two words, or a debug word.
+
+use crate::{DecodeError, Endian, Txg, VdevId};
+
+/// What an entry does to its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpaceAction {
+    /// The range is no longer free.
+    Allocate,
+    /// The range is free again.
+    Free,
+}
+
+impl SpaceAction {
+    pub(super) fn bit(self) -> u64 {
+        match self {
+            SpaceAction::Allocate => 0,
+            SpaceAction::Free => 1,
+        }
+    }
+    fn from_bit(bit: u64) -> Self {
+        if bit == 0 {
+            SpaceAction::Allocate
+        } else {
+            SpaceAction::Free
+        }
+    }
+}
+
+/// One entry of a space map. Page `docs/format/space-map.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpaceMapEntry {
+    /// Tells which txg and sync pass wrote what follows. Loaders need it only in log maps.
+    Debug {
+        /// The low 50 bits of the txg, never 0.
+        txg: Txg,
+        /// The low 10 bits of the sync pass.
+        sync_pass: u16,
+        /// What the batch that follows does.
+        action: SpaceAction,
+    },
+    /// A word that only fills a block whose last word could not hold a two-word entry.
+    Padding,
+    /// A range was allocated or freed.
+    Range {
+        /// Allocated or freed.
+        action: SpaceAction,
+        /// The top-level vdev; `None` in one-word entries. It means something in log maps only.
+        vdev: Option<VdevId>,
+        /// First unit, counted from the map's start.
+        offset_units: u64,
+        /// Units, at least 1.
+        run_units: u64,
+    },
+}
+
+/// The entries in a piece of a space map, without copying.
+///
+/// Each two-word entry lies within one data block of the object, so blocks can be given one by one
+/// (the last one cut at the header's length). After an error the iterator ends.
+/// Page `docs/format/space-map.md`.
+#[derive(Debug, Clone)]
+pub struct SpaceMapEntries<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
+    position: usize,
+}
+
+impl<'a> SpaceMapEntries<'a> {
+    /// Starts at the first byte of `bytes`, whose words are in `endian` order.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
+        Self {
+            bytes,
+            endian,
+            position: 0,
+        }
+    }
+    /// Bytes consumed so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+    fn word(&mut self) -> Option<Result<u64, DecodeError>> {
+        let rest = self.bytes.get(self.position..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let Some(word) = rest.first_chunk::<8>() else {
+            return Some(Err(self.fail("cut inside a word")));
+        };
+        self.position = self.position.saturating_add(8);
+        Some(Ok(self.endian.u64(*word)))
+    }
+    /// An error at the present position; nothing more comes after it.
+    fn fail(&mut self, reason: &'static str) -> DecodeError {
+        let at = self.position;
+        self.position = self.bytes.len();
+        DecodeError::new("space map entry", reason, at)
+    }
+    fn decode(&mut self, word: u64) -> Result<SpaceMapEntry, DecodeError> {
+        match word >> 62 {
+            0 | 1 => Ok(SpaceMapEntry::Range {
+                action: SpaceAction::from_bit(bits(word, 15, 1)),
+                vdev: None,
+                offset_units: bits(word, 16, 47),
+                run_units: bits(word, 0, 15).saturating_add(1),
+            }),
+            2 => {
+                let txg = Txg(bits(word, 0, 50));
+                if txg == Txg(0) {
+                    return Ok(SpaceMapEntry::Padding);
+                }
+                let action = match bits(word, 60, 2) {
+                    0 => SpaceAction::Allocate,
+                    1 => SpaceAction::Free,
+                    _ => return Err(self.fail("debug word names no action")),
+                };
+                Ok(SpaceMapEntry::Debug {
+                    txg,
+                    sync_pass: u16::try_from(bits(word, 50, 10)).unwrap_or(u16::MAX),
+                    action,
+                })
+            }
+            _ => {
+                let second = match self.word() {
+                    Some(second) => second?,
+                    None => return Err(self.fail("second word is missing")),
+                };
+                if bits(word, 60, 2) != 0 {
+                    return Err(self.fail("reserved bits are set"));
+                }
+                Ok(SpaceMapEntry::Range {
+                    action: SpaceAction::from_bit(second >> 63),
+                    vdev: Some(VdevId(u32::try_from(bits(word, 0, 24)).unwrap_or(u32::MAX))),
+                    offset_units: bits(second, 0, 63),
+                    run_units: bits(word, 24, 36).saturating_add(1),
+                })
+            }
+        }
+    }
+}
+
+impl Iterator for SpaceMapEntries<'_> {
+    type Item = Result<SpaceMapEntry, DecodeError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.word()? {
+            Ok(word) => Some(self.decode(word)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+fn bits(word: u64, low: u32, width: u32) -> u64 {
+    word.checked_shr(low).unwrap_or(0) & 1u64.checked_shl(width).unwrap_or(0).wrapping_sub(1)
+}

@@ -1,0 +1,33 @@
+//! How many free segments of which size a space map leaves.
+
+/// Buckets of a stored histogram.
+pub const SPACE_HISTOGRAM_BUCKETS: usize = 32;
+
+/// Free segments by size: bucket `i` counts those of `2^(i + shift)` bytes up to twice that.
+/// Page `docs/format/space-map.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpaceHistogram {
+    /// The counts.
+    pub buckets: [u64; SPACE_HISTOGRAM_BUCKETS],
+}
+
+impl SpaceHistogram {
+    /// Counts one free segment of `size_bytes` in a map whose unit is `2^shift` bytes.
+    ///
+    /// What is too large for the last bucket is counted there as so many of its size;
+    /// what is smaller than a unit counts in bucket 0. Counts saturate.
+    pub fn add(&mut self, size_bytes: u64, shift: u8) {
+        let Some(log2) = size_bytes.checked_ilog2() else {
+            return;
+        };
+        let bucket = log2.saturating_sub(u32::from(shift));
+        let last = 31u32;
+        let count = 1u64
+            .checked_shl(bucket.saturating_sub(last))
+            .unwrap_or(u64::MAX);
+        let index = usize::try_from(bucket.min(last)).unwrap_or(0);
+        if let Some(slot) = self.buckets.get_mut(index) {
+            *slot = slot.saturating_add(count);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What several test modules need: bytes from text, and the same bytes as the other order stores them.
+
+/// Bytes from hexadecimal text; blanks are ignored.
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| c.to_digit(16).unwrap() as u8)
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}
+
+/// The same 64-bit words in the other byte order.
+pub fn swapped_words(bytes: &[u8]) -> Vec<u8> {
+    bytes
+        .chunks(8)
+        .flat_map(|word| word.iter().rev().copied())
+        .collect()
+}
