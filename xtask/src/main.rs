@@ -1,2 +1,119 @@
-//! Repository chores.
-fn main() {}
+//! Repository chores: the rules of the house, checked by a program.
+//!
+//! `cargo xtask layers | tidy | licences | check`. Each is a test of this crate too, so that
+//! `cargo test` knows a broken rule; the command exists for its readable output.
+#![forbid(unsafe_code)]
+
+mod docs;
+mod layers;
+mod licences;
+mod metadata;
+mod rooms;
+mod source;
+mod spelling;
+mod tidy;
+
+use std::process::ExitCode;
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Broken rules: the check fails.
+    pub errors: Vec<String>,
+    /// Signs that something goes wrong: printed, never failing.
+    pub warnings: Vec<String>,
+    /// How many things were looked at, so that a check of nothing is noticed.
+    pub examined: usize,
+}
+
+const USAGE: &str = "usage: cargo xtask CHECK
+
+  layers     a crate depends only on its own folder or those below; no cycles; pure crates stay pure
+  tidy       unsafe, clocks, threads, locks and printing only in their rooms; file lengths; wording
+  docs       pages and links that code and documents name exist
+  licences   the licence of each package is on the list in deny.toml
+  check      all of these";
+
+fn main() -> ExitCode {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    let chosen: &[&str] = match word.as_str() {
+        "layers" | "tidy" | "docs" | "licences" => &[word.as_str()],
+        "check" => &["layers", "tidy", "docs", "licences"],
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut failed = false;
+    for name in chosen {
+        match run(name) {
+            Ok(report) => {
+                for warning in &report.warnings {
+                    println!("{name}: warning: {warning}");
+                }
+                for error in &report.errors {
+                    println!("{name}: {error}");
+                }
+                println!(
+                    "{name}: {} examined, {} broken rules, {} warnings",
+                    report.examined,
+                    report.errors.len(),
+                    report.warnings.len()
+                );
+                failed |= !report.errors.is_empty();
+            }
+            Err(error) => {
+                println!("{name}: could not be checked: {error:#}");
+                failed = true;
+            }
+        }
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+fn run(name: &str) -> anyhow::Result<Report> {
+    let root = metadata::workspace_root();
+    Ok(match name {
+        "layers" => layers::check(&metadata::load(&root, metadata::Depth::Workspace)?),
+        "tidy" => tidy::check(&root)?,
+        "docs" => docs::check(&root)?,
+        _ => licences::check(&root, &metadata::load(&root, metadata::Depth::Everything)?)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    fn must_hold(name: &str) {
+        let report = super::run(name).unwrap();
+        assert!(
+            report.examined > 10,
+            "{name} looked at {} things only",
+            report.examined
+        );
+        assert!(
+            report.errors.is_empty(),
+            "{name}:\n{}",
+            report.errors.join("\n")
+        );
+    }
+
+    #[test]
+    fn crates_depend_only_on_their_own_folder_or_those_below() {
+        must_hold("layers");
+    }
+
+    #[test]
+    fn the_source_keeps_the_rules_of_the_house() {
+        must_hold("tidy");
+    }
+
+    #[test]
+    fn every_page_that_is_named_exists() {
+        must_hold("docs");
+    }
+
+    #[test]
+    fn every_dependency_has_a_licence_that_is_allowed() {
+        must_hold("licences");
+    }
+}

@@ -1,0 +1,58 @@
+# The front door. Every target does its own set-up; `make help` lists them.
+#
+# A fresh Debian 12 with Rust from rustup needs nothing else installed by hand: tools/setup fetches a
+# C compiler and linker through apt where they are missing.
+
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+CARGO ?= cargo
+RELEASE := target/release
+
+.DEFAULT_GOAL := help
+.PHONY: help setup oracle build test demo bench fuzz soak lint golden clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup:
+	@tools/setup
+
+oracle: ## fetch OpenZFS's programs (zdb, zstream, ...) to compare with; nothing is installed
+	@tools/oracle/fetch
+
+build: setup ## target/release/millpond, and zpool and zfs beside it
+	$(CARGO) build --release --locked --package millpond-cli
+	@ln -sf millpond $(RELEASE)/zpool
+	@ln -sf millpond $(RELEASE)/zfs
+
+# Documentation examples first, so that the last line is the last suite's result. The oracle's
+# programs are welcome but not needed: tests that use them say so when they are absent (code 75).
+test: setup ## every test
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	$(CARGO) test --workspace --locked --doc
+	$(CARGO) test --workspace --locked --lib --bins --tests
+
+demo: build ## the main job on real pools: open, list, verify, copy out, and again with a disk missing
+	@demo/run
+
+bench: build ## measure beside rivals; writes BENCHMARKS.md
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	@bench/run
+
+fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
+	@fuzz/run
+
+soak: setup ## the same for hours: FUZZ_SECONDS=1200 unless set
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
+
+lint: setup ## formatting, clippy, the rules of the house, licences
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) run --quiet --locked --package xtask -- check
+
+golden: setup ## only the comparison with the golden pools
+	$(CARGO) test --locked --package millpond-tests
+
+clean: ## remove what was built (the oracle's cache stays; see tools/oracle/where)
+	$(CARGO) clean
+	rm -rf fuzz/target
