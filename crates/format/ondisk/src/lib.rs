@@ -50,6 +50,7 @@ pub mod space_map;
 #[cfg(test)]
 mod testing;
 mod trailer;
+pub mod zap;
 
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
 pub use bytes::{Endian, Reader, Writer};

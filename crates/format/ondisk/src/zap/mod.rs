@@ -1,0 +1,83 @@
+//! ZAPs: objects that map names to arrays of integers.
+//!
+//! Here are the blocks one by one, without the object that holds them: the microzap's single
+//! block ([`MicroZap`]), the fat ZAP's header ([`ZapHeader`]), pointer-table words
+//! ([`pointer_table_entry`]) and leaves ([`ZapLeaf`], [`ZapLeafBuilder`]); and the hash that
+//! orders them all ([`ZapHashing`], [`ZapPosition`]). Which block to read next is decided in
+//! `millpond-zap`.
+//!
+//! Pages `docs/format/zap-micro.md` and `docs/format/zap-fat.md`.
+
+mod field;
+mod hash;
+mod header;
+mod key;
+mod leaf;
+mod leaf_build;
+mod micro;
+mod position;
+#[cfg(test)]
+mod tests;
+
+pub use hash::{ZapHashing, zap_crc64};
+pub use header::{ZapFlags, ZapHeader, ZapTableLocation, pointer_table_entry};
+pub use key::{ZapKey, ZapValue};
+pub use leaf::{LeafChain, ZapLeaf, ZapLeafEntry};
+pub use leaf_build::{LeafInsertError, ZapLeafBuilder};
+pub use micro::{MICRO_NAME_BYTES_MAX, MicroZap, MicroZapEntry, encode_micro_zap};
+pub use position::{COOKIE_END, ZapPosition};
+
+use crate::{DecodeError, Endian};
+
+/// log2 of the smallest and largest block of a fat ZAP that is read. OpenZFS writes 9 to 17; up
+/// to 20 the 16-bit chunk numbers of a leaf suffice, so such blocks are read too.
+pub const FAT_BLOCK_SHIFTS: core::ops::RangeInclusive<u32> = 9..=20;
+/// The longest name in bytes without its NUL (`longname` directories; 255 elsewhere).
+pub const ZAP_NAME_BYTES_MAX: usize = 1023;
+/// The largest value in bytes that a writer may store. A reader accepts what one leaf can hold.
+pub const ZAP_VALUE_BYTES_MAX: usize = 8192;
+
+const BLOCK_MICRO: u64 = 0x8000_0000_0000_0003;
+const BLOCK_HEADER: u64 = 0x8000_0000_0000_0001;
+const BLOCK_LEAF: u64 = 0x8000_0000_0000_0000;
+/// "No chunk": ends every chain of chunks in a leaf.
+const CHAIN_END: u16 = 0xffff;
+
+/// Which of the two formats an object's block 0 announces. Pages `docs/format/zap-micro.md` and
+/// `docs/format/zap-fat.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZapForm {
+    /// One block of 64-byte entries.
+    Micro,
+    /// Header, pointer table and leaves.
+    Fat,
+}
+
+impl ZapForm {
+    /// Looks at the first word of block 0, which is in byte order `endian`.
+    ///
+    /// # Errors
+    /// If it announces neither form (a zero-filled block does not).
+    pub fn of_first_block(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        match field::u64_at(bytes, 0, endian) {
+            Some(BLOCK_MICRO) => Ok(Self::Micro),
+            Some(BLOCK_HEADER) => Ok(Self::Fat),
+            Some(_) => Err(DecodeError::new("zap", "block 0 is no zap header", 0)),
+            None => Err(DecodeError::new("zap", "too short", 0)),
+        }
+    }
+}
+
+/// log2 of a fat ZAP's block size, if it is one that exists.
+fn block_shift(structure: &'static str, length_bytes: usize) -> Result<u32, DecodeError> {
+    let shift = length_bytes.trailing_zeros();
+    if length_bytes.is_power_of_two() && FAT_BLOCK_SHIFTS.contains(&shift) {
+        Ok(shift)
+    } else {
+        Err(DecodeError::new(
+            structure,
+            "block size is no power of two from 512 bytes to 1 MiB",
+            0,
+        ))
+    }
+}
