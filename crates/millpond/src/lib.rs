@@ -1,1 +1,3 @@
 //! (room reserved; see ARCHITECTURE.md)
+
+pub mod control;

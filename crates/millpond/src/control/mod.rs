@@ -1,0 +1,76 @@
+//! What a person or a program can ask of pools, as plain data.
+//!
+//! [`Control`] has a handful of verbs; an open engine in this process answers them, and so may a
+//! daemon at the other end of a socket. Whoever prints gets raw values (bytes, seconds, hundredths,
+//! stored numbers): units, dates and words are the printer's business. The page is `docs/cli.md`.
+//!
+//! Nothing here does I/O, and nothing here knows how the answers are found.
+
+mod condition;
+mod dataset;
+mod error;
+mod health;
+mod history;
+mod pool;
+mod scan;
+mod value;
+mod vdev;
+
+pub use condition::{Condition, Purpose, condition};
+pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
+pub use error::ControlError;
+pub use health::{SuspendReason, VdevAux, VdevState};
+pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
+pub use pool::{
+    DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
+    MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,
+};
+pub use scan::{
+    CheckpointInfo, ErrorScrubInfo, ExpansionInfo, ProgressState, RebuildInfo, RemovalInfo,
+    ScanFunction, ScanInfo,
+};
+pub use value::{Property, Source, Value};
+pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};
+
+/// The verbs that read.
+///
+/// Every call sees one committed state of a pool; two calls may see two states. None of them
+/// changes anything on a device.
+pub trait Control {
+    /// Names of the pools that are open, in byte order.
+    fn pools(&self) -> Result<Vec<String>, ControlError>;
+
+    /// Everything about a pool but its datasets.
+    ///
+    /// Errors: [`ControlError::NoSuchPool`].
+    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError>;
+
+    /// The properties of one vdev (`zpool get all POOL VDEV`), those set by users last. A property
+    /// that the vdev does not have is left out.
+    ///
+    /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchVdev`].
+    fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError>;
+
+    /// Calls `each` with every dataset that the query selects, one at a time and in no promised
+    /// order, so that ten thousand snapshots need not be in memory together. Stops at the first
+    /// error that `each` returns, and returns that.
+    ///
+    /// Errors: [`ControlError::NoSuchDataset`] if the query's root does not exist.
+    fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError>;
+
+    /// Calls `each` with every record of the pool's history, oldest first.
+    ///
+    /// Errors: [`ControlError::NoSuchPool`], and what `each` returns.
+    fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError>;
+
+    /// Pools that were found on devices but are not open, in the order of discovery.
+    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError>;
+}
