@@ -37,6 +37,7 @@
 )]
 
 mod blkptr;
+mod boot_env;
 mod bytes;
 mod dnode;
 pub mod dsl;
@@ -45,14 +46,17 @@ mod gang;
 mod ids;
 pub mod intent_log;
 mod kinds;
+mod label;
 mod objset;
 pub mod space_map;
 #[cfg(test)]
 mod testing;
 mod trailer;
+mod uberblock;
 pub mod zap;
 
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
+pub use boot_env::BootEnvironment;
 pub use bytes::{Endian, Reader, Writer};
 pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
 pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
@@ -61,9 +65,17 @@ pub use gang::{GANG_HEADER_BYTES, GANG_HEADER_BYTES_MAX, GangHeader};
 pub use ids::{Ashift, BlockId, Guid, Level, ObjectId, Txg, VdevId};
 pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader};
 pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
+pub use label::{
+    BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, LABEL_BYTES, LABEL_CONFIG_BYTES,
+    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LEAF_BYTES_MIN, LeafLayout, RegionTrailer,
+    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES,
+};
 pub use objset::{ObjectSetKind, ObjectSetPhys};
 pub use space_map::{SpaceAction, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys};
 pub use trailer::{CHECKSUM_TRAILER_BYTES, CHECKSUM_TRAILER_MAGIC, ChecksumTrailer};
+pub use uberblock::{
+    MmpState, RaidzReflow, UBERBLOCK_BYTES, Uberblock, UberblockRank, UberblockRing,
+};
 
 /// Bytes in one sector, the unit of every size and offset in a block pointer, whatever the ashift.
 pub const SECTOR_BYTES: u64 = 512;

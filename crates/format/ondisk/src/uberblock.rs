@@ -1,0 +1,419 @@
+//! The uberblock: the root of one committed transaction group, and the ring that keeps the last few.
+//!
+//! Page `docs/format/uberblock.md`.
+
+use crate::{
+    Ashift, BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, Reader, RegionTrailer, Txg,
+    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Writer,
+};
+
+/// Bytes of an uberblock at the start of its slot.
+pub const UBERBLOCK_BYTES: usize = 216;
+
+/// An uberblock in native form. Page `docs/format/uberblock.md`.
+///
+/// Fields behind `root` were added over time; older writers left zeros there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uberblock {
+    /// The byte order it was stored in. Blocks carry their own.
+    pub endian: Endian,
+    /// Pool version: 1 to 28, or 5000.
+    pub version: u64,
+    /// The transaction group that this uberblock completes.
+    pub txg: Txg,
+    /// Sum, modulo 2^64, of the guids of all vdevs in the tree.
+    pub guid_sum: u64,
+    /// Seconds since 1970 (UTC) of the sync; not monotonic.
+    pub timestamp_s: u64,
+    /// The meta object set.
+    pub root: BlockPointer,
+    /// The highest version that the writer supported.
+    pub software_version: u64,
+    /// [`Uberblock::MMP_MAGIC`] if the two next fields mean something.
+    pub mmp_magic: u64,
+    /// Nanoseconds since the last heartbeat (decaying average); 0 if multihost is off.
+    pub mmp_delay_ns: u64,
+    /// Valid bits, interval, sequence and fail intervals; see [`Uberblock::mmp`].
+    pub mmp_config: u64,
+    /// 0, or the txg of the checkpoint that this uberblock is.
+    pub checkpoint_txg: Txg,
+    /// How far RAID-Z expansion has come; see [`RaidzReflow`].
+    pub raidz_reflow: RaidzReflow,
+}
+
+/// The heartbeat's parameters, where the writer stated them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MmpState {
+    /// Nanoseconds since the last heartbeat (decaying average); 0 if multihost is off.
+    pub delay_ns: u64,
+    /// Milliseconds between heartbeats.
+    pub interval_ms: Option<u32>,
+    /// Counts heartbeats of one uberblock.
+    pub sequence: Option<u16>,
+    /// Intervals without success after which the writer suspends; 0 is never.
+    pub fail_intervals: Option<u16>,
+}
+
+/// Progress of RAID-Z expansion. Page `docs/format/uberblock.md`, "Reflow".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RaidzReflow(pub u64);
+
+impl RaidzReflow {
+    /// Bytes of the vdev that have been moved.
+    #[must_use]
+    pub fn offset_bytes(self) -> u64 {
+        (self.0 & ((1 << 55) - 1)) << 9
+    }
+    /// State of the scratch area: 0 not in use, 1 valid, 2 to 4 no longer needed.
+    #[must_use]
+    pub fn scratch_state(self) -> u16 {
+        u16::try_from(self.0 >> 55).unwrap_or(u16::MAX)
+    }
+    /// Whether the scratch area holds data that has to be copied back first.
+    #[must_use]
+    pub fn is_scratch_valid(self) -> bool {
+        self.scratch_state() == 1
+    }
+}
+
+/// What decides which of two uberblocks is the newer: txg, then time, then heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UberblockRank {
+    /// The larger wins.
+    pub txg: Txg,
+    /// Then the later.
+    pub timestamp_s: u64,
+    /// Then the larger; 0 if not stated.
+    pub mmp_sequence: u16,
+}
+
+impl Uberblock {
+    /// The first number of an uberblock.
+    pub const MAGIC: u64 = 0x00ba_b10c;
+    /// Says that the heartbeat fields mean something.
+    pub const MMP_MAGIC: u64 = 0xa11c_ea11;
+
+    /// Reads an uberblock of either byte order from the start of a slot.
+    ///
+    /// The slot's checksum is not looked at: see [`RegionTrailer`].
+    ///
+    /// # Errors
+    /// If there are fewer than 216 bytes or the magic number is there in neither order.
+    pub fn decode(slot: &[u8]) -> Result<Self, DecodeError> {
+        const NAME: &str = "uberblock";
+        let magic = Reader::new(NAME, slot, Endian::Little).u64()?;
+        let endian = match magic {
+            Self::MAGIC => Endian::Little,
+            magic if magic.swap_bytes() == Self::MAGIC => Endian::Big,
+            _ => return Err(DecodeError::new(NAME, "no magic", 0)),
+        };
+        let mut reader = Reader::new(NAME, slot, endian);
+        reader.skip(8)?;
+        Ok(Self {
+            endian,
+            version: reader.u64()?,
+            txg: Txg(reader.u64()?),
+            guid_sum: reader.u64()?,
+            timestamp_s: reader.u64()?,
+            root: BlockPointer::decode(reader.take(BLOCK_POINTER_BYTES)?, endian)?,
+            software_version: reader.u64()?,
+            mmp_magic: reader.u64()?,
+            mmp_delay_ns: reader.u64()?,
+            mmp_config: reader.u64()?,
+            checkpoint_txg: Txg(reader.u64()?),
+            raidz_reflow: RaidzReflow(reader.u64()?),
+        })
+    }
+    /// The 216 little-endian bytes, whatever `endian` says.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(UBERBLOCK_BYTES);
+        writer.put_u64(Self::MAGIC);
+        writer.put_u64(self.version);
+        writer.put_u64(self.txg.0);
+        writer.put_u64(self.guid_sum);
+        writer.put_u64(self.timestamp_s);
+        writer.put(&self.root.encode());
+        writer.put_u64(self.software_version);
+        writer.put_u64(self.mmp_magic);
+        writer.put_u64(self.mmp_delay_ns);
+        writer.put_u64(self.mmp_config);
+        writer.put_u64(self.checkpoint_txg.0);
+        writer.put_u64(self.raidz_reflow.0);
+        writer.finish()
+    }
+    /// A whole ring slot with this uberblock, its digest still to be stored
+    /// ([`RegionTrailer::seal`]).
+    #[must_use]
+    pub fn encode_slot(&self, ring: UberblockRing) -> Option<Vec<u8>> {
+        RegionTrailer::unsealed_region(&self.encode(), ring.slot_bytes())
+    }
+    /// The heartbeat's parameters; `None` if the writer (before 0.7) knew nothing of them.
+    #[must_use]
+    pub fn mmp(&self) -> Option<MmpState> {
+        let bits =
+            |low: u32, width: u32| (self.mmp_config >> low) & ((1u64 << width).wrapping_sub(1));
+        let valid = |bit: u64| self.mmp_config & bit != 0;
+        (self.mmp_magic == Self::MMP_MAGIC).then(|| MmpState {
+            delay_ns: self.mmp_delay_ns,
+            interval_ms: u32::try_from(bits(8, 24)).ok().filter(|_| valid(1)),
+            sequence: u16::try_from(bits(32, 16)).ok().filter(|_| valid(2)),
+            fail_intervals: u16::try_from(bits(48, 16)).ok().filter(|_| valid(4)),
+        })
+    }
+    /// What to compare when looking for the newest.
+    #[must_use]
+    pub fn rank(&self) -> UberblockRank {
+        UberblockRank {
+            txg: self.txg,
+            timestamp_s: self.timestamp_s,
+            mmp_sequence: self.mmp().and_then(|mmp| mmp.sequence).unwrap_or(0),
+        }
+    }
+    /// Whether this software knows the pool's version: 1 to 28, or 5000.
+    #[must_use]
+    pub fn has_known_version(&self) -> bool {
+        matches!(self.version, 1..=28 | 5000)
+    }
+}
+
+/// How the 128 KiB ring is cut into slots. Page `docs/format/uberblock.md`, "Ring".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UberblockRing {
+    slot_shift: u32,
+}
+
+impl UberblockRing {
+    /// The ring of a leaf whose **top-level** vdev has this ashift: slots of 1 KiB to 8 KiB.
+    #[must_use]
+    pub fn new(ashift: Ashift) -> Self {
+        Self {
+            slot_shift: u32::from(ashift.0).clamp(10, 13),
+        }
+    }
+    /// The four ways to cut a ring, for a reader that does not know the ashift.
+    #[must_use]
+    pub fn all() -> [Self; 4] {
+        [10, 11, 12, 13].map(|slot_shift| Self { slot_shift })
+    }
+    /// Bytes of a slot.
+    #[must_use]
+    pub fn slot_bytes(self) -> usize {
+        1usize.checked_shl(self.slot_shift).unwrap_or(usize::MAX)
+    }
+    /// Slots in the ring: 128 to 16.
+    #[must_use]
+    pub fn slot_count(self) -> u64 {
+        128u64
+            .checked_shr(self.slot_shift.saturating_sub(10))
+            .unwrap_or(1)
+    }
+    /// Byte offset of a slot inside its label; `None` beyond the ring.
+    #[must_use]
+    pub fn slot_offset_bytes(self, slot: u64) -> Option<u64> {
+        if slot >= self.slot_count() {
+            return None;
+        }
+        UBERBLOCK_RING_OFFSET_BYTES.checked_add(slot.checked_shl(self.slot_shift)?)
+    }
+    /// The slot that a txg is written to. With `multihost` the last slot belongs to heartbeats.
+    #[must_use]
+    pub fn slot_of_txg(self, txg: Txg, multihost: bool) -> u64 {
+        let usable = self.slot_count().saturating_sub(u64::from(multihost));
+        txg.0.checked_rem(usable).unwrap_or(0)
+    }
+    /// The slots of a ring's 128 KiB: (byte offset inside the label, bytes of the slot).
+    pub fn slots(self, ring: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+        let ring = ring.get(..UBERBLOCK_RING_BYTES).unwrap_or(ring);
+        (0..)
+            .map_while(move |slot| self.slot_offset_bytes(slot))
+            .zip(ring.chunks_exact(self.slot_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChecksumKind, CompressionKind, VdevId};
+    use proptest::prelude::*;
+
+    /// The first 216 bytes of a slot that OpenZFS wrote.
+    const REAL: &str = "
+        0cb1ba0000000000 8813000000000000 0f01000000000000 ffa73cedf99189d5
+        3f61016b00000000 1000000000000000 50040e0000000000 1000000000000000
+        a004000000000000 1000000000000000 a004010000000000 0700070002070b80
+        0000000000000000 0000000000000000 0000000000000000 0f01000000000000
+        5900000000000000 bbe0d1d902000000 9dba6844f50a0000 1842d4ad1c151500
+        337ef2337bb8111b 8813000000000000 11ea1ca100000000 0000000000000000
+        0000000000000000 0000000000000000 0000000000000000";
+
+    fn real() -> Vec<u8> {
+        let digits: Vec<u8> = REAL
+            .chars()
+            .filter_map(|c| c.to_digit(16))
+            .map(|d| d as u8)
+            .collect();
+        digits
+            .chunks(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect()
+    }
+
+    #[test]
+    fn a_real_uberblock_decodes_and_encodes_to_itself() {
+        let bytes = real();
+        let uberblock = Uberblock::decode(&bytes).unwrap();
+        assert_eq!(uberblock.version, 5000);
+        assert_eq!(uberblock.txg, Txg(271));
+        assert_eq!(uberblock.guid_sum, 0xd589_91f9_ed3c_a7ff);
+        assert_eq!(uberblock.timestamp_s, 0x6b01_613f);
+        let dva = uberblock.root.dvas().next().unwrap();
+        assert_eq!(
+            (dva.vdev, dva.offset_bytes, dva.asize_bytes),
+            (VdevId(0), 0x000e_0450 << 9, 8192)
+        );
+        assert_eq!(uberblock.root.lsize_bytes(), 4096);
+        assert_eq!(uberblock.root.compression(), Some(CompressionKind::Off));
+        assert_eq!(
+            uberblock.root.checksum_kind(),
+            Some(ChecksumKind::Fletcher4)
+        );
+        assert_eq!(uberblock.root.object_type().0, 11);
+        assert_eq!(uberblock.root.birth(), Txg(271));
+        assert_eq!(uberblock.software_version, 5000);
+        let mmp = uberblock.mmp().unwrap();
+        assert_eq!(
+            (mmp.delay_ns, mmp.interval_ms, mmp.sequence),
+            (0, None, None)
+        );
+        assert_eq!(
+            UberblockRing::new(Ashift(12)).slot_of_txg(Txg(271), false),
+            15
+        );
+        assert_eq!(uberblock.encode(), bytes);
+    }
+
+    #[test]
+    fn an_uberblock_of_the_other_byte_order_is_the_same_but_for_its_order() {
+        let mut bytes = real();
+        let little = Uberblock::decode(&bytes).unwrap();
+        for word in bytes.chunks_exact_mut(8) {
+            word.reverse();
+        }
+        let big = Uberblock::decode(&bytes).unwrap();
+        assert_eq!(big.endian, Endian::Big);
+        assert_eq!(
+            Uberblock {
+                endian: Endian::Little,
+                ..big
+            },
+            little
+        );
+        assert_eq!(big.encode(), real());
+    }
+
+    #[test]
+    fn slots_follow_the_ashift_of_the_top_level_vdev() {
+        for (ashift, bytes, count) in [
+            (9, 1024, 128),
+            (10, 1024, 128),
+            (11, 2048, 64),
+            (12, 4096, 32),
+            (13, 8192, 16),
+            (16, 8192, 16),
+        ] {
+            let ring = UberblockRing::new(Ashift(ashift));
+            assert_eq!((ring.slot_bytes(), ring.slot_count()), (bytes, count));
+            assert_eq!(ring.slot_offset_bytes(count), None);
+            assert_eq!(ring.slot_offset_bytes(1), Some(0x20000 + bytes as u64));
+            assert_eq!(
+                ring.slots(&vec![0; UBERBLOCK_RING_BYTES]).count() as u64,
+                count
+            );
+        }
+        let ring = UberblockRing::new(Ashift(12));
+        assert_eq!(ring.slot_of_txg(Txg(31), false), 31);
+        assert_eq!(ring.slot_of_txg(Txg(31), true), 0);
+    }
+
+    #[test]
+    fn txg_outranks_time_and_time_outranks_the_heartbeat() {
+        let base = Uberblock::decode(&real()).unwrap();
+        let later = Uberblock {
+            timestamp_s: base.timestamp_s + 1,
+            ..base
+        };
+        let newer = Uberblock {
+            txg: Txg(272),
+            timestamp_s: 0,
+            ..base
+        };
+        let beat = Uberblock {
+            mmp_config: 2 | (7 << 32),
+            ..base
+        };
+        let unstated = Uberblock {
+            mmp_config: 9 << 32,
+            ..base
+        };
+        assert!(newer.rank() > later.rank());
+        assert!(later.rank() > beat.rank());
+        assert!(beat.rank() > base.rank());
+        assert_eq!(unstated.rank(), base.rank());
+    }
+
+    #[test]
+    fn heartbeat_fields_are_read_only_where_valid() {
+        let base = Uberblock::decode(&real()).unwrap();
+        let on = Uberblock {
+            mmp_delay_ns: 5,
+            mmp_config: 7 | (1000 << 8) | (3 << 32) | (10 << 48),
+            ..base
+        };
+        assert_eq!(
+            on.mmp(),
+            Some(MmpState {
+                delay_ns: 5,
+                interval_ms: Some(1000),
+                sequence: Some(3),
+                fail_intervals: Some(10)
+            })
+        );
+        assert_eq!(Uberblock { mmp_magic: 0, ..on }.mmp(), None);
+    }
+
+    #[test]
+    fn reflow_progress_is_an_offset_and_a_state() {
+        let reflow = RaidzReflow(0x0200_0000_0031_2cd6);
+        assert_eq!(
+            (reflow.scratch_state(), reflow.offset_bytes()),
+            (4, 0x0031_2cd6 * 512)
+        );
+        assert!(!reflow.is_scratch_valid());
+        assert!(RaidzReflow(1 << 55).is_scratch_valid());
+        assert_eq!(RaidzReflow(u64::MAX).scratch_state(), 511);
+    }
+
+    #[test]
+    fn too_few_bytes_or_another_magic_is_no_uberblock() {
+        let bytes = real();
+        for length in 0..bytes.len() {
+            assert!(Uberblock::decode(&bytes[..length]).is_err());
+        }
+        assert_eq!(
+            Uberblock::decode(&[0; 1024]).unwrap_err().reason,
+            "no magic"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_behind_the_magic_survive(words in proptest::collection::vec(any::<u64>(), 26)) {
+            let mut bytes = Uberblock::MAGIC.to_le_bytes().to_vec();
+            words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            let uberblock = Uberblock::decode(&bytes).unwrap();
+            prop_assert_eq!(uberblock.encode(), bytes);
+            let _ = (uberblock.rank(), uberblock.raidz_reflow.offset_bytes());
+        }
+    }
+}
