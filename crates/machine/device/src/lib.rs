@@ -7,50 +7,19 @@
 
 use std::fmt;
 
-/// What a device said when it could not do as asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// The operating system's error for a request at this byte range.
-    #[error("{action} of {length_bytes} bytes at byte {offset_bytes} failed: {message}")]
-    Io {
-        /// "read", "write", "flush" or "discard".
-        action: &'static str,
-        /// Start of the request in bytes.
-        offset_bytes: u64,
-        /// Length of the request in bytes.
-        length_bytes: u64,
-        /// The operating system's errno (0 if unknown).
-        errno: i32,
-        /// The operating system's words.
-        message: String,
-    },
-    /// The request lies beyond the end of the device.
-    #[error(
-        "{length_bytes} bytes at byte {offset_bytes} lie beyond the device's end at {size_bytes}"
-    )]
-    OutOfRange {
-        /// Start of the request in bytes.
-        offset_bytes: u64,
-        /// Length of the request in bytes.
-        length_bytes: u64,
-        /// Size of the device in bytes.
-        size_bytes: u64,
-    },
-    /// The device cannot be opened.
-    #[error("cannot open {path}: {message}")]
-    Open {
-        /// The path that was tried.
-        path: String,
-        /// The operating system's errno (0 if unknown).
-        errno: i32,
-        /// The operating system's words.
-        message: String,
-    },
-    /// The device was opened for reading only.
-    #[error("the device is open for reading only")]
-    ReadOnly,
-}
+mod discover;
+mod error;
+mod file;
+mod gpt;
+mod memory;
+mod partition;
+
+pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
+pub use error::DeviceError;
+pub use file::{FileDevice, LockState, OpenOptions};
+pub use gpt::{GptError, GptPartition, read_gpt};
+pub use memory::MemoryDevice;
+pub use partition::PartitionDevice;
 
 /// A flat array of bytes that a pool's leaf vdev lies on.
 ///

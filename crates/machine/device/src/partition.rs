@@ -1,0 +1,165 @@
+//! A byte range of another device, seen as a device.
+
+use crate::{Device, DeviceError, ReadRequest};
+use std::sync::Arc;
+
+/// A byte range of another device: a partition of a whole-disk image, for instance.
+#[derive(Debug, Clone)]
+pub struct PartitionDevice {
+    whole: Arc<dyn Device>,
+    start_bytes: u64,
+    length_bytes: u64,
+}
+
+impl PartitionDevice {
+    /// The `length_bytes` from `start_bytes` on of `whole`.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`] if the range does not lie within `whole`.
+    pub fn new(
+        whole: Arc<dyn Device>,
+        start_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<Self, DeviceError> {
+        DeviceError::check_range(start_bytes, length_bytes, whole.size_bytes())?;
+        Ok(Self {
+            whole,
+            start_bytes,
+            length_bytes,
+        })
+    }
+    /// Where it starts on the whole device, in bytes.
+    #[must_use]
+    pub fn start_bytes(&self) -> u64 {
+        self.start_bytes
+    }
+    /// The offset on the whole device, for a request within this range.
+    fn translate(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, DeviceError> {
+        DeviceError::check_range(offset_bytes, length_bytes, self.length_bytes)?;
+        Ok(self.start_bytes.saturating_add(offset_bytes))
+    }
+}
+
+impl Device for PartitionDevice {
+    fn size_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+    fn sector_bytes(&self) -> u32 {
+        self.whole.sector_bytes()
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let offset_bytes = self.translate(offset_bytes, buffer.len() as u64)?;
+        self.whole.read(offset_bytes, buffer)
+    }
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
+        // Requests beyond this range must not reach the whole device, where they would succeed.
+        let inside: Vec<bool> = requests
+            .iter_mut()
+            .map(|request| {
+                match self.translate(request.offset_bytes, request.buffer.len() as u64) {
+                    Ok(offset_bytes) => {
+                        request.offset_bytes = offset_bytes;
+                        true
+                    }
+                    Err(error) => {
+                        request.outcome = Err(error);
+                        false
+                    }
+                }
+            })
+            .collect();
+        if inside.iter().all(|inside| *inside) {
+            self.whole.read_many(requests);
+        } else {
+            for (request, inside) in requests.iter_mut().zip(&inside) {
+                if *inside {
+                    request.outcome = self.whole.read(request.offset_bytes, request.buffer);
+                }
+            }
+        }
+        for (request, inside) in requests.iter_mut().zip(inside) {
+            if inside {
+                request.offset_bytes = request.offset_bytes.saturating_sub(self.start_bytes);
+            }
+        }
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let offset_bytes = self.translate(offset_bytes, bytes.len() as u64)?;
+        self.whole.write(offset_bytes, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.whole.flush()
+    }
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        let offset_bytes = self.translate(offset_bytes, length_bytes)?;
+        self.whole.discard(offset_bytes, length_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    fn counting() -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new((0..=255).collect()))
+    }
+
+    #[test]
+    fn a_partition_sees_its_own_bytes_only() {
+        let part = PartitionDevice::new(counting(), 100, 10).unwrap();
+        let mut buffer = [0; 4];
+        part.read(6, &mut buffer).unwrap();
+        assert_eq!(buffer, [106, 107, 108, 109]);
+        assert!(matches!(
+            part.read(7, &mut buffer),
+            Err(DeviceError::OutOfRange { size_bytes: 10, .. })
+        ));
+        assert!(matches!(
+            part.write(7, &buffer),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            part.discard(0, 11),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        part.write(0, b"x").unwrap();
+        let mut whole = [0; 1];
+        part.whole.read(100, &mut whole).unwrap();
+        assert_eq!(&whole, b"x");
+    }
+
+    #[test]
+    fn of_a_batch_each_request_has_its_own_outcome_and_keeps_its_offset() {
+        let part = PartitionDevice::new(counting(), 100, 10).unwrap();
+        let mut buffers = [[0u8; 2]; 3];
+        let mut requests: Vec<_> = buffers
+            .iter_mut()
+            .zip([0, 9, 4])
+            .map(|(buffer, offset_bytes)| ReadRequest {
+                offset_bytes,
+                buffer,
+                outcome: Err(DeviceError::ReadOnly),
+            })
+            .collect();
+        part.read_many(&mut requests);
+        assert_eq!(
+            requests
+                .iter()
+                .map(|r| r.outcome.is_ok())
+                .collect::<Vec<_>>(),
+            [true, false, true]
+        );
+        assert_eq!(
+            requests.iter().map(|r| r.offset_bytes).collect::<Vec<_>>(),
+            [0, 9, 4]
+        );
+        assert_eq!(buffers, [[100, 101], [0, 0], [104, 105]]);
+    }
+
+    #[test]
+    fn a_partition_beyond_the_device_is_refused() {
+        assert!(PartitionDevice::new(counting(), 250, 7).is_err());
+        assert!(PartitionDevice::new(counting(), u64::MAX, 2).is_err());
+    }
+}
