@@ -1,0 +1,423 @@
+//! Fletcher's sums over 32- and 64-bit words, in several lanes at once.
+//!
+//! With N words, word k counts N-k times in the second sum, and so on; all modulo 2^64. Lane i of
+//! L sums words i, i+L, i+2L, ... alone; a fixed linear combination of the lanes' sums gives the
+//! sums of the whole. The coefficients are computed by the compiler from the weights' definition.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "inner loops over arrays with constant bounds; sums wrap by explicit calls"
+)]
+
+use millpond_ondisk::{ChecksumKind, Endian};
+use multiversion::{multiversion, target::target_cfg_f};
+
+use crate::ChecksumError;
+
+/// A Fletcher-4 sum that grows part by part, as in a send stream or around a hole in the data.
+///
+/// Page `docs/format/checksums.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fletcher4 {
+    words: [u64; 4],
+}
+
+impl Fletcher4 {
+    /// The sum of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// A sum that was stored before.
+    #[must_use]
+    pub fn from_words(words: [u64; 4]) -> Self {
+        Self { words }
+    }
+    /// The four sums.
+    #[must_use]
+    pub fn words(self) -> [u64; 4] {
+        self.words
+    }
+    /// Counts 32-bit words stored in `endian` order.
+    ///
+    /// # Errors
+    /// [`ChecksumError::Length`] if `data` is no multiple of 4 bytes; nothing is counted then.
+    pub fn update(&mut self, data: &[u8], endian: Endian) -> Result<(), ChecksumError> {
+        let (words, []) = data.as_chunks::<4>() else {
+            return Err(ChecksumError::Length {
+                kind: ChecksumKind::Fletcher4,
+                length: data.len(),
+                multiple: 4,
+            });
+        };
+        *self = self.followed_by(
+            Self {
+                words: sum4(words, endian),
+            },
+            words.len() as u64,
+        );
+        Ok(())
+    }
+    /// The sum of two parts: `self` covers the first, `second` the next `second_words` 32-bit
+    /// words. Lets parts be summed in parallel.
+    #[must_use]
+    pub fn followed_by(self, second: Self, second_words: u64) -> Self {
+        let [a, b, c, d] = self.words;
+        let [a2, b2, c2, d2] = second.words;
+        let n = second_words;
+        let n2 = triangular(n);
+        let n3 = tetrahedral(n);
+        let of = |x: u64, n: u64| x.wrapping_mul(n);
+        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, x| sum.wrapping_add(*x));
+        Self {
+            words: [
+                sum(&[a, a2]),
+                sum(&[b, of(a, n), b2]),
+                sum(&[c, of(b, n), of(a, n2), c2]),
+                sum(&[d, of(c, n), of(b, n2), of(a, n3), d2]),
+            ],
+        }
+    }
+}
+
+/// n(n+1)/2 modulo 2^64: the even factor is halved before the product can wrap.
+fn triangular(n: u64) -> u64 {
+    let half = n / 2;
+    if n.is_multiple_of(2) {
+        half.wrapping_mul(n.wrapping_add(1))
+    } else {
+        n.wrapping_mul(half.wrapping_add(1))
+    }
+}
+
+/// n(n+1)(n+2)/6 modulo 2^64.
+#[allow(clippy::cast_possible_truncation, reason = "the sum is modulo 2^64")]
+fn tetrahedral(n: u64) -> u64 {
+    // Exact: below 2^127.
+    let n = u128::from(n);
+    let pairs = if n.is_multiple_of(2) {
+        n / 2 * (n + 1)
+    } else {
+        n.div_ceil(2) * n
+    };
+    if pairs.is_multiple_of(3) {
+        ((pairs / 3) as u64).wrapping_mul((n + 2) as u64)
+    } else {
+        // Neither n nor n+1 divides by 3, so n+2 does: this is (n+2)/3.
+        (pairs as u64).wrapping_mul(n.div_ceil(3) as u64)
+    }
+}
+
+/// Fletcher-2: two interleaved pairs of sums over 64-bit words. `data` in whole pairs of words.
+pub(crate) fn fletcher2(data: &[u8], endian: Endian) -> Result<[u64; 4], ChecksumError> {
+    let (pairs, []) = data.as_chunks::<16>() else {
+        return Err(ChecksumError::Length {
+            kind: ChecksumKind::Fletcher2,
+            length: data.len(),
+            multiple: 16,
+        });
+    };
+    Ok(sum2(pairs, endian))
+}
+
+/// Fletcher-4 of a whole block.
+pub(crate) fn fletcher4(data: &[u8], endian: Endian) -> Result<[u64; 4], ChecksumError> {
+    let mut sum = Fletcher4::new();
+    sum.update(data, endian)?;
+    Ok(sum.words)
+}
+
+/// Fletcher-2 word by word, as the definition has it; bytes after the last whole pair of 64-bit
+/// words are left out. What the fast form is held equal to and measured against.
+#[must_use]
+pub fn fletcher2_by_definition(data: &[u8], endian: Endian) -> [u64; 4] {
+    let mut sums = [0u64; 4];
+    for pair in data.as_chunks::<16>().0 {
+        step2(&mut sums, pair, endian);
+    }
+    sums
+}
+
+/// Fletcher-4 word by word, as the definition has it; bytes after the last whole 32-bit word are
+/// left out. What the fast form is held equal to and measured against.
+#[must_use]
+pub fn fletcher4_by_definition(data: &[u8], endian: Endian) -> [u64; 4] {
+    let mut sums = [0u64; 4];
+    for word in data.as_chunks::<4>().0 {
+        step4(&mut sums, endian.u32(*word));
+    }
+    sums
+}
+
+#[inline(always)]
+fn step2(sums: &mut [u64; 4], pair: &[u8; 16], endian: Endian) {
+    let [a0, a1, b0, b1] = sums;
+    let (words, _) = pair.as_chunks::<8>();
+    if let [x, y] = words {
+        *a0 = a0.wrapping_add(endian.u64(*x));
+        *a1 = a1.wrapping_add(endian.u64(*y));
+        *b0 = b0.wrapping_add(*a0);
+        *b1 = b1.wrapping_add(*a1);
+    }
+}
+
+#[inline(always)]
+fn step4(sums: &mut [u64; 4], word: u32) {
+    let [a, b, c, d] = sums;
+    *a = a.wrapping_add(u64::from(word));
+    *b = b.wrapping_add(*a);
+    *c = c.wrapping_add(*b);
+    *d = d.wrapping_add(*c);
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx2",
+    "x86_64+avx2",
+    "x86_64+sse4.1",
+    "aarch64+neon"
+))]
+fn sum4(words: &[[u8; 4]], endian: Endian) -> [u64; 4] {
+    // As many lanes as fill a few registers: 8 in two of 32 bytes or one of 64.
+    if target_cfg_f!(target_feature = "avx512f") {
+        match endian {
+            Endian::Little => lanes4::<16>(words, u32::from_le_bytes),
+            Endian::Big => lanes4::<16>(words, u32::from_be_bytes),
+        }
+    } else {
+        match endian {
+            Endian::Little => lanes4::<4>(words, u32::from_le_bytes),
+            Endian::Big => lanes4::<4>(words, u32::from_be_bytes),
+        }
+    }
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx2",
+    "x86_64+avx2",
+    "x86_64+sse4.1",
+    "aarch64+neon"
+))]
+fn sum2(pairs: &[[u8; 16]], endian: Endian) -> [u64; 4] {
+    match endian {
+        Endian::Little => lanes2::<8>(pairs, u64::from_le_bytes),
+        Endian::Big => lanes2::<8>(pairs, u64::from_be_bytes),
+    }
+}
+
+#[inline(always)]
+fn lanes4<const LANES: usize>(words: &[[u8; 4]], load: impl Fn([u8; 4]) -> u32) -> [u64; 4] {
+    let (groups, rest) = words.as_chunks::<LANES>();
+    let mut a = [0u64; LANES];
+    let mut b = [0u64; LANES];
+    let mut c = [0u64; LANES];
+    let mut d = [0u64; LANES];
+    for group in groups {
+        for i in 0..LANES {
+            a[i] = a[i].wrapping_add(u64::from(load(group[i])));
+        }
+        for i in 0..LANES {
+            b[i] = b[i].wrapping_add(a[i]);
+        }
+        for i in 0..LANES {
+            c[i] = c[i].wrapping_add(b[i]);
+        }
+        for i in 0..LANES {
+            d[i] = d[i].wrapping_add(c[i]);
+        }
+    }
+    let weights = const { weights::<LANES>() };
+    let mut sums = [0u64; 4];
+    for (lane, lane_weights) in weights.iter().enumerate() {
+        let of_lane = [a[lane], b[lane], c[lane], d[lane]];
+        for (sum, row) in sums.iter_mut().zip(lane_weights) {
+            for (weight, part) in row.iter().zip(of_lane) {
+                *sum = sum.wrapping_add(weight.wrapping_mul(part));
+            }
+        }
+    }
+    for word in rest {
+        step4(&mut sums, load(*word));
+    }
+    sums
+}
+
+/// `WORDS` 64-bit words at a time: `WORDS / 2` lanes of each of the two pairs.
+#[inline(always)]
+fn lanes2<const WORDS: usize>(pairs: &[[u8; 16]], load: impl Fn([u8; 8]) -> u64) -> [u64; 4] {
+    let (words, _) = pairs.as_flattened().as_chunks::<8>();
+    let (groups, rest) = words.as_chunks::<WORDS>();
+    let mut a = [0u64; WORDS];
+    let mut b = [0u64; WORDS];
+    for group in groups {
+        for i in 0..WORDS {
+            a[i] = a[i].wrapping_add(load(group[i]));
+        }
+        for i in 0..WORDS {
+            b[i] = b[i].wrapping_add(a[i]);
+        }
+    }
+    let lanes = (WORDS / 2) as u64;
+    let mut sums = [0u64; 4];
+    for word in 0..WORDS {
+        let lane = (word / 2) as u64;
+        let side = word % 2;
+        sums[side] = sums[side].wrapping_add(a[word]);
+        // A word that counts s times in its lane counts lanes * s - lane times in the whole.
+        sums[side + 2] = sums[side + 2]
+            .wrapping_add(lanes.wrapping_mul(b[word]))
+            .wrapping_sub(lane.wrapping_mul(a[word]));
+    }
+    for pair in rest.chunks_exact(2) {
+        for side in 0..2 {
+            sums[side] = sums[side].wrapping_add(load(pair[side]));
+            sums[side + 2] = sums[side + 2].wrapping_add(sums[side]);
+        }
+    }
+    sums
+}
+
+/// For each lane and each sum of the whole: by what the lane's four sums count in it.
+///
+/// A word that is the s-th from the end of lane i is the u = LANES * s - i -th from the end of the
+/// whole. It counts W0(s) = 1, W1(s) = s, W2(s) = s(s+1)/2, W3(s) = s(s+1)(s+2)/6 times in its
+/// lane's sums, and Wk(u) times in the whole's. Wk(LANES * s - i) as a combination of W0..W3(s)
+/// follows from its values at s = 0, -1, -2, -3, where Wj(-r) is (-1)^j times r over j.
+const fn weights<const LANES: usize>() -> [[[u64; 4]; 4]; LANES] {
+    const fn value(k: usize, u: i64) -> i64 {
+        match k {
+            0 => 1,
+            1 => u,
+            2 => u * (u + 1) / 2,
+            _ => u * (u + 1) * (u + 2) / 6,
+        }
+    }
+    const OVER: [[i64; 4]; 4] = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 2, 1, 0], [1, 3, 3, 1]];
+    let mut table = [[[0u64; 4]; 4]; LANES];
+    let mut lane = 0;
+    while lane < LANES {
+        let mut k = 0;
+        while k < 4 {
+            let mut j = 0;
+            while j <= k {
+                let mut weight = 0i64;
+                let mut r = 0;
+                while r <= j {
+                    let sign = if r % 2 == 0 { 1 } else { -1 };
+                    let at = -((LANES * r + lane) as i64);
+                    weight += sign * OVER[j][r] * value(k, at);
+                    r += 1;
+                }
+                table[lane][k][j] = weight.cast_unsigned();
+                j += 1;
+            }
+            k += 1;
+        }
+        lane += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_weights_of_four_lanes_are_those_worked_out_by_hand() {
+        let weights = weights::<4>();
+        assert_eq!(weights[0][1], [0, 4, 0, 0]);
+        assert_eq!(weights[3][1], [3u64.wrapping_neg(), 4, 0, 0]);
+        assert_eq!(weights[1][2], [0, 10u64.wrapping_neg(), 16, 0]);
+        assert_eq!(weights[3][2], [3, 18u64.wrapping_neg(), 16, 0]);
+        assert_eq!(weights[0][3][3], 64);
+    }
+    #[test]
+    fn odd_lengths_are_refused_not_rounded() {
+        assert_eq!(
+            fletcher4(&[0; 7], Endian::Little),
+            Err(ChecksumError::Length {
+                kind: ChecksumKind::Fletcher4,
+                length: 7,
+                multiple: 4
+            })
+        );
+        assert_eq!(
+            fletcher2(&[0; 24], Endian::Little),
+            Err(ChecksumError::Length {
+                kind: ChecksumKind::Fletcher2,
+                length: 24,
+                multiple: 16
+            })
+        );
+    }
+    #[test]
+    fn the_counting_numbers_hold_where_their_products_wrap() {
+        for n in [0u64, 1, 2, 3, 4, 5, 1 << 20, (1 << 40) + 1] {
+            let wide = u128::from(n);
+            assert_eq!(triangular(n), (wide * (wide + 1) / 2) as u64);
+            assert_eq!(tetrahedral(n), (wide * (wide + 1) * (wide + 2) / 6) as u64);
+        }
+        // For 2^64 - 1 the exact values are 2^63 (2^64 - 1) and 2^63 (2^128 - 1) / 3.
+        assert_eq!(triangular(u64::MAX), 1 << 63);
+        assert_eq!(tetrahedral(u64::MAX).wrapping_mul(3), 1 << 63);
+    }
+    #[test]
+    fn a_long_block_of_ones_wraps_like_the_definition() {
+        let data = vec![0xffu8; 1 << 20];
+        assert_eq!(
+            fletcher4(&data, Endian::Little).unwrap(),
+            fletcher4_by_definition(&data, Endian::Little)
+        );
+        assert_eq!(
+            fletcher2(&data, Endian::Little).unwrap(),
+            fletcher2_by_definition(&data, Endian::Little)
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn every_number_of_lanes_gives_the_definition(
+            data in proptest::collection::vec(any::<u8>(), 0..3000),
+        ) {
+            for endian in [Endian::Little, Endian::Big] {
+                let whole = &data[..data.len() / 4 * 4];
+                let words = whole.as_chunks::<4>().0;
+                let expected = fletcher4_by_definition(whole, endian);
+                prop_assert_eq!(fletcher4(whole, endian).unwrap(), expected);
+                for sums in [
+                    lanes4::<1>(words, |w| endian.u32(w)),
+                    lanes4::<2>(words, |w| endian.u32(w)),
+                    lanes4::<4>(words, |w| endian.u32(w)),
+                    lanes4::<8>(words, |w| endian.u32(w)),
+                    lanes4::<16>(words, |w| endian.u32(w)),
+                ] {
+                    prop_assert_eq!(sums, expected);
+                }
+                let whole = &data[..data.len() / 16 * 16];
+                let pairs = whole.as_chunks::<16>().0;
+                let expected = fletcher2_by_definition(whole, endian);
+                prop_assert_eq!(fletcher2(whole, endian).unwrap(), expected);
+                for sums in [
+                    lanes2::<2>(pairs, |w| endian.u64(w)),
+                    lanes2::<4>(pairs, |w| endian.u64(w)),
+                    lanes2::<8>(pairs, |w| endian.u64(w)),
+                ] {
+                    prop_assert_eq!(sums, expected);
+                }
+            }
+        }
+        #[test]
+        fn parts_in_any_division_sum_to_the_whole(
+            words in proptest::collection::vec(any::<u32>(), 0..400),
+            cut in 0usize..400,
+        ) {
+            let data: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let (first, second) = data.split_at(cut.min(words.len()) * 4);
+            let mut sum = Fletcher4::new();
+            sum.update(first, Endian::Little).unwrap();
+            sum.update(second, Endian::Little).unwrap();
+            prop_assert_eq!(sum.words(), fletcher4_by_definition(&data, Endian::Little));
+        }
+    }
+}
