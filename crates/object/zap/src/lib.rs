@@ -1,1 +1,42 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `object`: ZAPs, the objects that map names to integers.
+//!
+//! A [`Zap`] finds entries by name or by words and lists them in the order of their hashes, leaf by
+//! leaf: a directory of a million names is never held in memory. It knows what a ZAP is and what it
+//! means to fold names; it knows no directory, property or table that is made of one.
+//!
+//! ```no_run
+//! # fn example(object: millpond_object::Object) -> Result<(), millpond_zap::ZapError> {
+//! use millpond_zap::Zap;
+//! let zap = Zap::open(object)?;
+//! let root = zap.lookup_u64(b"ROOT")?;
+//! for entry in zap.iter() {
+//!     let entry = entry?;
+//!     println!("{:?} = {:?}", entry.name, entry.value.first());
+//! }
+//! # let _ = root; Ok(()) }
+//! ```
+//!
+//! Pages: `docs/format/zap-micro.md`, `docs/format/zap-fat.md`, `docs/format/name-normalisation.md`.
+#![forbid(unsafe_code)]
+
+mod check;
+mod cursor;
+mod error;
+mod lookup;
+mod normalise;
+mod source;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod unicode_5_0;
+mod zap;
+
+pub use check::ZapSummary;
+pub use cursor::ZapCursor;
+pub use error::ZapError;
+pub use lookup::NameMatch;
+pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};
+pub use normalise::{Normalisation, UnicodeForm};
+pub use source::ZapSource;
+pub use zap::{Zap, ZapEntry};

@@ -86,7 +86,9 @@ impl ZapHashing {
     pub fn cd_limit(&self) -> u32 {
         if self.bits == 48 { 0xffff } else { 0xffff_ffff }
     }
-    fn keep(&self, crc: u64) -> u64 {
+    /// The hash without the bits that this ZAP does not keep.
+    #[must_use]
+    pub fn keep(&self, crc: u64) -> u64 {
         let dropped = 64u32.saturating_sub(self.bits);
         crc.checked_shr(dropped)
             .and_then(|kept| kept.checked_shl(dropped))

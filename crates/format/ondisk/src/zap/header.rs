@@ -6,7 +6,6 @@ use super::{BLOCK_HEADER, ZapHashing, block_shift, field};
 use crate::{DecodeError, Endian, Reader, Writer};
 
 const MAGIC: u64 = 0x2_f52a_b2ab;
-const TABLE_SHIFT_MAX: u64 = 48;
 
 bitflags::bitflags! {
     /// Flags of a fat ZAP. Page `docs/format/zap-fat.md`.
@@ -87,8 +86,13 @@ impl ZapHeader {
         let normflags = reader.u64()?;
         let flags = ZapFlags::from_bits(reader.u64()?).ok_or_else(|| fail("unknown flags", 96))?;
 
-        if table_shift > TABLE_SHIFT_MAX {
-            return Err(fail("pointer table above 2^48 entries", 32));
+        let hash_bits = if flags.contains(ZapFlags::HASH64) {
+            48
+        } else {
+            28
+        };
+        if table_shift > hash_bits {
+            return Err(fail("pointer table wider than the hash", 32));
         }
         let table_shift = u32::try_from(table_shift).unwrap_or(0);
         if table_block == 0 {

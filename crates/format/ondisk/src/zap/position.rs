@@ -43,12 +43,17 @@ impl ZapPosition {
             .unwrap_or(0);
         Some(Self { hash, cd })
     }
-    /// The place just behind an entry.
+    /// The place just behind an entry; `None` if nothing can follow. It always has a cookie of
+    /// its own, so that a listing continued by cookies comes to an end.
     #[must_use]
-    pub fn after(hash: u64, cd: u32) -> Self {
-        Self {
-            hash,
-            cd: cd.saturating_add(1),
+    pub fn after(hash: u64, cd: u32, hashing: &ZapHashing) -> Option<Self> {
+        match cd.checked_add(1).filter(|cd| *cd < hashing.cd_limit()) {
+            Some(cd) => Some(Self { hash, cd }),
+            None => {
+                let step = 1u64.checked_shl(64u32.saturating_sub(hashing.bits))?;
+                let hash = hash.checked_add(step)?;
+                Some(Self { hash, cd: 0 })
+            }
         }
     }
 }

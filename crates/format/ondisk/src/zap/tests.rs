@@ -323,7 +323,7 @@ fn header_tables_that_lie_about_their_size_are_errors() {
         (8usize, 0u64, "wrong magic"),
         (24, 1, "embedded pointer table has blocks"),
         (32, 11, "embedded pointer table of wrong size"),
-        (32, 49, "pointer table above 2^48 entries"),
+        (32, 29, "pointer table wider than the hash"),
         (16, 1, "pointer table of wrong size"),
         (56, u64::MAX, "more blocks than 2^64 bytes"),
         (96, 8, "unknown flags"),
@@ -370,6 +370,30 @@ fn cookies_name_places_and_any_number_is_one() {
     };
     let over = ZapPosition::from_cookie(0xffff_0000_0000_0001, &long).unwrap();
     assert_eq!((over.hash, over.cd), (1 << 16, 0));
+}
+
+#[test]
+fn the_place_behind_any_entry_has_a_cookie_that_leads_forward() {
+    for bits in [28u32, 48] {
+        let hashing = ZapHashing {
+            bits,
+            ..ZapHashing::plain(1)
+        };
+        let top = hashing.keep(u64::MAX);
+        for hash in [0, 1 << 36, top] {
+            for cd in [0u32, 1, 0xfffd, 0xfffe, 0xffff, u32::MAX - 1, u32::MAX] {
+                let place = ZapPosition { hash, cd };
+                match ZapPosition::after(hash, cd, &hashing) {
+                    Some(after) => {
+                        assert!(after > place);
+                        let cookie = after.to_cookie(&hashing);
+                        assert_eq!(ZapPosition::from_cookie(cookie, &hashing), Some(after));
+                    }
+                    None => assert_eq!(hash, top),
+                }
+            }
+        }
+    }
 }
 
 #[test]
