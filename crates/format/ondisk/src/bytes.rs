@@ -203,6 +203,12 @@ impl Writer {
     pub fn put_u64(&mut self, value: u64) {
         self.put(&value.to_le_bytes());
     }
+    /// Appends 64-bit integers one after the other.
+    pub fn put_words(&mut self, words: &[u64]) {
+        for word in words {
+            self.put_u64(*word);
+        }
+    }
     /// Appends zeros until `length` bytes stand; no effect if that many already do.
     pub fn pad_to(&mut self, length: usize) {
         if self.bytes.len() < length {

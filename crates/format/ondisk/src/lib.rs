@@ -36,32 +36,58 @@
     )
 )]
 
+mod array;
 mod blkptr;
+mod block_bookmark;
+mod block_list;
+mod bookmark;
 mod boot_env;
 mod bytes;
 mod dnode;
 pub mod dsl;
 mod error;
+mod error_log;
+mod features;
 mod gang;
+mod history;
 mod ids;
 pub mod intent_log;
 mod kinds;
 mod label;
 mod objset;
+pub mod pool_directory;
+mod removal;
+mod scan;
 pub mod space_map;
 #[cfg(test)]
 mod testing;
 mod trailer;
+mod txg_time;
 mod uberblock;
 pub mod zap;
 
+pub use array::WordArray;
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
+pub use block_bookmark::{BLOCK_BOOKMARK_BYTES, BlockBookmark};
+pub use block_list::{
+    BP_TREE_ENTRY_BYTES, BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys, BpTreeEntry,
+    BpTreePhys, DEADLIST_BYTES, DeadlistPhys, deadlist_key_for_birth, live_pointers,
+};
+pub use bookmark::{
+    BookmarkFlags, BookmarkPhys, BookmarkSizes, REDACTION_ENTRY_BYTES, RedactionEntry,
+    RedactionListPhys,
+};
 pub use boot_env::BootEnvironment;
 pub use bytes::{Endian, Reader, Writer};
 pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
 pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
 pub use error::DecodeError;
+pub use error_log::{ErrorLogEntry, error_log_bookmark_key, parse_error_log_bookmark};
+pub use features::{
+    FEATURES, Feature, FeatureFlags, FeatureState, FeatureSupport, hinders_reading, hinders_writing,
+};
 pub use gang::{GANG_HEADER_BYTES, GANG_HEADER_BYTES_MAX, GangHeader};
+pub use history::{HISTORY_BYTES, HISTORY_RING_BYTES_MAX, HistoryPhys, HistoryRecords};
 pub use ids::{Ashift, BlockId, Guid, Level, ObjectId, Txg, VdevId};
 pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader};
 pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
@@ -71,8 +97,15 @@ pub use label::{
     UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES,
 };
 pub use objset::{ObjectSetKind, ObjectSetPhys};
+pub use removal::{
+    CondensingIndirectPhys, INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES,
+    IndirectBirthEntry, IndirectBirthsPhys, IndirectMappingEntry, IndirectMappingPhys,
+    RemovalPhase, RemovalPhys, obsolete_counts,
+};
+pub use scan::{ErrorScrubPhys, ScanFlags, ScanFunction, ScanPhase, ScanPhys};
 pub use space_map::{SpaceAction, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys};
 pub use trailer::{CHECKSUM_TRAILER_BYTES, CHECKSUM_TRAILER_MAGIC, ChecksumTrailer};
+pub use txg_time::TxgTimes;
 pub use uberblock::{
     MmpState, RaidzReflow, UBERBLOCK_BYTES, Uberblock, UberblockRank, UberblockRing,
 };

@@ -1,0 +1,63 @@
+//! Arrays of integers in object data, read in place.
+
+use crate::Endian;
+
+/// An array of 64-bit integers as object data holds it: metaslab arrays, unflushed txgs,
+/// sub-objects of block lists, sizes of packed lists. Bytes behind the last whole word are ignored.
+/// Page `docs/format/object-types.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WordArray<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
+}
+
+impl<'a> WordArray<'a> {
+    /// The array in `bytes`, stored in `endian` order.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
+        Self { bytes, endian }
+    }
+    /// How many whole words there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() >> 3
+    }
+    /// Whether there is no whole word.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The word at `index`, or `None` behind the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<u64> {
+        let at = index.checked_mul(8)?;
+        let word = self.bytes.get(at..)?.first_chunk::<8>()?;
+        Some(self.endian.u64(*word))
+    }
+    /// The words in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + 'a {
+        let endian = self.endian;
+        self.bytes
+            .chunks_exact(8)
+            .filter_map(move |chunk| Some(endian.u64(*chunk.first_chunk::<8>()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_in_the_given_order_and_a_cut_tail_is_ignored() {
+        let bytes = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 9];
+        let array = WordArray::new(&bytes, Endian::Little);
+        assert_eq!(array.len(), 2);
+        assert_eq!(array.get(0), Some(1));
+        assert_eq!(array.get(1), Some(2 << 56));
+        assert_eq!(array.get(2), None);
+        assert_eq!(array.get(usize::MAX), None);
+        let big = WordArray::new(&bytes, Endian::Big);
+        assert_eq!(big.iter().collect::<Vec<_>>(), [1 << 56, 2]);
+        assert!(WordArray::new(&[0; 7], Endian::Little).is_empty());
+    }
+}

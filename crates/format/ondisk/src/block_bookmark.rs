@@ -1,0 +1,69 @@
+//! The name of a block in a pool: object set, object, level, block.
+
+use crate::{DecodeError, Endian, Reader, Writer};
+
+/// Bytes of a block's name on disk.
+pub const BLOCK_BOOKMARK_BYTES: usize = 32;
+
+/// Where a traversal stands, or which block is meant ("zbookmark"). Not to be confused with the
+/// bookmarks that users make of snapshots. Page `docs/format/scan-state.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct BlockBookmark {
+    /// Object number of the dataset; 0 is the MOS. All ones in a scan says that the dataset is gone.
+    pub object_set: u64,
+    /// The object.
+    pub object: u64,
+    /// Height in the block tree; negative numbers name the object set block and log blocks.
+    pub level: i64,
+    /// The block in that level.
+    pub block_id: u64,
+}
+
+impl BlockBookmark {
+    /// The bookmark in four words.
+    #[must_use]
+    pub fn from_words(words: [u64; 4]) -> Self {
+        let [object_set, object, level, block_id] = words;
+        Self {
+            object_set,
+            object,
+            level: i64::from_ne_bytes(level.to_ne_bytes()),
+            block_id,
+        }
+    }
+    /// Its four words.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; 4] {
+        [
+            self.object_set,
+            self.object,
+            u64::from_ne_bytes(self.level.to_ne_bytes()),
+            self.block_id,
+        ]
+    }
+    /// Reads 32 bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut words = [0u64; 4];
+        for word in &mut words {
+            *word = reader.u64()?;
+        }
+        Ok(Self::from_words(words))
+    }
+    /// Its 32 little-endian bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(BLOCK_BOOKMARK_BYTES);
+        writer.put_words(&self.to_words());
+        writer.finish()
+    }
+    /// Reads the first 32 bytes of `bytes`.
+    ///
+    /// # Errors
+    /// If fewer are there.
+    pub fn from_bytes(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        Self::decode(&mut Reader::new("block bookmark", bytes, endian))
+    }
+}

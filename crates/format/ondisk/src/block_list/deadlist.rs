@@ -1,0 +1,54 @@
+//! Deadlists: what the snapshot before a dataset references and the dataset does not.
+
+use crate::{DecodeError, Endian, Txg, Writer};
+
+/// Bytes of a deadlist's bonus.
+pub const DEADLIST_BYTES: usize = 320;
+
+/// A deadlist's header: the bonus of its ZAP (pool version 26 and above; before, a dataset's
+/// deadlist is a plain block pointer list, told by its object type). Page `docs/format/deadlist.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeadlistPhys {
+    /// Deflated bytes over all entries.
+    pub used_bytes: u64,
+    /// Their physical sizes.
+    pub compressed_bytes: u64,
+    /// Their logical sizes.
+    pub uncompressed_bytes: u64,
+}
+
+impl DeadlistPhys {
+    /// Reads a header from the first 24 bytes of `bonus`.
+    ///
+    /// # Errors
+    /// If fewer are there.
+    pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        let [used_bytes, compressed_bytes, uncompressed_bytes] = endian.words("deadlist", bonus)?;
+        Ok(Self {
+            used_bytes,
+            compressed_bytes,
+            uncompressed_bytes,
+        })
+    }
+    /// The header's 320 little-endian bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(DEADLIST_BYTES);
+        writer.put_words(&[
+            self.used_bytes,
+            self.compressed_bytes,
+            self.uncompressed_bytes,
+        ]);
+        writer.pad_to(DEADLIST_BYTES);
+        writer.finish()
+    }
+}
+
+/// The key of the entry that holds blocks born at `birth`: the largest of the ascending `keys`
+/// below it. `None` if there is none, which no correct writer produces.
+/// Page `docs/format/deadlist.md`.
+#[must_use]
+pub fn deadlist_key_for_birth(keys: &[Txg], birth: Txg) -> Option<Txg> {
+    let below = keys.partition_point(|key| *key < birth);
+    keys.get(below.checked_sub(1)?).copied()
+}

@@ -1,0 +1,16 @@
+//! Lists of block pointers that are kept or wait to be freed: bpobj, deadlist, livelist, bptree.
+//!
+//! Pages `docs/format/bpobj.md` and `docs/format/deadlist.md`.
+
+mod bpobj;
+mod bptree;
+mod deadlist;
+mod livelist;
+
+pub use bpobj::{BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys};
+pub use bptree::{BP_TREE_ENTRY_BYTES, BpTreeEntry, BpTreePhys};
+pub use deadlist::{DEADLIST_BYTES, DeadlistPhys, deadlist_key_for_birth};
+pub use livelist::live_pointers;
+
+#[cfg(test)]
+mod tests;

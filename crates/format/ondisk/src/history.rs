@@ -1,0 +1,244 @@
+//! The pool's command history: a ring buffer of name/value lists.
+//!
+//! The records' content is another page's; here they are bytes. Page `docs/format/history.md`.
+
+use core::ops::Range;
+
+use crate::{DecodeError, Endian, Writer};
+
+/// Bytes of the header.
+pub const HISTORY_BYTES: usize = 40;
+/// No ring is larger than this, in bytes.
+pub const HISTORY_RING_BYTES_MAX: u64 = 1 << 30;
+
+/// The header of the history: the bonus of its object. Page `docs/format/history.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HistoryPhys {
+    /// End of the first part, with the pool's creation, which is never overwritten.
+    pub create_bytes: u64,
+    /// Size of the ring, the first part included.
+    pub ring_bytes: u64,
+    /// Logical offset of the oldest record behind the first part.
+    pub begin: u64,
+    /// Logical offset behind the newest record.
+    pub end: u64,
+    /// How many records were overwritten.
+    pub records_lost: u64,
+}
+
+impl HistoryPhys {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// If fewer than 40 bytes are there, or the offsets contradict each other or exceed 1 GiB of ring.
+    pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        let fail = |reason, offset| DecodeError::new("history", reason, offset);
+        let [create_bytes, ring_bytes, begin, end, records_lost] =
+            endian.words("history", bonus)?;
+        if ring_bytes > HISTORY_RING_BYTES_MAX {
+            return Err(fail("ring is larger than 1 GiB", 8));
+        }
+        let Some(room) = ring_bytes.checked_sub(create_bytes) else {
+            return Err(fail("first part is larger than the ring", 0));
+        };
+        let Some(stored) = end.checked_sub(begin) else {
+            return Err(fail("ends before it begins", 24));
+        };
+        if begin < create_bytes || stored > room {
+            return Err(fail("records lie outside the ring", 16));
+        }
+        Ok(Self {
+            create_bytes,
+            ring_bytes,
+            begin,
+            end,
+            records_lost,
+        })
+    }
+    /// The header's 40 little-endian bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(HISTORY_BYTES);
+        writer.put_words(&[
+            self.create_bytes,
+            self.ring_bytes,
+            self.begin,
+            self.end,
+            self.records_lost,
+        ]);
+        writer.finish()
+    }
+    /// The byte ranges of the object that hold all records, oldest first: at most three, together
+    /// never longer than the ring. Read one after the other they are whole records (see
+    /// [`HistoryRecords`]).
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges = Vec::with_capacity(3);
+        ranges.push(0..self.create_bytes);
+        let room = self.ring_bytes.saturating_sub(self.create_bytes);
+        if let Some(into) = self
+            .begin
+            .saturating_sub(self.create_bytes)
+            .checked_rem(room)
+        {
+            let start = self.create_bytes.saturating_add(into);
+            let stored = self.end.saturating_sub(self.begin).min(room);
+            let first_end = start.saturating_add(stored).min(self.ring_bytes);
+            let wrapped = stored.saturating_sub(first_end.saturating_sub(start));
+            ranges.push(start..first_end);
+            ranges.push(self.create_bytes..self.create_bytes.saturating_add(wrapped));
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+}
+
+/// The records in the history's bytes: each is a name/value list in its native encoding.
+/// Page `docs/format/history.md`.
+#[derive(Debug, Clone)]
+pub struct HistoryRecords<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> HistoryRecords<'a> {
+    /// Starts at the first byte of `bytes`, which must begin a record.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+}
+
+impl<'a> Iterator for HistoryRecords<'a> {
+    type Item = Result<&'a [u8], DecodeError>;
+    /// The next record; after an error there is none.
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.position..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let at = self.position;
+        // Whatever the writer's order, the length is little-endian.
+        let record = rest.split_first_chunk::<8>().and_then(|(length, body)| {
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            body.get(..length)
+        });
+        match record {
+            Some(record) => {
+                self.position = at.saturating_add(8).saturating_add(record.len());
+                Some(Ok(record))
+            }
+            None => {
+                self.position = self.bytes.len();
+                Some(Err(DecodeError::new(
+                    "history record",
+                    "runs past the end",
+                    at,
+                )))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(byte: u8, length: usize) -> Vec<u8> {
+        let mut bytes = (length as u64).to_le_bytes().to_vec();
+        bytes.resize(8 + length, byte);
+        bytes
+    }
+
+    #[test]
+    fn records_that_wrap_around_the_ring_are_put_together_from_three_ranges() {
+        let header = HistoryPhys {
+            create_bytes: 100,
+            ring_bytes: 1100,
+            begin: 2000,
+            end: 2400,
+            records_lost: 7,
+        };
+        // 2000 is 1900 behind the first part: 900 into a ring of 1000.
+        assert_eq!(header.ranges(), [0..100, 1000..1100, 100..400]);
+        assert_eq!(
+            HistoryPhys::decode(&header.encode(), Endian::Little),
+            Ok(header)
+        );
+    }
+
+    #[test]
+    fn a_fresh_history_has_one_range() {
+        let header = HistoryPhys {
+            create_bytes: 344,
+            ring_bytes: 131072,
+            begin: 344,
+            end: 1000,
+            records_lost: 0,
+        };
+        assert_eq!(header.ranges(), [0..344, 344..1000]);
+        let none = HistoryPhys {
+            ring_bytes: 131072,
+            ..HistoryPhys::default()
+        };
+        assert!(none.ranges().is_empty());
+        assert!(HistoryPhys::default().ranges().is_empty());
+    }
+
+    #[test]
+    fn headers_whose_offsets_contradict_each_other_are_refused() {
+        for [create, ring, begin, end] in [
+            [10, 5, 10, 10],
+            [0, 2 << 30, 0, 0],
+            [0, 100, 50, 40],
+            [0, 100, 0, 101],
+            [50, 100, 40, 60],
+            [50, 100, 50, 101],
+        ] {
+            let header = HistoryPhys {
+                create_bytes: create,
+                ring_bytes: ring,
+                begin,
+                end,
+                records_lost: 0,
+            };
+            assert!(HistoryPhys::decode(&header.encode(), Endian::Little).is_err());
+        }
+        assert!(HistoryPhys::decode(&[0; 39], Endian::Little).is_err());
+    }
+
+    #[test]
+    fn records_come_one_by_one_and_a_cut_one_is_the_last() {
+        let mut bytes = record(1, 16);
+        bytes.extend(record(2, 0));
+        bytes.extend(record(3, 5));
+        let read: Vec<_> = HistoryRecords::new(&bytes).map(Result::unwrap).collect();
+        assert_eq!(read, [&[1u8; 16][..], &[], &[3; 5]]);
+        bytes.pop();
+        let read: Vec<_> = HistoryRecords::new(&bytes).collect();
+        assert_eq!(read.len(), 3);
+        assert!(read[2].is_err());
+        assert!(HistoryRecords::new(&[0xff; 16]).next().unwrap().is_err());
+        assert!(HistoryRecords::new(&[0; 7]).next().unwrap().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_exceed_the_ring(words: [u64; 5], small: [u16; 4]) {
+            for [create_bytes, ring_bytes, begin, end] in [[words[0], words[1], words[2], words[3]], small.map(u64::from)] {
+                let header = HistoryPhys { create_bytes, ring_bytes, begin, end, records_lost: 0 };
+                if let Ok(header) = HistoryPhys::decode(&header.encode(), Endian::Little) {
+                    let ranges = header.ranges();
+                    let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+                    prop_assert_eq!(total, create_bytes + (end - begin));
+                    prop_assert!(ranges.iter().all(|range| range.end <= ring_bytes));
+                }
+            }
+        }
+        #[test]
+        fn any_bytes_end_in_records_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            prop_assert!(HistoryRecords::new(&bytes).count() <= bytes.len() / 8 + 1);
+        }
+    }
+}

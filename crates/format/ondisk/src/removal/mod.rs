@@ -1,0 +1,12 @@
+//! Removed top-level vdevs: where their blocks went.
+//!
+//! Page `docs/format/indirect-mapping.md`.
+
+mod mapping;
+mod state;
+
+pub use mapping::{
+    INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES, IndirectBirthEntry,
+    IndirectBirthsPhys, IndirectMappingEntry, IndirectMappingPhys, obsolete_counts,
+};
+pub use state::{CondensingIndirectPhys, RemovalPhase, RemovalPhys};
