@@ -109,7 +109,14 @@ fn encode_frame(level: ZstdLevel, source: &[u8], destination: &mut [u8]) -> Opti
     ] {
         context.set_parameter(parameter).ok()?;
     }
-    context.compress2(destination, source).ok()
+    // The encoder wants some room beyond the result's length, so it writes aside; otherwise a form
+    // that just fits the limit would be refused.
+    let mut frame = vec![0; zstd_safe::compress_bound(source.len())];
+    let length = context.compress2(&mut frame[..], source).ok()?;
+    destination
+        .get_mut(..length)?
+        .copy_from_slice(frame.get(..length)?);
+    Some(length)
 }
 
 /// Encodes in Rust. The fast levels below -7 do not exist there and become -7; the frame names its
