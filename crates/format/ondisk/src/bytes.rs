@@ -45,6 +45,14 @@ impl Endian {
             Endian::Big => u64::from_be_bytes(bytes),
         }
     }
+    /// An integer as eight bytes.
+    #[must_use]
+    pub fn bytes(self, value: u64) -> [u8; 8] {
+        match self {
+            Endian::Little => value.to_le_bytes(),
+            Endian::Big => value.to_be_bytes(),
+        }
+    }
     /// The `N`-word array that the first `8 * N` bytes hold.
     ///
     /// # Errors

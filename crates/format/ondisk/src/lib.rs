@@ -43,6 +43,7 @@ mod block_list;
 mod bookmark;
 mod boot_env;
 mod bytes;
+mod crypt;
 mod dnode;
 pub mod dsl;
 mod error;
@@ -79,6 +80,7 @@ pub use bookmark::{
 };
 pub use boot_env::BootEnvironment;
 pub use bytes::{Endian, Reader, Writer};
+pub use crypt::{CryptKey, CryptKeyValue, CryptSuite, KeyFormat, crypt_key_names};
 pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
 pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
 pub use error::DecodeError;
