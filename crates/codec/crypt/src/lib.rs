@@ -1,4 +1,81 @@
-//! (being written)
-/// The unwrapped keys of one dataset family.
-#[derive(Debug)]
-pub struct DatasetKey {}
+//! Layer `codec`: encryption of a dataset's blocks, bytes to bytes.
+//!
+//! This crate knows the suites, how a user's key becomes a wrapping key and unwraps a dataset's keys,
+//! and what of each kind of block is encrypted or only authenticated. It knows nothing of where keys
+//! come from, of ZAPs or devices, and it has no randomness: salts and IVs are the caller's.
+//!
+//! # Which call for which block
+//!
+//! Of a block pointer with the crypt bit ([`BlockPointer::has_crypt_bit`]), after its checksum held:
+//!
+//! | block | when | call |
+//! |---|---|---|
+//! | level 0, encrypted type (data, dnodes, intent log) | before decompression | [`DatasetKey::decrypt_block`] |
+//! | level 0, other type but object set | before decompression | [`DatasetKey::decrypt_block`] (checks, changes nothing) |
+//! | object set | it is stored uncompressed | [`DatasetKey::decrypt_block`] or [`DatasetKey::verify_object_set`] |
+//! | level 1 and above | after decompression, no key needed | [`verify_indirect_block`] |
+//!
+//! Block keys are derived for each block anew (see [`DatasetKey`] for the cost); there is no cache to share or
+//! to wipe.
+//!
+//! ```
+//! use millpond_crypt::{DatasetKey, CryptSuite};
+//! use millpond_ondisk::Guid;
+//! let key = DatasetKey::new(CryptSuite::Aes256Gcm, Guid(1), 1, &[7; 32], &[8; 64]).unwrap();
+//! let mut block = *b"sixteen bytes...";
+//! let mac = key.encrypt_data([1; 8], [2; 12], &mut block).unwrap();
+//! assert_ne!(&block, b"sixteen bytes...");
+//! key.decrypt_data([1; 8], [2; 12], mac, &mut block).unwrap();
+//! assert_eq!(&block, b"sixteen bytes...");
+//! ```
+//!
+//! Page `docs/format/encryption.md`.
+//!
+//! [`BlockPointer::has_crypt_bit`]: millpond_ondisk::BlockPointer::has_crypt_bit
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod auth;
+mod block;
+mod cipher;
+mod dnodes;
+mod error;
+mod key;
+mod log;
+mod message;
+mod object_set;
+#[cfg(test)]
+mod tests;
+mod wrapping;
+
+pub use auth::{indirect_block_mac, verify_indirect_block};
+pub use error::CryptError;
+pub use key::DatasetKey;
+pub use millpond_ondisk::{CryptKey, CryptSuite, KeyFormat};
+pub use object_set::{LocalMac, ObjectSetMacs};
+pub use wrapping::{PBKDF2_ITERATIONS_MAX, WrappingKey};
+
+/// Bytes of a block's salt.
+pub const SALT_BYTES: usize = 8;
+/// Bytes of a block's IV.
+pub const IV_BYTES: usize = 12;
+/// Bytes of a block's MAC.
+pub const MAC_BYTES: usize = 16;

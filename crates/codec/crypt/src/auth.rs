@@ -1,0 +1,102 @@
+//! How a block's MAC enters that of the block which points to it.
+
+use crate::key::{BlockMac, is_equal, truncated};
+use crate::{CryptError, MAC_BYTES};
+use millpond_ondisk::{BLOCK_POINTER_BYTES, BlockPointer, Endian, Level, ObjectType};
+use sha2::{Digest, Sha512};
+
+const STRUCTURE: &str = "indirect block";
+
+/// Bits of the property word.
+const PHYSICAL_SIZE: u64 = 0xffff << 16;
+const COMPRESSION: u64 = 0x7f << 32;
+const CHECKSUM: u64 = 0xff << 40;
+const DEDUP: u64 = 1 << 62;
+const BYTE_ORDER: u64 = 1 << 63;
+
+/// The MAC of an indirect block: over its pointers' MACs and what of their properties must not change.
+/// `contents` is the decompressed block in its stored byte order. `version` is the key's.
+///
+/// No key enters; whoever can write the block can compute it. It is the MAC in the *parent* that binds it.
+///
+/// # Errors
+/// [`CryptError::Malformed`] if `contents` is no whole number of pointers.
+pub fn indirect_block_mac(
+    contents: &[u8],
+    endian: Endian,
+    version: u64,
+) -> Result<BlockMac, CryptError> {
+    let (pointers, rest) = contents.as_chunks::<BLOCK_POINTER_BYTES>();
+    if !rest.is_empty() {
+        let reason = "not a whole number of block pointers";
+        return Err(CryptError::malformed(STRUCTURE, reason, contents.len()));
+    }
+    let mut hash = Sha512::new();
+    for pointer in pointers {
+        let bp = BlockPointer::decode(pointer, endian)
+            .map_err(|error| CryptError::malformed(STRUCTURE, error.reason, 0))?;
+        hash.update(entry(&bp, version).as_bytes());
+    }
+    Ok(truncated(hash.finalize().0))
+}
+
+/// Checks an indirect block against the MAC in its pointer, without any key. `contents` is the
+/// decompressed block in its stored byte order.
+///
+/// Both key versions are tried, because nothing in the block tells which it was written with.
+///
+/// # Errors
+/// [`CryptError::MacMismatch`], or [`CryptError::Malformed`] if `contents` is no whole number of pointers.
+pub fn verify_indirect_block(bp: &BlockPointer, contents: &[u8]) -> Result<(), CryptError> {
+    for version in [1, 0] {
+        let mac = indirect_block_mac(contents, bp.endian(), version)?;
+        if is_equal(&mac, &bp.crypt_mac()) {
+            return Ok(());
+        }
+    }
+    Err(CryptError::MacMismatch {
+        structure: STRUCTURE,
+    })
+}
+
+/// One pointer's contribution to the MAC of what contains it.
+pub(crate) struct AuthEntry {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl AuthEntry {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&self.bytes)
+    }
+}
+
+/// Properties (masked), MAC and, in version 1, eight zero bytes.
+pub(crate) fn entry(bp: &BlockPointer, version: u64) -> AuthEntry {
+    let [.., property, _, _, _, _, _, _, _, _, _] = bp.words;
+    let masked = if version == 0 {
+        property & !(DEDUP | CHECKSUM | PHYSICAL_SIZE)
+    } else if bp.is_hole() {
+        0
+    } else if bp.level() > Level(0) {
+        // How an indirect block is compressed depends on the pool it lies in.
+        property & !(DEDUP | CHECKSUM | PHYSICAL_SIZE | COMPRESSION | BYTE_ORDER)
+    } else {
+        property & !(DEDUP | CHECKSUM)
+    };
+    let mac = if bp.object_type() == ObjectType::OBJECT_SET {
+        [0; MAC_BYTES]
+    } else {
+        bp.crypt_mac()
+    };
+    let mut bytes = [0; 32];
+    let fields = masked.to_le_bytes().into_iter().chain(mac);
+    bytes
+        .iter_mut()
+        .zip(fields)
+        .for_each(|(to, from)| *to = from);
+    AuthEntry {
+        bytes,
+        length: if version == 0 { 24 } else { 32 },
+    }
+}

@@ -1,0 +1,166 @@
+//! Blocks of level 0, by type.
+
+use crate::key::{BlockMac, is_equal, truncated};
+use crate::{CryptError, DatasetKey, IV_BYTES, MAC_BYTES, SALT_BYTES, dnodes, log};
+use millpond_ondisk::{BlockPointer, Endian, Level, ObjectType};
+
+impl DatasetKey {
+    /// Decrypts or only authenticates a level-0 block as stored (before decompression), in place.
+    ///
+    /// `block` is exactly the physical size; of an intent log block the part that is in use, rounded up
+    /// to 4096 bytes, is enough. Intent log blocks get their MAC from inside, the others from `bp`.
+    /// A block whose pointer has no crypt bit, an embedded pointer and a hole are left alone.
+    ///
+    /// # Errors
+    /// [`CryptError::MacMismatch`]: the block is not authentic, and no other copy will be better.
+    /// [`CryptError::Malformed`]: its plain parts cannot be. [`CryptError::Unsupported`]: an indirect block
+    /// (see [`verify_indirect_block`](crate::verify_indirect_block)), or a CCM block of 16 MiB. After an error the
+    /// block's bytes are unspecified.
+    pub fn decrypt_block(&self, bp: &BlockPointer, block: &mut [u8]) -> Result<(), CryptError> {
+        if !bp.has_crypt_bit() || bp.is_hole() {
+            return Ok(());
+        }
+        if bp.level() > Level(0) {
+            return Err(CryptError::Unsupported {
+                what: "decryption of an indirect block, which is never encrypted",
+            });
+        }
+        let (salt, iv) = (bp.crypt_salt(), bp.crypt_iv());
+        match bp.object_type() {
+            ObjectType::OBJECT_SET => self.verify_object_set(block, bp.endian()).map(|_| ()),
+            ObjectType::DNODE => self.decrypt_dnodes(salt, iv, bp.crypt_mac(), block, bp.endian()),
+            ObjectType::INTENT_LOG => self.decrypt_log(salt, iv, block, bp.endian()),
+            encrypted if encrypted.is_encrypted() => {
+                self.decrypt_data(salt, iv, bp.crypt_mac(), block)
+            }
+            _ => self.verify_plain(bp.crypt_mac(), block),
+        }
+    }
+
+    /// Decrypts a whole block in place.
+    ///
+    /// # Errors
+    /// As [`DatasetKey::decrypt_block`].
+    pub fn decrypt_data(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        mac: BlockMac,
+        block: &mut [u8],
+    ) -> Result<(), CryptError> {
+        self.block_cipher(salt)?
+            .open(iv, &[], block, mac)?
+            .ok_or(mismatch("encrypted block"))
+    }
+
+    /// Encrypts a whole block (compressed and padded to its physical size) in place and gives its MAC.
+    /// `iv` is random and never used twice, or comes from [`DatasetKey::dedup_salt_and_iv`].
+    ///
+    /// # Errors
+    /// [`CryptError::Unsupported`] for a CCM block of 16 MiB.
+    pub fn encrypt_data(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        block: &mut [u8],
+    ) -> Result<BlockMac, CryptError> {
+        self.block_cipher(salt)?.seal(iv, &[], block)
+    }
+
+    /// Decrypts the bonus areas of a block of dnodes and authenticates all of it.
+    ///
+    /// # Errors
+    /// As [`DatasetKey::decrypt_block`].
+    pub fn decrypt_dnodes(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        mac: BlockMac,
+        block: &mut [u8],
+        endian: Endian,
+    ) -> Result<(), CryptError> {
+        dnodes::message(block, endian, self.version())?
+            .open(&self.block_cipher(salt)?, iv, mac, block)?
+            .ok_or(mismatch("dnode block"))
+    }
+
+    /// Encrypts the bonus areas of a block of dnodes in place and gives the MAC of all of it. The dnodes'
+    /// block pointers are final.
+    ///
+    /// # Errors
+    /// [`CryptError::Malformed`] if the block is no row of dnodes.
+    pub fn encrypt_dnodes(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        block: &mut [u8],
+        endian: Endian,
+    ) -> Result<BlockMac, CryptError> {
+        dnodes::message(block, endian, self.version())?.seal(&self.block_cipher(salt)?, iv, block)
+    }
+
+    /// Decrypts the records of an intent log block. Salt and IV are those of the pointer to it; the MAC lies
+    /// in the block.
+    ///
+    /// # Errors
+    /// As [`DatasetKey::decrypt_block`].
+    pub fn decrypt_log(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        block: &mut [u8],
+        endian: Endian,
+    ) -> Result<(), CryptError> {
+        let message = log::message(block, endian)?;
+        let mac = block
+            .get(log::MAC_OFFSET..)
+            .and_then(<[u8]>::first_chunk::<MAC_BYTES>)
+            .copied()
+            .unwrap_or_default();
+        message
+            .open(&self.block_cipher(salt)?, iv, mac, block)?
+            .ok_or(mismatch("intent log block"))
+    }
+
+    /// Encrypts the records of an intent log block in place and puts the MAC in its place in the block. The first half
+    /// of the embedded checksum is for the caller to compute afterwards.
+    ///
+    /// # Errors
+    /// [`CryptError::Malformed`] if header or records cannot be.
+    pub fn encrypt_log(
+        &self,
+        salt: [u8; SALT_BYTES],
+        iv: [u8; IV_BYTES],
+        block: &mut [u8],
+        endian: Endian,
+    ) -> Result<BlockMac, CryptError> {
+        let mac = log::message(block, endian)?.seal(&self.block_cipher(salt)?, iv, block)?;
+        let place = block.get_mut(log::MAC_OFFSET..);
+        if let Some(place) = place.and_then(<[u8]>::first_chunk_mut::<MAC_BYTES>) {
+            *place = mac;
+        }
+        Ok(mac)
+    }
+
+    /// Checks a block of a type that stays plain.
+    ///
+    /// # Errors
+    /// [`CryptError::MacMismatch`].
+    pub fn verify_plain(&self, mac: BlockMac, block: &[u8]) -> Result<(), CryptError> {
+        if is_equal(&self.plain_mac(block), &mac) {
+            Ok(())
+        } else {
+            Err(mismatch("authenticated block"))
+        }
+    }
+
+    /// The MAC of a block of a type that stays plain, over its stored bytes (compressed and padded).
+    #[must_use]
+    pub fn plain_mac(&self, block: &[u8]) -> BlockMac {
+        truncated(self.hmac(&[block]))
+    }
+}
+
+fn mismatch(structure: &'static str) -> CryptError {
+    CryptError::MacMismatch { structure }
+}

@@ -1,0 +1,104 @@
+//! The six AEAD ciphers: AES with three key sizes in two modes, nonce 12 bytes, tag 16.
+
+use crate::{CryptError, CryptSuite, IV_BYTES, MAC_BYTES};
+use aes::{Aes128, Aes192, Aes256};
+use aes_gcm::{
+    AesGcm,
+    aead::{
+        AeadInOut, KeyInit,
+        array::Array,
+        consts::{U12, U16},
+    },
+};
+use ccm::Ccm;
+
+/// CCM's length field has three bytes beside a nonce of twelve.
+const CCM_MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
+
+/// A cipher with its expanded key, which is wiped on drop.
+pub(crate) enum Cipher {
+    Ccm128(Box<Ccm<Aes128, U16, U12>>),
+    Ccm192(Box<Ccm<Aes192, U16, U12>>),
+    Ccm256(Box<Ccm<Aes256, U16, U12>>),
+    Gcm128(Box<AesGcm<Aes128, U12>>),
+    Gcm192(Box<AesGcm<Aes192, U12>>),
+    Gcm256(Box<AesGcm<Aes256, U12>>),
+}
+
+impl Cipher {
+    /// `key` has [`CryptSuite::key_bytes`] bytes.
+    pub(crate) fn new(suite: CryptSuite, key: &[u8]) -> Result<Self, CryptError> {
+        fn keyed<C: KeyInit>(key: &[u8]) -> Result<Box<C>, CryptError> {
+            let wrong_length = CryptError::Unsupported {
+                what: "a key of another length than its suite's",
+            };
+            C::new_from_slice(key)
+                .map(Box::new)
+                .map_err(|_| wrong_length)
+        }
+        Ok(match suite {
+            CryptSuite::Aes128Ccm => Self::Ccm128(keyed(key)?),
+            CryptSuite::Aes192Ccm => Self::Ccm192(keyed(key)?),
+            CryptSuite::Aes256Ccm => Self::Ccm256(keyed(key)?),
+            CryptSuite::Aes128Gcm => Self::Gcm128(keyed(key)?),
+            CryptSuite::Aes192Gcm => Self::Gcm192(keyed(key)?),
+            CryptSuite::Aes256Gcm => Self::Gcm256(keyed(key)?),
+        })
+    }
+
+    /// Encrypts `text` in place and gives the tag over it and `aad`.
+    pub(crate) fn seal(
+        &self,
+        iv: [u8; IV_BYTES],
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> Result<[u8; MAC_BYTES], CryptError> {
+        self.check_length(text)?;
+        let nonce = Array(iv);
+        let sealed = match self {
+            Self::Ccm128(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::Ccm192(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::Ccm256(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::Gcm128(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::Gcm192(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::Gcm256(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+        };
+        sealed
+            .map(|tag| tag.0)
+            .map_err(|_| CryptError::Unsupported {
+                what: "a message longer than the mode can express",
+            })
+    }
+
+    /// Decrypts `text` in place; `None` if the tag does not belong to it and `aad`. The bytes are
+    /// then unspecified (never unauthenticated plaintext).
+    pub(crate) fn open(
+        &self,
+        iv: [u8; IV_BYTES],
+        aad: &[u8],
+        text: &mut [u8],
+        mac: [u8; MAC_BYTES],
+    ) -> Result<Option<()>, CryptError> {
+        self.check_length(text)?;
+        let (nonce, tag) = (Array(iv), Array(mac));
+        let opened = match self {
+            Self::Ccm128(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::Ccm192(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::Ccm256(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::Gcm128(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::Gcm192(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::Gcm256(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+        };
+        Ok(opened.ok())
+    }
+
+    fn check_length(&self, text: &[u8]) -> Result<(), CryptError> {
+        let is_ccm = matches!(self, Self::Ccm128(_) | Self::Ccm192(_) | Self::Ccm256(_));
+        if is_ccm && text.len() > CCM_MESSAGE_BYTES_MAX {
+            return Err(CryptError::Unsupported {
+                what: "a CCM message of 16 MiB: its length does not fit the length field",
+            });
+        }
+        Ok(())
+    }
+}

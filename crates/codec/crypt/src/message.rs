@@ -1,0 +1,67 @@
+//! Blocks of which only some areas are encrypted: the areas form one message, in order, and all else
+//! that matters is authenticated beside it.
+
+use crate::cipher::Cipher;
+use crate::key::BlockMac;
+use crate::{CryptError, IV_BYTES};
+use core::ops::Range;
+use zeroize::Zeroizing;
+
+/// What of a block is encrypted and what authenticated. Takes at most as much memory as the block.
+#[derive(Default)]
+pub(crate) struct Message {
+    /// Authenticated beside the encrypted areas.
+    pub aad: Vec<u8>,
+    /// Encrypted byte ranges of the block, ascending.
+    pub areas: Vec<Range<usize>>,
+}
+
+impl Message {
+    pub(crate) fn seal(
+        &self,
+        cipher: &Cipher,
+        iv: [u8; IV_BYTES],
+        block: &mut [u8],
+    ) -> Result<BlockMac, CryptError> {
+        let mut text = self.gather(block);
+        let mac = cipher.seal(iv, &self.aad, &mut text)?;
+        self.scatter(&text, block);
+        Ok(mac)
+    }
+
+    /// `None` if the MAC does not match; the block is then unchanged.
+    pub(crate) fn open(
+        &self,
+        cipher: &Cipher,
+        iv: [u8; IV_BYTES],
+        mac: BlockMac,
+        block: &mut [u8],
+    ) -> Result<Option<()>, CryptError> {
+        let mut text = self.gather(block);
+        let opened = cipher.open(iv, &self.aad, &mut text, mac)?;
+        if opened.is_some() {
+            self.scatter(&text, block);
+        }
+        Ok(opened)
+    }
+
+    fn gather(&self, block: &[u8]) -> Zeroizing<Vec<u8>> {
+        let areas = self.areas.iter().filter_map(|area| block.get(area.clone()));
+        let mut text = Zeroizing::new(Vec::with_capacity(self.areas.iter().map(Range::len).sum()));
+        areas.for_each(|area| text.extend_from_slice(area));
+        text
+    }
+
+    fn scatter(&self, text: &[u8], block: &mut [u8]) {
+        let mut rest = text;
+        for area in &self.areas {
+            if let (Some(to), Some((from, after))) = (
+                block.get_mut(area.clone()),
+                rest.split_at_checked(area.len()),
+            ) {
+                to.copy_from_slice(from);
+                rest = after;
+            }
+        }
+    }
+}
