@@ -1,0 +1,148 @@
+//! The cells of a block on a vdev that has another width than the block: row by row, a sector each.
+
+use super::RaidzGeometry;
+use super::map::{RowShape, SWAP_BIT};
+use crate::tree::Reflow;
+use crate::units::Sector;
+
+/// Bytes at the start of a device's boot area from which the scratch copy lies, seen from the start
+/// of allocatable space: device byte 512 KiB is child byte -3.5 MiB.
+const SCRATCH_SHIFT_BYTES: u64 = 0x38_0000;
+
+/// One sector of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpandedCell {
+    /// Index of the child.
+    pub child: u64,
+    /// First byte on the device, labels included.
+    pub device_offset_bytes: u64,
+    /// The sector's number when the vdev is counted in rows, the same at every width. What lay on
+    /// child `t` at width `w` are the sectors whose number leaves `t` when divided by `w`.
+    pub raid_sector: u64,
+    /// For a data cell its place in the block, in sectors.
+    pub data_sector: Option<u64>,
+}
+
+/// The rows of one block. Every row has `parity` parity cells, then data cells; in the last row data
+/// cells may be absent, they count as zeros.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpandedMap {
+    /// Parity cells at the head of each row.
+    pub parity: u64,
+    /// The rows, each with the same number of cells. At most 33,000 rows of 255 cells, and no more
+    /// than three times as many cells as the block has sectors.
+    pub rows: Vec<Vec<Option<ExpandedCell>>>,
+}
+
+impl ExpandedMap {
+    /// The map of `size_bytes` at `offset_bytes`, both whole sectors, for a block whose width was
+    /// `width`. `None` when the numbers do not fit together or leave 64 bits.
+    #[must_use]
+    pub fn new(
+        offset_bytes: u64,
+        size_bytes: u64,
+        ashift: millpond_ondisk::Ashift,
+        geometry: &RaidzGeometry,
+        width: u64,
+        reflow: Reflow,
+    ) -> Option<Self> {
+        let sector = Sector::new(ashift)?;
+        if !sector.is_aligned(offset_bytes) || !sector.is_aligned(size_bytes) || size_bytes == 0 {
+            return None;
+        }
+        let parity = geometry.parity();
+        let shape = RowShape::new(sector.whole(size_bytes), width, parity)?;
+        let row_count = shape.full_rows.checked_add(u64::from(shape.rest > 0))?;
+        let columns = if shape.full_rows == 0 { shape.big_columns } else { width };
+        let is_swapped = parity == 1 && columns > 1 && offset_bytes & SWAP_BIT != 0;
+        let mut rows = Vec::with_capacity(usize::try_from(row_count).ok()?);
+        for row in 0..row_count {
+            let first =
+                sector.whole(offset_bytes).checked_add(row.checked_mul(width)?)?;
+            let at = RowPlace::new(first, columns, sector, geometry, reflow)?;
+            let is_partial = shape.big_columns != 0 && row.checked_add(1)? == row_count;
+            let mut cells = Vec::with_capacity(usize::try_from(columns).ok()?);
+            for column in 0..columns {
+                if is_partial && column >= shape.big_columns {
+                    cells.push(None);
+                    continue;
+                }
+                let place = match (is_swapped, column) {
+                    (true, 0) => 1,
+                    (true, 1) => 0,
+                    _ => column,
+                };
+                let raid_sector = first.checked_add(place)?;
+                let data_sector = match column.checked_sub(parity) {
+                    Some(data) => Some(data_sector(&shape, row_count, row, column, data)?),
+                    None => None,
+                };
+                cells.push(Some(at.cell(raid_sector, data_sector, sector)?));
+            }
+            rows.push(cells);
+        }
+        Some(Self { parity, rows })
+    }
+}
+
+/// The place in the block of data column `data` in `row`: the block runs down the columns.
+fn data_sector(
+    shape: &RowShape,
+    row_count: u64,
+    row: u64,
+    column: u64,
+    data: u64,
+) -> Option<u64> {
+    if column < shape.big_columns || shape.rest == 0 {
+        return data.checked_mul(row_count)?.checked_add(row);
+    }
+    let long = shape.rest.checked_mul(row_count)?;
+    let short = data.checked_sub(shape.rest)?.checked_mul(row_count.checked_sub(1)?)?;
+    long.checked_add(short)?.checked_add(row)
+}
+
+/// The width at which a row lies just now, and whether it is in the scratch copy.
+struct RowPlace {
+    width: u64,
+    is_scratch: bool,
+}
+
+impl RowPlace {
+    fn new(
+        first: u64,
+        columns: u64,
+        sector: Sector,
+        geometry: &RaidzGeometry,
+        reflow: Reflow,
+    ) -> Option<Self> {
+        let children = geometry.children();
+        if !geometry.is_expanding() {
+            return Some(Self { width: children, is_scratch: false });
+        }
+        if first.checked_add(columns)? > sector.whole(reflow.offset_bytes) {
+            return Some(Self { width: children.checked_sub(1)?, is_scratch: false });
+        }
+        Some(Self { width: children, is_scratch: reflow.is_scratch_valid() })
+    }
+
+    fn cell(
+        &self,
+        raid_sector: u64,
+        data_sector: Option<u64>,
+        sector: Sector,
+    ) -> Option<ExpandedCell> {
+        let child = raid_sector.checked_rem(self.width)?;
+        let offset = sector.to_bytes(raid_sector.checked_div(self.width)?)?;
+        let start = if self.is_scratch {
+            millpond_ondisk::VDEV_DATA_START_BYTES.checked_sub(SCRATCH_SHIFT_BYTES)?
+        } else {
+            millpond_ondisk::VDEV_DATA_START_BYTES
+        };
+        Some(ExpandedCell {
+            child,
+            device_offset_bytes: offset.checked_add(start)?,
+            raid_sector,
+            data_sector,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! From a configuration that nobody vouches for to a tree that the planner can trust.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millpond_ondisk::{Ashift, VdevId};
+
+use super::{
+    AllocationClass, LeafId, NodeId, Reflow, VdevConfig, VdevKind, VdevNode, VdevTree, VdevType,
+};
+use crate::draid::DraidGeometry;
+use crate::raidz::RaidzGeometry;
+use crate::units::Sector;
+
+/// Levels of vdevs, the root included, that a tree may have. OpenZFS makes at most six.
+pub const DEPTH_MAX: usize = 16;
+/// Children that one vdev may have.
+pub const CHILDREN_MAX: usize = 1 << 14;
+/// Vdevs that a tree may have in all.
+pub const NODES_MAX: usize = 1 << 16;
+
+/// A configuration that no pool has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("vdev {guid} ({kind}): {reason}")]
+#[non_exhaustive]
+pub struct TreeError {
+    /// Guid of the vdev that cannot be, as its configuration has it.
+    pub guid: u64,
+    /// Its `type`.
+    pub kind: &'static str,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+/// What a node inherits from the vdevs above it.
+#[derive(Clone)]
+struct Place {
+    parent: NodeId,
+    depth: usize,
+    index: usize,
+    top: Option<VdevId>,
+    ashift: Ashift,
+    class: AllocationClass,
+    parent_kind: VdevType,
+    /// The dRAID vdev above, for its distributed spares.
+    draid: Option<Arc<DraidGeometry>>,
+}
+
+pub(super) fn build(mut root: VdevConfig, reflow: Reflow) -> Result<VdevTree, TreeError> {
+    if root.kind != VdevType::Root {
+        return Err(error(&root, "the tree does not begin with a root vdev"));
+    }
+    let tops = core::mem::take(&mut root.children);
+    if tops.len() > CHILDREN_MAX {
+        return Err(error(&root, "too many top-level vdevs"));
+    }
+    let mut tree = VdevTree { nodes: Vec::new(), tops: Vec::new(), leaves: Vec::new(), reflow };
+    let mut guids = HashSet::new();
+    tree.nodes.push(VdevNode {
+        kind: VdevKind::Root,
+        config: root,
+        parent: None,
+        children: Vec::new(),
+        top: None,
+        ashift: Ashift(0),
+        leaf: None,
+        class: AllocationClass::Normal,
+    });
+    for (index, top) in tops.into_iter().enumerate() {
+        let id = u32::try_from(index).map_err(|_| error(&top, "too many top-level vdevs"))?;
+        let ashift = top_ashift(&top)?;
+        let class = if top.is_log { AllocationClass::Log } else { AllocationClass::Normal };
+        let place = Place {
+            parent: NodeId(0),
+            depth: 1,
+            index,
+            top: Some(VdevId(id)),
+            ashift,
+            class,
+            parent_kind: VdevType::Root,
+            draid: None,
+        };
+        let node = add(&mut tree, &mut guids, top, place)?;
+        tree.tops.push(node);
+    }
+    Ok(tree)
+}
+
+fn top_ashift(top: &VdevConfig) -> Result<Ashift, TreeError> {
+    if matches!(top.kind, VdevType::Hole | VdevType::Missing) {
+        return Ok(Ashift(0));
+    }
+    let ashift = u8::try_from(top.ashift).map(Ashift);
+    match ashift {
+        Ok(ashift) if Sector::new(ashift).is_some() => Ok(ashift),
+        _ => Err(error(top, "ashift is not between 9 and 16")),
+    }
+}
+
+fn add(
+    tree: &mut VdevTree,
+    guids: &mut HashSet<u64>,
+    mut config: VdevConfig,
+    place: Place,
+) -> Result<NodeId, TreeError> {
+    let children = core::mem::take(&mut config.children);
+    check(tree, &config, &children, &place)?;
+    if config.guid.0 != 0 && !guids.insert(config.guid.0) {
+        return Err(error(&config, "its guid stands twice in the tree"));
+    }
+    let kind = kind_of(&config, children.len(), &place)?;
+    let number =
+        u32::try_from(tree.nodes.len()).map_err(|_| error(&config, "too many vdevs in all"))?;
+    let id = NodeId(number);
+    let leaf = if config.kind.is_leaf() {
+        let next = u32::try_from(tree.leaves.len()).map_err(|_| error(&config, "too many leaves"))?;
+        tree.leaves.push(id);
+        Some(LeafId(next))
+    } else {
+        None
+    };
+    let mut below = Place {
+        parent: id,
+        depth: place.depth.saturating_add(1),
+        index: 0,
+        parent_kind: config.kind,
+        draid: match &kind {
+            VdevKind::Draid(geometry) => Some(Arc::clone(geometry)),
+            _ => place.draid,
+        },
+        ..place
+    };
+    tree.nodes.push(VdevNode {
+        kind,
+        config,
+        parent: Some(place.parent),
+        children: Vec::new(),
+        top: place.top,
+        ashift: place.ashift,
+        leaf,
+        class: place.class,
+    });
+    if let Some(parent) = node_mut(tree, place.parent) {
+        parent.children.push(id);
+    }
+    for (index, child) in children.into_iter().enumerate() {
+        below.index = index;
+        add(tree, guids, child, below.clone())?;
+    }
+    Ok(id)
+}
+
+fn node_mut(tree: &mut VdevTree, id: NodeId) -> Option<&mut VdevNode> {
+    tree.nodes.get_mut(usize::try_from(id.0).ok()?)
+}
+
+/// The shape around a vdev: depth, numbers, who may stand below whom.
+fn check(
+    tree: &VdevTree,
+    config: &VdevConfig,
+    children: &[VdevConfig],
+    place: &Place,
+) -> Result<(), TreeError> {
+    let is_top = place.parent_kind == VdevType::Root;
+    if place.depth >= DEPTH_MAX {
+        return Err(error(config, "the tree is too deep"));
+    }
+    if children.len() > CHILDREN_MAX || tree.nodes.len() >= NODES_MAX {
+        return Err(error(config, "too many vdevs"));
+    }
+    if config.id.is_some_and(|id| usize::try_from(id) != Ok(place.index)) {
+        return Err(error(config, "its id is not its place among its siblings"));
+    }
+    match config.kind {
+        VdevType::Root => return Err(error(config, "a root vdev below another vdev")),
+        VdevType::Raidz
+        | VdevType::Draid
+        | VdevType::Indirect
+        | VdevType::Hole
+        | VdevType::Missing
+            if !is_top =>
+        {
+            return Err(error(config, "only a top-level vdev can be of this kind"));
+        }
+        VdevType::DraidSpare if place.draid.is_none() => {
+            return Err(error(config, "a distributed spare outside a dRAID vdev"));
+        }
+        VdevType::DraidSpare if !place.parent_kind.is_mirror_like() => {
+            return Err(error(config, "a distributed spare that stands in for nothing"));
+        }
+        _ => {}
+    }
+    let needs_children = config.kind.is_mirror_like()
+        || matches!(config.kind, VdevType::Raidz | VdevType::Draid);
+    if needs_children && children.is_empty() {
+        return Err(error(config, "no children"));
+    }
+    if !needs_children && !children.is_empty() {
+        return Err(error(config, "children below a vdev that has none"));
+    }
+    Ok(())
+}
+
+fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKind, TreeError> {
+    Ok(match config.kind {
+        VdevType::Root => VdevKind::Root,
+        VdevType::Disk => VdevKind::Disk,
+        VdevType::File => VdevKind::File,
+        VdevType::Mirror => VdevKind::Mirror,
+        VdevType::Replacing => VdevKind::Replacing,
+        VdevType::Spare => VdevKind::Spare,
+        VdevType::Indirect => VdevKind::Indirect,
+        VdevType::Hole => VdevKind::Hole,
+        VdevType::Missing => VdevKind::Missing,
+        VdevType::Raidz => VdevKind::Raidz(
+            RaidzGeometry::new(
+                children,
+                config.nparity.unwrap_or(1),
+                &config.raidz_expand_txgs,
+                config.raidz_expanding,
+            )
+            .map_err(|reason| error(config, reason))?,
+        ),
+        VdevType::Draid => VdevKind::Draid(Arc::new(
+            DraidGeometry::new(
+                children,
+                config.nparity.ok_or_else(|| error(config, "no nparity"))?,
+                config.draid_ndata.ok_or_else(|| error(config, "no draid_ndata"))?,
+                config.draid_nspares.ok_or_else(|| error(config, "no draid_nspares"))?,
+                config.draid_ngroups.ok_or_else(|| error(config, "no draid_ngroups"))?,
+            )
+            .map_err(|reason| error(config, reason))?,
+        )),
+        VdevType::DraidSpare => {
+            let spare_id = config
+                .spare_id
+                .and_then(|id| u16::try_from(id).ok())
+                .ok_or_else(|| error(config, "no spareid"))?;
+            let count = place.draid.as_ref().map_or(0, |draid| draid.spares());
+            if u64::from(spare_id) >= count {
+                return Err(error(config, "spareid beyond the vdev's spares"));
+            }
+            VdevKind::DraidSpare { spare_id }
+        }
+    })
+}
+
+fn error(config: &VdevConfig, reason: &'static str) -> TreeError {
+    TreeError { guid: config.guid.0, kind: config.kind.name(), reason }
+}

@@ -1,0 +1,251 @@
+//! The tree of vdevs: checked once when built, walked without checks of shape afterwards.
+
+mod build;
+mod config;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use millpond_ondisk::{Ashift, Guid, Txg, VdevId};
+
+pub use build::{CHILDREN_MAX, DEPTH_MAX, NODES_MAX, TreeError};
+pub use config::{AllocationClass, VdevConfig, VdevType};
+
+use crate::draid::DraidGeometry;
+use crate::raidz::RaidzGeometry;
+
+/// The index of a leaf in its tree: 0 for the first leaf met walking the tree from the left,
+/// the distributed spares in use included. Stable while the tree lives, not across imports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeafId(pub u32);
+
+/// The index of any vdev in its tree; 0 is the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// What a vdev is, with what its kind needs to place bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VdevKind {
+    /// The pool.
+    Root,
+    /// A block device.
+    Disk,
+    /// A regular file.
+    File,
+    /// Children with the same bytes.
+    Mirror,
+    /// A device and its replacement.
+    Replacing,
+    /// A device and the spare that stands in for it.
+    Spare,
+    /// RAID-Z.
+    Raidz(RaidzGeometry),
+    /// Declustered RAID.
+    Draid(Arc<DraidGeometry>),
+    /// Spare space in the dRAID vdev that this node is a descendant of.
+    DraidSpare {
+        /// Which spare, counted from 0; below the vdev's number of spares.
+        spare_id: u16,
+    },
+    /// A removed data vdev.
+    Indirect,
+    /// A removed log vdev.
+    Hole,
+    /// A top-level vdev that was not found.
+    Missing,
+}
+
+/// One vdev of a [`VdevTree`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevNode {
+    /// What it is.
+    pub kind: VdevKind,
+    /// What the configuration says of it, without its children.
+    pub config: VdevConfig,
+    /// The vdev above; `None` for the root.
+    pub parent: Option<NodeId>,
+    /// The vdevs below, in order.
+    pub children: Vec<NodeId>,
+    /// The top-level vdev it belongs to or is; `None` for the root.
+    pub top: Option<VdevId>,
+    /// The sector of the top-level vdev it belongs to; 0 where none is defined (root, hole, missing).
+    pub ashift: Ashift,
+    /// Its place in the list of leaves.
+    pub leaf: Option<LeafId>,
+    /// What the top-level vdev it belongs to is reserved for.
+    pub class: AllocationClass,
+}
+
+impl VdevNode {
+    /// Whether this is a device that could be opened (not a distributed spare).
+    #[must_use]
+    pub fn is_device(&self) -> bool {
+        matches!(self.kind, VdevKind::Disk | VdevKind::File)
+    }
+}
+
+/// How far a RAID-Z expansion has come, as the uberblock notes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reflow {
+    /// Bytes of the vdev, from its start, that lie at their new place.
+    pub offset_bytes: u64,
+    /// State of the scratch copy; 1 means that rows at the new place are to be read from it.
+    pub scratch_state: u16,
+}
+
+impl Reflow {
+    /// Decodes `raidz_reflow_info` of an uberblock: bits 0 to 54 the offset in 512-byte units, bits
+    /// 55 to 63 the state of the scratch copy. Page `docs/format/raidz-layout.md`.
+    #[must_use]
+    pub fn from_uberblock(raidz_reflow_info: u64) -> Self {
+        let offset_bytes = (raidz_reflow_info & ((1 << 55) - 1)) << 9;
+        let scratch_state = u16::try_from(raidz_reflow_info >> 55).unwrap_or(0);
+        Self { offset_bytes, scratch_state }
+    }
+
+    pub(crate) fn is_scratch_valid(self) -> bool {
+        self.scratch_state == 1
+    }
+}
+
+/// The vdevs of one pool. Immutable but for the allocation classes, which are known only once
+/// objects of the pool can be read. Cheap to share between threads; plans borrow it only while
+/// they are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevTree {
+    pub(crate) nodes: Vec<VdevNode>,
+    pub(crate) tops: Vec<NodeId>,
+    pub(crate) leaves: Vec<NodeId>,
+    pub(crate) reflow: Reflow,
+}
+
+impl VdevTree {
+    /// Checks `root` and builds the tree of its pool. `reflow` is the progress noted in the
+    /// uberblock that was chosen ([`Reflow::default`] when no RAID-Z vdev is being expanded).
+    ///
+    /// Allocates at most [`NODES_MAX`] nodes and, for each number of children of a dRAID vdev, one
+    /// permutation map of at most 128 KiB.
+    ///
+    /// # Errors
+    /// The configuration could not be one of a pool: see [`TreeError`].
+    pub fn new(root: VdevConfig, reflow: Reflow) -> Result<Self, TreeError> {
+        build::build(root, reflow)
+    }
+
+    /// The pool's guid.
+    #[must_use]
+    pub fn pool_guid(&self) -> Guid {
+        self.nodes.first().map_or(Guid(0), |root| root.config.guid)
+    }
+
+    /// Every vdev, the root first, each before its children.
+    #[must_use]
+    pub fn nodes(&self) -> &[VdevNode] {
+        &self.nodes
+    }
+
+    /// One vdev.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&VdevNode> {
+        self.nodes.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// How many top-level slots there are, holes and missing ones included.
+    #[must_use]
+    pub fn top_count(&self) -> usize {
+        self.tops.len()
+    }
+
+    /// The top-level vdev with this index.
+    #[must_use]
+    pub fn top(&self, id: VdevId) -> Option<&VdevNode> {
+        self.node(self.top_node(id)?)
+    }
+
+    /// Every top-level vdev in order, with its index.
+    pub fn tops(&self) -> impl Iterator<Item = (VdevId, &VdevNode)> {
+        (0u32..).map(VdevId).zip(self.tops.iter().filter_map(|id| self.node(*id)))
+    }
+
+    /// How many leaves there are, distributed spares in use included.
+    #[must_use]
+    pub fn leaf_count(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// One leaf.
+    #[must_use]
+    pub fn leaf(&self, id: LeafId) -> Option<&VdevNode> {
+        self.node(*self.leaves.get(usize::try_from(id.0).ok()?)?)
+    }
+
+    /// Every leaf in order, with its index.
+    pub fn leaves(&self) -> impl Iterator<Item = (LeafId, &VdevNode)> {
+        (0u32..).map(LeafId).zip(self.leaves.iter().filter_map(|id| self.node(*id)))
+    }
+
+    /// The first vdev with this guid. Guids of 0 (holes, missing) are never found.
+    #[must_use]
+    pub fn find(&self, guid: Guid) -> Option<NodeId> {
+        let at = self.nodes.iter().position(|node| guid.0 != 0 && node.config.guid == guid)?;
+        u32::try_from(at).ok().map(NodeId)
+    }
+
+    /// The leaf with this guid.
+    #[must_use]
+    pub fn find_leaf(&self, guid: Guid) -> Option<LeafId> {
+        self.node(self.find(guid)?)?.leaf
+    }
+
+    /// The sum of all guids, modulo 2^64: what an uberblock of this tree carries as `guid_sum`.
+    #[must_use]
+    pub fn guid_sum(&self) -> u64 {
+        self.nodes.iter().fold(0u64, |sum, node| sum.wrapping_add(node.config.guid.0))
+    }
+
+    /// Progress of the pool's RAID-Z expansion.
+    #[must_use]
+    pub fn reflow(&self) -> Reflow {
+        self.reflow
+    }
+
+    /// Notes what a top-level vdev is reserved for, as its ZAP says. Unknown ids are ignored.
+    pub fn set_class(&mut self, id: VdevId, class: AllocationClass) {
+        for node in &mut self.nodes {
+            if node.top == Some(id) {
+                node.class = class;
+            }
+        }
+    }
+
+    /// The name that commands show for a vdev: the leaf's path, or kind and number.
+    #[must_use]
+    pub fn name(&self, id: NodeId) -> String {
+        let Some(node) = self.node(id) else { return "unknown".to_owned() };
+        let number = node.config.id.or_else(|| node.top.map(|top| u64::from(top.0))).unwrap_or(0);
+        match &node.kind {
+            VdevKind::Root => "root".to_owned(),
+            VdevKind::Raidz(geometry) => format!("raidz{}-{number}", geometry.parity()),
+            VdevKind::Draid(geometry) => format!("{}-{number}", geometry.name()),
+            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => {
+                node.config.path.clone().unwrap_or_else(|| node.config.guid.to_string())
+            }
+            _ => format!("{}-{number}", node.config.kind.name()),
+        }
+    }
+
+    pub(crate) fn top_node(&self, id: VdevId) -> Option<NodeId> {
+        self.tops.get(usize::try_from(id.0).ok()?).copied()
+    }
+
+    /// The logical width of a RAID-Z vdev for blocks born in `birth`; `None` for other kinds.
+    #[must_use]
+    pub fn raidz_width(&self, id: VdevId, birth: Txg) -> Option<u64> {
+        match &self.top(id)?.kind {
+            VdevKind::Raidz(geometry) => Some(geometry.logical_width(birth)),
+            _ => None,
+        }
+    }
+}
