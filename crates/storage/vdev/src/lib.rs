@@ -1,1 +1,81 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `storage`: where the bytes of a block lie, and how to get them back.
+//!
+//! Pure functions over a checked tree of vdevs: from (tree, range, who is missing) to reads of
+//! leaves, then from what the leaves answered to data, or to the next reads, or to a failure that
+//! names everything that was tried. No device is touched and no lock taken here, so that every
+//! pattern of losses can be tested without a disk. Knows nothing of block pointers, checksums or
+//! compression: whether bytes are right is asked of a closure.
+//!
+//! ```
+//! use millpond_ondisk::{Guid, Txg, VdevId};
+//! use millpond_vdev::*;
+//! let mut mirror = VdevConfig::new(VdevType::Mirror, Guid(2));
+//! mirror.ashift = 12;
+//! mirror.children = vec![
+//!     VdevConfig::new(VdevType::File, Guid(3)),
+//!     VdevConfig::new(VdevType::File, Guid(4)),
+//! ];
+//! let tree = VdevTree::new(VdevConfig::root(Guid(1), vec![mirror]), Reflow::default()).unwrap();
+//! let range = BlockRange { vdev: VdevId(0), offset_bytes: 0, size_bytes: 4096, birth: Txg(5) };
+//! let mut plan = ReadPlan::new(&tree, &AllGood, &NoIndirect, range).unwrap();
+//! let is_right = &mut |bytes: &[u8]| bytes.iter().all(|byte| *byte == 7);
+//! // One side is asked; it lies, and the other side is asked.
+//! let Step::Read(first) = plan.advance(Vec::new(), is_right) else { panic!() };
+//! assert_eq!((first.len(), first[0].offset_bytes), (1, 4 << 20));
+//! let Step::Read(second) = plan.advance(vec![Ok(vec![0; 4096])], is_right) else { panic!() };
+//! assert_ne!(first[0].leaf, second[0].leaf);
+//! let Step::Done(good) = plan.advance(vec![Ok(vec![7; 4096])], is_right) else { panic!() };
+//! assert_eq!(good.liars[0].leaf, first[0].leaf);
+//! ```
+//!
+//! Pages: `docs/format/vdev-tree.md`, `raidz-layout.md`, `draid.md`, `indirect-vdev.md`.
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod draid;
+mod health;
+mod indirect;
+mod mirror;
+mod plan;
+mod raidz;
+mod space;
+mod tree;
+mod units;
+
+pub use draid::{DraidColumn, DraidGeometry, DraidRow};
+pub use health::{AllGood, Health, LeafEntry, LeafHealth, LeafTable};
+pub use indirect::{
+    IndirectMap, IndirectMapping, IndirectTables, MAPPING_ENTRY_BYTES, MappingEntry, NoIndirect,
+    Segment,
+};
+pub use plan::{
+    AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockRange, Failure,
+    FailureKind, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair, Resolved, Role,
+    Step, Verdict,
+};
+pub use raidz::{
+    ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RaidzColumn, RaidzGeometry, RaidzMap,
+};
+pub use space::metaslab_shift_for;
+pub use tree::{
+    AllocationClass, CHILDREN_MAX, DEPTH_MAX, LeafId, NODES_MAX, NodeId, Reflow, TreeError,
+    VdevConfig, VdevKind, VdevNode, VdevTree, VdevType,
+};

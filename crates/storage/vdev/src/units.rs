@@ -11,7 +11,9 @@ pub(crate) struct Sector {
 impl Sector {
     /// The sector of a vdev with this ashift, or `None` when no vdev can have it.
     pub(crate) fn new(ashift: Ashift) -> Option<Self> {
-        (9..=16).contains(&ashift.0).then_some(Self { shift: u32::from(ashift.0) })
+        (9..=16).contains(&ashift.0).then_some(Self {
+            shift: u32::from(ashift.0),
+        })
     }
 
     pub(crate) fn bytes(self) -> u64 {

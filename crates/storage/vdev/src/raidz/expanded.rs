@@ -53,12 +53,17 @@ impl ExpandedMap {
         let parity = geometry.parity();
         let shape = RowShape::new(sector.whole(size_bytes), width, parity)?;
         let row_count = shape.full_rows.checked_add(u64::from(shape.rest > 0))?;
-        let columns = if shape.full_rows == 0 { shape.big_columns } else { width };
+        let columns = if shape.full_rows == 0 {
+            shape.big_columns
+        } else {
+            width
+        };
         let is_swapped = parity == 1 && columns > 1 && offset_bytes & SWAP_BIT != 0;
         let mut rows = Vec::with_capacity(usize::try_from(row_count).ok()?);
         for row in 0..row_count {
-            let first =
-                sector.whole(offset_bytes).checked_add(row.checked_mul(width)?)?;
+            let first = sector
+                .whole(offset_bytes)
+                .checked_add(row.checked_mul(width)?)?;
             let at = RowPlace::new(first, columns, sector, geometry, reflow)?;
             let is_partial = shape.big_columns != 0 && row.checked_add(1)? == row_count;
             let mut cells = Vec::with_capacity(usize::try_from(columns).ok()?);
@@ -86,18 +91,14 @@ impl ExpandedMap {
 }
 
 /// The place in the block of data column `data` in `row`: the block runs down the columns.
-fn data_sector(
-    shape: &RowShape,
-    row_count: u64,
-    row: u64,
-    column: u64,
-    data: u64,
-) -> Option<u64> {
+fn data_sector(shape: &RowShape, row_count: u64, row: u64, column: u64, data: u64) -> Option<u64> {
     if column < shape.big_columns || shape.rest == 0 {
         return data.checked_mul(row_count)?.checked_add(row);
     }
     let long = shape.rest.checked_mul(row_count)?;
-    let short = data.checked_sub(shape.rest)?.checked_mul(row_count.checked_sub(1)?)?;
+    let short = data
+        .checked_sub(shape.rest)?
+        .checked_mul(row_count.checked_sub(1)?)?;
     long.checked_add(short)?.checked_add(row)
 }
 
@@ -117,12 +118,21 @@ impl RowPlace {
     ) -> Option<Self> {
         let children = geometry.children();
         if !geometry.is_expanding() {
-            return Some(Self { width: children, is_scratch: false });
+            return Some(Self {
+                width: children,
+                is_scratch: false,
+            });
         }
         if first.checked_add(columns)? > sector.whole(reflow.offset_bytes) {
-            return Some(Self { width: children.checked_sub(1)?, is_scratch: false });
+            return Some(Self {
+                width: children.checked_sub(1)?,
+                is_scratch: false,
+            });
         }
-        Some(Self { width: children, is_scratch: reflow.is_scratch_valid() })
+        Some(Self {
+            width: children,
+            is_scratch: reflow.is_scratch_valid(),
+        })
     }
 
     fn cell(

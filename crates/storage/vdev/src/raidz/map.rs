@@ -45,7 +45,11 @@ impl RaidzMap {
         let first = sector.whole(offset_bytes);
         let first_child = first.checked_rem(children)?;
         let child_offset = sector.to_bytes(first.checked_div(children)?)?;
-        let count = if shape.full_rows == 0 { shape.big_columns } else { children };
+        let count = if shape.full_rows == 0 {
+            shape.big_columns
+        } else {
+            children
+        };
         let mut columns = Vec::with_capacity(usize::try_from(count).ok()?);
         for column in 0..count {
             let mut child = first_child.checked_add(column)?;
@@ -54,7 +58,9 @@ impl RaidzMap {
                 child = child.checked_sub(children)?;
                 offset = offset.checked_add(sector.bytes())?;
             }
-            let rows = shape.full_rows.checked_add(u64::from(column < shape.big_columns))?;
+            let rows = shape
+                .full_rows
+                .checked_add(u64::from(column < shape.big_columns))?;
             columns.push(RaidzColumn {
                 child,
                 offset_bytes: offset,
@@ -84,7 +90,15 @@ impl RowShape {
         let data_columns = width.checked_sub(parity).filter(|count| *count > 0)?;
         let full_rows = data_sectors.checked_div(data_columns)?;
         let rest = data_sectors.checked_rem(data_columns)?;
-        let big_columns = if rest == 0 { 0 } else { rest.checked_add(parity)? };
-        Some(Self { full_rows, rest, big_columns })
+        let big_columns = if rest == 0 {
+            0
+        } else {
+            rest.checked_add(parity)?
+        };
+        Some(Self {
+            full_rows,
+            rest,
+            big_columns,
+        })
     }
 }

@@ -47,8 +47,12 @@ impl RaidzGeometry {
         if !expand_txgs.is_sorted() {
             return Err("raidz_expand_txgs does not ascend");
         }
-        let shape =
-            Self { children, parity: nparity, expand_txgs: expand_txgs.to_vec(), is_expanding };
+        let shape = Self {
+            children,
+            parity: nparity,
+            expand_txgs: expand_txgs.to_vec(),
+            is_expanding,
+        };
         if shape.original_width().is_none_or(|width| width <= nparity) {
             return Err("fewer children than parity and one data column need");
         }
@@ -76,7 +80,11 @@ impl RaidzGeometry {
     /// The number of columns of a block that was physically born in `birth`.
     #[must_use]
     pub fn logical_width(&self, birth: Txg) -> u64 {
-        let done = self.expand_txgs.iter().take_while(|txg| **txg <= birth).count();
+        let done = self
+            .expand_txgs
+            .iter()
+            .take_while(|txg| **txg <= birth)
+            .count();
         let original = self.original_width().unwrap_or(self.children);
         original.saturating_add(u64::try_from(done).unwrap_or(0))
     }
@@ -88,7 +96,9 @@ impl RaidzGeometry {
 
     fn original_width(&self) -> Option<u64> {
         let grown = u64::try_from(self.expand_txgs.len()).ok()?;
-        self.children.checked_sub(grown)?.checked_sub(u64::from(self.is_expanding))
+        self.children
+            .checked_sub(grown)?
+            .checked_sub(u64::from(self.is_expanding))
     }
 
     /// Bytes taken by a block of `psize_bytes` born in `birth`: its data, a parity sector for each

@@ -54,7 +54,12 @@ pub(super) fn build(mut root: VdevConfig, reflow: Reflow) -> Result<VdevTree, Tr
     if tops.len() > CHILDREN_MAX {
         return Err(error(&root, "too many top-level vdevs"));
     }
-    let mut tree = VdevTree { nodes: Vec::new(), tops: Vec::new(), leaves: Vec::new(), reflow };
+    let mut tree = VdevTree {
+        nodes: Vec::new(),
+        tops: Vec::new(),
+        leaves: Vec::new(),
+        reflow,
+    };
     let mut guids = HashSet::new();
     tree.nodes.push(VdevNode {
         kind: VdevKind::Root,
@@ -69,7 +74,11 @@ pub(super) fn build(mut root: VdevConfig, reflow: Reflow) -> Result<VdevTree, Tr
     for (index, top) in tops.into_iter().enumerate() {
         let id = u32::try_from(index).map_err(|_| error(&top, "too many top-level vdevs"))?;
         let ashift = top_ashift(&top)?;
-        let class = if top.is_log { AllocationClass::Log } else { AllocationClass::Normal };
+        let class = if top.is_log {
+            AllocationClass::Log
+        } else {
+            AllocationClass::Normal
+        };
         let place = Place {
             parent: NodeId(0),
             depth: 1,
@@ -113,7 +122,8 @@ fn add(
         u32::try_from(tree.nodes.len()).map_err(|_| error(&config, "too many vdevs in all"))?;
     let id = NodeId(number);
     let leaf = if config.kind.is_leaf() {
-        let next = u32::try_from(tree.leaves.len()).map_err(|_| error(&config, "too many leaves"))?;
+        let next =
+            u32::try_from(tree.leaves.len()).map_err(|_| error(&config, "too many leaves"))?;
         tree.leaves.push(id);
         Some(LeafId(next))
     } else {
@@ -168,7 +178,10 @@ fn check(
     if children.len() > CHILDREN_MAX || tree.nodes.len() >= NODES_MAX {
         return Err(error(config, "too many vdevs"));
     }
-    if config.id.is_some_and(|id| usize::try_from(id) != Ok(place.index)) {
+    if config
+        .id
+        .is_some_and(|id| usize::try_from(id) != Ok(place.index))
+    {
         return Err(error(config, "its id is not its place among its siblings"));
     }
     match config.kind {
@@ -186,12 +199,15 @@ fn check(
             return Err(error(config, "a distributed spare outside a dRAID vdev"));
         }
         VdevType::DraidSpare if !place.parent_kind.is_mirror_like() => {
-            return Err(error(config, "a distributed spare that stands in for nothing"));
+            return Err(error(
+                config,
+                "a distributed spare that stands in for nothing",
+            ));
         }
         _ => {}
     }
-    let needs_children = config.kind.is_mirror_like()
-        || matches!(config.kind, VdevType::Raidz | VdevType::Draid);
+    let needs_children =
+        config.kind.is_mirror_like() || matches!(config.kind, VdevType::Raidz | VdevType::Draid);
     if needs_children && children.is_empty() {
         return Err(error(config, "no children"));
     }
@@ -225,9 +241,15 @@ fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKi
             DraidGeometry::new(
                 children,
                 config.nparity.ok_or_else(|| error(config, "no nparity"))?,
-                config.draid_ndata.ok_or_else(|| error(config, "no draid_ndata"))?,
-                config.draid_nspares.ok_or_else(|| error(config, "no draid_nspares"))?,
-                config.draid_ngroups.ok_or_else(|| error(config, "no draid_ngroups"))?,
+                config
+                    .draid_ndata
+                    .ok_or_else(|| error(config, "no draid_ndata"))?,
+                config
+                    .draid_nspares
+                    .ok_or_else(|| error(config, "no draid_nspares"))?,
+                config
+                    .draid_ngroups
+                    .ok_or_else(|| error(config, "no draid_ngroups"))?,
             )
             .map_err(|reason| error(config, reason))?,
         )),
@@ -246,5 +268,9 @@ fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKi
 }
 
 fn error(config: &VdevConfig, reason: &'static str) -> TreeError {
-    TreeError { guid: config.guid.0, kind: config.kind.name(), reason }
+    TreeError {
+        guid: config.guid.0,
+        kind: config.kind.name(),
+        reason,
+    }
 }

@@ -51,13 +51,19 @@ impl VdevType {
     /// The kind that a configuration calls `name`, or `None` for a word that is not in use on disk.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+        Self::NAMES
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map(|(kind, _)| *kind)
     }
 
     /// The word under `type`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(kind, _)| *kind == self).map_or("missing", |(_, name)| name)
+        Self::NAMES
+            .iter()
+            .find(|(kind, _)| *kind == self)
+            .map_or("missing", |(_, name)| name)
     }
 
     /// Whether such a vdev stands at the bottom of the tree and serves bytes: a device, or a
@@ -258,7 +264,10 @@ impl VdevConfig {
     /// The root vdev over `tops`, as an importer assembles it from labels.
     #[must_use]
     pub fn root(pool: Guid, tops: Vec<VdevConfig>) -> Self {
-        Self { children: tops, ..Self::new(VdevType::Root, pool) }
+        Self {
+            children: tops,
+            ..Self::new(VdevType::Root, pool)
+        }
     }
 
     /// The placeholder for a top-level vdev of which no label was found.

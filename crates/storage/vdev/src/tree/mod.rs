@@ -102,7 +102,10 @@ impl Reflow {
     pub fn from_uberblock(raidz_reflow_info: u64) -> Self {
         let offset_bytes = (raidz_reflow_info & ((1 << 55) - 1)) << 9;
         let scratch_state = u16::try_from(raidz_reflow_info >> 55).unwrap_or(0);
-        Self { offset_bytes, scratch_state }
+        Self {
+            offset_bytes,
+            scratch_state,
+        }
     }
 
     pub(crate) fn is_scratch_valid(self) -> bool {
@@ -166,7 +169,9 @@ impl VdevTree {
 
     /// Every top-level vdev in order, with its index.
     pub fn tops(&self) -> impl Iterator<Item = (VdevId, &VdevNode)> {
-        (0u32..).map(VdevId).zip(self.tops.iter().filter_map(|id| self.node(*id)))
+        (0u32..)
+            .map(VdevId)
+            .zip(self.tops.iter().filter_map(|id| self.node(*id)))
     }
 
     /// How many leaves there are, distributed spares in use included.
@@ -183,13 +188,18 @@ impl VdevTree {
 
     /// Every leaf in order, with its index.
     pub fn leaves(&self) -> impl Iterator<Item = (LeafId, &VdevNode)> {
-        (0u32..).map(LeafId).zip(self.leaves.iter().filter_map(|id| self.node(*id)))
+        (0u32..)
+            .map(LeafId)
+            .zip(self.leaves.iter().filter_map(|id| self.node(*id)))
     }
 
     /// The first vdev with this guid. Guids of 0 (holes, missing) are never found.
     #[must_use]
     pub fn find(&self, guid: Guid) -> Option<NodeId> {
-        let at = self.nodes.iter().position(|node| guid.0 != 0 && node.config.guid == guid)?;
+        let at = self
+            .nodes
+            .iter()
+            .position(|node| guid.0 != 0 && node.config.guid == guid)?;
         u32::try_from(at).ok().map(NodeId)
     }
 
@@ -202,7 +212,9 @@ impl VdevTree {
     /// The sum of all guids, modulo 2^64: what an uberblock of this tree carries as `guid_sum`.
     #[must_use]
     pub fn guid_sum(&self) -> u64 {
-        self.nodes.iter().fold(0u64, |sum, node| sum.wrapping_add(node.config.guid.0))
+        self.nodes
+            .iter()
+            .fold(0u64, |sum, node| sum.wrapping_add(node.config.guid.0))
     }
 
     /// Progress of the pool's RAID-Z expansion.
@@ -223,15 +235,23 @@ impl VdevTree {
     /// The name that commands show for a vdev: the leaf's path, or kind and number.
     #[must_use]
     pub fn name(&self, id: NodeId) -> String {
-        let Some(node) = self.node(id) else { return "unknown".to_owned() };
-        let number = node.config.id.or_else(|| node.top.map(|top| u64::from(top.0))).unwrap_or(0);
+        let Some(node) = self.node(id) else {
+            return "unknown".to_owned();
+        };
+        let number = node
+            .config
+            .id
+            .or_else(|| node.top.map(|top| u64::from(top.0)))
+            .unwrap_or(0);
         match &node.kind {
             VdevKind::Root => "root".to_owned(),
             VdevKind::Raidz(geometry) => format!("raidz{}-{number}", geometry.parity()),
             VdevKind::Draid(geometry) => format!("{}-{number}", geometry.name()),
-            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => {
-                node.config.path.clone().unwrap_or_else(|| node.config.guid.to_string())
-            }
+            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => node
+                .config
+                .path
+                .clone()
+                .unwrap_or_else(|| node.config.guid.to_string()),
             _ => format!("{}-{number}", node.config.kind.name()),
         }
     }

@@ -1,0 +1,114 @@
+//! The columns of a block in its group, or in two groups when it crosses a border.
+
+use millpond_ondisk::Ashift;
+
+use super::{DraidGeometry, ROW_BYTES};
+use crate::units::Sector;
+
+/// Where one column of a row lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraidColumn {
+    /// Index of the child.
+    pub child: u64,
+    /// First byte on the child, labels not counted.
+    pub offset_bytes: u64,
+    /// Bytes of the block (or of parity) in the column, possibly 0. Up to
+    /// [`DraidRow::column_bytes`] the rest is zeros that do lie on the child.
+    pub size_bytes: u64,
+}
+
+/// The part of a block that lies in one group: parity columns first, then data columns in the
+/// block's order. Every column is `column_bytes` long on its child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraidRow {
+    /// How many of the columns are parity.
+    pub parity: u64,
+    /// Length of every column on its child, in bytes.
+    pub column_bytes: u64,
+    /// All columns of the group.
+    pub columns: Vec<DraidColumn>,
+}
+
+impl DraidGeometry {
+    /// The map of `size_bytes` at `offset_bytes`: one row, or two for a block that crosses from one
+    /// group into the next. `None` when the numbers do not fit together or leave 64 bits.
+    ///
+    /// Allocates one column for each child of a group and row.
+    #[must_use]
+    pub fn map(&self, offset_bytes: u64, size_bytes: u64, ashift: Ashift) -> Option<Vec<DraidRow>> {
+        let sector = Sector::new(ashift)?;
+        let stripe = sector.to_bytes(self.group_width())?;
+        if size_bytes == 0
+            || !sector.is_aligned(size_bytes)
+            || offset_bytes.checked_rem(stripe)? != 0
+        {
+            return None;
+        }
+        let group_bytes = self.group_width().checked_mul(ROW_BYTES)?;
+        let mut rows = Vec::new();
+        let (mut offset, mut left) = (offset_bytes, size_bytes);
+        while left > 0 {
+            let group = offset.checked_div(group_bytes)?;
+            let end = group.checked_add(1)?.checked_mul(group_bytes)?;
+            let room = end.checked_sub(offset)?;
+            let here = if self.asize(left, sector)? > room {
+                room.checked_div(self.group_width())?
+                    .checked_mul(self.data)?
+            } else {
+                left
+            };
+            rows.push(self.row(group, offset, here, sector)?);
+            left = left.checked_sub(here)?;
+            offset = end;
+        }
+        Some(rows)
+    }
+
+    fn row(&self, group: u64, offset: u64, size: u64, sector: Sector) -> Option<DraidRow> {
+        let (width, disks) = (self.group_width(), self.disks());
+        let start = group.checked_mul(width)?.checked_rem(disks)?;
+        let slice = group.checked_div(self.groups)?;
+        let rows_per_slice = width.checked_mul(self.groups)?.checked_div(disks)?;
+        let within = group
+            .checked_rem(self.groups)?
+            .checked_mul(width)?
+            .checked_div(disks)?;
+        let row = slice.checked_mul(rows_per_slice)?.checked_add(within)?;
+        let row_sectors = sector.whole(ROW_BYTES);
+        let in_group = sector
+            .whole(offset)
+            .checked_rem(row_sectors.checked_mul(width)?)?
+            .checked_div(width)?;
+        let physical = sector.to_bytes(row_sectors.checked_mul(row)?.checked_add(in_group)?)?;
+
+        let sectors = sector.whole(size);
+        let full = sectors.checked_div(self.data)?;
+        let rest = sectors.checked_rem(self.data)?;
+        let big = if rest == 0 {
+            0
+        } else {
+            rest.checked_add(self.parity)?
+        };
+        let mut columns = Vec::with_capacity(usize::try_from(width).ok()?);
+        for column in 0..width {
+            let mut position = start.checked_add(column)?;
+            let mut at = physical;
+            if position >= disks {
+                position = position.checked_sub(disks)?;
+                at = at.checked_add(ROW_BYTES)?;
+            }
+            let tall = full.checked_add(u64::from(column < big))?;
+            columns.push(DraidColumn {
+                child: self.permutations.child(slice, position)?,
+                offset_bytes: at,
+                size_bytes: sector.to_bytes(tall)?,
+            });
+        }
+        let column_bytes = columns.first()?.size_bytes;
+        Some(DraidRow {
+            parity: self.parity,
+            column_bytes,
+            columns,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! dRAID: groups of columns declustered over all children, spare space included.
+//! Page `docs/format/draid.md`.
+
+mod map;
+mod permutation;
+mod seeds;
+#[cfg(test)]
+mod tests;
+
+pub use map::{DraidColumn, DraidRow};
+
+use permutation::Permutations;
+
+use crate::units::Sector;
+
+/// Height of a row on every child, in bytes.
+const ROW_BYTES: u64 = 16 << 20;
+/// Bytes at the end of each child that hold no groups.
+const RESERVED_BYTES: u64 = 32 << 20;
+/// The most distributed spares.
+const SPARES_MAX: u64 = 100;
+
+/// The shape of a dRAID vdev, checked, with its permutation map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraidGeometry {
+    children: u64,
+    parity: u64,
+    data: u64,
+    spares: u64,
+    groups: u64,
+    permutations: Permutations,
+}
+
+impl DraidGeometry {
+    /// Checks the numbers of a configuration and generates the map.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn new(
+        children: usize,
+        nparity: u64,
+        ndata: u64,
+        nspares: u64,
+        ngroups: u64,
+    ) -> Result<Self, &'static str> {
+        let children = u8::try_from(children).map_err(|_| "more than 255 children")?;
+        let permutations = Permutations::new(children).ok_or("fewer than 2 children")?;
+        let children = u64::from(children);
+        if !(1..=3).contains(&nparity) {
+            return Err("nparity is not between 1 and 3");
+        }
+        if nspares > SPARES_MAX {
+            return Err("more than 100 distributed spares");
+        }
+        if ndata == 0 || ndata > children {
+            return Err("draid_ndata does not fit the children");
+        }
+        let width = ndata.saturating_add(nparity);
+        if width.saturating_add(nspares) > children {
+            return Err("data, parity and spares exceed the children");
+        }
+        let disks = children.saturating_sub(nspares);
+        let is_whole = ngroups
+            .checked_mul(width)
+            .and_then(|all| all.checked_rem(disks))
+            == Some(0);
+        if ngroups == 0 || ngroups > disks || !is_whole {
+            return Err("draid_ngroups does not fill whole rows");
+        }
+        Ok(Self {
+            children,
+            parity: nparity,
+            data: ndata,
+            spares: nspares,
+            groups: ngroups,
+            permutations,
+        })
+    }
+
+    /// Parity columns of a group.
+    #[must_use]
+    pub fn parity(&self) -> u64 {
+        self.parity
+    }
+
+    /// Data columns of a group.
+    #[must_use]
+    pub fn data(&self) -> u64 {
+        self.data
+    }
+
+    /// Distributed spares.
+    #[must_use]
+    pub fn spares(&self) -> u64 {
+        self.spares
+    }
+
+    /// Children.
+    #[must_use]
+    pub fn children(&self) -> u64 {
+        self.children
+    }
+
+    /// Columns of a group: parity and data.
+    #[must_use]
+    pub fn group_width(&self) -> u64 {
+        self.data.saturating_add(self.parity)
+    }
+
+    /// Children's worth of space outside the spares.
+    #[must_use]
+    pub fn disks(&self) -> u64 {
+        self.children.saturating_sub(self.spares)
+    }
+
+    /// The shape in the words of `zpool status`: `draid2:3d:8c:2s`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!(
+            "draid{}:{}d:{}c:{}s",
+            self.parity, self.data, self.children, self.spares
+        )
+    }
+
+    /// The child that holds distributed spare `spare_id`'s bytes at `offset_bytes` (labels not
+    /// counted); the offset on that child is the same.
+    #[must_use]
+    pub fn spare_child(&self, spare_id: u64, offset_bytes: u64) -> Option<u64> {
+        if spare_id >= self.spares {
+            return None;
+        }
+        let slice_bytes = self
+            .group_width()
+            .checked_mul(ROW_BYTES)?
+            .checked_mul(self.groups)?
+            .checked_div(self.disks())?;
+        let slice = offset_bytes.checked_div(slice_bytes)?;
+        let position = self.children.checked_sub(1)?.checked_sub(spare_id)?;
+        self.permutations.child(slice, position)
+    }
+
+    /// Bytes taken by a block of `psize_bytes`: always whole rows of its group.
+    pub(crate) fn asize(&self, psize_bytes: u64, sector: Sector) -> Option<u64> {
+        let rows = sector.covering(psize_bytes).div_ceil(self.data.max(1));
+        sector.to_bytes(rows.checked_mul(self.group_width())?)
+    }
+
+    /// The most data that fits in `asize_bytes`.
+    pub(crate) fn psize_max(&self, asize_bytes: u64, sector: Sector) -> Option<u64> {
+        let rows = sector.whole(asize_bytes).checked_div(self.group_width())?;
+        sector.to_bytes(rows.checked_mul(self.data)?)
+    }
+
+    /// Allocatable bytes over children of which the smallest has `child_asize_bytes`.
+    pub(crate) fn asize_from_children(&self, child_asize_bytes: u64) -> Option<u64> {
+        let usable = child_asize_bytes.saturating_sub(RESERVED_BYTES);
+        let child = crate::units::round_down(usable, ROW_BYTES)?;
+        let group = self.group_width().checked_mul(ROW_BYTES)?;
+        crate::units::round_down(child.checked_mul(self.disks())?, group)
+    }
+}

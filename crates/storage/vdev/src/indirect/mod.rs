@@ -1,0 +1,67 @@
+//! Removed data vdevs: where their bytes went. Page `docs/format/indirect-vdev.md`.
+
+mod mapping;
+#[cfg(test)]
+mod tests;
+
+use millpond_ondisk::{Txg, VdevId};
+
+pub use mapping::{IndirectMapping, MAPPING_ENTRY_BYTES, MappingEntry};
+
+/// One piece of a range of a removed vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Where the piece begins on the removed vdev, in bytes.
+    pub source_bytes: u64,
+    /// The vdev that it lies on now (possibly removed too).
+    pub vdev: VdevId,
+    /// Where it begins there, in bytes.
+    pub offset_bytes: u64,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// When the piece was copied, if known: what counts for dirty time logs there.
+    pub birth: Option<Txg>,
+}
+
+/// Where the mappings of removed vdevs come from: they lie in objects of the pool itself, which
+/// only higher layers can read.
+pub trait IndirectMap {
+    /// The pieces that make up `size_bytes` at `offset_bytes` of the removed vdev `vdev`, in order
+    /// and without gaps; `None` when the mapping is not known or does not cover the range.
+    fn resolve(&self, vdev: VdevId, offset_bytes: u64, size_bytes: u64) -> Option<Vec<Segment>>;
+}
+
+/// No vdev was removed, or no mapping is loaded yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NoIndirect;
+
+impl IndirectMap for NoIndirect {
+    fn resolve(&self, _vdev: VdevId, _offset: u64, _size: u64) -> Option<Vec<Segment>> {
+        None
+    }
+}
+
+/// The loaded mappings of a pool's removed vdevs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IndirectTables {
+    tables: std::collections::BTreeMap<u32, IndirectMapping>,
+}
+
+impl IndirectTables {
+    /// Adds (or replaces) the mapping of one vdev.
+    pub fn insert(&mut self, vdev: VdevId, mapping: IndirectMapping) {
+        self.tables.insert(vdev.0, mapping);
+    }
+
+    /// The mapping of one vdev.
+    #[must_use]
+    pub fn get(&self, vdev: VdevId) -> Option<&IndirectMapping> {
+        self.tables.get(&vdev.0)
+    }
+}
+
+impl IndirectMap for IndirectTables {
+    fn resolve(&self, vdev: VdevId, offset_bytes: u64, size_bytes: u64) -> Option<Vec<Segment>> {
+        self.get(vdev)?.resolve(offset_bytes, size_bytes)
+    }
+}

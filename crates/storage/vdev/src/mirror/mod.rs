@@ -1,0 +1,120 @@
+//! Everywhere that the same bytes lie: mirrors, replacements, spares and the spare space of dRAID,
+//! nested as they may be. Page `docs/format/vdev-tree.md`.
+
+#[cfg(test)]
+mod tests;
+
+use millpond_ondisk::{Txg, VDEV_DATA_START_BYTES};
+
+use crate::health::{Health, LeafHealth};
+use crate::plan::Source;
+use crate::tree::{NodeId, VdevKind, VdevTree};
+
+/// Copies of one range that are considered; more are ignored.
+pub(crate) const SOURCES_MAX: usize = 256;
+/// Vdevs looked at for one range, against configurations whose spares point at each other.
+const VISITS_MAX: usize = 4096;
+/// log2 of the bytes after which reads turn to the next side of a mirror.
+const TURN_SHIFT: u32 = 21;
+
+/// Gathers the sources of whatever lies at `device_offset_bytes` (labels included) below `node`, in
+/// the order in which they should be asked: complete ones, turning every 2 MiB so that both sides of a
+/// mirror get work, then those that missed `birth`, then those that cannot be asked.
+pub(crate) fn sources(
+    tree: &VdevTree,
+    health: &dyn Health,
+    node: NodeId,
+    device_offset_bytes: u64,
+    birth: Txg,
+) -> Vec<Source> {
+    let mut walk = Walk {
+        tree,
+        health,
+        birth,
+        offset: device_offset_bytes,
+        visits: 0,
+        spares: Vec::new(),
+        found: Vec::new(),
+    };
+    walk.visit(node, false);
+    let mut found = walk.found;
+    found.sort_by_key(|source| (!source.is_readable, source.is_stale));
+    let good = found.partition_point(|source| source.is_readable && !source.is_stale);
+    let turn = usize::try_from(device_offset_bytes >> TURN_SHIFT)
+        .ok()
+        .and_then(|turn| turn.checked_rem(good))
+        .unwrap_or(0);
+    if let Some(equal) = found.get_mut(..good) {
+        equal.rotate_left(turn);
+    }
+    found
+}
+
+struct Walk<'a> {
+    tree: &'a VdevTree,
+    health: &'a dyn Health,
+    birth: Txg,
+    offset: u64,
+    visits: usize,
+    /// The distributed spares on the way to where the walk stands.
+    spares: Vec<NodeId>,
+    found: Vec<Source>,
+}
+
+impl Walk<'_> {
+    /// Recursion is bounded by the tree's depth for each distributed spare on the way, each of which
+    /// is passed once, and by [`VISITS_MAX`] in all.
+    fn visit(&mut self, id: NodeId, is_stale: bool) {
+        self.visits = self.visits.saturating_add(1);
+        let tree = self.tree;
+        let Some(node) = tree.node(id) else { return };
+        if self.visits > VISITS_MAX || self.found.len() >= SOURCES_MAX {
+            return;
+        }
+        match &node.kind {
+            VdevKind::Disk | VdevKind::File => {
+                let Some(leaf) = node.leaf else { return };
+                if self.found.iter().any(|source| source.leaf == leaf) {
+                    return;
+                }
+                let health = self.health.leaf(leaf, self.birth);
+                self.found.push(Source {
+                    leaf,
+                    offset_bytes: self.offset,
+                    is_stale: is_stale || health == LeafHealth::Stale,
+                    is_readable: health != LeafHealth::Unreadable,
+                });
+            }
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => {
+                for child in &node.children {
+                    self.visit(*child, is_stale);
+                }
+            }
+            VdevKind::DraidSpare { spare_id } => {
+                let Some(leaf) = node.leaf else { return };
+                let health = self.health.leaf(leaf, self.birth);
+                if health == LeafHealth::Unreadable || self.spares.contains(&id) {
+                    return;
+                }
+                let Some(holder) = self.spare_holder(id, u64::from(*spare_id)) else {
+                    return;
+                };
+                self.spares.push(id);
+                self.visit(holder, is_stale || health == LeafHealth::Stale);
+                self.spares.pop();
+            }
+            _ => {}
+        }
+    }
+
+    /// The child of the dRAID vdev whose spare space stands in at this offset.
+    fn spare_holder(&self, spare: NodeId, spare_id: u64) -> Option<NodeId> {
+        let top = self.tree.top(self.tree.node(spare)?.top?)?;
+        let VdevKind::Draid(geometry) = &top.kind else {
+            return None;
+        };
+        let child_offset = self.offset.checked_sub(VDEV_DATA_START_BYTES)?;
+        let child = geometry.spare_child(spare_id, child_offset)?;
+        top.children.get(usize::try_from(child).ok()?).copied()
+    }
+}

@@ -1,0 +1,330 @@
+//! One shape for every kind of vdev: rows of cells. A plain leaf or a mirror is a row of one cell; a
+//! RAID-Z block is a row of columns, or many rows of single sectors when its vdev was widened; a
+//! dRAID block is one row or two; a removed vdev is whatever its pieces are.
+
+use millpond_ondisk::{BLOCK_BYTES_MAX, Txg, VDEV_DATA_START_BYTES, VdevId};
+
+use super::{BlockRange, PlanError};
+use crate::health::Health;
+use crate::indirect::IndirectMap;
+use crate::mirror::sources;
+use crate::raidz::{ExpandedMap, RaidzGeometry, RaidzMap};
+use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
+use crate::units::{Sector, round_up};
+
+/// Pieces that mappings of removed vdevs may lead into.
+const PIECES_MAX: usize = 1 << 16;
+
+/// One place where a cell's bytes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) leaf: LeafId,
+    /// On the device, labels included.
+    pub(crate) offset_bytes: u64,
+    pub(crate) is_stale: bool,
+    pub(crate) is_readable: bool,
+}
+
+/// A contiguous run of bytes that every one of its sources should hold.
+#[derive(Debug, Clone)]
+pub(super) struct CellShape {
+    /// Bytes on the device; 0 for a column that is absent and counts as zeros.
+    pub(super) length: usize,
+    /// Data cells: where the bytes go in the block.
+    pub(super) block_offset: usize,
+    /// Data cells: how many of the bytes belong to the block; the rest is zeros. 0 for parity.
+    pub(super) keep: usize,
+    pub(super) sources: Vec<Source>,
+    /// On widened RAID-Z: the sector's number whatever the width.
+    pub(super) raid_sector: Option<u64>,
+}
+
+/// Parity cells, then data cells. Data cells that are shorter count as filled up with zeros.
+#[derive(Debug, Clone)]
+pub(super) struct RowShape {
+    pub(super) parity: usize,
+    pub(super) cells: Vec<CellShape>,
+    /// Zeros that lie on the leaves beyond short cells (dRAID): read by audits only.
+    pub(super) pads: Vec<CellShape>,
+}
+
+/// Where a block lies.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    pub(super) size: usize,
+    pub(super) rows: Vec<RowShape>,
+    /// Widths that the block's vdev has had, least and current, if it was ever widened.
+    pub(super) widths: Option<(u64, u64)>,
+}
+
+/// A range that is still to be laid out.
+#[derive(Clone, Copy)]
+struct Piece {
+    vdev: VdevId,
+    offset: u64,
+    size: u64,
+    birth: Txg,
+    block_offset: u64,
+}
+
+impl Layout {
+    /// Lays out `range`. Allocates in proportion to the number of cells: at most one for each child
+    /// of the vdev, or for each sector of the block with its parity on a widened RAID-Z vdev.
+    pub(super) fn new(
+        tree: &VdevTree,
+        health: &dyn Health,
+        indirect: &dyn IndirectMap,
+        range: BlockRange,
+    ) -> Result<Self, PlanError> {
+        if range.size_bytes == 0 || range.size_bytes > BLOCK_BYTES_MAX {
+            return Err(PlanError::Size {
+                size_bytes: range.size_bytes,
+            });
+        }
+        let size = usize::try_from(range.size_bytes).map_err(|_| PlanError::Size {
+            size_bytes: range.size_bytes,
+        })?;
+        let mut builder = Builder {
+            tree,
+            health,
+            layout: Self {
+                size,
+                ..Self::default()
+            },
+        };
+        let mut pieces = vec![Piece {
+            vdev: range.vdev,
+            offset: range.offset_bytes,
+            size: range.size_bytes,
+            birth: range.birth,
+            block_offset: 0,
+        }];
+        let mut steps = 0usize;
+        // The last piece first, so that pieces are pushed in reverse to come out in order.
+        while let Some(piece) = pieces.pop() {
+            steps = steps.saturating_add(1);
+            if steps > PIECES_MAX {
+                return Err(PlanError::TooManyPieces);
+            }
+            let id = tree
+                .top_node(piece.vdev)
+                .ok_or(PlanError::NoSuchVdev(piece.vdev))?;
+            let node = tree.node(id).ok_or(PlanError::NoSuchVdev(piece.vdev))?;
+            match &node.kind {
+                VdevKind::Hole => return Err(PlanError::Hole(piece.vdev)),
+                VdevKind::Missing => return Err(PlanError::Missing(piece.vdev)),
+                VdevKind::Root => return Err(PlanError::NoSuchVdev(piece.vdev)),
+                VdevKind::Indirect => {
+                    let below = follow(node, indirect, piece).ok_or(PlanError::Unmapped {
+                        vdev: piece.vdev,
+                        offset_bytes: piece.offset,
+                    })?;
+                    if pieces.len().saturating_add(below.len()) > PIECES_MAX {
+                        return Err(PlanError::TooManyPieces);
+                    }
+                    pieces.extend(below.into_iter().rev());
+                }
+                _ => builder.place(id, node, piece).ok_or(PlanError::Offset {
+                    vdev: piece.vdev,
+                    offset_bytes: piece.offset,
+                })?,
+            }
+        }
+        Ok(builder.layout)
+    }
+
+    /// Whether the block is one run of bytes that each source holds whole.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self.rows.as_slice(), [row] if row.parity == 0 && row.cells.len() == 1)
+    }
+}
+
+/// The pieces that a piece of a removed vdev went to.
+fn follow(node: &VdevNode, indirect: &dyn IndirectMap, piece: Piece) -> Option<Vec<Piece>> {
+    let sector = Sector::new(node.ashift)?;
+    let rounded = round_up(piece.size, sector.bytes())?;
+    let end = piece.offset.checked_add(rounded)?;
+    let segments = indirect.resolve(piece.vdev, piece.offset, rounded)?;
+    let mut at = piece.offset;
+    let mut below = Vec::with_capacity(segments.len());
+    for segment in segments {
+        if segment.source_bytes != at || segment.size_bytes == 0 {
+            return None;
+        }
+        let done = at.checked_sub(piece.offset)?;
+        // What lies beyond the block's own bytes is padding of its last sector.
+        let size = segment.size_bytes.min(piece.size.saturating_sub(done));
+        if size > 0 {
+            below.push(Piece {
+                vdev: segment.vdev,
+                offset: segment.offset_bytes,
+                size,
+                birth: segment.birth.unwrap_or(piece.birth),
+                block_offset: piece.block_offset.checked_add(done)?,
+            });
+        }
+        at = at.checked_add(segment.size_bytes)?;
+    }
+    (at == end).then_some(below)
+}
+
+struct Builder<'a> {
+    tree: &'a VdevTree,
+    health: &'a dyn Health,
+    layout: Layout,
+}
+
+impl Builder<'_> {
+    fn place(&mut self, id: NodeId, node: &VdevNode, piece: Piece) -> Option<()> {
+        let sector = Sector::new(node.ashift)?;
+        let rounded = round_up(piece.size, sector.bytes())?;
+        piece.offset.checked_add(rounded)?;
+        match &node.kind {
+            VdevKind::Raidz(geometry) => self.place_raidz(node, geometry, piece, sector, rounded),
+            VdevKind::Draid(geometry) => {
+                let rows = geometry.map(piece.offset, rounded, node.ashift)?;
+                let mut done = 0u64;
+                for row in rows {
+                    let parity = usize::try_from(row.parity).ok()?;
+                    let mut shape = RowShape {
+                        parity,
+                        cells: Vec::new(),
+                        pads: Vec::new(),
+                    };
+                    for (index, column) in row.columns.iter().enumerate() {
+                        let child = *node.children.get(usize::try_from(column.child).ok()?)?;
+                        let is_parity = index < parity;
+                        let at = column.offset_bytes.checked_add(VDEV_DATA_START_BYTES)?;
+                        let size = column.size_bytes;
+                        let data = (!is_parity).then_some(done);
+                        shape
+                            .cells
+                            .push(self.cell(child, at, size, data, piece, None)?);
+                        let pad = row.column_bytes.checked_sub(size)?;
+                        if pad > 0 {
+                            let at = at.checked_add(size)?;
+                            shape
+                                .pads
+                                .push(self.cell(child, at, pad, None, piece, None)?);
+                        }
+                        if !is_parity {
+                            done = done.checked_add(size)?;
+                        }
+                    }
+                    self.layout.rows.push(shape);
+                }
+                Some(())
+            }
+            _ => {
+                let at = piece.offset.checked_add(VDEV_DATA_START_BYTES)?;
+                let cell = self.cell(id, at, rounded, Some(0), piece, None)?;
+                self.layout.rows.push(RowShape {
+                    parity: 0,
+                    cells: vec![cell],
+                    pads: Vec::new(),
+                });
+                Some(())
+            }
+        }
+    }
+
+    fn place_raidz(
+        &mut self,
+        node: &VdevNode,
+        geometry: &RaidzGeometry,
+        piece: Piece,
+        sector: Sector,
+        rounded: u64,
+    ) -> Option<()> {
+        let width = geometry.logical_width(piece.birth);
+        let parity = usize::try_from(geometry.parity()).ok()?;
+        if width == geometry.children() && !geometry.is_expanding() {
+            let map = RaidzMap::new(piece.offset, rounded, node.ashift, width, geometry.parity())?;
+            let mut done = 0u64;
+            let mut row = RowShape {
+                parity,
+                cells: Vec::new(),
+                pads: Vec::new(),
+            };
+            for (index, column) in map.columns.iter().enumerate() {
+                let child = *node.children.get(usize::try_from(column.child).ok()?)?;
+                let at = column.offset_bytes.checked_add(VDEV_DATA_START_BYTES)?;
+                let data = (index >= parity).then_some(done);
+                row.cells
+                    .push(self.cell(child, at, column.size_bytes, data, piece, None)?);
+                if index >= parity {
+                    done = done.checked_add(column.size_bytes)?;
+                }
+            }
+            self.layout.rows.push(row);
+            return Some(());
+        }
+        let map = ExpandedMap::new(
+            piece.offset,
+            rounded,
+            node.ashift,
+            geometry,
+            width,
+            self.tree.reflow(),
+        )?;
+        self.layout.widths = Some((geometry.first_width(), geometry.children()));
+        for cells in map.rows {
+            let mut row = RowShape {
+                parity,
+                cells: Vec::new(),
+                pads: Vec::new(),
+            };
+            for cell in cells {
+                row.cells.push(match cell {
+                    None => CellShape {
+                        length: 0,
+                        block_offset: 0,
+                        keep: 0,
+                        sources: Vec::new(),
+                        raid_sector: None,
+                    },
+                    Some(cell) => {
+                        let child = *node.children.get(usize::try_from(cell.child).ok()?)?;
+                        let data = match cell.data_sector {
+                            Some(at) => Some(sector.to_bytes(at)?),
+                            None => None,
+                        };
+                        let at = cell.device_offset_bytes;
+                        let number = Some(cell.raid_sector);
+                        self.cell(child, at, sector.bytes(), data, piece, number)?
+                    }
+                });
+            }
+            self.layout.rows.push(row);
+        }
+        Some(())
+    }
+
+    /// A cell of `length` bytes on `child`; `data` is where it stands in the piece, `None` for parity
+    /// and padding.
+    fn cell(
+        &self,
+        child: NodeId,
+        device_offset: u64,
+        length: u64,
+        data: Option<u64>,
+        piece: Piece,
+        raid_sector: Option<u64>,
+    ) -> Option<CellShape> {
+        device_offset.checked_add(length)?;
+        let keep = data.map_or(0, |at| length.min(piece.size.saturating_sub(at)));
+        let block_offset = piece.block_offset.checked_add(data.unwrap_or(0))?;
+        let sources = if length == 0 {
+            Vec::new()
+        } else {
+            sources(self.tree, self.health, child, device_offset, piece.birth)
+        };
+        Some(CellShape {
+            length: usize::try_from(length).ok()?,
+            block_offset: usize::try_from(block_offset).ok()?,
+            keep: usize::try_from(keep).ok()?,
+            sources,
+            raid_sector,
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! Reading one block: the least that could do, then everything, then every combination.
+
+use super::blame::{blame, failure};
+use super::cells::{Cells, CopyId, Row};
+use super::layout::Layout;
+use super::search::Search;
+use super::{BlockRange, Failure, FailureKind, LeafOutcome, LeafRead, PlanError, Resolved, Step};
+use crate::health::Health;
+use crate::indirect::IndirectMap;
+use crate::tree::VdevTree;
+
+/// The way to the right bytes of one block. Owns all it needs once made, so plans of many blocks run
+/// side by side without locks.
+///
+/// First only one copy of each data column is read, together with as much parity as columns are
+/// known to be lost. If that is not right, the other sides of a mirror are read one after another;
+/// with parity or several pieces everything readable is read and combinations are tried.
+///
+/// Holds at most everything that its leaves hold of the block: a copy for each side of a mirror, or
+/// data and parity; and one more block while combinations are tried. Of these at most 262,144 are
+/// checked (fewer for large blocks: 16 GiB in all, but at least 4096), and 16,384 more where
+/// a block has several rows or its columns several copies; 4096 for blocks without parity.
+#[derive(Debug)]
+pub struct ReadPlan {
+    cells: Cells,
+    phase: Phase,
+    tried: u64,
+    /// A single cell's copies that were already checked.
+    checked: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Only what is needed.
+    Least,
+    /// Everything has been asked for.
+    Everything,
+    Over,
+}
+
+impl ReadPlan {
+    /// Lays out `range` and notes which leaves can give what. Nothing is read yet: the first
+    /// [`advance`](Self::advance), with no outcomes, says what to read.
+    ///
+    /// # Errors
+    /// [`PlanError`] when nothing can lie there, whatever the leaves hold.
+    pub fn new(
+        tree: &VdevTree,
+        health: &dyn Health,
+        indirect: &dyn IndirectMap,
+        range: BlockRange,
+    ) -> Result<Self, PlanError> {
+        let cells = Cells::new(Layout::new(tree, health, indirect, range)?);
+        Ok(Self {
+            cells,
+            phase: Phase::Least,
+            tried: 0,
+            checked: Vec::new(),
+        })
+    }
+
+    /// Takes the outcomes of the last [`Step::Read`], in its order (none for the first call), and says
+    /// what comes next. `verify` tells whether candidate bytes, exactly as many as the range has, are
+    /// right; it may be called many times. An outcome too few counts as a failed read, one too many is
+    /// ignored. Ends after at most one more step than the block has copies.
+    pub fn advance(
+        &mut self,
+        outcomes: Vec<LeafOutcome>,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Step {
+        if self.phase == Phase::Over {
+            return Step::Failed(Failure {
+                kind: FailureKind::Spent,
+                tried: self.tried,
+                blames: Vec::new(),
+                absent: Vec::new(),
+            });
+        }
+        self.cells.absorb(outcomes);
+        if self.cells.is_single {
+            return self.advance_single(verify);
+        }
+        if self.phase == Phase::Least {
+            let needed = self
+                .cells
+                .rows
+                .iter()
+                .enumerate()
+                .flat_map(|(at, row)| needed(at, row));
+            let needed: Vec<CopyId> = needed.collect();
+            if !needed.is_empty() {
+                return Step::Read(self.cells.ask(needed));
+            }
+            let mut search = Search::new(&self.cells, verify);
+            let found = search.try_believing();
+            self.tried = search.tried;
+            if let Some(block) = found {
+                return self.finish(block);
+            }
+            self.phase = Phase::Everything;
+        }
+        let rest = self.cells.askable();
+        if !rest.is_empty() {
+            return Step::Read(self.cells.ask(rest));
+        }
+        let mut search = Search::new(&self.cells, verify);
+        let found = search.try_believing().or_else(|| search.try_doubting());
+        let had_candidate = search.had_candidate || self.tried > 0;
+        self.tried = self.tried.saturating_add(search.tried);
+        match found {
+            Some(block) => self.finish(block),
+            None => self.fail(had_candidate),
+        }
+    }
+
+    /// One run of bytes in several copies: one after the other.
+    fn advance_single(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+        let size = self.cells.size;
+        let copies = self.cells.rows.first().and_then(|row| row.cells.first());
+        let copies = copies.map_or(&[][..], |cell| cell.copies.as_slice());
+        let fresh = copies.iter().enumerate().find_map(|(at, copy)| {
+            let bytes = copy.held().filter(|_| !self.checked.contains(&at))?;
+            Some((at, bytes.get(..size)?))
+        });
+        if let Some((at, bytes)) = fresh {
+            self.tried = self.tried.saturating_add(1);
+            self.checked.push(at);
+            if verify(bytes) {
+                let is_first = self.checked.len() == 1 && !self.cells.had_fault;
+                if is_first && let Some(data) = self.cells.take_single(at) {
+                    self.phase = Phase::Over;
+                    let (liars, repairs) = (Vec::new(), Vec::new());
+                    return Step::Done(Resolved {
+                        data,
+                        liars,
+                        repairs,
+                    });
+                }
+                let block = bytes_of(&self.cells, at, size);
+                return self.finish(block);
+            }
+        }
+        match self.cells.askable().into_iter().next() {
+            Some(next) => Step::Read(self.cells.ask(vec![next])),
+            None => self.fail(self.tried > 0),
+        }
+    }
+
+    fn finish(&mut self, data: Vec<u8>) -> Step {
+        let is_clean = self.phase == Phase::Least && !self.cells.had_fault && self.tried <= 1;
+        // Of what was read without a fault for the first candidate every byte is in that
+        // candidate or was used for it, so all of it is right.
+        let (liars, repairs) = if is_clean {
+            (Vec::new(), Vec::new())
+        } else {
+            blame(&self.cells, &data)
+        };
+        self.phase = Phase::Over;
+        Step::Done(Resolved {
+            data,
+            liars,
+            repairs,
+        })
+    }
+
+    fn fail(&mut self, had_candidate: bool) -> Step {
+        self.phase = Phase::Over;
+        Step::Failed(failure(&self.cells, self.tried, had_candidate))
+    }
+}
+
+fn bytes_of(cells: &Cells, copy: usize, size: usize) -> Vec<u8> {
+    let cell = cells.rows.first().and_then(|row| row.cells.first());
+    let held = cell
+        .and_then(|cell| cell.copies.get(copy))
+        .and_then(|copy| copy.held());
+    held.and_then(|bytes| bytes.get(..size))
+        .unwrap_or(&[])
+        .to_vec()
+}
+
+impl Cells {
+    /// Every copy that could still be read.
+    pub(super) fn askable(&self) -> Vec<CopyId> {
+        let mut found = Vec::new();
+        for (row, shape) in self.rows.iter().enumerate() {
+            for (cell, shape) in shape.cells.iter().enumerate() {
+                for (copy, held) in shape.copies.iter().enumerate() {
+                    if held.is_askable() {
+                        found.push(CopyId { row, cell, copy });
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What must still be read so that a row can be put together without reading more than that.
+fn needed(at: usize, row: &Row) -> Vec<CopyId> {
+    let mut wanted = Vec::new();
+    let mut missing = Vec::new();
+    for (index, cell) in row.cells.iter().enumerate().skip(row.parity) {
+        if cell.length == 0 {
+            continue;
+        }
+        match state_of(row, at, index, false) {
+            CellState::Held => {}
+            CellState::Askable(id) => wanted.push(id),
+            CellState::Lost => missing.push(index),
+        }
+    }
+    let mut lacking = missing.len();
+    for index in 0..row.parity {
+        if lacking == 0 {
+            break;
+        }
+        match state_of(row, at, index, false) {
+            CellState::Held => lacking = lacking.saturating_sub(1),
+            CellState::Askable(id) => {
+                lacking = lacking.saturating_sub(1);
+                wanted.push(id);
+            }
+            CellState::Lost => {}
+        }
+    }
+    if lacking > 0 {
+        // Last resort: copies that missed the txg, of what is lost.
+        for index in missing.into_iter().chain(0..row.parity) {
+            if lacking == 0 {
+                break;
+            }
+            let is_lost = matches!(state_of(row, at, index, false), CellState::Lost);
+            match state_of(row, at, index, true) {
+                CellState::Held if is_lost => lacking = lacking.saturating_sub(1),
+                CellState::Askable(id) if is_lost => {
+                    lacking = lacking.saturating_sub(1);
+                    wanted.push(id);
+                }
+                _ => {}
+            }
+        }
+    }
+    wanted
+}
+
+enum CellState {
+    Held,
+    Askable(CopyId),
+    Lost,
+}
+
+/// The state of a cell's complete (or else stale) copies.
+fn state_of(row: &Row, row_index: usize, index: usize, is_stale: bool) -> CellState {
+    let copies = row
+        .cells
+        .get(index)
+        .map_or(&[][..], |cell| cell.copies.as_slice());
+    let mut fitting = copies
+        .iter()
+        .enumerate()
+        .filter(|(_, copy)| copy.source.is_stale == is_stale);
+    if fitting.clone().any(|(_, copy)| copy.held().is_some()) {
+        return CellState::Held;
+    }
+    match fitting.find(|(_, copy)| copy.is_askable()) {
+        Some((copy, _)) => CellState::Askable(CopyId {
+            row: row_index,
+            cell: index,
+            copy,
+        }),
+        None => CellState::Lost,
+    }
+}
+
+/// The reads of a step, for those who only want to look.
+impl Step {
+    /// The reads asked for; empty when the plan has ended.
+    #[must_use]
+    pub fn reads(&self) -> &[LeafRead] {
+        match self {
+            Step::Read(reads) => reads,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Which leaves lie: combinations of what came back are tried until the checksum holds.
+//!
+//! First whole leaves (on widened RAID-Z: whole children, at every width the vdev has had) are
+//! doubted, one, two, up to as many as there is parity. Then, where a block has several rows or cells
+//! have several copies, single copies are doubted, each by itself. Where there is no parity, every
+//! choice of copies is tried, those nearest to the preferred ones first.
+
+use super::cells::{Cell, Cells, Copy};
+use super::solve::{Doubt, NoDoubt};
+use crate::tree::LeafId;
+
+/// Bytes of candidates that doubting whole leaves may check, in all...
+const LEAF_CANDIDATE_BYTES_MAX: u64 = 16 << 30;
+/// ...but at least and at most so many candidates.
+const LEAF_CANDIDATES: core::ops::RangeInclusive<u64> = 4096..=262_144;
+/// Candidates checked while doubting single copies of blocks with parity.
+const COPY_CANDIDATES_MAX: u64 = 16_384;
+/// Candidates checked among choices of copies of blocks without parity.
+const CHOICE_CANDIDATES_MAX: u64 = 4096;
+/// Sets looked at for each candidate allowed, since most sets of many are not worth a candidate.
+const SETS_PER_CANDIDATE: u64 = 4;
+
+/// Something that may have lied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suspect {
+    Leaf(LeafId),
+    /// Child `child` at a time when the vdev had `width` children.
+    PastChild {
+        width: u64,
+        child: u64,
+    },
+    /// One copy of one cell, together with the copies that say the same.
+    Copy {
+        row: usize,
+        cell: usize,
+        copy: usize,
+    },
+}
+
+/// The suspects doubted at the moment.
+struct Suspects<'a> {
+    all: &'a [Suspect],
+    chosen: &'a [usize],
+}
+
+impl Doubt for Suspects<'_> {
+    fn is_doubted(&self, row: usize, cell: usize, shape: &Cell, copy: usize, held: &Copy) -> bool {
+        self.chosen
+            .iter()
+            .filter_map(|at| self.all.get(*at))
+            .any(|suspect| match *suspect {
+                Suspect::Leaf(leaf) => held.source.leaf == leaf,
+                Suspect::PastChild { width, child } => {
+                    shape
+                        .raid_sector
+                        .and_then(|sector| sector.checked_rem(width))
+                        == Some(child)
+                }
+                Suspect::Copy {
+                    row: r,
+                    cell: c,
+                    copy: n,
+                } => (r, c) == (row, cell) && (n == copy || says_the_same(shape, n, copy)),
+            })
+    }
+}
+
+fn says_the_same(shape: &Cell, one: usize, other: usize) -> bool {
+    let bytes = |at: usize| shape.copies.get(at).and_then(Copy::held);
+    matches!((bytes(one), bytes(other)), (Some(a), Some(b)) if a == b)
+}
+
+/// How much more may be tried.
+struct Budget {
+    candidates: u64,
+    sets: u64,
+}
+
+impl Budget {
+    fn new(candidates: u64) -> Self {
+        Self {
+            candidates,
+            sets: candidates.saturating_mul(SETS_PER_CANDIDATE),
+        }
+    }
+
+    fn take_set(&mut self) -> bool {
+        self.sets = self.sets.saturating_sub(1);
+        self.sets > 0 && self.candidates > 0
+    }
+}
+
+/// One search over the copies that are held.
+pub(super) struct Search<'a, 'v> {
+    pub(super) cells: &'a Cells,
+    pub(super) verify: &'v mut dyn FnMut(&[u8]) -> bool,
+    /// Candidates checked so far.
+    pub(super) tried: u64,
+    /// Whether any candidate could be put together at all.
+    pub(super) had_candidate: bool,
+    block: Vec<u8>,
+}
+
+impl<'a, 'v> Search<'a, 'v> {
+    pub(super) fn new(cells: &'a Cells, verify: &'v mut dyn FnMut(&[u8]) -> bool) -> Self {
+        let block = vec![0; cells.size];
+        Self {
+            cells,
+            verify,
+            tried: 0,
+            had_candidate: false,
+            block,
+        }
+    }
+
+    /// The block with nothing doubted.
+    pub(super) fn try_believing(&mut self) -> Option<Vec<u8>> {
+        self.check(&NoDoubt)
+            .then(|| core::mem::take(&mut self.block))
+    }
+
+    /// The block, whatever has to be doubted for it.
+    pub(super) fn try_doubting(&mut self) -> Option<Vec<u8>> {
+        let is_found = if self.cells.rows.iter().all(|row| row.parity == 0) {
+            self.choose_copies()
+        } else {
+            self.doubt_leaves() || self.doubt_copies()
+        };
+        is_found.then(|| core::mem::take(&mut self.block))
+    }
+
+    fn check(&mut self, doubt: &dyn Doubt) -> bool {
+        if !self.cells.assemble(doubt, &mut self.block) {
+            return false;
+        }
+        self.had_candidate = true;
+        self.tried = self.tried.saturating_add(1);
+        (self.verify)(&self.block)
+    }
+
+    fn doubt_leaves(&mut self) -> bool {
+        let suspects = self.leaf_suspects();
+        let size = u64::try_from(self.cells.size).unwrap_or(u64::MAX).max(1);
+        let allowed = LEAF_CANDIDATE_BYTES_MAX
+            .checked_div(size)
+            .unwrap_or(0)
+            .clamp(*LEAF_CANDIDATES.start(), *LEAF_CANDIDATES.end());
+        self.doubt_sets(&suspects, self.parity_max(), Budget::new(allowed))
+    }
+
+    fn doubt_copies(&mut self) -> bool {
+        let has_choice = self.cells.rows.len() > 1
+            || self
+                .cells
+                .rows
+                .iter()
+                .flat_map(|row| &row.cells)
+                .any(|cell| cell.copies.len() > 1);
+        if !has_choice {
+            return false;
+        }
+        let suspects = self.copy_suspects();
+        let most = suspects.len();
+        self.doubt_sets(&suspects, most, Budget::new(COPY_CANDIDATES_MAX))
+    }
+
+    fn parity_max(&self) -> usize {
+        self.cells
+            .rows
+            .iter()
+            .map(|row| row.parity)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn leaf_suspects(&self) -> Vec<Suspect> {
+        let mut suspects = Vec::new();
+        if let Some((least, current)) = self.cells.widths {
+            for width in (least..=current).rev() {
+                suspects.extend((0..width).map(|child| Suspect::PastChild { width, child }));
+            }
+        }
+        let mut leaves: Vec<LeafId> = self
+            .cells
+            .rows
+            .iter()
+            .flat_map(|row| &row.cells)
+            .flat_map(|cell| &cell.copies)
+            .filter(|copy| copy.held().is_some())
+            .map(|copy| copy.source.leaf)
+            .collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        suspects.extend(leaves.into_iter().map(Suspect::Leaf));
+        suspects
+    }
+
+    /// Every distinct answer for every cell.
+    fn copy_suspects(&self) -> Vec<Suspect> {
+        let mut suspects = Vec::new();
+        for (row, shape) in self.cells.rows.iter().enumerate() {
+            for (cell, shape) in shape.cells.iter().enumerate() {
+                for copy in distinct(shape) {
+                    suspects.push(Suspect::Copy { row, cell, copy });
+                }
+            }
+        }
+        suspects
+    }
+
+    /// Doubts every set of 1 to `most` of `suspects`, small sets first.
+    fn doubt_sets(&mut self, suspects: &[Suspect], most: usize, mut budget: Budget) -> bool {
+        for count in 1..=most.min(suspects.len()) {
+            let mut sets = Subsets::new(suspects.len(), count);
+            while let Some(chosen) = sets.next() {
+                if !budget.take_set() {
+                    return false;
+                }
+                let before = self.tried;
+                let doubt = Suspects {
+                    all: suspects,
+                    chosen,
+                };
+                if self.check(&doubt) {
+                    return true;
+                }
+                budget.candidates = budget
+                    .candidates
+                    .saturating_sub(self.tried.saturating_sub(before));
+            }
+        }
+        false
+    }
+
+    /// Every choice of copies, by the number of cells where the choice is not the preferred one.
+    fn choose_copies(&mut self) -> bool {
+        let cells = self.cells;
+        let options: Vec<Vec<usize>> = cells
+            .rows
+            .iter()
+            .map(|row| row.cells.first().map_or(vec![], distinct))
+            .collect();
+        let open: Vec<usize> = (0usize..)
+            .zip(&options)
+            .filter(|(_, copies)| copies.len() > 1)
+            .map(|(row, _)| row)
+            .collect();
+        let mut budget = CHOICE_CANDIDATES_MAX;
+        // A whole leaf that lies changes many cells at once.
+        for leaf in self.leaf_suspects() {
+            if !open.is_empty() && !self.cells.is_single {
+                budget = budget.saturating_sub(1);
+                if self.check(&Suspects {
+                    all: &[leaf],
+                    chosen: &[0],
+                }) {
+                    return true;
+                }
+            }
+        }
+        for count in 0..=open.len() {
+            let mut sets = Subsets::new(open.len(), count);
+            while let Some(set) = sets.next() {
+                let rows: Vec<usize> = set.iter().filter_map(|at| open.get(*at).copied()).collect();
+                let mut turn = Turn::new(&options, &rows);
+                loop {
+                    if budget == 0 {
+                        return false;
+                    }
+                    budget = budget.saturating_sub(1);
+                    if self.check(&turn) {
+                        return true;
+                    }
+                    if !turn.advance() {
+                        break;
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+/// The first copy of each distinct answer for a cell, in order of preference.
+fn distinct(cell: &Cell) -> Vec<usize> {
+    let mut found: Vec<(usize, &[u8])> = Vec::new();
+    for (at, copy) in cell.copies.iter().enumerate() {
+        if let Some(bytes) = copy.held()
+            && found.iter().all(|(_, other)| *other != bytes)
+        {
+            found.push((at, bytes));
+        }
+    }
+    found.into_iter().map(|(at, _)| at).collect()
+}
+
+/// A choice of copies for blocks without parity: in some rows an answer other than the preferred.
+struct Turn<'a> {
+    options: &'a [Vec<usize>],
+    /// Row and index into its options (1 or more).
+    turned: Vec<(usize, usize)>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(options: &'a [Vec<usize>], rows: &[usize]) -> Self {
+        Self {
+            options,
+            turned: rows.iter().map(|row| (*row, 1)).collect(),
+        }
+    }
+
+    /// The next choice for the same rows, like an odometer; false after the last.
+    fn advance(&mut self) -> bool {
+        for (row, at) in &mut self.turned {
+            let next = at.saturating_add(1);
+            if self
+                .options
+                .get(*row)
+                .is_some_and(|copies| next < copies.len())
+            {
+                *at = next;
+                return true;
+            }
+            *at = 1;
+        }
+        false
+    }
+}
+
+impl Doubt for Turn<'_> {
+    fn is_doubted(&self, row: usize, _: usize, _: &Cell, copy: usize, _: &Copy) -> bool {
+        let turned = self
+            .turned
+            .iter()
+            .find(|(turned, _)| *turned == row)
+            .map_or(0, |(_, at)| *at);
+        let wanted = self.options.get(row).and_then(|copies| copies.get(turned));
+        wanted.is_some_and(|wanted| *wanted != copy)
+    }
+}
+
+/// Every set of `count` numbers below `size`, in order.
+struct Subsets {
+    size: usize,
+    members: Vec<usize>,
+    is_fresh: bool,
+}
+
+impl Subsets {
+    fn new(size: usize, count: usize) -> Self {
+        Self {
+            size,
+            members: (0..count).collect(),
+            is_fresh: count <= size,
+        }
+    }
+
+    fn next(&mut self) -> Option<&[usize]> {
+        if self.is_fresh {
+            self.is_fresh = false;
+            return Some(&self.members);
+        }
+        let count = self.members.len();
+        // The last member that can still move up.
+        let (at, value) = (0..count).rev().find_map(|at| {
+            let value = self.members.get(at)?.checked_add(1)?;
+            let last = self.size.checked_sub(count.checked_sub(at)?)?;
+            (value <= last).then_some((at, value))
+        })?;
+        for (slot, value) in self.members.iter_mut().skip(at).zip(value..) {
+            *slot = value;
+        }
+        Some(&self.members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Subsets;
+
+    #[test]
+    fn every_subset_appears_once() {
+        for size in 0..7usize {
+            for count in 0..=size + 1 {
+                let mut sets = Subsets::new(size, count);
+                let mut seen = std::collections::BTreeSet::new();
+                while let Some(set) = sets.next() {
+                    assert!(set.is_sorted() && set.iter().all(|member| *member < size));
+                    assert!(seen.insert(set.to_vec()));
+                }
+                let expected = (0u32..1 << size)
+                    .filter(|mask| mask.count_ones() as usize == count)
+                    .count();
+                assert_eq!(seen.len(), expected, "{count} of {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Sizes: what a block takes, what a vdev gives. Page `docs/format/vdev-tree.md`.
+
+use millpond_ondisk::{SECTOR_BYTES, Txg, VdevId};
+
+use crate::tree::{NodeId, VdevKind, VdevNode, VdevTree};
+use crate::units::{Sector, round_up};
+
+/// The block for which a vdev's overhead is reckoned, in bytes.
+const TYPICAL_BLOCK_BYTES: u64 = 128 << 10;
+/// Bytes of a gang header before `com.klarasystems:dynamic_gang_header`.
+const GANG_HEADER_BYTES: u64 = 512;
+/// Bytes of a leaf that are not allocatable: two labels and the boot area before, two labels after.
+const LEAF_OVERHEAD_BYTES: u64 = (4 << 20) + (512 << 10);
+/// Bytes of a label.
+const LABEL_BYTES: u64 = 256 << 10;
+
+impl VdevTree {
+    /// Bytes that a block of `psize_bytes` physically born in `birth` takes on a top-level vdev,
+    /// parity and padding included. `None` for holes, missing vdevs and beyond 64 bits.
+    #[must_use]
+    pub fn asize(&self, vdev: VdevId, psize_bytes: u64, birth: Txg) -> Option<u64> {
+        let node = self.top(vdev)?;
+        let sector = Sector::new(node.ashift)?;
+        match &node.kind {
+            VdevKind::Raidz(geometry) => geometry.asize(psize_bytes, sector, birth),
+            VdevKind::Draid(geometry) => geometry.asize(psize_bytes, sector),
+            VdevKind::Hole | VdevKind::Missing | VdevKind::Root => None,
+            _ => round_up(psize_bytes, sector.bytes()),
+        }
+    }
+
+    /// The most data that fits in `asize_bytes` of a top-level vdev for a block born in `birth`.
+    #[must_use]
+    pub fn psize_max(&self, vdev: VdevId, asize_bytes: u64, birth: Txg) -> Option<u64> {
+        let node = self.top(vdev)?;
+        let sector = Sector::new(node.ashift)?;
+        match &node.kind {
+            VdevKind::Raidz(geometry) => geometry.psize_max(asize_bytes, sector, birth),
+            VdevKind::Draid(geometry) => geometry.psize_max(asize_bytes, sector),
+            VdevKind::Hole | VdevKind::Missing | VdevKind::Root => None,
+            _ => sector.to_bytes(sector.whole(asize_bytes)),
+        }
+    }
+
+    /// The smallest amount of data that a top-level vdev stores without waste, in bytes: its
+    /// sector, on dRAID a sector for each data column of a group.
+    #[must_use]
+    pub fn min_alloc(&self, vdev: VdevId) -> Option<u64> {
+        let node = self.top(vdev)?;
+        let sector = Sector::new(node.ashift)?;
+        match &node.kind {
+            VdevKind::Draid(geometry) => sector.to_bytes(geometry.data()),
+            _ => Some(sector.bytes()),
+        }
+    }
+
+    /// Bytes of a gang header on a top-level vdev: 512, or its smallest allocation while
+    /// `com.klarasystems:dynamic_gang_header` is active. A pointer with several addresses uses the
+    /// least of theirs.
+    #[must_use]
+    pub fn gang_header_size(&self, vdev: VdevId, is_dynamic: bool) -> Option<u64> {
+        if is_dynamic {
+            self.min_alloc(vdev)
+        } else {
+            Some(GANG_HEADER_BYTES)
+        }
+    }
+
+    /// Bytes that a gang header takes on a top-level vdev: those of a 512-byte block at the vdev's
+    /// first width, whatever the header's size.
+    #[must_use]
+    pub fn gang_header_asize(&self, vdev: VdevId) -> Option<u64> {
+        self.asize(vdev, GANG_HEADER_BYTES, Txg(0))
+    }
+
+    /// Useful bytes in each raw 512-byte sector of a top-level vdev, 512 without redundancy: reckoned
+    /// with blocks of 128 KiB at the vdev's first width, and never changed by widening it.
+    #[must_use]
+    pub fn deflate_ratio(&self, vdev: VdevId) -> Option<u64> {
+        let asize = self.asize(vdev, TYPICAL_BLOCK_BYTES, Txg(0))?;
+        TYPICAL_BLOCK_BYTES.checked_div(asize >> SECTOR_BYTES.trailing_zeros())
+    }
+
+    /// `raw_bytes` of a top-level vdev as datasets see them.
+    #[must_use]
+    pub fn deflated(&self, vdev: VdevId, raw_bytes: u64) -> Option<u64> {
+        (raw_bytes / SECTOR_BYTES).checked_mul(self.deflate_ratio(vdev)?)
+    }
+
+    /// How many metaslabs a top-level vdev has. 0 for holes, missing and removed vdevs.
+    #[must_use]
+    pub fn metaslab_count(&self, vdev: VdevId) -> u64 {
+        let Some(node) = self.top(vdev) else { return 0 };
+        if matches!(
+            node.kind,
+            VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect
+        ) {
+            return 0;
+        }
+        let shift = u32::try_from(node.config.metaslab_shift).unwrap_or(u32::MAX);
+        if shift == 0 {
+            return 0;
+        }
+        node.config.asize_bytes.checked_shr(shift).unwrap_or(0)
+    }
+
+    /// First byte and length of one metaslab; on dRAID cut to whole stripes. `None` beyond the last.
+    #[must_use]
+    pub fn metaslab_range(&self, vdev: VdevId, index: u64) -> Option<(u64, u64)> {
+        let node = self.top(vdev)?;
+        if index >= self.metaslab_count(vdev) {
+            return None;
+        }
+        let size = 1u64.checked_shl(u32::try_from(node.config.metaslab_shift).ok()?)?;
+        let start = index.checked_mul(size)?;
+        let end = start.checked_add(size)?;
+        let VdevKind::Draid(geometry) = &node.kind else {
+            return Some((start, size));
+        };
+        let stripe = Sector::new(node.ashift)?.to_bytes(geometry.group_width())?;
+        let first = round_up(start, stripe)?;
+        let length = end.checked_sub(first)?;
+        Some((first, length.checked_sub(length.checked_rem(stripe)?)?))
+    }
+
+    /// Raw bytes of a top-level vdev that can be allocated: its share of `SIZE` in `zpool list`, parity
+    /// included.
+    #[must_use]
+    pub fn space(&self, vdev: VdevId) -> u64 {
+        let count = self.metaslab_count(vdev);
+        let is_draid = self
+            .top(vdev)
+            .is_some_and(|node| matches!(node.kind, VdevKind::Draid(_)));
+        if is_draid {
+            let sizes = (0..count).filter_map(|at| self.metaslab_range(vdev, at));
+            return sizes.fold(0, |sum, (_, size)| sum.saturating_add(size));
+        }
+        let shift = self.top(vdev).map_or(0, |node| node.config.metaslab_shift);
+        let size = u32::try_from(shift)
+            .ok()
+            .and_then(|shift| 1u64.checked_shl(shift));
+        count.saturating_mul(size.unwrap_or(0))
+    }
+
+    /// Children's worth of data on a top-level vdev: 1 on leaves and mirrors, children without parity
+    /// on RAID-Z, and the data columns of all groups of a row on dRAID.
+    #[must_use]
+    pub fn data_disks(&self, vdev: VdevId) -> Option<u64> {
+        let node = self.top(vdev)?;
+        match &node.kind {
+            VdevKind::Raidz(geometry) => geometry.children().checked_sub(geometry.parity()),
+            VdevKind::Draid(geometry) => geometry
+                .disks()
+                .checked_mul(geometry.data())
+                .and_then(|all| all.checked_div(geometry.group_width())),
+            VdevKind::Hole | VdevKind::Missing | VdevKind::Root => None,
+            _ => Some(1),
+        }
+    }
+
+    /// Allocatable bytes of a vdev whose devices have the sizes that `device_bytes` gives (`None` for
+    /// those not there, which count as large as need be). `None` for holes, missing and removed vdevs
+    /// and where no device is there.
+    #[must_use]
+    pub fn asize_from_devices(
+        &self,
+        id: NodeId,
+        device_bytes: &dyn Fn(&VdevNode) -> Option<u64>,
+    ) -> Option<u64> {
+        let node = self.node(id)?;
+        let least = || {
+            let sizes = node.children.iter();
+            sizes
+                .filter_map(|child| self.asize_from_devices(*child, device_bytes))
+                .min()
+        };
+        match &node.kind {
+            VdevKind::Disk | VdevKind::File => {
+                let bytes = device_bytes(node)?;
+                let whole = bytes.checked_sub(bytes % LABEL_BYTES)?;
+                whole.checked_sub(LEAF_OVERHEAD_BYTES)
+            }
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => least(),
+            VdevKind::Raidz(geometry) => {
+                let children = geometry.children();
+                least()?.checked_mul(children.checked_sub(u64::from(geometry.is_expanding()))?)
+            }
+            VdevKind::Draid(geometry) => geometry.asize_from_children(least()?),
+            _ => None,
+        }
+    }
+}
+
+/// log2 of the metaslab size that a new vdev of `asize_bytes` gets.
+#[must_use]
+pub fn metaslab_shift_for(asize_bytes: u64) -> u32 {
+    let bits = |value: u64| u64::BITS.saturating_sub(value.leading_zeros());
+    let shift = match asize_bytes >> 29 {
+        0..16 => bits(asize_bytes / 16),
+        201.. => bits(asize_bytes / 200),
+        _ => 29,
+    };
+    if shift < 24 {
+        24
+    } else if shift > 34 {
+        if asize_bytes >> 34 > 131_072 {
+            bits(asize_bytes / 131_072)
+        } else {
+            34
+        }
+    } else {
+        shift
+    }
+}
