@@ -9,13 +9,22 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod audit;
+mod copies;
 mod error;
+mod gang;
+mod log;
+mod store;
+mod topology;
 
 pub use address::BlockAddress;
+pub use audit::BlockAudit;
 pub use error::{BlockError, CopyFailure};
+pub use log::LogBlock;
+pub use store::BlockStore;
+pub use topology::{LeafCounters, LeafFigures, Topology};
 
-use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Endian};
+use millpond_ondisk::Endian;
 
 /// A block's content: verified, decrypted and decompressed, still in its writer's byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,24 +37,3 @@ pub struct Block {
     pub has_ciphertext: bool,
 }
 
-/// Reads the blocks of one open pool. Shared by all threads.
-#[derive(Debug)]
-pub struct BlockStore {}
-
-impl BlockStore {
-    /// The content behind a pointer. A hole gives `lsize` zeros.
-    ///
-    /// Bytes are returned only if their checksum held. At most `lsize` + a few times `psize` bytes
-    /// (both at most 16 MiB) are allocated.
-    ///
-    /// # Errors
-    /// [`BlockError`], naming `address` and what each copy had to say.
-    pub fn read(
-        &self,
-        _pointer: &BlockPointer,
-        address: BlockAddress,
-        _key: Option<&Arc<millpond_crypt::DatasetKey>>,
-    ) -> Result<Arc<Block>, BlockError> {
-        Err(BlockError::Locked { address })
-    }
-}

@@ -1,0 +1,181 @@
+//! Reading everything that devices hold of a block: every copy, mirror side and parity column.
+
+use crate::copies::GANG_DEPTH_MAX;
+use crate::topology::Topology;
+use crate::{BlockAddress, BlockError, BlockStore};
+use millpond_checksum::{Form, GangVerifier, find_gang_header};
+use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES};
+use millpond_vdev::{AuditFinding, AuditPlan, AuditStep, BlockRange, Verdict};
+
+/// What every device holds of one block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockAudit {
+    /// Bytes read from devices.
+    pub read_bytes: u64,
+    /// Everything that is not as it should be, with the address concerned.
+    pub findings: Vec<(Dva, AuditFinding)>,
+    /// Addresses that could not be judged at all, and why.
+    pub troubles: Vec<(Dva, String)>,
+    /// Whether at least one copy of the whole block is right.
+    pub is_readable: bool,
+}
+
+impl BlockAudit {
+    /// Whether every copy is complete and right.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.is_readable && self.findings.is_empty() && self.troubles.is_empty()
+    }
+}
+
+impl BlockStore {
+    /// Reads and judges every copy, mirror side and parity column of a block, past the cache.
+    ///
+    /// # Errors
+    /// [`BlockError::Invalid`] if the pointer cannot be followed. What devices hold never makes it
+    /// fail: that is the answer.
+    pub fn audit(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Result<BlockAudit, BlockError> {
+        let invalid = |error| BlockError::Invalid { address, error };
+        pointer.validate().map_err(invalid)?;
+        let topology = self.topology();
+        topology
+            .accepts(pointer)
+            .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))?;
+        if pointer.is_hole() || pointer.is_embedded() {
+            return Ok(BlockAudit { is_readable: true, ..BlockAudit::default() });
+        }
+        let mut audit = BlockAudit::default();
+        self.audit_pointer(&topology, pointer, &mut audit, 0);
+        Ok(audit)
+    }
+
+    fn audit_pointer(
+        &self,
+        topology: &Topology,
+        pointer: &BlockPointer,
+        audit: &mut BlockAudit,
+        depth: u32,
+    ) {
+        let checksummer = self.checksummer();
+        let mut is_readable = false;
+        let mut gang_header = None;
+        for dva in pointer.dvas() {
+            if dva.is_gang {
+                if let Some(bytes) = self.audit_gang_header(topology, pointer, dva, audit) {
+                    gang_header = Some(bytes);
+                }
+                continue;
+            }
+            let size = pointer.psize_bytes();
+            let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+            is_readable |= audit_range(topology, pointer, dva, size, audit, &mut verify).is_some();
+        }
+        if pointer.is_gang() {
+            is_readable = match gang_header {
+                Some(bytes) if depth < GANG_DEPTH_MAX => {
+                    self.audit_pieces(topology, pointer, &bytes, audit, depth)
+                }
+                _ => false,
+            };
+        }
+        audit.is_readable = is_readable;
+    }
+
+    fn audit_gang_header(
+        &self,
+        topology: &Topology,
+        pointer: &BlockPointer,
+        dva: Dva,
+        audit: &mut BlockAudit,
+    ) -> Option<Vec<u8>> {
+        let verifier = GangVerifier::of(pointer)?;
+        let form = Form::of(pointer);
+        // Which of the two sizes a header has shows only when it verifies; ask the reader.
+        let small = GANG_HEADER_BYTES as u64;
+        let size = self.read_gang_header(pointer, dva).map_or(small, |found| found.length_bytes);
+        let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
+        audit_range(topology, pointer, dva, size, audit, &mut verify)
+    }
+
+    fn audit_pieces(
+        &self,
+        topology: &Topology,
+        pointer: &BlockPointer,
+        header: &[u8],
+        audit: &mut BlockAudit,
+        depth: u32,
+    ) -> bool {
+        let verifier = GangVerifier::of(pointer);
+        let found = verifier.and_then(|verifier| {
+            find_gang_header(header, verifier, Form::of(pointer)).ok()
+        });
+        let Some(found) = found else { return false };
+        let bytes = header.get(..found.length).unwrap_or(header);
+        let Ok(header) = millpond_ondisk::GangHeader::decode(bytes, found.endian) else {
+            return false;
+        };
+        let mut all = true;
+        for child in header.children() {
+            let is_sound = child.validate().is_ok()
+                && topology.accepts(child).is_ok()
+                && !child.is_embedded()
+                && child.psize_bytes() < pointer.psize_bytes();
+            if !is_sound {
+                all = false;
+                continue;
+            }
+            self.audit_pointer(topology, child, audit, depth + 1);
+            all &= audit.is_readable;
+        }
+        all
+    }
+}
+
+/// Judges one address. Returns the right bytes if they could be had.
+fn audit_range(
+    topology: &Topology,
+    pointer: &BlockPointer,
+    dva: Dva,
+    size_bytes: u64,
+    audit: &mut BlockAudit,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
+    let range = BlockRange {
+        vdev: dva.vdev,
+        offset_bytes: dva.offset_bytes,
+        size_bytes,
+        birth: pointer.physical_birth(),
+    };
+    let plan = AuditPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
+    let mut plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => {
+            audit.troubles.push((dva, error.to_string()));
+            return None;
+        }
+    };
+    let mut outcomes = vec![];
+    loop {
+        match plan.advance(outcomes, verify) {
+            AuditStep::Read(reads) => {
+                audit.read_bytes += reads.iter().map(|read| read.length_bytes).sum::<u64>();
+                outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
+            }
+            AuditStep::Done(report) => {
+                let bad = report.findings.into_iter().filter(|f| f.verdict != Verdict::Right);
+                for finding in bad {
+                    topology.count_finding(&finding);
+                    audit.findings.push((dva, finding));
+                }
+                if let Err(failure) = &report.block {
+                    audit.troubles.push((dva, failure.to_string()));
+                }
+                return report.block.ok();
+            }
+        }
+    }
+}

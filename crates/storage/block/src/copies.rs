@@ -1,0 +1,131 @@
+//! Trying a block's copies, on every leaf that holds a part of them.
+
+use crate::topology::Topology;
+use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
+use millpond_ondisk::{BlockPointer, DecodeError, Dva, Txg};
+use millpond_vdev::{BlameReason, BlockRange, Failure, FailureKind, ReadPlan, Step};
+
+/// Gang blocks nest at most this deep: three children of a 16 MiB block split down to sectors need
+/// far fewer levels.
+pub(crate) const GANG_DEPTH_MAX: u32 = 24;
+
+/// Why one address gave nothing.
+pub(crate) enum CopyTrouble {
+    /// The vdev layer could not find right bytes.
+    Failed(Failure),
+    /// No plan could be made, or the gang header behind it leads nowhere.
+    Other(String),
+}
+
+impl CopyTrouble {
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Unavailable)
+    }
+
+    pub(crate) fn describe(&self, topology: &Topology) -> String {
+        let failure = match self {
+            Self::Other(reason) => return reason.clone(),
+            Self::Failed(failure) => failure,
+        };
+        let mut words = vec![];
+        for blame in &failure.blames {
+            let what = match blame.reason {
+                BlameReason::Checksum => "checksum does not match".to_owned(),
+                BlameReason::Stale => "missed this block".to_owned(),
+                BlameReason::Io(fault) => fault.to_string(),
+            };
+            let name = topology.leaf_name(blame.leaf);
+            words.push(format!("{name} at byte {}: {what}", blame.offset_bytes));
+        }
+        for leaf in &failure.absent {
+            words.push(format!("{} is not available", topology.leaf_name(*leaf)));
+        }
+        words.dedup();
+        if words.is_empty() { failure.to_string() } else { words.join(", ") }
+    }
+}
+
+impl BlockStore {
+    /// The first good copy's stored bytes.
+    pub(crate) fn read_copies(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Result<Vec<u8>, BlockError> {
+        self.read_copies_at_depth(pointer, address, 0)
+    }
+
+    pub(crate) fn read_copies_at_depth(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        depth: u32,
+    ) -> Result<Vec<u8>, BlockError> {
+        let topology = self.topology();
+        let checksummer = self.checksummer();
+        if let Err(error) = checksummer.verify(pointer, &[])
+            && !error.is_damage()
+            && !matches!(error, millpond_checksum::ChecksumError::Size { .. })
+        {
+            // A function that no block can carry, or a salt that is not known: no copy will help.
+            let reason = "its checksum function cannot be computed";
+            let error = DecodeError::new("block pointer", reason, 53);
+            return Err(BlockError::Invalid { address, error });
+        }
+        let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+        let mut failures = vec![];
+        let mut all_unavailable = true;
+        for dva in pointer.dvas() {
+            let outcome = if dva.is_gang {
+                self.read_gang(pointer, dva, address, depth)
+            } else {
+                let size = pointer.psize_bytes();
+                read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)
+            };
+            match outcome {
+                Ok(bytes) => return Ok(bytes),
+                Err(trouble) => {
+                    all_unavailable &= trouble.is_unavailable();
+                    let reason = trouble.describe(&topology);
+                    if let CopyTrouble::Failed(failure) = trouble {
+                        topology.count(&failure.blames);
+                    }
+                    failures.push(CopyFailure { dva, reason });
+                }
+            }
+        }
+        let copies = failures;
+        Err(if all_unavailable && !copies.is_empty() {
+            BlockError::Missing { address, copies }
+        } else {
+            BlockError::Corrupt { address, copies }
+        })
+    }
+}
+
+/// Carries out one plan. Counts the leaves that lied while others told the truth; of a failure the
+/// caller decides whether it counts.
+pub(crate) fn read_range(
+    topology: &Topology,
+    dva: Dva,
+    size_bytes: u64,
+    birth: Txg,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Vec<u8>, CopyTrouble> {
+    let range = BlockRange { vdev: dva.vdev, offset_bytes: dva.offset_bytes, size_bytes, birth };
+    let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
+        .map_err(|error| CopyTrouble::Other(error.to_string()))?;
+    let mut outcomes = vec![];
+    loop {
+        match plan.advance(outcomes, verify) {
+            Step::Read(reads) => {
+                outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
+            }
+            Step::Done(resolved) => {
+                topology.count(&resolved.liars);
+                return Ok(resolved.data);
+            }
+            Step::Failed(failure) => return Err(CopyTrouble::Failed(failure)),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Blocks stored in pieces.
+//!
+//! Page `docs/format/gang-header.md`.
+
+use crate::copies::{CopyTrouble, GANG_DEPTH_MAX, read_range};
+use crate::{BlockAddress, BlockStore};
+use millpond_checksum::{Form, GangVerifier, find_gang_header};
+use millpond_ondisk::{BlockPointer, Dva, GANG_HEADER_BYTES, GangHeader};
+
+/// A gang header and how long it was found to be.
+pub(crate) struct FoundHeader {
+    pub(crate) header: GangHeader,
+    pub(crate) length_bytes: u64,
+}
+
+impl BlockStore {
+    /// Reads the header at one address of a gang pointer, then the pieces, and verifies the whole.
+    pub(crate) fn read_gang(
+        &self,
+        pointer: &BlockPointer,
+        dva: Dva,
+        address: BlockAddress,
+        depth: u32,
+    ) -> Result<Vec<u8>, CopyTrouble> {
+        let header = self.read_gang_header(pointer, dva)?.header;
+        if depth >= GANG_DEPTH_MAX {
+            return Err(CopyTrouble::Other("gang blocks nest too deep".into()));
+        }
+        let total = pointer.psize_bytes();
+        let pieces: u64 = header.children().map(BlockPointer::psize_bytes).sum();
+        if pieces != total {
+            return Err(CopyTrouble::Other(format!(
+                "gang header's pieces hold {pieces} bytes of {total}"
+            )));
+        }
+        // At most 16 MiB: `validate` bounds the physical size.
+        let mut bytes = Vec::with_capacity(total as usize);
+        for child in header.children() {
+            child
+                .validate()
+                .map_err(|error| CopyTrouble::Other(format!("gang header: {error}")))?;
+            if child.is_embedded() || child.psize_bytes() >= total {
+                return Err(CopyTrouble::Other("gang header: a piece is no smaller block".into()));
+            }
+            let piece = if child.is_gang() {
+                self.read_gang_node(child, address, depth + 1)
+            } else {
+                self.read_copies_at_depth(child, address, depth + 1)
+                    .map_err(|error| CopyTrouble::Other(format!("piece of a gang block: {error}")))
+            }?;
+            bytes.extend_from_slice(&piece);
+        }
+        // Pointers inside the tree carry a checksum that nobody checks; the leader's judges the whole.
+        if depth == 0 && self.checksummer().verify(pointer, &bytes).is_err() {
+            return Err(CopyTrouble::Other("checksum of the assembled gang block is wrong".into()));
+        }
+        Ok(bytes)
+    }
+
+    /// A piece that is itself a gang: the first header copy that leads to the pieces.
+    fn read_gang_node(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        depth: u32,
+    ) -> Result<Vec<u8>, CopyTrouble> {
+        let mut last = CopyTrouble::Other("gang pointer without an address".into());
+        for dva in pointer.dvas() {
+            match self.read_gang(pointer, dva, address, depth) {
+                Ok(bytes) => return Ok(bytes),
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(last)
+    }
+
+    /// The header behind one address. Headers are 512 bytes, or, since OpenZFS 2.4, as large as the
+    /// smallest allocation on their vdevs.
+    pub(crate) fn read_gang_header(
+        &self,
+        pointer: &BlockPointer,
+        dva: Dva,
+    ) -> Result<FoundHeader, CopyTrouble> {
+        let topology = self.topology();
+        let birth = pointer.physical_birth();
+        let verifier = GangVerifier::of(pointer)
+            .ok_or_else(|| CopyTrouble::Other("gang pointer without an address".into()))?;
+        let form = Form::of(pointer);
+        let small = GANG_HEADER_BYTES as u64;
+        let large = pointer
+            .dvas()
+            .filter_map(|dva| topology.tree.gang_header_size(dva.vdev, true))
+            .min()
+            .unwrap_or(small);
+        let sizes = if topology.has_large_gang_headers && large > small {
+            vec![large, small]
+        } else {
+            vec![small]
+        };
+        let mut last = CopyTrouble::Other("no gang header".into());
+        for size in sizes {
+            let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
+            match read_range(&topology, dva, size, birth, &mut verify) {
+                Ok(bytes) => {
+                    let found = find_gang_header(&bytes, verifier, form)
+                        .map_err(|error| CopyTrouble::Other(error.to_string()))?;
+                    let header = bytes.get(..found.length).unwrap_or(&bytes);
+                    let header = GangHeader::decode(header, found.endian)
+                        .map_err(|error| CopyTrouble::Other(error.to_string()))?;
+                    return Ok(FoundHeader { header, length_bytes: found.length as u64 });
+                }
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(last)
+    }
+}

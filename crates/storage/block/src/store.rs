@@ -1,0 +1,290 @@
+//! The way of a block from pointer to content.
+
+use crate::topology::Topology;
+use crate::{Block, BlockAddress, BlockError};
+use millpond_cache::{Cache, CacheStatistics};
+use millpond_checksum::{Checksummer, Salt};
+use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
+use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
+use millpond_ondisk::{
+    BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
+};
+use std::collections::HashMap;
+
+/// Reads the blocks of one open pool. Shared by all threads.
+///
+/// Locks: the in-flight table is held only to look up or register a read, never across I/O; the
+/// topology and the checksum state are behind locks held for the time of a clone.
+pub struct BlockStore {
+    topology: RwLock<Arc<Topology>>,
+    checksummer: RwLock<Arc<Checksummer>>,
+    cache: Cache<Identity, Arc<Block>>,
+    in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
+}
+
+impl std::fmt::Debug for BlockStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockStore").finish_non_exhaustive()
+    }
+}
+
+/// What makes two pointers name the same verified content: the first address, the properties, the
+/// physical birth and the checksum. The checksum is part of it so that a forged pointer to the same
+/// place never gets bytes that were verified for another; whether a key was at hand is part of it
+/// because blocks of dnodes differ by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Identity {
+    words: [u64; 8],
+    key_guid: Option<u64>,
+}
+
+impl Identity {
+    fn of(pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) -> Self {
+        let words = &pointer.words;
+        let [c0, c1, c2, c3] = pointer.checksum_words();
+        Self {
+            words: [words[0], words[1], words[6], pointer.physical_birth().0, c0, c1, c2, c3],
+            key_guid: if pointer.has_crypt_bit() { key.map(|key| key.guid().0) } else { None },
+        }
+    }
+}
+
+/// A read that several callers may wait for.
+#[derive(Default)]
+struct Flight {
+    outcome: Mutex<Option<Result<Arc<Block>, BlockError>>>,
+    done: Condvar,
+}
+
+impl BlockStore {
+    /// A store over these leaves that keeps at most `cache_bytes` of content in memory.
+    #[must_use]
+    pub fn new(topology: Topology, cache_bytes: u64) -> Self {
+        Self {
+            topology: RwLock::new(Arc::new(topology)),
+            checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
+            cache: Cache::new(cache_bytes),
+            in_flight: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The present leaves.
+    #[must_use]
+    pub fn topology(&self) -> Arc<Topology> {
+        Arc::clone(&self.topology.read())
+    }
+    /// Takes another set of leaves from now on (the trusted configuration in place of the labels').
+    pub fn set_topology(&self, topology: Topology) {
+        *self.topology.write() = Arc::new(topology);
+    }
+    /// Makes the pool's salt known; before, blocks with salted checksums cannot be verified.
+    pub fn set_salt(&self, salt: Salt) {
+        *self.checksummer.write() = Arc::new(Checksummer::new(Some(salt)));
+    }
+    /// The checksum functions with the pool's salt.
+    #[must_use]
+    pub fn checksummer(&self) -> Arc<Checksummer> {
+        Arc::clone(&self.checksummer.read())
+    }
+    /// How well the cache does.
+    #[must_use]
+    pub fn cache_statistics(&self) -> CacheStatistics {
+        self.cache.statistics()
+    }
+
+    /// The content behind a pointer. A hole gives `lsize` zeros.
+    ///
+    /// Bytes are returned only if their checksum held in this memory. At most `lsize` and a few times
+    /// `psize` bytes (both at most 16 MiB) are allocated.
+    ///
+    /// # Errors
+    /// [`BlockError`], naming `address` and what each copy had to say.
+    pub fn read(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Result<Arc<Block>, BlockError> {
+        self.admit(pointer, address, key)?;
+        if pointer.is_hole() {
+            let bytes = vec![0u8; length(pointer.lsize_bytes())];
+            return Ok(Arc::new(Block { bytes, endian: pointer.endian(), has_ciphertext: false }));
+        }
+        if pointer.is_embedded() {
+            return self.unfold_embedded(pointer, address);
+        }
+        let identity = Identity::of(pointer, key);
+        if let Some(block) = self.cache.get(&identity) {
+            return Ok(block);
+        }
+        let (flight, is_mine) = {
+            let mut table = self.in_flight.lock();
+            match table.get(&identity) {
+                Some(flight) => (Arc::clone(flight), false),
+                None => {
+                    let flight = Arc::new(Flight::default());
+                    table.insert(identity.clone(), Arc::clone(&flight));
+                    (flight, true)
+                }
+            }
+        };
+        if !is_mine {
+            let mut outcome = flight.outcome.lock();
+            loop {
+                if let Some(outcome) = &*outcome {
+                    return outcome.clone();
+                }
+                flight.done.wait(&mut outcome);
+            }
+        }
+        let landing = Landing { store: self, identity: &identity, flight: &flight };
+        let outcome = self.fetch(pointer, address, key);
+        if let Ok(block) = &outcome {
+            self.cache.insert(identity.clone(), Arc::clone(block), block.bytes.len() as u64 + 128);
+        }
+        landing.settle(outcome.clone());
+        outcome
+    }
+
+    /// The content behind a pointer, read from the devices whatever the cache holds, and not kept:
+    /// for walks that see each block once.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`].
+    pub fn read_uncached(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Result<Block, BlockError> {
+        self.admit(pointer, address, key)?;
+        if pointer.is_hole() || pointer.is_embedded() {
+            return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
+        }
+        self.fetch(pointer, address, key).map(Arc::unwrap_or_clone)
+    }
+
+    /// The stored bytes of a block (compressed, perhaps encrypted), checksum verified: `psize` bytes.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`]; a key is never needed.
+    pub fn read_stored(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Result<Vec<u8>, BlockError> {
+        pointer.validate().map_err(|error| BlockError::Invalid { address, error })?;
+        self.read_copies(pointer, address)
+    }
+
+    /// Refuses pointers that cannot be followed at all.
+    fn admit(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Result<(), BlockError> {
+        let invalid = |error| BlockError::Invalid { address, error };
+        pointer.validate().map_err(invalid)?;
+        if pointer.embedded_kind() == Some(EmbeddedKind::Redacted) {
+            return Err(BlockError::Redacted { address });
+        }
+        // Of a block of dnodes only the bonus areas are ciphertext; it is shown without a key.
+        let needs_key = pointer.is_encrypted() && pointer.object_type() != ObjectType::DNODE;
+        if needs_key && key.is_none() {
+            return Err(BlockError::Locked { address });
+        }
+        self.topology
+            .read()
+            .accepts(pointer)
+            .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))
+    }
+
+    fn unfold_embedded(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Result<Arc<Block>, BlockError> {
+        let payload = pointer.embedded_payload().ok_or(BlockError::Invalid {
+            address,
+            error: DecodeError::new("block pointer", "embedded payload above 112 bytes", 51),
+        })?;
+        let bytes = decompress(pointer, payload.as_bytes(), address)?;
+        Ok(Arc::new(Block { bytes, endian: pointer.endian(), has_ciphertext: false }))
+    }
+
+    /// Reads, verifies, decrypts and decompresses.
+    fn fetch(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Result<Arc<Block>, BlockError> {
+        let mut stored = self.read_copies(pointer, address)?;
+        let endian = pointer.endian();
+        let unauthentic = |error: CryptError| BlockError::Authentication {
+            address,
+            reason: error.to_string(),
+        };
+        let is_indirect = pointer.level() > Level(0);
+        let mut has_ciphertext = false;
+        if pointer.has_crypt_bit() && !is_indirect {
+            match key {
+                Some(key) => key.decrypt_block(pointer, &mut stored).map_err(unauthentic)?,
+                None => has_ciphertext = pointer.is_encrypted(),
+            }
+        }
+        let bytes = match pointer.compression() {
+            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => stored,
+            _ => decompress(pointer, &stored, address)?,
+        };
+        if pointer.has_indirect_mac() {
+            verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
+        }
+        Ok(Arc::new(Block { bytes, endian, has_ciphertext }))
+    }
+}
+
+/// Wakes the waiters of a read even if the reader panics, so that nobody waits for ever.
+struct Landing<'a> {
+    store: &'a BlockStore,
+    identity: &'a Identity,
+    flight: &'a Flight,
+}
+
+impl Landing<'_> {
+    fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
+        *self.flight.outcome.lock() = Some(outcome);
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.store.in_flight.lock().remove(self.identity);
+        let mut outcome = self.flight.outcome.lock();
+        if outcome.is_none() {
+            *outcome = Some(Err(BlockError::Invalid {
+                address: BlockAddress::default(),
+                error: DecodeError::new("block", "its reader failed", 0),
+            }));
+        }
+        self.flight.done.notify_all();
+    }
+}
+
+fn length(bytes: u64) -> usize {
+    // `validate` bounds every size by 16 MiB.
+    usize::try_from(bytes.min(millpond_ondisk::BLOCK_BYTES_MAX)).unwrap_or(0)
+}
+
+fn decompress(
+    pointer: &BlockPointer,
+    stored: &[u8],
+    address: BlockAddress,
+) -> Result<Vec<u8>, BlockError> {
+    let kind = pointer.compression().unwrap_or(CompressionKind::Off);
+    let mut bytes = vec![0u8; length(pointer.lsize_bytes())];
+    millpond_compress::decompress(kind, stored, &mut bytes)
+        .map_err(|error| BlockError::Decompression { address, reason: error.to_string() })?;
+    Ok(bytes)
+}
