@@ -1,0 +1,327 @@
+//! Datasets: live file systems and volumes, and their snapshots.
+//!
+//! Page `docs/format/dsl-dataset.md`.
+
+use crate::directory::extension;
+use crate::error::Named;
+use crate::properties::kind::DatasetKind;
+use crate::{DatasetError, DatasetName, Directory, NameTail};
+use millpond_crypt::DatasetKey;
+use millpond_env::sync::Arc;
+use millpond_object::{Object, ObjectSet};
+use millpond_ondisk::{
+    BookmarkPhys, DecodeError, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, ObjectType, dsl,
+};
+use millpond_pool::Pool;
+use millpond_zap::Zap;
+
+/// A live file system or volume, or a snapshot.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    directory: Arc<Directory>,
+    object: Object,
+    phys: DslDatasetPhys,
+    name: String,
+    snapshot: Option<String>,
+}
+
+/// A bookmark of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bookmark {
+    /// What stands after `#`.
+    pub name: String,
+    /// Its stored figures.
+    pub phys: BookmarkPhys,
+}
+
+/// A hold on a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// The tag given by whoever holds it.
+    pub tag: String,
+    /// When it was made, in seconds since 1970.
+    pub time_s: u64,
+}
+
+impl Dataset {
+    /// Opens the dataset with this object number. `snapshot` is its name after `@`, `None` for a
+    /// head.
+    pub(crate) fn open(
+        directory: &Arc<Directory>,
+        id: ObjectId,
+        snapshot: Option<String>,
+    ) -> Result<Self, DatasetError> {
+        let name = match &snapshot {
+            None => directory.name().to_owned(),
+            Some(snapshot) => format!("{}@{snapshot}", directory.name()),
+        };
+        let object = directory.pool().mos().object(id).named(&name)?;
+        if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+            return Err(DecodeError::new("DSL dataset", "the object is not a dataset", 0))
+                .named(&name);
+        }
+        let phys =
+            DslDatasetPhys::decode(object.bonus().named(&name)?, object.dnode().endian).named(&name)?;
+        Ok(Self { directory: Arc::clone(directory), object, phys, name, snapshot })
+    }
+
+    /// Finds a file system, volume or snapshot by its full name.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`] (bookmarks are no datasets), or if something on the way cannot
+    /// be read.
+    pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Self, DatasetError> {
+        let missing = || DatasetError::NotFound { name: name.to_owned() };
+        let parsed = DatasetName::parse(name)?;
+        let directory = find_directory(pool, &parsed)?;
+        let head = directory.head()?.ok_or_else(missing)?;
+        match parsed.tail {
+            NameTail::Head => Ok(head),
+            NameTail::Snapshot(snapshot) => head.snapshot(snapshot),
+            NameTail::Bookmark(_) => Err(missing()),
+        }
+    }
+
+    /// Opens a dataset by its object number, finding its name.
+    ///
+    /// # Errors
+    /// If it, its directory or its name cannot be read.
+    pub fn by_id(pool: &Arc<Pool>, id: ObjectId) -> Result<Self, DatasetError> {
+        let provisional = format!("dataset {id}");
+        let object = pool.mos().object(id).named(&provisional)?;
+        if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+            return Err(DecodeError::new("DSL dataset", "the object is not a dataset", 0))
+                .named(&provisional);
+        }
+        let bonus = object.bonus().named(&provisional)?;
+        let phys = DslDatasetPhys::decode(bonus, object.dnode().endian).named(&provisional)?;
+        let directory = Directory::by_id(pool, phys.directory)?;
+        if !phys.is_snapshot() {
+            return Self::open(&directory, id, None);
+        }
+        let head = directory.head()?.ok_or(DatasetError::NotFound { name: provisional })?;
+        let entry = head.snapshot_entries()?.into_iter().find(|(_, entry)| *entry == id);
+        let name = entry.map_or_else(|| format!("%{id}"), |(name, _)| name);
+        Self::open(&directory, id, Some(name))
+    }
+
+    /// The directory that it is the head, or a snapshot, of.
+    #[must_use]
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+    /// The pool that it belongs to.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        self.directory.pool()
+    }
+    /// Its full name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// What stands after `@`, if it is a snapshot.
+    #[must_use]
+    pub fn snapshot_name(&self) -> Option<&str> {
+        self.snapshot.as_deref()
+    }
+    /// Whether it is a snapshot.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+    /// Its object number in the MOS.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.object.id()
+    }
+    /// Its identity, the same in every copy of it.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.phys.guid
+    }
+    /// Its stored figures.
+    #[must_use]
+    pub fn phys(&self) -> &DslDatasetPhys {
+        &self.phys
+    }
+
+    /// An entry of the dataset object's own table; `None` where it has none or is no table yet.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn extension(&self, key: &str) -> Result<Option<Vec<u64>>, DatasetError> {
+        extension(&self.object, key, &self.name)
+    }
+
+    /// An entry of the dataset object's own table as it is stored.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn extension_value(
+        &self,
+        key: &str,
+    ) -> Result<Option<millpond_ondisk::zap::ZapValue>, DatasetError> {
+        if self.object.dnode().object_type != ObjectType::METADATA_ZAP {
+            return Ok(None);
+        }
+        let zap = Zap::open(self.object.clone()).named(&self.name)?;
+        zap.lookup(key.as_bytes()).named(&self.name)
+    }
+
+    /// Opens its object set. Without `key` the contents of an encrypted one are locked.
+    ///
+    /// # Errors
+    /// If the object set cannot be read.
+    pub fn object_set(
+        &self,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<Arc<ObjectSet>, DatasetError> {
+        let store = Arc::clone(self.pool().store());
+        ObjectSet::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
+    }
+
+    /// Whether it is a file system, volume or snapshot, as users see it.
+    ///
+    /// # Errors
+    /// If the object set cannot be read.
+    pub fn kind(&self) -> Result<DatasetKind, DatasetError> {
+        if self.is_snapshot() {
+            return Ok(DatasetKind::Snapshot);
+        }
+        Ok(match self.content_kind()? {
+            ObjectSetKind::Volume => DatasetKind::Volume,
+            _ => DatasetKind::Filesystem,
+        })
+    }
+
+    /// What the dataset, or the dataset it is a snapshot of, holds.
+    ///
+    /// # Errors
+    /// If the object set cannot be read.
+    pub fn content_kind(&self) -> Result<ObjectSetKind, DatasetError> {
+        Ok(self.object_set(None)?.kind())
+    }
+
+    /// Names and object numbers of the snapshots of the directory, in no useful order; temporary
+    /// ones (`%`) included.
+    ///
+    /// # Errors
+    /// If the table of snapshots cannot be read.
+    pub fn snapshot_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
+        let head;
+        let names = if self.is_snapshot() {
+            head = self.directory.head()?;
+            head.as_ref().and_then(|head| head.phys.snapshot_names)
+        } else {
+            self.phys.snapshot_names
+        };
+        let Some(id) = names else { return Ok(vec![]) };
+        let object = self.pool().mos().object(id).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let mut entries = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(&self.name)?;
+            let Some(snapshot) = entry.value.as_u64() else { continue };
+            entries.push((String::from_utf8_lossy(&entry.name).into_owned(), ObjectId(snapshot)));
+        }
+        Ok(entries)
+    }
+
+    /// The snapshots that users see, oldest first.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<Dataset>, DatasetError> {
+        let mut snapshots = vec![];
+        for (name, id) in self.snapshot_entries()? {
+            if !dsl::is_hidden_name(name.as_bytes()) {
+                snapshots.push(Self::open(&self.directory, id, Some(name))?);
+            }
+        }
+        snapshots.sort_by(|a, b| {
+            (a.phys.creation_txg, &a.name).cmp(&(b.phys.creation_txg, &b.name))
+        });
+        Ok(snapshots)
+    }
+
+    /// The snapshot with this name after `@`.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`], or if it cannot be read.
+    pub fn snapshot(&self, name: &str) -> Result<Dataset, DatasetError> {
+        let missing =
+            || DatasetError::NotFound { name: format!("{}@{name}", self.directory.name()) };
+        let table = self.phys.snapshot_names.ok_or_else(missing)?;
+        let object = self.pool().mos().object(table).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let id = zap.lookup_u64(name.as_bytes()).named(&self.name)?.ok_or_else(missing)?;
+        Self::open(&self.directory, ObjectId(id), Some(name.to_owned()))
+    }
+
+    /// The bookmarks of a head in byte order of their names; none for snapshots.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DatasetError> {
+        let Some(table) = self.extension(dsl::BOOKMARKS)?.and_then(|words| words.first().copied())
+        else {
+            return Ok(vec![]);
+        };
+        let object = self.pool().mos().object(ObjectId(table)).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let mut bookmarks = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(&self.name)?;
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let phys = BookmarkPhys::from_words(&entry.value.to_u64s()).named(&self.name)?;
+            bookmarks.push(Bookmark { name, phys });
+        }
+        bookmarks.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(bookmarks)
+    }
+
+    /// The holds on a snapshot in byte order of their tags.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn holds(&self) -> Result<Vec<Hold>, DatasetError> {
+        let Some(table) = self.phys.user_references else { return Ok(vec![]) };
+        let object = self.pool().mos().object(table).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let mut holds = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(&self.name)?;
+            let tag = String::from_utf8_lossy(&entry.name).into_owned();
+            holds.push(Hold { tag, time_s: entry.value.as_u64().unwrap_or(0) });
+        }
+        holds.sort_by(|a, b| a.tag.cmp(&b.tag));
+        Ok(holds)
+    }
+
+    /// The snapshot that a clone was made from; `None` for what is no clone.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn origin(&self) -> Result<Option<Dataset>, DatasetError> {
+        let Some(id) = self.directory.phys().origin else { return Ok(None) };
+        let origin = Self::by_id(self.pool(), id)?;
+        let is_internal = origin.name.contains("/$");
+        Ok((!is_internal).then_some(origin))
+    }
+}
+
+fn find_directory(
+    pool: &Arc<Pool>,
+    name: &DatasetName<'_>,
+) -> Result<Arc<Directory>, DatasetError> {
+    let mut components = name.components();
+    if components.next() != Some(pool.name()) {
+        return Err(DatasetError::NotFound { name: name.path.to_owned() });
+    }
+    let mut directory = Directory::root(pool)?;
+    for component in components {
+        directory = directory.child(component)?;
+    }
+    Ok(directory)
+}

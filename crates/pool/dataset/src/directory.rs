@@ -1,0 +1,230 @@
+//! Directories: the nodes of the name tree.
+//!
+//! Page `docs/format/dsl-directory.md`.
+
+use crate::error::Named;
+use crate::{Dataset, DatasetError, StoredProperties};
+use millpond_env::sync::{Arc, OnceLock};
+use millpond_object::Object;
+use millpond_ondisk::dsl::is_hidden_name;
+use millpond_ondisk::{DslDirectoryPhys, ObjectId, ObjectType};
+use millpond_pool::Pool;
+use millpond_zap::Zap;
+
+/// Names nest at most this deep; a longer chain of parents on disk is a cycle.
+pub(crate) const DEPTH_MAX: usize = 64;
+
+/// A node of the name tree: what `pool/a/b` names before `@` or `#`.
+#[derive(Debug)]
+pub struct Directory {
+    pool: Arc<Pool>,
+    parent: Option<Arc<Directory>>,
+    object: Object,
+    phys: DslDirectoryPhys,
+    name: String,
+    depth: usize,
+    properties: OnceLock<Arc<StoredProperties>>,
+}
+
+impl Directory {
+    /// The pool's root directory.
+    ///
+    /// # Errors
+    /// If the MOS does not lead to it.
+    pub fn root(pool: &Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
+        let id = pool.directory_object("root_dataset")?;
+        Self::open(pool, None, id, pool.name().to_owned())
+    }
+
+    fn open(
+        pool: &Arc<Pool>,
+        parent: Option<Arc<Directory>>,
+        id: ObjectId,
+        name: String,
+    ) -> Result<Arc<Self>, DatasetError> {
+        let object = pool.mos().object(id).named(&name)?;
+        let invalid = |reason| {
+            Err(millpond_ondisk::DecodeError::new("DSL directory", reason, 0)).named(&name)
+        };
+        // A directory's object changes its type when it becomes a ZAP; the bonus never does.
+        if object.dnode().bonus_type != ObjectType::DSL_DIRECTORY {
+            return invalid("the object is not a directory");
+        }
+        let depth = parent.as_ref().map_or(0, |parent| parent.depth + 1);
+        if depth > DEPTH_MAX {
+            return invalid("directories nest too deep");
+        }
+        let bonus = object.bonus().named(&name)?;
+        let phys = DslDirectoryPhys::decode(bonus, object.dnode().endian).named(&name)?;
+        let pool = Arc::clone(pool);
+        Ok(Arc::new(Self { pool, parent, object, phys, name, depth, properties: OnceLock::new() }))
+    }
+
+    /// Opens a directory by its object number, finding its name by way of its parents.
+    ///
+    /// # Errors
+    /// If one of them cannot be read, or they form a cycle.
+    pub fn by_id(pool: &Arc<Pool>, id: ObjectId) -> Result<Arc<Self>, DatasetError> {
+        let mut chain = vec![];
+        let mut at = id;
+        loop {
+            let probe = Self::open(pool, None, at, format!("directory {at}"))?;
+            let parent = probe.phys.parent;
+            chain.push(at);
+            match parent {
+                None => break,
+                Some(parent) if chain.len() <= DEPTH_MAX => at = parent,
+                Some(_) => {
+                    return Err(millpond_ondisk::DecodeError::new(
+                        "DSL directory",
+                        "parents form a cycle",
+                        16,
+                    ))
+                    .named(&probe.name);
+                }
+            }
+        }
+        let mut directory = Self::root(pool)?;
+        for id in chain.into_iter().rev().skip(1) {
+            let found = directory.child_entries()?.into_iter().find(|(_, child)| *child == id);
+            let Some((component, _)) = found else {
+                return Err(DatasetError::NotFound { name: format!("directory {id}") });
+            };
+            let name = format!("{}/{component}", directory.name);
+            directory = Self::open(pool, Some(directory), id, name)?;
+        }
+        Ok(directory)
+    }
+
+    /// The pool that it belongs to.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+    /// Its parent; `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Arc<Directory>> {
+        self.parent.as_ref()
+    }
+    /// Its full name, `pool/a/b`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Its object number in the MOS.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.object.id()
+    }
+    /// Its stored figures.
+    #[must_use]
+    pub fn phys(&self) -> &DslDirectoryPhys {
+        &self.phys
+    }
+
+    /// An entry of the directory object's own table (limits' counts, the key object, …); `None`
+    /// where it has none or is no table yet.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn extension(&self, key: &str) -> Result<Option<Vec<u64>>, DatasetError> {
+        extension(&self.object, key, &self.name)
+    }
+
+    /// Names and object numbers of the directories below, in byte order of the names; internal and
+    /// temporary ones (`$`, `%`) included.
+    ///
+    /// # Errors
+    /// If the table of children cannot be read.
+    pub fn child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
+        let Some(id) = self.phys.child_directories else { return Ok(vec![]) };
+        let object = self.pool.mos().object(id).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let mut children = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(&self.name)?;
+            let Some(child) = entry.value.as_u64() else { continue };
+            let component = String::from_utf8_lossy(&entry.name).into_owned();
+            children.push((component, ObjectId(child)));
+        }
+        children.sort();
+        Ok(children)
+    }
+
+    /// The directories below that users see, in byte order of their names.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn children(self: &Arc<Self>) -> Result<Vec<Arc<Directory>>, DatasetError> {
+        self.child_entries()?
+            .into_iter()
+            .filter(|(component, _)| !is_hidden_name(component.as_bytes()))
+            .map(|(component, id)| self.open_child(&component, id))
+            .collect()
+    }
+
+    /// Opens one entry of [`Directory::child_entries`].
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open_child(
+        self: &Arc<Self>,
+        component: &str,
+        id: ObjectId,
+    ) -> Result<Arc<Directory>, DatasetError> {
+        let name = format!("{}/{component}", self.name);
+        Self::open(&self.pool, Some(Arc::clone(self)), id, name)
+    }
+
+    /// The directory below with this name.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`], or if it cannot be read.
+    pub fn child(self: &Arc<Self>, component: &str) -> Result<Arc<Directory>, DatasetError> {
+        let name = format!("{}/{component}", self.name);
+        let missing = || DatasetError::NotFound { name: name.clone() };
+        let table = self.phys.child_directories.ok_or_else(missing)?;
+        let object = self.pool.mos().object(table).named(&self.name)?;
+        let zap = Zap::open(object).named(&self.name)?;
+        let id = zap.lookup_u64(component.as_bytes()).named(&self.name)?.ok_or_else(missing)?;
+        self.open_child(component, ObjectId(id))
+    }
+
+    /// The live file system or volume; `None` for internal directories without one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn head(self: &Arc<Self>) -> Result<Option<Dataset>, DatasetError> {
+        match self.phys.head_dataset {
+            None => Ok(None),
+            Some(id) => Dataset::open(self, id, None).map(Some),
+        }
+    }
+
+    /// The properties set here, read once.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn stored_properties(&self) -> Result<Arc<StoredProperties>, DatasetError> {
+        if let Some(known) = self.properties.get() {
+            return Ok(Arc::clone(known));
+        }
+        let loaded =
+            Arc::new(StoredProperties::load(&self.pool, self.phys.properties, &self.name)?);
+        Ok(Arc::clone(self.properties.get_or_init(|| loaded)))
+    }
+}
+
+/// An entry of the table that a directory's or dataset's own object may have become.
+pub(crate) fn extension(
+    object: &Object,
+    key: &str,
+    name: &str,
+) -> Result<Option<Vec<u64>>, DatasetError> {
+    if object.dnode().object_type != ObjectType::METADATA_ZAP {
+        return Ok(None);
+    }
+    let zap = Zap::open(object.clone()).named(name)?;
+    let value = zap.lookup(key.as_bytes()).named(name)?;
+    Ok(value.map(|value| value.to_u64s()))
+}

@@ -1,0 +1,183 @@
+//! Properties as they are stored: the table of a directory or snapshot, and the walk upwards.
+//!
+//! Page `docs/format/properties.md`.
+
+use crate::error::Named;
+use crate::{Dataset, DatasetError, Directory};
+use millpond_env::sync::Arc;
+use millpond_ondisk::ObjectId;
+use millpond_ondisk::dsl::{
+    PROPERTY_HAS_RECEIVED, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX,
+    PROPERTY_UNKNOWN_VALUE_SUFFIX,
+};
+use millpond_pool::Pool;
+use millpond_zap::Zap;
+use std::collections::BTreeMap;
+
+/// A property's raw value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PropertyValue {
+    /// Sizes, counts, times, and the numbers of words.
+    Number(u64),
+    /// Text, without its NUL.
+    Text(String),
+}
+
+/// Where a property's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PropertySource {
+    /// Set on this very dataset.
+    Local,
+    /// Came with a received stream.
+    Received,
+    /// Set on this ancestor.
+    Inherited(String),
+    /// Set nowhere.
+    Default,
+    /// Not a setting (figures, identities).
+    None,
+}
+
+/// The table of properties of one directory or snapshot. Bounded by what its ZAP holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredProperties {
+    local: BTreeMap<String, PropertyValue>,
+    received: BTreeMap<String, PropertyValue>,
+    inherit_marks: Vec<String>,
+    has_received: bool,
+}
+
+impl StoredProperties {
+    pub(crate) fn load(
+        pool: &Arc<Pool>,
+        table: Option<ObjectId>,
+        name: &str,
+    ) -> Result<Self, DatasetError> {
+        let mut stored = Self::default();
+        let Some(table) = table else { return Ok(stored) };
+        let object = pool.mos().object(table).named(name)?;
+        let zap = Zap::open(object).named(name)?;
+        let mut unknown_values = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(name)?;
+            let key = String::from_utf8_lossy(&entry.name).into_owned();
+            let value = if entry.value.integer_bytes == 1 {
+                let text = entry.value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+                PropertyValue::Text(String::from_utf8_lossy(text).into_owned())
+            } else {
+                PropertyValue::Number(entry.value.as_u64().unwrap_or(0))
+            };
+            if key == PROPERTY_HAS_RECEIVED {
+                stored.has_received = true;
+            } else if let Some(key) = key.strip_suffix(PROPERTY_RECEIVED_SUFFIX) {
+                stored.received.insert(key.to_owned(), value);
+            } else if let Some(key) = key.strip_suffix(PROPERTY_INHERIT_SUFFIX) {
+                stored.inherit_marks.push(key.to_owned());
+            } else if let Some(key) = key.strip_suffix(PROPERTY_UNKNOWN_VALUE_SUFFIX) {
+                unknown_values.push((key.to_owned(), value));
+            } else {
+                stored.local.insert(key, value);
+            }
+        }
+        // Values that older software does not know stand beside a default made for it.
+        stored.local.extend(unknown_values);
+        Ok(stored)
+    }
+
+    /// The value in force here and nowhere else, with whether it was received.
+    #[must_use]
+    pub fn get(&self, property: &str) -> Option<(&PropertyValue, bool)> {
+        if let Some(value) = self.local.get(property) {
+            return Some((value, false));
+        }
+        if self.inherit_marks.iter().any(|mark| mark == property) {
+            return None;
+        }
+        self.received.get(property).map(|value| (value, true))
+    }
+    /// The value that came with a stream, whether or not it is in force.
+    #[must_use]
+    pub fn received(&self, property: &str) -> Option<&PropertyValue> {
+        self.received.get(property)
+    }
+    /// Whether this dataset has received properties.
+    #[must_use]
+    pub fn has_received(&self) -> bool {
+        self.has_received
+    }
+    /// Names of all properties that have a value here.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.local.keys().chain(self.received.keys()).map(String::as_str)
+    }
+}
+
+impl Directory {
+    /// Looks a property up here and, if it is inherited, in the directories above.
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn property(
+        &self,
+        property: &str,
+        is_inheritable: bool,
+    ) -> Result<Option<(PropertyValue, PropertySource)>, DatasetError> {
+        let mut at = self;
+        loop {
+            if let Some((value, is_received)) = at.stored_properties()?.get(property) {
+                let source = if !std::ptr::eq(at, self) {
+                    PropertySource::Inherited(at.name().to_owned())
+                } else if is_received {
+                    PropertySource::Received
+                } else {
+                    PropertySource::Local
+                };
+                return Ok(Some((value.clone(), source)));
+            }
+            match at.parent() {
+                Some(parent) if is_inheritable => at = parent,
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Dataset {
+    /// The properties stored on a snapshot itself (empty for a head: its directory has them).
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn own_properties(&self) -> Result<StoredProperties, DatasetError> {
+        let table = if self.is_snapshot() { self.phys().properties } else { None };
+        StoredProperties::load(self.pool(), table, self.name())
+    }
+
+    /// Looks a property up: for a snapshot first in its own table, then as inherited from its
+    /// file system or volume.
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn property(
+        &self,
+        property: &str,
+        is_inheritable: bool,
+    ) -> Result<Option<(PropertyValue, PropertySource)>, DatasetError> {
+        if !self.is_snapshot() {
+            return self.directory().property(property, is_inheritable);
+        }
+        if let Some((value, is_received)) = self.own_properties()?.get(property) {
+            let source =
+                if is_received { PropertySource::Received } else { PropertySource::Local };
+            return Ok(Some((value.clone(), source)));
+        }
+        if !is_inheritable {
+            return Ok(None);
+        }
+        let found = self.directory().property(property, true)?;
+        Ok(found.map(|(value, source)| match source {
+            PropertySource::Local | PropertySource::Received => {
+                (value, PropertySource::Inherited(self.directory().name().to_owned()))
+            }
+            source => (value, source),
+        }))
+    }
+}
