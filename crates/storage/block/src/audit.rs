@@ -46,7 +46,10 @@ impl BlockStore {
             .accepts(pointer)
             .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))?;
         if pointer.is_hole() || pointer.is_embedded() {
-            return Ok(BlockAudit { is_readable: true, ..BlockAudit::default() });
+            return Ok(BlockAudit {
+                is_readable: true,
+                ..BlockAudit::default()
+            });
         }
         let mut audit = BlockAudit::default();
         self.audit_pointer(&topology, pointer, &mut audit, 0);
@@ -96,7 +99,9 @@ impl BlockStore {
         let form = Form::of(pointer);
         // Which of the two sizes a header has shows only when it verifies; ask the reader.
         let small = GANG_HEADER_BYTES as u64;
-        let size = self.read_gang_header(pointer, dva).map_or(small, |found| found.length_bytes);
+        let size = self
+            .read_gang_header(pointer, dva)
+            .map_or(small, |found| found.length_bytes);
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
         audit_range(topology, pointer, dva, size, audit, &mut verify)
     }
@@ -110,9 +115,8 @@ impl BlockStore {
         depth: u32,
     ) -> bool {
         let verifier = GangVerifier::of(pointer);
-        let found = verifier.and_then(|verifier| {
-            find_gang_header(header, verifier, Form::of(pointer)).ok()
-        });
+        let found = verifier
+            .and_then(|verifier| find_gang_header(header, verifier, Form::of(pointer)).ok());
         let Some(found) = found else { return false };
         let bytes = header.get(..found.length).unwrap_or(header);
         let Ok(header) = millpond_ondisk::GangHeader::decode(bytes, found.endian) else {
@@ -166,7 +170,10 @@ fn audit_range(
                 outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
             }
             AuditStep::Done(report) => {
-                let bad = report.findings.into_iter().filter(|f| f.verdict != Verdict::Right);
+                let bad = report
+                    .findings
+                    .into_iter()
+                    .filter(|f| f.verdict != Verdict::Right);
                 for finding in bad {
                     topology.count_finding(&finding);
                     audit.findings.push((dva, finding));

@@ -41,7 +41,11 @@ impl CopyTrouble {
             words.push(format!("{} is not available", topology.leaf_name(*leaf)));
         }
         words.dedup();
-        if words.is_empty() { failure.to_string() } else { words.join(", ") }
+        if words.is_empty() {
+            failure.to_string()
+        } else {
+            words.join(", ")
+        }
     }
 }
 
@@ -112,7 +116,12 @@ pub(crate) fn read_range(
     birth: Txg,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Vec<u8>, CopyTrouble> {
-    let range = BlockRange { vdev: dva.vdev, offset_bytes: dva.offset_bytes, size_bytes, birth };
+    let range = BlockRange {
+        vdev: dva.vdev,
+        offset_bytes: dva.offset_bytes,
+        size_bytes,
+        birth,
+    };
     let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let mut outcomes = vec![];

@@ -40,7 +40,9 @@ impl BlockStore {
                 .validate()
                 .map_err(|error| CopyTrouble::Other(format!("gang header: {error}")))?;
             if child.is_embedded() || child.psize_bytes() >= total {
-                return Err(CopyTrouble::Other("gang header: a piece is no smaller block".into()));
+                return Err(CopyTrouble::Other(
+                    "gang header: a piece is no smaller block".into(),
+                ));
             }
             let piece = if child.is_gang() {
                 self.read_gang_node(child, address, depth + 1)
@@ -52,7 +54,9 @@ impl BlockStore {
         }
         // Pointers inside the tree carry a checksum that nobody checks; the leader's judges the whole.
         if depth == 0 && self.checksummer().verify(pointer, &bytes).is_err() {
-            return Err(CopyTrouble::Other("checksum of the assembled gang block is wrong".into()));
+            return Err(CopyTrouble::Other(
+                "checksum of the assembled gang block is wrong".into(),
+            ));
         }
         Ok(bytes)
     }
@@ -107,7 +111,10 @@ impl BlockStore {
                     let header = bytes.get(..found.length).unwrap_or(&bytes);
                     let header = GangHeader::decode(header, found.endian)
                         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
-                    return Ok(FoundHeader { header, length_bytes: found.length as u64 });
+                    return Ok(FoundHeader {
+                        header,
+                        length_bytes: found.length as u64,
+                    });
                 }
                 Err(trouble) => last = trouble,
             }

@@ -36,4 +36,3 @@ pub struct Block {
     /// Set for blocks of dnodes of a locked dataset: everything but the bonus areas is plain.
     pub has_ciphertext: bool,
 }
-

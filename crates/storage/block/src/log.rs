@@ -36,7 +36,9 @@ impl BlockStore {
             address,
             error: DecodeError::new("intent log pointer", reason, 0),
         };
-        pointer.validate().map_err(|error| BlockError::Invalid { address, error })?;
+        pointer
+            .validate()
+            .map_err(|error| BlockError::Invalid { address, error })?;
         if pointer.is_hole() || pointer.is_embedded() || pointer.is_gang() {
             return Err(invalid("it is a hole, embedded or a gang"));
         }
@@ -68,13 +70,23 @@ impl BlockStore {
                         && let Some(key) = key
                     {
                         key.decrypt_block(pointer, &mut bytes).map_err(|error| {
-                            BlockError::Authentication { address, reason: error.to_string() }
+                            BlockError::Authentication {
+                                address,
+                                reason: error.to_string(),
+                            }
                         })?;
                     }
-                    return Ok(LogBlock { bytes, endian, has_ciphertext });
+                    return Ok(LogBlock {
+                        bytes,
+                        endian,
+                        has_ciphertext,
+                    });
                 }
                 Err(trouble) => {
-                    copies.push(CopyFailure { dva, reason: trouble.describe(&topology) });
+                    copies.push(CopyFailure {
+                        dva,
+                        reason: trouble.describe(&topology),
+                    });
                 }
             }
         }

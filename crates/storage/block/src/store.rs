@@ -43,8 +43,21 @@ impl Identity {
         let words = &pointer.words;
         let [c0, c1, c2, c3] = pointer.checksum_words();
         Self {
-            words: [words[0], words[1], words[6], pointer.physical_birth().0, c0, c1, c2, c3],
-            key_guid: if pointer.has_crypt_bit() { key.map(|key| key.guid().0) } else { None },
+            words: [
+                words[0],
+                words[1],
+                words[6],
+                pointer.physical_birth().0,
+                c0,
+                c1,
+                c2,
+                c3,
+            ],
+            key_guid: if pointer.has_crypt_bit() {
+                key.map(|key| key.guid().0)
+            } else {
+                None
+            },
         }
     }
 }
@@ -108,7 +121,11 @@ impl BlockStore {
         self.admit(pointer, address, key)?;
         if pointer.is_hole() {
             let bytes = vec![0u8; length(pointer.lsize_bytes())];
-            return Ok(Arc::new(Block { bytes, endian: pointer.endian(), has_ciphertext: false }));
+            return Ok(Arc::new(Block {
+                bytes,
+                endian: pointer.endian(),
+                has_ciphertext: false,
+            }));
         }
         if pointer.is_embedded() {
             return self.unfold_embedded(pointer, address);
@@ -137,10 +154,18 @@ impl BlockStore {
                 flight.done.wait(&mut outcome);
             }
         }
-        let landing = Landing { store: self, identity: &identity, flight: &flight };
+        let landing = Landing {
+            store: self,
+            identity: &identity,
+            flight: &flight,
+        };
         let outcome = self.fetch(pointer, address, key);
         if let Ok(block) = &outcome {
-            self.cache.insert(identity.clone(), Arc::clone(block), block.bytes.len() as u64 + 128);
+            self.cache.insert(
+                identity.clone(),
+                Arc::clone(block),
+                block.bytes.len() as u64 + 128,
+            );
         }
         landing.settle(outcome.clone());
         outcome
@@ -173,7 +198,9 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<Vec<u8>, BlockError> {
-        pointer.validate().map_err(|error| BlockError::Invalid { address, error })?;
+        pointer
+            .validate()
+            .map_err(|error| BlockError::Invalid { address, error })?;
         self.read_copies(pointer, address)
     }
 
@@ -210,7 +237,11 @@ impl BlockStore {
             error: DecodeError::new("block pointer", "embedded payload above 112 bytes", 51),
         })?;
         let bytes = decompress(pointer, payload.as_bytes(), address)?;
-        Ok(Arc::new(Block { bytes, endian: pointer.endian(), has_ciphertext: false }))
+        Ok(Arc::new(Block {
+            bytes,
+            endian: pointer.endian(),
+            has_ciphertext: false,
+        }))
     }
 
     /// Reads, verifies, decrypts and decompresses.
@@ -230,7 +261,9 @@ impl BlockStore {
         let mut has_ciphertext = false;
         if pointer.has_crypt_bit() && !is_indirect {
             match key {
-                Some(key) => key.decrypt_block(pointer, &mut stored).map_err(unauthentic)?,
+                Some(key) => key
+                    .decrypt_block(pointer, &mut stored)
+                    .map_err(unauthentic)?,
                 None => has_ciphertext = pointer.is_encrypted(),
             }
         }
@@ -241,7 +274,11 @@ impl BlockStore {
         if pointer.has_indirect_mac() {
             verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
         }
-        Ok(Arc::new(Block { bytes, endian, has_ciphertext }))
+        Ok(Arc::new(Block {
+            bytes,
+            endian,
+            has_ciphertext,
+        }))
     }
 }
 
@@ -284,7 +321,11 @@ fn decompress(
 ) -> Result<Vec<u8>, BlockError> {
     let kind = pointer.compression().unwrap_or(CompressionKind::Off);
     let mut bytes = vec![0u8; length(pointer.lsize_bytes())];
-    millpond_compress::decompress(kind, stored, &mut bytes)
-        .map_err(|error| BlockError::Decompression { address, reason: error.to_string() })?;
+    millpond_compress::decompress(kind, stored, &mut bytes).map_err(|error| {
+        BlockError::Decompression {
+            address,
+            reason: error.to_string(),
+        }
+    })?;
     Ok(bytes)
 }

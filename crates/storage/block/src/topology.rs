@@ -5,8 +5,8 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::BlockPointer;
 use millpond_vdev::{
-    AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead, LeafTable,
-    VdevTree, Verdict,
+    AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
+    LeafTable, VdevTree, Verdict,
 };
 
 /// A pool's vdev tree with the devices of its leaves: what has to be known to read a block.
@@ -71,29 +71,51 @@ impl Topology {
         health: LeafTable,
         indirect: IndirectTables,
     ) -> Self {
-        let counters = (0..tree.leaf_count()).map(|_| LeafCounters::default()).collect();
-        Self { tree, devices, health, indirect, has_large_gang_headers: false, counters }
+        let counters = (0..tree.leaf_count())
+            .map(|_| LeafCounters::default())
+            .collect();
+        Self {
+            tree,
+            devices,
+            health,
+            indirect,
+            has_large_gang_headers: false,
+            counters,
+        }
     }
 
     /// What a leaf has done; zeros for a number that no leaf has.
     #[must_use]
     pub fn figures(&self, leaf: LeafId) -> LeafFigures {
-        self.counters.get(leaf.0 as usize).map(LeafCounters::figures).unwrap_or_default()
+        self.counters
+            .get(leaf.0 as usize)
+            .map(LeafCounters::figures)
+            .unwrap_or_default()
     }
 
     /// Performs one read of a plan.
     pub(crate) fn read_leaf(&self, read: &LeafRead) -> LeafOutcome {
         let index = read.leaf.0 as usize;
-        let device = self.devices.get(index).and_then(Option::as_ref).ok_or(LeafFault::Absent)?;
-        if read.offset_bytes.checked_add(read.length_bytes).is_none_or(|end| end > device.size_bytes())
+        let device = self
+            .devices
+            .get(index)
+            .and_then(Option::as_ref)
+            .ok_or(LeafFault::Absent)?;
+        if read
+            .offset_bytes
+            .checked_add(read.length_bytes)
+            .is_none_or(|end| end > device.size_bytes())
         {
             return Err(LeafFault::OutOfRange);
         }
         // A plan's reads are never longer than a block with its padding: below 32 MiB.
-        let mut bytes = vec![0u8; usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?];
+        let mut bytes =
+            vec![0u8; usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?];
         if let Some(counters) = self.counters.get(index) {
             counters.reads.fetch_add(1, Ordering::Relaxed);
-            counters.read_bytes.fetch_add(read.length_bytes, Ordering::Relaxed);
+            counters
+                .read_bytes
+                .fetch_add(read.length_bytes, Ordering::Relaxed);
         }
         match device.read(read.offset_bytes, &mut bytes) {
             Ok(()) => Ok(bytes),
@@ -105,7 +127,9 @@ impl Topology {
     /// Counts what a plan found out about leaves.
     pub(crate) fn count(&self, blames: &[Blame]) {
         for blame in blames {
-            let Some(counters) = self.counters.get(blame.leaf.0 as usize) else { continue };
+            let Some(counters) = self.counters.get(blame.leaf.0 as usize) else {
+                continue;
+            };
             match blame.reason {
                 BlameReason::Checksum => {
                     counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +144,9 @@ impl Topology {
 
     /// Counts what an audit found out about a leaf.
     pub(crate) fn count_finding(&self, finding: &AuditFinding) {
-        let Some(counters) = self.counters.get(finding.leaf.0 as usize) else { return };
+        let Some(counters) = self.counters.get(finding.leaf.0 as usize) else {
+            return;
+        };
         match finding.verdict {
             Verdict::Wrong => {
                 counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +172,11 @@ impl Topology {
     #[must_use]
     pub fn leaf_name(&self, leaf: LeafId) -> String {
         match self.tree.leaf(leaf) {
-            Some(node) => node.config.path.clone().unwrap_or_else(|| format!("guid {}", node.config.guid)),
+            Some(node) => node
+                .config
+                .path
+                .clone()
+                .unwrap_or_else(|| format!("guid {}", node.config.guid)),
             None => format!("leaf {}", leaf.0),
         }
     }
