@@ -1,3 +1,4 @@
 //! (room reserved; see ARCHITECTURE.md)
 
+pub mod import;
 pub mod properties;

@@ -1,0 +1,177 @@
+//! Whether another system may be writing to the pool, and how long to watch for it.
+//!
+//! Page `docs/format/import.md`, "Multihost".
+
+use super::pools::PoolState;
+use millpond_ondisk::Uberblock;
+
+/// What the check goes by beside the pool itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActivitySettings {
+    /// This system's host id; 0 if it has none.
+    pub hostid: u64,
+    /// Milliseconds between this system's own heartbeats.
+    pub interval_ms: u64,
+    /// How many intervals to watch where the pool does not say.
+    pub import_intervals: u64,
+}
+
+impl ActivitySettings {
+    /// The usual intervals: 1000 ms, 20 of them.
+    #[must_use]
+    pub fn new(hostid: u64) -> Self {
+        Self {
+            hostid,
+            interval_ms: 1000,
+            import_intervals: 20,
+        }
+    }
+}
+
+/// What has to be done before the pool may be opened for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActivityCheck {
+    /// Nothing: multihost is off, or the pool was exported or destroyed, or it was ours.
+    NotNeeded,
+    /// The pool has multihost on, and this system has no host id: refuse.
+    HostidRequired,
+    /// Reread the best uberblock about once a second for this long and up to a quarter longer (by
+    /// chance); refuse if its rank changes.
+    Watch {
+        /// Nanoseconds.
+        duration_ns: u64,
+    },
+}
+
+/// What the uberblock and the configuration demand. `config_hostid` is the configuration's, 0 if
+/// absent.
+#[must_use]
+pub fn activity_check(
+    uberblock: &Uberblock,
+    state: PoolState,
+    config_hostid: u64,
+    settings: ActivitySettings,
+) -> ActivityCheck {
+    let mmp = uberblock.mmp();
+    if mmp.is_some_and(|mmp| mmp.delay_ns == 0) {
+        return ActivityCheck::NotNeeded;
+    }
+    if mmp.is_some() && settings.hostid == 0 {
+        return ActivityCheck::HostidRequired;
+    }
+    if state != PoolState::Active || (config_hostid == settings.hostid && settings.hostid != 0) {
+        return ActivityCheck::NotNeeded;
+    }
+    let ns = |ms: u64| ms.saturating_mul(1_000_000);
+    let own_ns = ns(settings.interval_ms);
+    let import_ns = settings
+        .import_intervals
+        .saturating_mul(own_ns)
+        .max(1_000_000_000);
+    let duration_ns = match mmp {
+        None => import_ns,
+        Some(mmp) => match (mmp.interval_ms, mmp.fail_intervals) {
+            (Some(interval), Some(fails)) if fails > 0 => ns(u64::from(interval))
+                .saturating_mul(u64::from(fails))
+                .saturating_mul(2),
+            (interval, _) => {
+                let beat_ns = interval.map_or(own_ns, |interval| ns(u64::from(interval)));
+                let slow_ns = beat_ns
+                    .saturating_add(mmp.delay_ns)
+                    .saturating_mul(settings.import_intervals);
+                import_ns.max(slow_ns)
+            }
+        },
+    };
+    // No pool may keep an import waiting for ever.
+    ActivityCheck::Watch {
+        duration_ns: duration_ns.min(WATCH_MAX_NS),
+    }
+}
+
+/// One hour.
+const WATCH_MAX_NS: u64 = 3_600_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::{BlockPointer, Endian, RaidzReflow, Txg};
+
+    const MS: u64 = 1_000_000;
+
+    fn uberblock(mmp_magic: u64, mmp_delay_ns: u64, mmp_config: u64) -> Uberblock {
+        Uberblock {
+            endian: Endian::Little,
+            version: 5000,
+            txg: Txg(9),
+            guid_sum: 0,
+            timestamp_s: 0,
+            root: BlockPointer::default(),
+            software_version: 5000,
+            mmp_magic,
+            mmp_delay_ns,
+            mmp_config,
+            checkpoint_txg: Txg(0),
+            raidz_reflow: RaidzReflow(0),
+        }
+    }
+
+    fn check(
+        uberblock: Uberblock,
+        state: PoolState,
+        config_hostid: u64,
+        hostid: u64,
+    ) -> ActivityCheck {
+        activity_check(
+            &uberblock,
+            state,
+            config_hostid,
+            ActivitySettings::new(hostid),
+        )
+    }
+
+    #[test]
+    fn a_pool_without_multihost_or_exported_or_our_own_is_not_watched() {
+        let off = uberblock(Uberblock::MMP_MAGIC, 0, 0);
+        let on = uberblock(Uberblock::MMP_MAGIC, 5, 0);
+        for (uberblock, state, theirs) in [
+            (off, PoolState::Active, 1),
+            (on, PoolState::Exported, 1),
+            (on, PoolState::Destroyed, 1),
+            (on, PoolState::Active, 2),
+        ] {
+            assert_eq!(check(uberblock, state, theirs, 2), ActivityCheck::NotNeeded);
+        }
+        assert_eq!(
+            check(on, PoolState::Active, 1, 0),
+            ActivityCheck::HostidRequired
+        );
+        assert_eq!(
+            check(on, PoolState::Exported, 1, 0),
+            ActivityCheck::HostidRequired
+        );
+    }
+
+    #[test]
+    fn the_watch_lasts_as_long_as_the_pools_own_settings_ask() {
+        let config = |interval: u64, fails: u64| 5 | (interval << 8) | (fails << 48);
+        for (uberblock, expected_ms) in [
+            (uberblock(Uberblock::MMP_MAGIC, 5, config(1000, 10)), 20_000),
+            (
+                uberblock(Uberblock::MMP_MAGIC, 1000 * MS, config(500, 0)),
+                30_000,
+            ),
+            (uberblock(Uberblock::MMP_MAGIC, 1000 * MS, 0), 40_000),
+            (uberblock(0, 0, 0), 20_000),
+            (
+                uberblock(Uberblock::MMP_MAGIC, u64::MAX, config(0xff_ffff, 0xffff)),
+                3_600_000,
+            ),
+        ] {
+            let expected = ActivityCheck::Watch {
+                duration_ns: expected_ms * MS,
+            };
+            assert_eq!(check(uberblock, PoolState::Active, 1, 2), expected);
+        }
+    }
+}

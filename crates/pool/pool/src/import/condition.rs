@@ -1,0 +1,173 @@
+//! What stands in the way of an import, or should be told before it.
+//!
+//! Page `docs/format/import.md`, "Conditions".
+
+use super::assemble::Assembly;
+use super::health::{VdevAux, VdevState};
+use millpond_ondisk::{Guid, Txg};
+
+/// The features that may stand under `features_for_read` in a label and that this software knows:
+/// those that are needed to read the pool's own objects.
+pub const READ_FEATURES: [&str; 7] = [
+    "com.delphix:hole_birth",
+    "com.delphix:embedded_data",
+    "com.delphix:device_removal",
+    "org.openzfs:draid",
+    "com.klarasystems:vdev_zaps_v2",
+    "org.openzfs:raidz_expansion",
+    "com.klarasystems:dynamic_gang_header",
+];
+
+/// Something to tell about a pool that could be imported, as far as labels and uberblocks know it.
+/// What only the pool's own objects tell (features needed to write, log records) comes later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImportCondition {
+    /// The pool is neither exported nor destroyed, and another system (or one without a host id)
+    /// had it last: it needs force.
+    HostidMismatch {
+        /// The host id in the configuration, 0 if it has none.
+        hostid: u64,
+        /// The name of that system.
+        hostname: Option<String>,
+        /// Seconds since 1970 of the last sync, if there is an uberblock.
+        last_access_s: Option<u64>,
+    },
+    /// The pool is of a version that this software does not know.
+    VersionNewer {
+        /// The version.
+        version: u64,
+    },
+    /// The pool uses features without which not even its own objects can be read.
+    UnsupportedReadFeatures {
+        /// Their names.
+        features: Vec<String>,
+    },
+    /// A pool of version 5000 must say which features it takes to read it, and does not.
+    NoFeatureList,
+    /// No device has a valid uberblock.
+    NoUberblock,
+    /// The configuration cannot be understood.
+    CorruptConfig {
+        /// Why.
+        error: super::ConfigError,
+    },
+    /// No label describes this top-level vdev: it was removed, or its devices are missing.
+    UnknownTop {
+        /// Its index.
+        id: usize,
+    },
+    /// A top-level log vdev cannot be used.
+    MissingLog {
+        /// Its guid.
+        guid: Guid,
+    },
+    /// A device is faulted, missing, mislabelled, offline, removed or degraded.
+    Device {
+        /// Its guid.
+        guid: Guid,
+        /// The path in the configuration.
+        path: Option<String>,
+        /// Its state.
+        state: VdevState,
+        /// Why.
+        aux: VdevAux,
+        /// Whether redundancy makes up for it.
+        is_covered: bool,
+    },
+    /// A device was away when the labels of its siblings were last written.
+    StaleDevice {
+        /// Its guid.
+        guid: Guid,
+        /// The txg of its label.
+        label_txg: Txg,
+    },
+    /// Several devices carry the label of this leaf; one was chosen.
+    DuplicateDevice {
+        /// Its guid.
+        guid: Guid,
+    },
+    /// Somebody holds a device for writing: what is read may change meanwhile.
+    LiveDevice {
+        /// Its guid.
+        guid: Guid,
+    },
+    /// A known defect of the pool.
+    Errata {
+        /// Its number.
+        number: u64,
+    },
+    /// The pool has a version from before features.
+    VersionOlder {
+        /// The version.
+        version: u64,
+    },
+}
+
+impl ImportCondition {
+    /// Whether an import cannot work, whatever it is allowed.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Self::VersionNewer { .. }
+            | Self::UnsupportedReadFeatures { .. }
+            | Self::NoFeatureList
+            | Self::NoUberblock
+            | Self::CorruptConfig { .. } => true,
+            Self::Device {
+                state, is_covered, ..
+            } => !state.is_usable() && !is_covered,
+            _ => false,
+        }
+    }
+}
+
+/// Conditions of the devices, worst first.
+pub(crate) fn device_conditions(assembly: &Assembly) -> Vec<ImportCondition> {
+    let is_covered = assembly.state().is_usable();
+    let mut conditions: Vec<ImportCondition> = assembly
+        .unusable_logs()
+        .into_iter()
+        .map(|guid| ImportCondition::MissingLog { guid })
+        .collect();
+    let mut devices = Vec::new();
+    for leaf in &assembly.leaves {
+        if let Some(node) = assembly.nodes.get(leaf.node)
+            && node.state != VdevState::Healthy
+        {
+            devices.push(ImportCondition::Device {
+                guid: leaf.guid,
+                path: leaf.config_path.clone(),
+                state: node.state,
+                aux: node.aux,
+                is_covered,
+            });
+        }
+    }
+    devices.sort_by_key(|condition| match condition {
+        ImportCondition::Device { state, aux, .. } => severity(*state, *aux),
+        _ => u8::MAX,
+    });
+    conditions.extend(devices);
+    for leaf in assembly.leaves.iter().filter(|leaf| leaf.is_stale) {
+        if let Some(label_txg) = leaf.label_txg {
+            conditions.push(ImportCondition::StaleDevice {
+                guid: leaf.guid,
+                label_txg,
+            });
+        }
+    }
+    conditions
+}
+
+/// The order in which devices in trouble are told of.
+fn severity(state: VdevState, aux: VdevAux) -> u8 {
+    match (state, aux) {
+        (VdevState::Faulted, _) => 0,
+        (VdevState::CannotOpen, VdevAux::OpenFailed) => 1,
+        (VdevState::CannotOpen, _) => 2,
+        (VdevState::Degraded, _) => 3,
+        (VdevState::Offline, _) => 4,
+        _ => 5,
+    }
+}

@@ -1,0 +1,244 @@
+//! Reading the four labels of one device.
+
+use millpond_device::{Device, DeviceError};
+use millpond_env::sync::Arc;
+use millpond_nvlist::NvList;
+use millpond_ondisk::{
+    BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BootEnvironment, Guid, LABEL_CONFIG_BYTES,
+    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LeafLayout, RegionTrailer, Txg,
+};
+use sha2::{Digest, Sha256};
+
+/// What a label says its device is for (`state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeafState {
+    /// A leaf of a pool that was in use when the label was written.
+    Active,
+    /// A leaf of a pool that was exported.
+    Exported,
+    /// A leaf of a pool that was destroyed.
+    Destroyed,
+    /// A hot spare that stands in for nothing; it may serve several pools.
+    Spare,
+    /// A cache device.
+    Cache,
+}
+
+impl LeafState {
+    /// The state with this number, `None` for those that never lie on disk.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Active,
+            1 => Self::Exported,
+            2 => Self::Destroyed,
+            3 => Self::Spare,
+            4 => Self::Cache,
+            _ => return None,
+        })
+    }
+    /// Whether such a label names the pool that it belongs to.
+    #[must_use]
+    pub fn has_pool(self) -> bool {
+        !matches!(self, Self::Spare | Self::Cache)
+    }
+}
+
+/// The configuration in one label, with the keys that every label must have. Page
+/// `docs/format/label.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafLabel {
+    /// All of it.
+    pub config: Arc<NvList>,
+    /// `guid`: the leaf's own.
+    pub guid: Guid,
+    /// `state`.
+    pub state: LeafState,
+    /// `pool_guid`; 0 for spares and cache devices.
+    pub pool_guid: Guid,
+    /// `top_guid`; 0 for spares and cache devices.
+    pub top_guid: Guid,
+    /// `txg` in which it was written; 0 for spares and cache devices.
+    pub txg: Txg,
+    /// Whether the label's checksum holds. A label that decodes without is used only where the
+    /// device has none with.
+    pub is_verified: bool,
+}
+
+/// Why a label is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelFault {
+    /// The device is too small to have labels.
+    #[error("the device is too small")]
+    TooSmall,
+    /// The device could not be read there.
+    #[error(transparent)]
+    Unreadable(#[from] DeviceError),
+    /// There is no name/value list.
+    #[error("no configuration: {0}")]
+    Damaged(millpond_ondisk::DecodeError),
+    /// The list lacks what a label must have.
+    #[error("not a label: {0}")]
+    Incomplete(&'static str),
+    /// The label was written when the device was added, and the pool never took it
+    /// (or has given it back since).
+    #[error("the device never became part of a pool")]
+    NeverUsed,
+}
+
+/// Reads the four labels of a device, each with its own outcome. Reads 448 KiB.
+#[must_use]
+pub fn read_labels(device: &dyn Device) -> [Result<LeafLabel, LabelFault>; LABEL_COUNT] {
+    let Some(layout) = LeafLayout::new(device.size_bytes()) else {
+        return [0; LABEL_COUNT].map(|_| Err(LabelFault::TooSmall));
+    };
+    layout
+        .label_offsets_bytes()
+        .map(|label| read_label(device, label.saturating_add(LABEL_CONFIG_OFFSET_BYTES)))
+}
+
+fn read_label(device: &dyn Device, offset_bytes: u64) -> Result<LeafLabel, LabelFault> {
+    let mut region = vec![0u8; LABEL_CONFIG_BYTES];
+    device.read(offset_bytes, &mut region)?;
+    decode_label(&region, offset_bytes)
+}
+
+/// Decodes the configuration region that lies at `offset_bytes` of its device.
+fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFault> {
+    let config = NvList::decode(region).map_err(LabelFault::Damaged)?;
+    let number = |name| config.u64(name).unwrap_or(0);
+    let guid = Guid(number("guid"));
+    if guid == Guid(0) {
+        return Err(LabelFault::Incomplete("no guid"));
+    }
+    let state = config
+        .u64("state")
+        .ok()
+        .and_then(LeafState::from_number)
+        .ok_or(LabelFault::Incomplete("no state"))?;
+    let (pool_guid, top_guid, txg) = (number("pool_guid"), number("top_guid"), number("txg"));
+    if state.has_pool() {
+        if !config.contains("txg") {
+            return Err(LabelFault::Incomplete("no txg"));
+        }
+        if txg == 0 {
+            return Err(LabelFault::NeverUsed);
+        }
+        if pool_guid == 0 {
+            return Err(LabelFault::Incomplete("no pool guid"));
+        }
+        if config.list("vdev_tree").is_err() {
+            return Err(LabelFault::Incomplete("no vdev tree"));
+        }
+    }
+    Ok(LeafLabel {
+        guid,
+        state,
+        pool_guid: Guid(pool_guid),
+        top_guid: Guid(top_guid),
+        txg: Txg(txg),
+        is_verified: is_region_intact(region, offset_bytes),
+        config: Arc::new(config),
+    })
+}
+
+/// Whether the checksum of a label's region holds, for a region at `offset_bytes` of its device.
+pub(crate) fn is_region_intact(region: &[u8], offset_bytes: u64) -> bool {
+    RegionTrailer::decode(region).is_ok_and(|trailer| {
+        let digest = Sha256::new()
+            .chain_update(RegionTrailer::covered(region))
+            .chain_update(trailer.verifier(offset_bytes))
+            .finalize();
+        let words = digest
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_be_bytes(*word));
+        words.eq(trailer.stored)
+    })
+}
+
+/// The boot environment block of the first label whose checksum holds; `None` if there is none.
+#[must_use]
+pub fn read_boot_environment(device: &dyn Device) -> Option<BootEnvironment> {
+    let layout = LeafLayout::new(device.size_bytes())?;
+    layout.label_offsets_bytes().into_iter().find_map(|label| {
+        let offset_bytes = label.checked_add(BOOT_ENV_OFFSET_BYTES)?;
+        let mut block = vec![0u8; BOOT_ENV_BYTES];
+        device.read(offset_bytes, &mut block).ok()?;
+        is_region_intact(&block, offset_bytes)
+            .then(|| BootEnvironment::decode(&block).ok())
+            .flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(config: &NvList, offset_bytes: u64) -> Vec<u8> {
+        let mut region =
+            RegionTrailer::unsealed_region(&config.encode_xdr().unwrap(), LABEL_CONFIG_BYTES)
+                .unwrap();
+        crate::import::tests::seal(&mut region, offset_bytes);
+        region
+    }
+
+    fn config() -> NvList {
+        let mut config = NvList::new();
+        for (name, value) in [
+            ("guid", 7u64),
+            ("state", 0),
+            ("txg", 9),
+            ("pool_guid", 5),
+            ("top_guid", 6),
+        ] {
+            config.insert(name, value);
+        }
+        config.insert("vdev_tree", NvList::new());
+        config
+    }
+
+    #[test]
+    fn a_label_is_verified_at_its_own_place_only() {
+        let region = region(&config(), 0x4000);
+        assert!(decode_label(&region, 0x4000).unwrap().is_verified);
+        assert!(!decode_label(&region, 0x44000).unwrap().is_verified);
+    }
+
+    #[test]
+    fn what_a_label_must_have_is_demanded() {
+        for (name, fault) in [
+            ("guid", LabelFault::Incomplete("no guid")),
+            ("state", LabelFault::Incomplete("no state")),
+            ("txg", LabelFault::Incomplete("no txg")),
+            ("pool_guid", LabelFault::Incomplete("no pool guid")),
+            ("vdev_tree", LabelFault::Incomplete("no vdev tree")),
+        ] {
+            let mut config = config();
+            config.remove(name);
+            assert_eq!(decode_label(&region(&config, 0), 0), Err(fault));
+        }
+        let mut config = config();
+        config.insert("txg", 0u64);
+        assert_eq!(
+            decode_label(&region(&config, 0), 0),
+            Err(LabelFault::NeverUsed)
+        );
+        config.insert("state", 5u64);
+        assert_eq!(
+            decode_label(&region(&config, 0), 0),
+            Err(LabelFault::Incomplete("no state"))
+        );
+    }
+
+    #[test]
+    fn a_spare_needs_only_guid_and_state() {
+        let mut config = NvList::new();
+        config.insert("guid", 7u64);
+        config.insert("state", 3u64);
+        let label = decode_label(&region(&config, 0), 0).unwrap();
+        assert_eq!((label.state, label.pool_guid), (LeafState::Spare, Guid(0)));
+    }
+}

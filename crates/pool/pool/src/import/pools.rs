@@ -1,0 +1,388 @@
+//! From labels to pools.
+//!
+//! Page `docs/format/import.md`, "Grouping".
+
+use super::ConfigError;
+use super::activity::{ActivityCheck, ActivitySettings, activity_check};
+use super::assemble::{Assembly, Trust, assemble};
+use super::condition::{ImportCondition, READ_FEATURES, device_conditions};
+use super::label::{LeafLabel, LeafState};
+use super::scan::{Found, FoundLeaf};
+use super::uberblocks::{FoundUberblock, Rewind, RewindError, choices, read_ring, read_uberblocks};
+use millpond_nvlist::NvList;
+use millpond_ondisk::{Guid, Txg, UberblockRank};
+use millpond_vdev::CHILDREN_MAX;
+use std::collections::BTreeMap;
+
+/// What a pool's labels say about its use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolState {
+    /// In use when the labels were written, and maybe still.
+    Active,
+    /// Exported.
+    Exported,
+    /// Destroyed.
+    Destroyed,
+}
+
+/// A pool that was found, not open. Page `docs/format/import.md`.
+#[derive(Debug, Clone)]
+pub struct PoolCandidate {
+    /// Its name.
+    pub name: String,
+    /// Its guid.
+    pub guid: Guid,
+    /// What its labels say about its use.
+    pub state: PoolState,
+    /// Its version; 1 if it does not say.
+    pub version: u64,
+    /// The txg of the configuration.
+    pub config_txg: Txg,
+    /// The host id of the system that had it last, 0 if it had none.
+    pub hostid: u64,
+    /// The name of that system.
+    pub hostname: Option<String>,
+    /// The comment.
+    pub comment: Option<String>,
+    /// The compatibility property.
+    pub compatibility: Option<String>,
+    /// The configuration pieced together from the labels, in the form that the pool itself stores:
+    /// `vdev_tree` is the root with all top-level vdevs.
+    pub config: NvList,
+    /// Every uberblock whose checksum holds, newest first.
+    pub uberblocks: Vec<FoundUberblock>,
+    /// The tree of that configuration with its devices, judged at the newest uberblock's txg.
+    pub assembly: Result<Assembly, ConfigError>,
+    /// What there is to tell, the gravest first.
+    pub conditions: Vec<ImportCondition>,
+    found: Found,
+}
+
+/// The pools among what was found, in the order in which they were met. `own_hostid` is this
+/// system's, 0 if it has none. Destroyed ones are among them.
+#[must_use]
+pub fn find_pools(found: &Found, own_hostid: u64) -> Vec<PoolCandidate> {
+    let mut order: Vec<Guid> = Vec::new();
+    let mut groups: BTreeMap<u64, Vec<&FoundLeaf>> = BTreeMap::new();
+    for leaf in found
+        .leaves()
+        .iter()
+        .filter(|leaf| leaf.best.state.has_pool())
+    {
+        let group = groups.entry(leaf.best.pool_guid.0).or_default();
+        if group.is_empty() {
+            order.push(leaf.best.pool_guid);
+        }
+        group.push(leaf);
+    }
+    order
+        .into_iter()
+        .filter_map(|guid| {
+            let leaves = groups.get(&guid.0)?;
+            let uberblocks = read_uberblocks(leaves.iter().copied());
+            let txg_max = uberblocks.first().map(|found| found.uberblock.txg);
+            let config = piece_together(guid, leaves, txg_max)?;
+            Some(PoolCandidate::new(
+                guid,
+                config,
+                uberblocks,
+                found.clone(),
+                own_hostid,
+            ))
+        })
+        .collect()
+}
+
+/// The pool of a configuration that came from elsewhere (a cache file), with its devices among what
+/// was found.
+///
+/// # Errors
+/// [`ConfigError`] if the configuration names no pool.
+pub fn pool_from_config(
+    config: &NvList,
+    found: &Found,
+    own_hostid: u64,
+) -> Result<PoolCandidate, ConfigError> {
+    let guid = Guid(config.u64("pool_guid")?);
+    let leaves = found.leaves().iter();
+    let uberblocks = read_uberblocks(
+        leaves.filter(|leaf| leaf.best.state.has_pool() && leaf.best.pool_guid == guid),
+    );
+    Ok(PoolCandidate::new(
+        guid,
+        config.clone(),
+        uberblocks,
+        found.clone(),
+        own_hostid,
+    ))
+}
+
+impl PoolCandidate {
+    fn new(
+        guid: Guid,
+        config: NvList,
+        uberblocks: Vec<FoundUberblock>,
+        found: Found,
+        own_hostid: u64,
+    ) -> Self {
+        let number = |name: &str| config.opt_u64(name).ok().flatten();
+        let text = |name: &str| {
+            config
+                .raw_string(name)
+                .ok()
+                .map(|text| text.to_string_lossy().into_owned())
+        };
+        let state = match number("state").and_then(LeafState::from_number) {
+            Some(LeafState::Exported) => PoolState::Exported,
+            Some(LeafState::Destroyed) => PoolState::Destroyed,
+            _ => PoolState::Active,
+        };
+        let txg_max = uberblocks.first().map(|found| found.uberblock.txg);
+        let assembly = assemble(&config, &found, Trust::Untrusted { txg_max });
+        let mut pool = Self {
+            name: text("name").unwrap_or_default(),
+            guid,
+            state,
+            version: number("version").unwrap_or(1),
+            config_txg: Txg(number("txg").unwrap_or(0)),
+            hostid: number("hostid").unwrap_or(0),
+            hostname: text("hostname"),
+            comment: text("comment"),
+            compatibility: text("compatibility"),
+            config,
+            uberblocks,
+            assembly,
+            conditions: Vec::new(),
+            found,
+        };
+        pool.conditions = pool.find_conditions(own_hostid);
+        pool
+    }
+    /// What the scan brought, for the assembly of the pool's own configuration.
+    #[must_use]
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+    /// The newest uberblock.
+    #[must_use]
+    pub fn newest(&self) -> Option<&FoundUberblock> {
+        self.uberblocks.first()
+    }
+    /// The uberblocks to try, in this order.
+    ///
+    /// # Errors
+    /// [`RewindError`] if there is none.
+    pub fn uberblock_choices(&self, rewind: Rewind) -> Result<Vec<&FoundUberblock>, RewindError> {
+        choices(&self.uberblocks, rewind)
+    }
+    /// Assembles another configuration of this pool, such as the one stored in it, with the same
+    /// devices.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn assemble(&self, config: &NvList, trust: Trust) -> Result<Assembly, ConfigError> {
+        assemble(config, &self.found, trust)
+    }
+    /// Whether the pool may be in use elsewhere, so that importing it needs force.
+    #[must_use]
+    pub fn needs_force(&self) -> bool {
+        let is_foreign = |condition: &ImportCondition| {
+            matches!(condition, ImportCondition::HostidMismatch { .. })
+        };
+        self.conditions.iter().any(is_foreign)
+    }
+    /// What has to be done before the pool may be opened for writing.
+    #[must_use]
+    pub fn activity_check(&self, settings: ActivitySettings) -> ActivityCheck {
+        self.newest().map_or(ActivityCheck::NotNeeded, |newest| {
+            activity_check(&newest.uberblock, self.state, self.hostid, settings)
+        })
+    }
+    /// Reads all rings again and gives the rank of the newest uberblock now. If it is not that of
+    /// [`PoolCandidate::newest`], somebody is writing to the pool.
+    #[must_use]
+    pub fn reread_rank(&self) -> Option<UberblockRank> {
+        self.members()
+            .flat_map(|leaf| read_ring(leaf.device().as_ref(), &leaf.best))
+            .map(|found| found.uberblock.rank())
+            .max()
+    }
+    /// Every device with a label of this pool.
+    pub fn members(&self) -> impl Iterator<Item = &FoundLeaf> {
+        let is_member =
+            |leaf: &&FoundLeaf| leaf.best.state.has_pool() && leaf.best.pool_guid == self.guid;
+        self.found.leaves().iter().filter(is_member)
+    }
+
+    fn find_conditions(&self, own_hostid: u64) -> Vec<ImportCondition> {
+        let mut conditions = Vec::new();
+        let newest = self.newest().map(|found| found.uberblock);
+        if self.state == PoolState::Active && (self.hostid == 0 || self.hostid != own_hostid) {
+            conditions.push(ImportCondition::HostidMismatch {
+                hostid: self.hostid,
+                hostname: self.hostname.clone(),
+                last_access_s: newest.map(|uberblock| uberblock.timestamp_s),
+            });
+        }
+        let version = newest.map_or(self.version, |uberblock| uberblock.version);
+        if !matches!(version, 1..=28 | 5000) {
+            conditions.push(ImportCondition::VersionNewer { version });
+        }
+        match self.config.list("features_for_read") {
+            Ok(features) => {
+                let names = features
+                    .iter()
+                    .map(|pair| pair.name.to_string_lossy().into_owned());
+                let features: Vec<String> = names
+                    .filter(|name| !READ_FEATURES.contains(&name.as_str()))
+                    .collect();
+                if !features.is_empty() {
+                    conditions.push(ImportCondition::UnsupportedReadFeatures { features });
+                }
+            }
+            Err(_) if version == 5000 => conditions.push(ImportCondition::NoFeatureList),
+            Err(_) => {}
+        }
+        if newest.is_none() {
+            conditions.push(ImportCondition::NoUberblock);
+        }
+        match &self.assembly {
+            Err(error) => conditions.push(ImportCondition::CorruptConfig {
+                error: error.clone(),
+            }),
+            Ok(assembly) => {
+                conditions.extend(device_conditions(assembly));
+                self.tree_conditions(assembly, &mut conditions);
+            }
+        }
+        if let Ok(Some(number)) = self.config.opt_u64("errata")
+            && number != 0
+        {
+            conditions.push(ImportCondition::Errata { number });
+        }
+        if version < 5000 {
+            conditions.push(ImportCondition::VersionOlder { version });
+        }
+        conditions
+    }
+    fn tree_conditions(&self, assembly: &Assembly, conditions: &mut Vec<ImportCondition>) {
+        for (id, top) in assembly.root.children.iter().enumerate() {
+            if top.kind == millpond_vdev::VdevType::Missing {
+                conditions.push(ImportCondition::UnknownTop { id });
+            }
+        }
+        for leaf in &assembly.leaves {
+            if self.found.is_duplicated(self.guid, leaf.guid) {
+                conditions.push(ImportCondition::DuplicateDevice { guid: leaf.guid });
+            }
+            if self
+                .found
+                .leaf(self.guid, leaf.guid)
+                .is_some_and(|found| found.candidate.is_live)
+            {
+                conditions.push(ImportCondition::LiveDevice { guid: leaf.guid });
+            }
+        }
+    }
+}
+
+/// The root configuration that the labels of a pool's leaves give together; `None` if there is no
+/// usable label.
+fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Option<NvList> {
+    // A label newer than every uberblock belongs to a sync that did not end: it serves only where
+    // the leaf has no other.
+    let labels: Vec<&LeafLabel> = leaves
+        .iter()
+        .map(|leaf| leaf.label_at(txg_max).unwrap_or(&leaf.best))
+        .collect();
+    let rank = |label: &LeafLabel| {
+        (
+            label.is_verified,
+            txg_max.is_none_or(|max| label.txg <= max),
+            label.txg,
+        )
+    };
+    // Of equals the first one found.
+    let newest = labels.iter().rev().max_by_key(|label| rank(label))?;
+
+    // Of each top-level vdev, and of those that claim one place, the newest description.
+    let mut tops: BTreeMap<u64, &LeafLabel> = BTreeMap::new();
+    for label in &labels {
+        let Some(id) = label
+            .config
+            .list("vdev_tree")
+            .ok()
+            .map(|tree| tree.u64("id").unwrap_or(0))
+        else {
+            continue;
+        };
+        match tops.get(&id) {
+            Some(other) if rank(other) >= rank(label) => {}
+            _ => {
+                tops.insert(id, label);
+            }
+        }
+    }
+    // Old pools do not say how many there are.
+    let count = newest
+        .config
+        .u64("vdev_children")
+        .ok()
+        .or_else(|| tops.keys().last().map(|last| last.saturating_add(1)))?;
+    let count = usize::try_from(count).ok()?.min(CHILDREN_MAX);
+    let holes = newest.config.u64_array("hole_array").unwrap_or(&[]);
+    let children: Vec<NvList> = (0..count as u64)
+        .map(|id| {
+            match tops
+                .get(&id)
+                .and_then(|label| label.config.list("vdev_tree").ok())
+            {
+                Some(tree) if !holes.contains(&id) => tree.clone(),
+                _ => placeholder(
+                    if holes.contains(&id) {
+                        "hole"
+                    } else {
+                        "missing"
+                    },
+                    id,
+                ),
+            }
+        })
+        .collect();
+
+    let mut root = NvList::new();
+    root.insert("type", "root");
+    root.insert("id", 0u64);
+    root.insert("guid", pool.0);
+    root.insert("children", children);
+    let mut config = NvList::new();
+    for pair in newest.config.iter() {
+        let is_the_leafs = LEAF_KEYS
+            .iter()
+            .any(|key| pair.name.as_bytes() == key.as_bytes());
+        if pair.name.as_bytes() == b"vdev_tree" {
+            config.insert("vdev_tree", std::mem::take(&mut root));
+        } else if !is_the_leafs {
+            config.insert(pair.name.clone(), pair.value.clone());
+        }
+    }
+    Some(config)
+}
+
+/// Keys of a label that speak of its leaf and not of the pool.
+const LEAF_KEYS: [&str; 6] = [
+    "top_guid",
+    "guid",
+    "is_spare",
+    "is_log",
+    "hole_array",
+    "create_txg",
+];
+
+fn placeholder(kind: &str, id: u64) -> NvList {
+    let mut vdev = NvList::new();
+    vdev.insert("type", kind);
+    vdev.insert("id", id);
+    vdev.insert("guid", 0u64);
+    vdev
+}

@@ -1,0 +1,276 @@
+//! From devices to what their labels say.
+
+use super::label::{LabelFault, LeafLabel, LeafState, read_labels};
+use super::leaf_paths;
+use super::uberblocks::{RingUberblock, read_ring};
+use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A device with at least one label.
+#[derive(Debug, Clone)]
+pub struct FoundLeaf {
+    /// The device and its names.
+    pub candidate: Candidate,
+    /// Its four labels, those with another guid than the best one included.
+    pub labels: [Result<LeafLabel, LabelFault>; LABEL_COUNT],
+    /// The label that speaks for the device: verified before not, then the newest, then the first.
+    pub best: LeafLabel,
+    pub(crate) ring: Vec<RingUberblock>,
+}
+
+impl FoundLeaf {
+    fn read(candidate: Candidate) -> Result<Self, [LabelFault; LABEL_COUNT]> {
+        let labels = read_labels(candidate.device.as_ref());
+        let usable = labels.iter().filter_map(|label| label.as_ref().ok());
+        // Of equals max_by_key takes the last one, so the order is turned.
+        let best = usable
+            .rev()
+            .max_by_key(|label| (label.is_verified, label.txg))
+            .cloned();
+        match best {
+            Some(best) => {
+                let ring = if best.state.has_pool() {
+                    read_ring(candidate.device.as_ref(), &best)
+                } else {
+                    Vec::new()
+                };
+                Ok(Self {
+                    candidate,
+                    labels,
+                    best,
+                    ring,
+                })
+            }
+            None => Err(labels.map(|label| label.err().unwrap_or(LabelFault::NeverUsed))),
+        }
+    }
+    /// The leaf's guid.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.best.guid
+    }
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.candidate.device
+    }
+    /// How many labels agree with the best one about the guid.
+    #[must_use]
+    pub fn label_count(&self) -> usize {
+        self.same_guid().count()
+    }
+    /// The label to go by while the pool is at `txg_max`: the newest that is not newer. A label
+    /// newer than the uberblock belongs to a sync that never ended.
+    #[must_use]
+    pub fn label_at(&self, txg_max: Option<Txg>) -> Option<&LeafLabel> {
+        self.same_guid()
+            .filter(|label| txg_max.is_none_or(|max| label.txg <= max))
+            .rev()
+            .max_by_key(|label| (label.is_verified, label.txg))
+    }
+    fn same_guid(&self) -> impl DoubleEndedIterator<Item = &LeafLabel> {
+        self.labels
+            .iter()
+            .filter_map(|label| label.as_ref().ok())
+            .filter(|label| label.guid == self.best.guid && label.pool_guid == self.best.pool_guid)
+    }
+    /// The name to go by: the one in the label if the device was met under it, else the one by
+    /// which it was found.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let named = self
+            .best
+            .config
+            .list("vdev_tree")
+            .ok()
+            .and_then(|tree| path_of(tree, self.guid()));
+        let names = std::iter::once(&self.candidate.path).chain(&self.candidate.aliases);
+        let is_met = |path: &String| {
+            self.candidate.partition.is_none() && names.clone().any(|name| name == Path::new(path))
+        };
+        named
+            .filter(is_met)
+            .unwrap_or_else(|| self.candidate.name())
+    }
+}
+
+/// The path under which the tree knows the leaf.
+fn path_of(tree: &millpond_nvlist::NvList, guid: Guid) -> Option<String> {
+    if tree.u64("guid") == Ok(guid.0) && tree.contains("path") {
+        return tree
+            .raw_string("path")
+            .ok()
+            .map(|path| path.to_string_lossy().into_owned());
+    }
+    // Lists nest at most 20 deep.
+    tree.list_array("children")
+        .ok()?
+        .iter()
+        .find_map(|child| path_of(child, guid))
+}
+
+/// Everything that a scan brought. Cheap to clone: the leaves are shared.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    leaves: Arc<Vec<FoundLeaf>>,
+    /// Devices without a label, and why each of the four is none.
+    pub unlabelled: Vec<(PathBuf, [LabelFault; LABEL_COUNT])>,
+    /// Paths that could not be opened.
+    pub failures: Vec<(PathBuf, DeviceError)>,
+}
+
+impl Found {
+    /// Every device with a label, in the order of the search.
+    #[must_use]
+    pub fn leaves(&self) -> &[FoundLeaf] {
+        &self.leaves
+    }
+    /// The device for the leaf `guid` of pool `pool`. Where several carry its label (two paths to
+    /// one disk, a copy of an image) the best: more labels, the newer label, the name that the label
+    /// itself has, a whole device rather than a partition read through its disk, then the first.
+    /// Labels of spares and cache devices name no pool and serve any.
+    #[must_use]
+    pub fn leaf(&self, pool: Guid, guid: Guid) -> Option<&FoundLeaf> {
+        self.best_of(|leaf| leaf.guid() == guid && is_of(leaf, pool))
+    }
+    /// The device for a leaf that took the place and guid of the mirror around it, and whose label
+    /// does not say so yet.
+    #[must_use]
+    pub fn leaf_by_top_guid(&self, pool: Guid, top_guid: Guid) -> Option<&FoundLeaf> {
+        self.best_of(|leaf| leaf.best.top_guid == top_guid && leaf.best.pool_guid == pool)
+    }
+    /// Whether more than one device carries the label of this leaf.
+    #[must_use]
+    pub fn is_duplicated(&self, pool: Guid, guid: Guid) -> bool {
+        self.leaves
+            .iter()
+            .filter(|leaf| leaf.guid() == guid && is_of(leaf, pool))
+            .nth(1)
+            .is_some()
+    }
+    fn best_of(&self, is_wanted: impl Fn(&FoundLeaf) -> bool) -> Option<&FoundLeaf> {
+        self.leaves
+            .iter()
+            .rev()
+            .filter(|leaf| is_wanted(leaf))
+            .max_by_key(|leaf| {
+                let path = leaf.candidate.path.to_string_lossy();
+                let is_whole = leaf.candidate.partition.is_none();
+                (
+                    leaf.label_count(),
+                    leaf.best.txg,
+                    is_whole && leaf.path() == path,
+                    is_whole,
+                )
+            })
+    }
+}
+
+fn is_of(leaf: &FoundLeaf, pool: Guid) -> bool {
+    !leaf.best.state.has_pool() || leaf.best.pool_guid == pool
+}
+
+/// What a [`scan`] may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// How to open devices.
+    pub open: OpenOptions,
+    /// Look into partition tables too.
+    pub partitions: bool,
+    /// Also try the paths that labels name, for leaves that the search did not meet.
+    pub follow_label_paths: bool,
+}
+
+impl Default for ScanOptions {
+    /// Open for reading, look everywhere.
+    fn default() -> Self {
+        Self {
+            open: OpenOptions::default(),
+            partitions: true,
+            follow_label_paths: true,
+        }
+    }
+}
+
+/// Searches files, devices and directories for labels.
+#[must_use]
+pub fn scan(search: &[PathBuf], options: ScanOptions) -> Found {
+    let search_options = SearchOptions {
+        size_min_bytes: LEAF_BYTES_MIN,
+        open: options.open,
+        partitions: options.partitions,
+    };
+    let discovery = discover(search, search_options);
+    let mut found = scan_devices(discovery.candidates);
+    found.failures = discovery.failures;
+    if options.follow_label_paths {
+        follow_label_paths(&mut found, search_options);
+    }
+    found
+}
+
+/// Reads the labels of devices found elsewhere.
+#[must_use]
+pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
+    let mut leaves = Vec::new();
+    let mut unlabelled = Vec::new();
+    for candidate in candidates {
+        let path = candidate.path.clone();
+        match FoundLeaf::read(candidate) {
+            Ok(leaf) => leaves.push(leaf),
+            Err(faults) => unlabelled.push((path, faults)),
+        }
+    }
+    Found {
+        leaves: Arc::new(leaves),
+        unlabelled,
+        failures: Vec::new(),
+    }
+}
+
+/// Adds leaves that labels place at paths outside the search, if they are there.
+fn follow_label_paths(found: &mut Found, options: SearchOptions) {
+    let mut tried: BTreeSet<PathBuf> = BTreeSet::new();
+    for leaf in found.leaves.iter() {
+        tried.insert(leaf.candidate.path.clone());
+        tried.extend(leaf.candidate.aliases.iter().cloned());
+    }
+    let mut wanted: Vec<(Guid, Guid, PathBuf)> = Vec::new();
+    for leaf in found
+        .leaves
+        .iter()
+        .filter(|leaf| leaf.best.state.has_pool())
+    {
+        for (guid, path) in leaf_paths(&leaf.best.config) {
+            let pool = leaf.best.pool_guid;
+            if found.leaf(pool, guid).is_none() && path.is_absolute() && tried.insert(path.clone())
+            {
+                wanted.push((pool, guid, path));
+            }
+        }
+    }
+    let mut more = Vec::new();
+    for (pool, guid, path) in wanted.into_iter().take(PATHS_MAX) {
+        // What is not there any more was only a guess: no failure to report.
+        let candidates = discover(&[path], options).candidates;
+        let leaves = candidates
+            .into_iter()
+            .filter_map(|candidate| FoundLeaf::read(candidate).ok());
+        more.extend(leaves.filter(|leaf| leaf.guid() == guid && is_of(leaf, pool)));
+    }
+    Arc::make_mut(&mut found.leaves).extend(more);
+}
+
+/// Labels are anybody's: they may not send us to more places than this.
+const PATHS_MAX: usize = 4096;
+
+impl LeafState {
+    /// Whether the pool may be in use by somebody: neither exported nor destroyed.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        self == Self::Active
+    }
+}

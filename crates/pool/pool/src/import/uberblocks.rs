@@ -1,0 +1,255 @@
+//! Every committed state that the rings still hold, and which of them to open.
+
+use super::label::{LeafLabel, is_region_intact};
+use super::scan::FoundLeaf;
+use millpond_device::Device;
+use millpond_ondisk::{
+    Ashift, Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock,
+    UberblockRing,
+};
+
+/// Where a copy of an uberblock lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UberblockPlace {
+    /// The leaf.
+    pub leaf: Guid,
+    /// The label, 0 to 3.
+    pub label: usize,
+    /// The slot in the label's ring.
+    pub slot: usize,
+}
+
+/// An uberblock whose checksum holds, with all its copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundUberblock {
+    /// The uberblock.
+    pub uberblock: Uberblock,
+    /// Where it lies, at least one place.
+    pub places: Vec<UberblockPlace>,
+}
+
+/// One valid slot of one leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingUberblock {
+    pub(crate) uberblock: Uberblock,
+    pub(crate) label: usize,
+    pub(crate) slot: usize,
+}
+
+/// The valid slots of all four rings of a leaf that `label` describes. What cannot be read counts as
+/// empty. Reads 512 KiB and returns at most 512 slots.
+pub(crate) fn read_ring(device: &dyn Device, label: &LeafLabel) -> Vec<RingUberblock> {
+    let ashift = label
+        .config
+        .list("vdev_tree")
+        .and_then(|tree| tree.u64("ashift"));
+    let known = ashift
+        .ok()
+        .and_then(|ashift| u8::try_from(ashift).ok())
+        .map(|ashift| UberblockRing::new(Ashift(ashift)));
+    let mut cuts = known.into_iter().chain(UberblockRing::all());
+    let Some(layout) = LeafLayout::new(device.size_bytes()) else {
+        return Vec::new();
+    };
+    let rings = layout.label_offsets_bytes().map(|label| {
+        let offset_bytes = label.saturating_add(UBERBLOCK_RING_OFFSET_BYTES);
+        let mut ring = vec![0u8; UBERBLOCK_RING_BYTES];
+        device
+            .read(offset_bytes, &mut ring)
+            .ok()
+            .map(|()| (label, ring))
+    });
+    // The other ways to cut a ring are tried only if the one that the label tells finds nothing.
+    cuts.find_map(|cut| {
+        let mut valid = Vec::new();
+        for (label, place) in rings.iter().enumerate() {
+            let Some((label_offset, ring)) = place else {
+                continue;
+            };
+            for (slot, (offset, bytes)) in cut.slots(ring).enumerate() {
+                // The magic first: it spares most of the digests.
+                if let Ok(uberblock) = Uberblock::decode(bytes)
+                    && is_region_intact(bytes, label_offset.saturating_add(offset))
+                {
+                    valid.push(RingUberblock {
+                        uberblock,
+                        label,
+                        slot,
+                    });
+                }
+            }
+        }
+        (!valid.is_empty()).then_some(valid)
+    })
+    .unwrap_or_default()
+}
+
+/// The uberblocks in the rings of `leaves`, newest first, each once.
+#[must_use]
+pub fn read_uberblocks<'a>(leaves: impl IntoIterator<Item = &'a FoundLeaf>) -> Vec<FoundUberblock> {
+    let mut all: Vec<(Uberblock, UberblockPlace)> = Vec::new();
+    for leaf in leaves {
+        for found in &leaf.ring {
+            let place = UberblockPlace {
+                leaf: leaf.guid(),
+                label: found.label,
+                slot: found.slot,
+            };
+            all.push((found.uberblock, place));
+        }
+    }
+    // Equal ones come to lie side by side; words settle the order among unequal ones of one rank.
+    all.sort_by(|(one, _), (other, _)| {
+        other
+            .rank()
+            .cmp(&one.rank())
+            .then_with(|| other.encode().cmp(&one.encode()))
+    });
+    let mut merged: Vec<FoundUberblock> = Vec::new();
+    for (uberblock, place) in all {
+        match merged.last_mut() {
+            Some(last) if last.uberblock == uberblock => last.places.push(place),
+            _ => merged.push(FoundUberblock {
+                uberblock,
+                places: vec![place],
+            }),
+        }
+    }
+    merged
+}
+
+/// How far back an import may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rewind {
+    /// The newest uberblock and no other.
+    #[default]
+    Never,
+    /// If the newest fails, those up to two transaction groups older: nothing of theirs has been
+    /// overwritten (`-F`).
+    Recent,
+    /// Any, newest first; their blocks may have been overwritten since (`-F -X`).
+    Extreme,
+    /// Any that is not newer than this txg, newest first (`-T`).
+    ToTxg(Txg),
+}
+
+/// Why there is no uberblock to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RewindError {
+    /// No device has any.
+    #[error("no valid uberblock on any device")]
+    NoUberblock,
+    /// All are newer than the txg wanted.
+    #[error("the oldest uberblock is of txg {oldest}")]
+    NoneSoOld {
+        /// The oldest there is.
+        oldest: Txg,
+    },
+    /// RAID-Z expansion has moved blocks since, so older states cannot be read.
+    #[error("the pool cannot be rewound across progress of a RAID-Z expansion")]
+    AcrossReflow,
+}
+
+/// The uberblocks to try, in this order, of `newest_first`: of each txg the newest.
+pub(crate) fn choices(
+    newest_first: &[FoundUberblock],
+    rewind: Rewind,
+) -> Result<Vec<&FoundUberblock>, RewindError> {
+    let (Some(newest), Some(oldest)) = (newest_first.first(), newest_first.last()) else {
+        return Err(RewindError::NoUberblock);
+    };
+    let newest = newest.uberblock;
+    let is_wanted = |txg: Txg| match rewind {
+        Rewind::Never => txg == newest.txg,
+        Rewind::Recent => txg.0 >= newest.txg.0.saturating_sub(TXGS_KEPT),
+        Rewind::Extreme => true,
+        Rewind::ToTxg(bound) => txg <= bound,
+    };
+    let mut wanted: Vec<&FoundUberblock> = newest_first
+        .iter()
+        .filter(|found| is_wanted(found.uberblock.txg))
+        .collect();
+    wanted.dedup_by_key(|found| found.uberblock.txg);
+    if wanted.is_empty() {
+        return Err(RewindError::NoneSoOld {
+            oldest: oldest.uberblock.txg,
+        });
+    }
+    wanted.retain(|found| found.uberblock.raidz_reflow == newest.raidz_reflow);
+    if wanted.is_empty() {
+        return Err(RewindError::AcrossReflow);
+    }
+    Ok(wanted)
+}
+
+/// Freed blocks are used again only this many transaction groups later.
+const TXGS_KEPT: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::{BlockPointer, Endian, RaidzReflow};
+
+    fn found(txg: u64, timestamp_s: u64, reflow: u64) -> FoundUberblock {
+        let uberblock = Uberblock {
+            endian: Endian::Little,
+            version: 5000,
+            txg: Txg(txg),
+            guid_sum: 0,
+            timestamp_s,
+            root: BlockPointer::default(),
+            software_version: 5000,
+            mmp_magic: 0,
+            mmp_delay_ns: 0,
+            mmp_config: 0,
+            checkpoint_txg: Txg(0),
+            raidz_reflow: RaidzReflow(reflow),
+        };
+        FoundUberblock {
+            uberblock,
+            places: Vec::new(),
+        }
+    }
+
+    fn txgs(list: &[FoundUberblock], rewind: Rewind) -> Result<Vec<(u64, u64)>, RewindError> {
+        let chosen = choices(list, rewind)?;
+        Ok(chosen
+            .iter()
+            .map(|found| (found.uberblock.txg.0, found.uberblock.timestamp_s))
+            .collect())
+    }
+
+    #[test]
+    fn each_way_to_rewind_offers_its_txgs_newest_first_and_each_once() {
+        let list = [
+            found(20, 2, 0),
+            found(20, 1, 0),
+            found(19, 1, 0),
+            found(17, 1, 0),
+            found(4, 1, 0),
+        ];
+        assert_eq!(txgs(&list, Rewind::Never), Ok(vec![(20, 2)]));
+        assert_eq!(txgs(&list, Rewind::Recent), Ok(vec![(20, 2), (19, 1)]));
+        assert_eq!(txgs(&list, Rewind::Extreme).unwrap().len(), 4);
+        assert_eq!(
+            txgs(&list, Rewind::ToTxg(Txg(18))),
+            Ok(vec![(17, 1), (4, 1)])
+        );
+        assert_eq!(
+            txgs(&list, Rewind::ToTxg(Txg(3))),
+            Err(RewindError::NoneSoOld { oldest: Txg(4) })
+        );
+        assert_eq!(txgs(&[], Rewind::Never), Err(RewindError::NoUberblock));
+    }
+
+    #[test]
+    fn states_before_the_last_reflow_progress_are_not_offered() {
+        let list = [found(20, 1, 7), found(19, 1, 7), found(18, 1, 5)];
+        assert_eq!(txgs(&list, Rewind::Recent), Ok(vec![(20, 1), (19, 1)]));
+        assert_eq!(
+            txgs(&list, Rewind::ToTxg(Txg(18))),
+            Err(RewindError::AcrossReflow)
+        );
+    }
+}
