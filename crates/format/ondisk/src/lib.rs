@@ -36,6 +36,7 @@
     )
 )]
 
+pub mod acl;
 mod array;
 mod blkptr;
 mod block_bookmark;
@@ -58,6 +59,7 @@ mod label;
 mod objset;
 pub mod pool_directory;
 mod removal;
+pub mod sa;
 mod scan;
 pub mod space_map;
 #[cfg(test)]
@@ -66,6 +68,7 @@ mod trailer;
 mod txg_time;
 mod uberblock;
 pub mod zap;
+pub mod znode;
 
 pub use array::WordArray;
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};

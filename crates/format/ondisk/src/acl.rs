@@ -1,0 +1,344 @@
+//! NFSv4 access control lists, in both of their encodings, and the ids in them.
+//!
+//! Page `docs/format/acl.md`.
+
+use crate::{DecodeError, Endian, Reader, Writer};
+
+/// A user or group as stored: the number of a domain and an id inside it. Page `docs/format/acl.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fuid(pub u64);
+
+impl Fuid {
+    /// Which domain of the file system's table; 0 for plain POSIX ids.
+    #[must_use]
+    pub fn domain(self) -> u32 {
+        u32::try_from(self.0 >> 32).unwrap_or(0)
+    }
+    /// The id inside the domain.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        u32::try_from(self.0 & 0xffff_ffff).unwrap_or(0)
+    }
+    /// The POSIX id, unless the domain is a foreign one.
+    #[must_use]
+    pub fn posix(self) -> Option<u32> {
+        (self.domain() == 0).then(|| self.id())
+    }
+}
+
+/// What an entry does. Any number can be held. Page `docs/format/acl.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AceKind(pub u16);
+
+impl AceKind {
+    /// Grants what the mask names.
+    pub const ALLOW: AceKind = AceKind(0);
+    /// Refuses what the mask names.
+    pub const DENY: AceKind = AceKind(1);
+    /// Asks for an audit record.
+    pub const AUDIT: AceKind = AceKind(2);
+    /// Asks for an alarm.
+    pub const ALARM: AceKind = AceKind(3);
+
+    /// Whether the entry carries two object type ids (kinds 5 to 8).
+    #[must_use]
+    pub fn has_object_types(self) -> bool {
+        (5..=8).contains(&self.0)
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of an entry. Page `docs/format/acl.md`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+    pub struct AceFlags: u16 {
+        /// Files inherit the entry.
+        const FILE_INHERIT = 0x1;
+        /// Directories inherit the entry.
+        const DIRECTORY_INHERIT = 0x2;
+        /// Children do not hand it on.
+        const NO_PROPAGATE = 0x4;
+        /// It does not apply to this object itself.
+        const INHERIT_ONLY = 0x8;
+        /// Audit or alarm on success.
+        const SUCCESSFUL_ACCESS = 0x10;
+        /// Audit or alarm on failure.
+        const FAILED_ACCESS = 0x20;
+        /// The id is a group's.
+        const IDENTIFIER_GROUP = 0x40;
+        /// It came from the parent directory.
+        const INHERITED = 0x80;
+        /// `owner@`
+        const OWNER = 0x1000;
+        /// `group@`, together with [`AceFlags::IDENTIFIER_GROUP`].
+        const GROUP = 0x2000;
+        /// `everyone@`
+        const EVERYONE = 0x4000;
+        const _ = !0;
+    }
+}
+
+/// Whom an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AceWho {
+    /// `owner@`
+    Owner,
+    /// `group@`
+    Group,
+    /// `everyone@`
+    Everyone,
+    /// A user, or with [`AceFlags::IDENTIFIER_GROUP`] a group.
+    Id(Fuid),
+}
+
+/// One access control entry. Page `docs/format/acl.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ace {
+    /// Allow, deny, audit or alarm.
+    pub kind: AceKind,
+    /// Inheritance, and the marks that [`Ace::who`] is read from.
+    pub flags: AceFlags,
+    /// The rights in question.
+    pub mask: u32,
+    /// Whom it is about.
+    pub who: AceWho,
+    /// Object type and inherited object type, only for kinds 5 to 8.
+    pub object_types: Option<[u8; 32]>,
+}
+
+/// Entries of 12 bytes in the old encoding.
+const OLD_ACE_BYTES: usize = 12;
+
+fn abstract_who(flags: AceFlags) -> Option<AceWho> {
+    match flags.bits() & 0x7040 {
+        0x1000 => Some(AceWho::Owner),
+        0x2040 => Some(AceWho::Group),
+        0x4000 => Some(AceWho::Everyone),
+        _ => None,
+    }
+}
+
+/// Reads `count` entries (version 1: 8, 16 or 48 bytes each) that fill `bytes` exactly. Allocates
+/// at most five times the length of `bytes`.
+///
+/// # Errors
+/// If they do not.
+pub fn decode_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ace>, DecodeError> {
+    let mut reader = Reader::new("acl", bytes, endian);
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let kind = AceKind(reader.u16()?);
+        let flags = AceFlags::from_bits_retain(reader.u16()?);
+        let mask = reader.u32()?;
+        let (who, object_types) = match abstract_who(flags) {
+            Some(who) => (who, None),
+            None => {
+                let who = AceWho::Id(Fuid(reader.u64()?));
+                let types = if kind.has_object_types() {
+                    Some(reader.array()?)
+                } else {
+                    None
+                };
+                (who, types)
+            }
+        };
+        entries.push(Ace {
+            kind,
+            flags,
+            mask,
+            who,
+            object_types,
+        });
+    }
+    if reader.remaining() > 0 {
+        return Err(reader.fail("bytes behind the last entry"));
+    }
+    Ok(entries)
+}
+
+/// Reads `count` entries of the old encoding (version 0: 12 bytes each) that fill `bytes` exactly.
+/// Allocates at most five times the length of `bytes`.
+///
+/// # Errors
+/// If they do not.
+pub fn decode_old_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ace>, DecodeError> {
+    let fits = usize::try_from(count)
+        .ok()
+        .and_then(|count| count.checked_mul(OLD_ACE_BYTES))
+        .is_some_and(|length| length == bytes.len());
+    if !fits {
+        return Err(DecodeError::new("old acl", "length contradicts count", 0));
+    }
+    let mut reader = Reader::new("old acl", bytes, endian);
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let id = reader.u32()?;
+        let mask = reader.u32()?;
+        let flags = AceFlags::from_bits_retain(reader.u16()?);
+        let kind = AceKind(reader.u16()?);
+        let who = abstract_who(flags).unwrap_or(AceWho::Id(Fuid(u64::from(id))));
+        entries.push(Ace {
+            kind,
+            flags,
+            mask,
+            who,
+            object_types: None,
+        });
+    }
+    Ok(entries)
+}
+
+/// The entries in version 1, little-endian.
+///
+/// # Errors
+/// If an entry's flags, kind and id contradict one another: it would be read back as another one.
+pub fn encode_acl(entries: &[Ace]) -> Result<Vec<u8>, DecodeError> {
+    let mut writer = Writer::default();
+    for entry in entries {
+        let fail = |reason| DecodeError::new("acl", reason, writer.position());
+        let marked = abstract_who(entry.flags);
+        let id = match (entry.who, marked) {
+            (AceWho::Id(id), None) => Some(id),
+            (who, Some(marked)) if who == marked => None,
+            _ => return Err(fail("flags contradict the id")),
+        };
+        let wants_types = id.is_some() && entry.kind.has_object_types();
+        if wants_types != entry.object_types.is_some() {
+            return Err(fail("object types contradict the kind"));
+        }
+        writer.put_u16(entry.kind.0);
+        writer.put_u16(entry.flags.bits());
+        writer.put_u32(entry.mask);
+        if let Some(id) = id {
+            writer.put_u64(id.0);
+        }
+        if let Some(types) = &entry.object_types {
+            writer.put(types);
+        }
+    }
+    Ok(writer.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_trivial_acl_of_a_real_directory_reads_and_writes_to_the_same_bytes() {
+        let bytes = [
+            0, 0, 0, 0x10, 0xbf, 0x01, 0x1e, 0, 0, 0, 0x40, 0x20, 0xa9, 0, 0x12, 0, 0, 0, 0, 0x40,
+            0xa9, 0, 0x12, 0,
+        ];
+        let entries = decode_acl(&bytes, Endian::Little, 3).unwrap();
+        let told: Vec<_> = entries.iter().map(|ace| (ace.who, ace.mask)).collect();
+        assert_eq!(
+            told,
+            [
+                (AceWho::Owner, 0x1e01bf),
+                (AceWho::Group, 0x1200a9),
+                (AceWho::Everyone, 0x1200a9)
+            ]
+        );
+        assert_eq!(encode_acl(&entries).unwrap(), bytes);
+    }
+
+    #[test]
+    fn an_entry_of_a_big_endian_writer_is_deny_for_the_owner() {
+        let entries = decode_acl(&[0, 1, 0x10, 0, 0, 0, 0, 0], Endian::Big, 1).unwrap();
+        assert_eq!(entries[0].kind, AceKind::DENY);
+        assert_eq!(entries[0].who, AceWho::Owner);
+    }
+
+    #[test]
+    fn old_entries_have_the_id_in_front_and_no_object_types() {
+        let bytes = [
+            0xff, 0xff, 0xff, 0xff, 0x20, 0, 0, 0, 0, 0x10, 1, 0, 0xe8, 3, 0, 0, 1, 0, 0, 0, 0x40,
+            0, 0, 0,
+        ];
+        let entries = decode_old_acl(&bytes, Endian::Little, 2).unwrap();
+        assert_eq!(
+            (entries[0].who, entries[0].kind),
+            (AceWho::Owner, AceKind::DENY)
+        );
+        assert_eq!(entries[0].mask, 0x20);
+        assert_eq!(entries[1].who, AceWho::Id(Fuid(1000)));
+        assert!(entries[1].flags.contains(AceFlags::IDENTIFIER_GROUP));
+        assert!(decode_old_acl(&bytes, Endian::Little, 3).is_err());
+        assert!(decode_old_acl(&bytes, Endian::Little, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn counts_that_lie_are_errors_before_memory_is_taken() {
+        let one = [0, 0, 0, 0x10, 0, 0, 0, 0];
+        assert!(decode_acl(&one, Endian::Little, u64::MAX).is_err());
+        assert!(decode_acl(&one, Endian::Little, 0).is_err());
+        assert!(decode_acl(&one[..7], Endian::Little, 1).is_err());
+        // Sixteen bytes are needed once no mark stands in the flags.
+        assert!(decode_acl(&[0; 8], Endian::Little, 1).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_would_read_back_differently_is_not_written() {
+        let entry = Ace {
+            kind: AceKind::ALLOW,
+            flags: AceFlags::OWNER,
+            mask: 0,
+            who: AceWho::Id(Fuid(5)),
+            object_types: None,
+        };
+        assert!(encode_acl(&[entry]).is_err());
+        let entry = Ace {
+            who: AceWho::Owner,
+            object_types: Some([0; 32]),
+            ..entry
+        };
+        assert!(encode_acl(&[entry]).is_err());
+    }
+
+    #[test]
+    fn an_id_is_posix_only_in_domain_0() {
+        assert_eq!(Fuid(1000).posix(), Some(1000));
+        assert_eq!(Fuid(1 << 32 | 7).posix(), None);
+        assert_eq!((Fuid(3 << 32 | 7).domain(), Fuid(3 << 32 | 7).id()), (3, 7));
+    }
+
+    fn swapped(entries: &[Ace]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for entry in entries {
+            bytes.extend(entry.kind.0.to_be_bytes());
+            bytes.extend(entry.flags.bits().to_be_bytes());
+            bytes.extend(entry.mask.to_be_bytes());
+            if let AceWho::Id(id) = entry.who {
+                bytes.extend(id.0.to_be_bytes());
+            }
+            bytes.extend(entry.object_types.iter().flatten());
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_in_both_orders(
+            parts in proptest::collection::vec((0u16..9, any::<u16>(), any::<u32>(), any::<u64>(), any::<[u8; 32]>()), 0..20)
+        ) {
+            let entries: Vec<Ace> = parts.into_iter().map(|(kind, flags, mask, id, types)| {
+                let kind = AceKind(kind);
+                let flags = AceFlags::from_bits_retain(flags);
+                let who = abstract_who(flags).unwrap_or(AceWho::Id(Fuid(id)));
+                let is_id = matches!(who, AceWho::Id(_));
+                let object_types = (is_id && kind.has_object_types()).then_some(types);
+                Ace { kind, flags, mask, who, object_types }
+            }).collect();
+            let count = entries.len() as u64;
+            let bytes = encode_acl(&entries).unwrap();
+            prop_assert_eq!(&decode_acl(&bytes, Endian::Little, count).unwrap(), &entries);
+            prop_assert_eq!(&decode_acl(&swapped(&entries), Endian::Big, count).unwrap(), &entries);
+        }
+        #[test]
+        fn any_bytes_are_entries_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), count in any::<u64>()) {
+            let _ = decode_acl(&bytes, Endian::Little, count);
+            let _ = decode_acl(&bytes, Endian::Big, count % 20);
+            let _ = decode_old_acl(&bytes, Endian::Big, bytes.len() as u64 / 12);
+        }
+    }
+}

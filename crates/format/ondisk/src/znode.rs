@@ -1,0 +1,394 @@
+//! What every file has: times and flags; and the old znode, the fixed bonus of file systems before
+//! version 5 (and of their files that were not touched since).
+//!
+//! Page `docs/format/znode.md`.
+
+use crate::acl::{Ace, Fuid, decode_acl, decode_old_acl};
+use crate::{DecodeError, Endian, ObjectId, Reader, Writer};
+
+/// Bytes of an old znode without its tail.
+pub const ZNODE_BYTES: usize = 264;
+/// Bytes of access control entries that an old znode holds itself.
+pub const ZNODE_ACL_BYTES: usize = 72;
+
+/// A moment. Page `docs/format/znode.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970, negative before.
+    pub seconds: i64,
+    /// Nanoseconds on top. Below 10^9 from a correct writer.
+    pub nanoseconds: u64,
+}
+
+impl Timestamp {
+    /// Reads two 64-bit words.
+    ///
+    /// # Errors
+    /// If fewer than 16 bytes are left.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            seconds: reader.u64()?.cast_signed(),
+            nanoseconds: reader.u64()?,
+        })
+    }
+    /// Appends two 64-bit words.
+    pub fn encode(self, writer: &mut Writer) {
+        writer.put_u64(self.seconds.cast_unsigned());
+        writer.put_u64(self.nanoseconds);
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of a file ("pflags"). Page `docs/format/znode.md`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+    pub struct FileFlags: u64 {
+        /// An xattr directory or a file in one.
+        const XATTR = 0x1;
+        /// The ACL has entries to inherit.
+        const INHERIT_ACE = 0x2;
+        /// The ACL says no more than the mode.
+        const ACL_TRIVIAL = 0x4;
+        /// The ACL has entries with object types.
+        const ACL_OBJECT_ACE = 0x8;
+        /// The ACL is not to be changed by inheritance.
+        const ACL_PROTECTED = 0x10;
+        /// The ACL was made by default.
+        const ACL_DEFAULTED = 0x20;
+        /// The ACL takes part in automatic inheritance.
+        const ACL_AUTO_INHERIT = 0x40;
+        /// A scanstamp lies behind an old znode.
+        const BONUS_SCANSTAMP = 0x80;
+        /// Everybody may execute.
+        const NO_EXECS_DENIED = 0x100;
+        /// DOS attribute.
+        const READONLY = 0x1_0000_0000;
+        /// DOS attribute.
+        const HIDDEN = 0x2_0000_0000;
+        /// DOS attribute.
+        const SYSTEM = 0x4_0000_0000;
+        /// DOS attribute: changed since the last backup.
+        const ARCHIVE = 0x8_0000_0000;
+        /// May not change at all.
+        const IMMUTABLE = 0x10_0000_0000;
+        /// May not be removed.
+        const NOUNLINK = 0x20_0000_0000;
+        /// May only grow.
+        const APPENDONLY = 0x40_0000_0000;
+        /// Left out of dumps.
+        const NODUMP = 0x80_0000_0000;
+        /// For union file systems.
+        const OPAQUE = 0x100_0000_0000;
+        /// May not be opened: a virus was found.
+        const AV_QUARANTINED = 0x200_0000_0000;
+        /// Changed since the last virus scan.
+        const AV_MODIFIED = 0x400_0000_0000;
+        /// Stands for something elsewhere.
+        const REPARSE = 0x800_0000_0000;
+        /// Content is not at hand.
+        const OFFLINE = 0x1000_0000_0000;
+        /// DOS attribute.
+        const SPARSE = 0x2000_0000_0000;
+        /// New files in the directory get its project.
+        const PROJECT_INHERIT = 0x4000_0000_0000;
+        /// The attribute `PROJID` is there.
+        const PROJECT_ID = 0x8000_0000_0000;
+        const _ = !0;
+    }
+}
+
+/// The access control list of an old znode. Page `docs/format/znode.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZnodeAcl {
+    /// The object that holds the entries, 0 if they are in the znode.
+    pub external: ObjectId,
+    /// Version 0: entries. Version 1: bytes.
+    pub size: u32,
+    /// Encoding of the entries: 0 old, 1 as in system attributes.
+    pub version: u16,
+    /// Version 1: entries.
+    pub count: u16,
+    /// Room for entries, in byte order `endian`; stale if they are elsewhere.
+    pub embedded: [u8; ZNODE_ACL_BYTES],
+    /// The byte order of `embedded`.
+    pub endian: Endian,
+}
+
+impl ZnodeAcl {
+    /// Entries of the list.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        match self.version {
+            0 => u64::from(self.size),
+            _ => u64::from(self.count),
+        }
+    }
+    /// Bytes of all entries, wherever they lie. At most 48 GiB: check before reading that much.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        match self.version {
+            0 => u64::from(self.size).saturating_mul(12),
+            _ => u64::from(self.size),
+        }
+    }
+    /// The entries that lie in the znode, `None` if they are in an object of their own.
+    ///
+    /// # Errors
+    /// If they do not fit, or contradict the count.
+    pub fn embedded_entries(&self) -> Result<Option<Vec<Ace>>, DecodeError> {
+        if self.external != ObjectId(0) {
+            return Ok(None);
+        }
+        let length = usize::try_from(self.length_bytes()).unwrap_or(usize::MAX);
+        let bytes = self
+            .embedded
+            .get(..length)
+            .ok_or_else(|| DecodeError::new("znode", "embedded acl above 72 bytes", 184))?;
+        self.entries(bytes, self.endian).map(Some)
+    }
+    /// Decodes entries read from elsewhere. Allocates at most five times the length of `bytes`.
+    ///
+    /// # Errors
+    /// If they contradict the count, or the version is unknown.
+    pub fn entries(&self, bytes: &[u8], endian: Endian) -> Result<Vec<Ace>, DecodeError> {
+        match self.version {
+            0 => decode_old_acl(bytes, endian, self.entry_count()),
+            1 => decode_acl(bytes, endian, self.entry_count()),
+            _ => Err(DecodeError::new("znode", "unknown acl version", 188)),
+        }
+    }
+}
+
+/// An old znode. Page `docs/format/znode.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZnodePhys {
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+    /// The txg in which the file was made.
+    pub generation: u64,
+    /// `st_mode`, with the type of the file.
+    pub mode: u64,
+    /// Length in bytes; of a directory its entries and 2.
+    pub size: u64,
+    /// A directory that holds or held a link.
+    pub parent: ObjectId,
+    /// Links.
+    pub links: u64,
+    /// The xattr directory, 0 for none.
+    pub xattr: ObjectId,
+    /// Device number.
+    pub rdev: u64,
+    /// See [`FileFlags`].
+    pub flags: FileFlags,
+    /// Owner.
+    pub uid: Fuid,
+    /// Group.
+    pub gid: Fuid,
+    /// Access control list.
+    pub acl: ZnodeAcl,
+    /// What stands behind: a short symlink's target or a scanstamp. At most 16 KiB.
+    pub tail: Vec<u8>,
+}
+
+impl ZnodePhys {
+    /// Reads the bonus bytes of an old file. Allocates at most their length.
+    ///
+    /// # Errors
+    /// If there are fewer than 264.
+    pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new("znode", bonus, endian);
+        let atime = Timestamp::decode(&mut reader)?;
+        let mtime = Timestamp::decode(&mut reader)?;
+        let ctime = Timestamp::decode(&mut reader)?;
+        let crtime = Timestamp::decode(&mut reader)?;
+        let generation = reader.u64()?;
+        let mode = reader.u64()?;
+        let size = reader.u64()?;
+        let parent = ObjectId(reader.u64()?);
+        let links = reader.u64()?;
+        let xattr = ObjectId(reader.u64()?);
+        let rdev = reader.u64()?;
+        let flags = FileFlags::from_bits_retain(reader.u64()?);
+        let uid = Fuid(reader.u64()?);
+        let gid = Fuid(reader.u64()?);
+        reader.skip(32)?;
+        let acl = ZnodeAcl {
+            external: ObjectId(reader.u64()?),
+            size: reader.u32()?,
+            version: reader.u16()?,
+            count: reader.u16()?,
+            embedded: reader.array()?,
+            endian,
+        };
+        let tail = reader.take(reader.remaining())?.to_vec();
+        Ok(Self {
+            atime,
+            mtime,
+            ctime,
+            crtime,
+            generation,
+            mode,
+            size,
+            parent,
+            links,
+            xattr,
+            rdev,
+            flags,
+            uid,
+            gid,
+            acl,
+            tail,
+        })
+    }
+
+    /// The little-endian bonus bytes.
+    ///
+    /// # Errors
+    /// If the embedded entries are still in foreign byte order.
+    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        if self.acl.endian == Endian::Big {
+            return Err(DecodeError::new("znode", "acl is in foreign order", 192));
+        }
+        let mut writer = Writer::with_capacity(ZNODE_BYTES.saturating_add(self.tail.len()));
+        for time in [self.atime, self.mtime, self.ctime, self.crtime] {
+            time.encode(&mut writer);
+        }
+        for word in [
+            self.generation,
+            self.mode,
+            self.size,
+            self.parent.0,
+            self.links,
+            self.xattr.0,
+            self.rdev,
+            self.flags.bits(),
+            self.uid.0,
+            self.gid.0,
+        ] {
+            writer.put_u64(word);
+        }
+        writer.pad_to(176);
+        writer.put_u64(self.acl.external.0);
+        writer.put_u32(self.acl.size);
+        writer.put_u16(self.acl.version);
+        writer.put_u16(self.acl.count);
+        writer.put(&self.acl.embedded);
+        writer.put(&self.tail);
+        Ok(writer.finish())
+    }
+
+    /// The scanstamp of a virus scanner, if there is one.
+    #[must_use]
+    pub fn scanstamp(&self) -> Option<[u8; 32]> {
+        if !self.flags.contains(FileFlags::BONUS_SCANSTAMP) {
+            return None;
+        }
+        self.tail.get(..32)?.try_into().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::{AceKind, AceWho};
+    use proptest::prelude::*;
+
+    fn big_endian_bonus() -> Vec<u8> {
+        let mut bonus = vec![0u8; ZNODE_BYTES];
+        for word in 0..22u64 {
+            let at = word as usize * 8;
+            bonus[at..at + 8].copy_from_slice(&(100 + word).to_be_bytes());
+        }
+        bonus[176..184].fill(0);
+        bonus[184..188].copy_from_slice(&0x30u32.to_be_bytes());
+        bonus[188..190].copy_from_slice(&1u16.to_be_bytes());
+        bonus[190..192].copy_from_slice(&6u16.to_be_bytes());
+        for (index, flags) in [0x1000u16, 0x1000, 0x2040, 0x2040, 0x4000, 0x4000]
+            .into_iter()
+            .enumerate()
+        {
+            let at = 192 + 8 * index;
+            bonus[at + 1] = 1 - index as u8 % 2;
+            bonus[at + 2..at + 4].copy_from_slice(&flags.to_be_bytes());
+        }
+        bonus
+    }
+
+    #[test]
+    fn a_big_endian_znode_has_each_field_at_its_place() {
+        let znode = ZnodePhys::decode(&big_endian_bonus(), Endian::Big).unwrap();
+        assert_eq!(znode.atime.seconds, 100);
+        assert_eq!(znode.crtime.nanoseconds, 107);
+        assert_eq!(znode.generation, 108);
+        assert_eq!(znode.mode, 109);
+        assert_eq!(znode.size, 110);
+        assert_eq!(znode.parent, ObjectId(111));
+        assert_eq!(znode.links, 112);
+        assert_eq!(znode.xattr, ObjectId(113));
+        assert_eq!(znode.rdev, 114);
+        assert_eq!(znode.flags.bits(), 115);
+        assert_eq!((znode.uid, znode.gid), (Fuid(116), Fuid(117)));
+        let entries = znode.acl.embedded_entries().unwrap().unwrap();
+        assert_eq!(entries.len(), 6);
+        assert_eq!(
+            (entries[0].kind, entries[0].who),
+            (AceKind::DENY, AceWho::Owner)
+        );
+        assert_eq!(entries[5].who, AceWho::Everyone);
+    }
+
+    #[test]
+    fn acls_that_do_not_fit_or_have_an_unknown_version_are_errors() {
+        let mut znode = ZnodePhys::decode(&big_endian_bonus(), Endian::Big).unwrap();
+        znode.acl.size = 73;
+        assert!(znode.acl.embedded_entries().is_err());
+        znode.acl.version = 0;
+        znode.acl.size = 7;
+        assert!(znode.acl.embedded_entries().is_err());
+        znode.acl.size = u32::MAX;
+        assert!(znode.acl.embedded_entries().is_err());
+        znode.acl.size = 0;
+        assert_eq!(znode.acl.embedded_entries().unwrap(), Some(vec![]));
+        znode.acl.version = 2;
+        assert!(znode.acl.embedded_entries().is_err());
+        znode.acl.external = ObjectId(9);
+        assert_eq!(znode.acl.embedded_entries().unwrap(), None);
+    }
+
+    #[test]
+    fn a_short_bonus_is_an_error() {
+        assert!(ZnodePhys::decode(&[0; 263], Endian::Little).is_err());
+    }
+
+    #[test]
+    fn the_scanstamp_is_there_only_with_its_flag() {
+        let mut bonus = vec![0u8; ZNODE_BYTES];
+        bonus.extend([7u8; 32]);
+        let mut znode = ZnodePhys::decode(&bonus, Endian::Little).unwrap();
+        assert_eq!(znode.scanstamp(), None);
+        znode.flags |= FileFlags::BONUS_SCANSTAMP;
+        assert_eq!(znode.scanstamp(), Some([7; 32]));
+        znode.tail.truncate(31);
+        assert_eq!(znode.scanstamp(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_long_enough_bonus_writes_back_to_itself(
+            head in proptest::collection::vec(any::<u8>(), ZNODE_BYTES),
+            tail in proptest::collection::vec(any::<u8>(), 0..56),
+        ) {
+            let mut bonus = head;
+            bonus[144..176].fill(0);
+            bonus.extend(tail);
+            let znode = ZnodePhys::decode(&bonus, Endian::Little).unwrap();
+            let _ = znode.acl.embedded_entries();
+            prop_assert_eq!(znode.encode().unwrap(), bonus);
+        }
+    }
+}
