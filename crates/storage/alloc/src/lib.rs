@@ -1,1 +1,61 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `storage`: which space of a top-level vdev is free.
+//!
+//! This crate knows extents and what changes them, not where that is kept: space maps lie in
+//! objects of the pool itself, so whoever knows objects implements [`SpaceMapStore`] and hands it
+//! in. Nothing here touches a device. The reading side stands: geometry, replay, and the figures
+//! that `zpool list` and `zfs list` show. The allocator joins with the writing engine.
+//!
+//! ```
+//! use millpond_alloc::RangeSet;
+//! let mut free = RangeSet::from_range(0..1 << 20);
+//! free.remove(4096..8192).unwrap();
+//! assert_eq!(free.bytes(), (1 << 20) - 4096);
+//! assert!(free.remove(0..8192).is_err());
+//! ```
+//!
+//! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-figures.md`.
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod error;
+mod figures;
+mod fragmentation;
+mod geometry;
+mod range_set;
+mod replay;
+mod store;
+
+pub use error::{AllocError, StoreError};
+pub use figures::{
+    ClassFigures, DirectoryLimits, HeadLimits, PoolFigures, PoolLimit, SlopShare, VdevFigures,
+    available_in_directory, available_in_head, deflate_ratio, deflated_bytes,
+    deflated_pointer_bytes, slop_bytes,
+};
+pub use fragmentation::{
+    MetaslabFragmentation, metaslab_fragmentation, pool_fragmentation, vdev_fragmentation,
+};
+pub use geometry::{
+    AllocationClass, Metaslab, MetaslabId, VdevGeometry, embedded_log_metaslab,
+    metaslab_shift_for_new_vdev,
+};
+pub use range_set::{RangeConflict, RangeSet};
+pub use replay::{MetaslabSpace, UnflushedChanges, UnflushedLogs, load_metaslab};
+pub use store::{LogRecord, SpaceMapStore, SpaceRecord, decode_log_records, decode_records};
