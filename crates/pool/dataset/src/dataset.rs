@@ -4,7 +4,7 @@
 
 use crate::directory::extension;
 use crate::error::Named;
-use crate::properties::kind::DatasetKind;
+use crate::properties::DatasetKind;
 use crate::{DatasetError, DatasetName, Directory, NameTail};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;

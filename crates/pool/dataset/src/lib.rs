@@ -1,3 +1,18 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `pool`: the tree of directories, datasets and snapshots, their properties and keys.
+//!
+//! This crate knows names, snapshots and settings; it knows no file. It writes nothing yet.
+//!
+//! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/properties.md`.
+#![forbid(unsafe_code)]
 
+mod dataset;
+mod directory;
+mod error;
+mod name;
 pub mod properties;
+
+pub use dataset::{Bookmark, Dataset, Hold};
+pub use directory::Directory;
+pub use error::DatasetError;
+pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
+pub use properties::{PropertySource, PropertyValue, StoredProperties};

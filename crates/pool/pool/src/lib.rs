@@ -1,4 +1,27 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `pool`: finding, assembling and opening pools, and what belongs to a pool as a whole.
+//!
+//! From devices to labels ([`import`]), from labels to the meta object set ([`Pool::open`]), and from
+//! there the pool's features, configuration, history, error log and figures. This crate knows no dataset
+//! and no file. It writes nothing yet.
+//!
+//! Pages: `docs/format/import.md`, `docs/format/pool-config.md`, `docs/format/features.md`.
+#![forbid(unsafe_code)]
 
+mod error;
+mod error_log;
+mod features;
+mod history;
 pub mod import;
+mod open;
+mod packed;
+mod pool;
 pub mod properties;
+mod vdev_objects;
+
+pub use error::PoolError;
+pub use error_log::LoggedError;
+pub use features::{Features, UnsupportedFeature};
+pub use history::History;
+pub use open::{OpenError, OpenOptions};
+pub use packed::{PACKED_LIST_BYTES_MAX, read_packed_list};
+pub use pool::Pool;

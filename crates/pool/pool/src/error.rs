@@ -1,0 +1,85 @@
+use millpond_nvlist::DecodeError as NvlistError;
+use millpond_object::ObjectError;
+use millpond_ondisk::{DecodeError, ObjectId};
+use millpond_zap::ZapError;
+
+/// Why a pool, or something that belongs to it as a whole, could not be read.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// An object of the pool could not be read.
+    #[error("{what}: {error}")]
+    Object {
+        /// What it holds.
+        what: &'static str,
+        /// What went wrong.
+        error: ObjectError,
+    },
+    /// A table of the pool could not be read.
+    #[error("{what}: {error}")]
+    Zap {
+        /// What it holds.
+        what: &'static str,
+        /// What went wrong.
+        error: ZapError,
+    },
+    /// A structure cannot be what a correct writer wrote.
+    #[error("{what}: {error}")]
+    Invalid {
+        /// What it is.
+        what: &'static str,
+        /// What is wrong.
+        error: DecodeError,
+    },
+    /// A packed list of names and values does not decode.
+    #[error("{what}: {error}")]
+    Nvlist {
+        /// What it holds.
+        what: &'static str,
+        /// What is wrong.
+        error: NvlistError,
+    },
+    /// The object directory lacks an entry that every pool has.
+    #[error("the pool's object directory has no entry '{key}'")]
+    NoEntry {
+        /// The entry.
+        key: String,
+    },
+    /// A packed list claims a size that no correct writer would store.
+    #[error("object {object}: packed list of {bytes} bytes")]
+    TooLarge {
+        /// The object.
+        object: ObjectId,
+        /// The size claimed.
+        bytes: u64,
+    },
+}
+
+/// Attaches what was being read to errors from below.
+pub(crate) trait Reading<T> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError>;
+}
+
+impl<T> Reading<T> for Result<T, ObjectError> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError> {
+        self.map_err(|error| PoolError::Object { what, error })
+    }
+}
+
+impl<T> Reading<T> for Result<T, ZapError> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError> {
+        self.map_err(|error| PoolError::Zap { what, error })
+    }
+}
+
+impl<T> Reading<T> for Result<T, DecodeError> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError> {
+        self.map_err(|error| PoolError::Invalid { what, error })
+    }
+}
+
+impl<T> Reading<T> for Result<T, NvlistError> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError> {
+        self.map_err(|error| PoolError::Nvlist { what, error })
+    }
+}

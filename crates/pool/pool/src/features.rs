@@ -1,0 +1,140 @@
+//! The feature flags of a pool, and what they forbid.
+//!
+//! Page `docs/format/features.md`.
+
+use crate::PoolError;
+use crate::error::Reading;
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSet;
+use millpond_ondisk::features::{FEATURES, Feature, FeatureState, hinders_reading, hinders_writing};
+use millpond_ondisk::{ObjectId, Txg};
+use millpond_zap::Zap;
+use std::collections::BTreeMap;
+
+/// A feature of the pool that this program does not know, or knows and cannot handle yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsupportedFeature {
+    /// Its identity, like `com.example:feature`.
+    pub guid: String,
+    /// What the pool says that it is.
+    pub description: Option<String>,
+    /// How many things in the pool use it.
+    pub count: u64,
+}
+
+/// The feature tables of a pool. Empty for pools before version 5000.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Features {
+    for_read: BTreeMap<String, u64>,
+    for_write: BTreeMap<String, u64>,
+    descriptions: BTreeMap<String, String>,
+    enabled_txgs: BTreeMap<String, Txg>,
+}
+
+impl Features {
+    pub(crate) fn load(
+        mos: &Arc<ObjectSet>,
+        for_read: ObjectId,
+        for_write: ObjectId,
+        descriptions: ObjectId,
+        enabled_txgs: Option<ObjectId>,
+    ) -> Result<Self, PoolError> {
+        let enabled = match enabled_txgs {
+            Some(id) => counts(mos, id)?,
+            None => BTreeMap::new(),
+        };
+        Ok(Self {
+            for_read: counts(mos, for_read)?,
+            for_write: counts(mos, for_write)?,
+            descriptions: texts(mos, descriptions)?,
+            enabled_txgs: enabled.into_iter().map(|(guid, txg)| (guid, Txg(txg))).collect(),
+        })
+    }
+
+    /// How many things use a feature; `None` if it is disabled.
+    #[must_use]
+    pub fn count(&self, guid: &str) -> Option<u64> {
+        self.for_read.get(guid).or_else(|| self.for_write.get(guid)).copied()
+    }
+    /// Disabled, enabled or active.
+    #[must_use]
+    pub fn state(&self, guid: &str) -> FeatureState {
+        FeatureState::from_count(self.count(guid))
+    }
+    /// Whether a feature is in use.
+    #[must_use]
+    pub fn is_active(&self, guid: &str) -> bool {
+        self.count(guid).is_some_and(|count| count > 0)
+    }
+    /// The txg in which a feature was enabled, where that was recorded.
+    #[must_use]
+    pub fn enabled_txg(&self, guid: &str) -> Option<Txg> {
+        self.enabled_txgs.get(guid).copied()
+    }
+    /// Every feature that this program knows, with its state in the pool, in the order of their
+    /// numbers.
+    pub fn known(&self) -> impl Iterator<Item = (&'static Feature, FeatureState)> + '_ {
+        FEATURES.iter().map(|feature| (feature, self.state(feature.guid)))
+    }
+    /// Features in use that must be known to read the pool and are not.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<UnsupportedFeature> {
+        self.unsupported(&self.for_read, hinders_reading)
+    }
+    /// Features in use that must be known to write the pool and are not.
+    #[must_use]
+    pub fn unwritable(&self) -> Vec<UnsupportedFeature> {
+        let mut all = self.unsupported(&self.for_read, hinders_writing);
+        all.extend(self.unsupported(&self.for_write, hinders_writing));
+        all
+    }
+    /// Features of the pool that this program has never heard of, in use or not.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<UnsupportedFeature> {
+        let is_unknown = |guid: &str, _| Feature::by_guid(guid).is_none();
+        let mut all = self.unsupported(&self.for_read, is_unknown);
+        all.extend(self.unsupported(&self.for_write, is_unknown));
+        all
+    }
+
+    fn unsupported(
+        &self,
+        table: &BTreeMap<String, u64>,
+        hinders: impl Fn(&str, u64) -> bool,
+    ) -> Vec<UnsupportedFeature> {
+        table
+            .iter()
+            .filter(|(guid, count)| hinders(guid, **count))
+            .map(|(guid, count)| UnsupportedFeature {
+                guid: guid.clone(),
+                description: self.descriptions.get(guid).cloned(),
+                count: *count,
+            })
+            .collect()
+    }
+}
+
+fn counts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, u64>, PoolError> {
+    let what = "feature table";
+    let zap = Zap::open(mos.object(id).reading(what)?).reading(what)?;
+    let mut table = BTreeMap::new();
+    for entry in zap.iter() {
+        let entry = entry.reading(what)?;
+        let guid = String::from_utf8_lossy(&entry.name).into_owned();
+        table.insert(guid, entry.value.as_u64().unwrap_or(0));
+    }
+    Ok(table)
+}
+
+fn texts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, String>, PoolError> {
+    let what = "feature descriptions";
+    let zap = Zap::open(mos.object(id).reading(what)?).reading(what)?;
+    let mut table = BTreeMap::new();
+    for entry in zap.iter() {
+        let entry = entry.reading(what)?;
+        let guid = String::from_utf8_lossy(&entry.name).into_owned();
+        let text = entry.value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        table.insert(guid, String::from_utf8_lossy(text).into_owned());
+    }
+    Ok(table)
+}

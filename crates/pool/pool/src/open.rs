@@ -1,0 +1,362 @@
+//! Opening a pool for reading: from labels to the trusted configuration.
+//!
+//! The labels' configuration is good enough to read the MOS; the configuration stored there replaces
+//! it. Then mappings of removed vdevs, feature tables, dirty time logs and the checksum salt are
+//! loaded, in the order in which each makes the next readable. Nothing is written.
+//!
+//! Page `docs/format/import.md`.
+
+use crate::error::Reading;
+use crate::features::{Features, UnsupportedFeature};
+use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, Trust};
+use crate::packed::read_packed_list;
+use crate::vdev_objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
+use crate::{Pool, PoolError};
+use millpond_block::{BlockStore, Topology};
+use millpond_checksum::Salt;
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_nvlist::NvList;
+use millpond_object::ObjectSet;
+use millpond_ondisk::pool_directory::{self, key};
+use millpond_ondisk::{DecodeError, ObjectId, Txg, Uberblock, VdevId};
+use millpond_vdev::{
+    IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree,
+};
+use millpond_zap::Zap;
+
+/// How a pool is to be opened.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// How far back to go when the newest state cannot be read.
+    pub rewind: Rewind,
+    /// Open the state that `zpool checkpoint` kept, instead of the newest.
+    pub at_checkpoint: bool,
+    /// Open although whole top-level vdevs cannot be used: what lies on them is lost, the rest can be
+    /// read. For rescue.
+    pub allow_missing_tops: bool,
+    /// Memory for cached blocks, in bytes.
+    pub cache_bytes: u64,
+}
+
+impl Default for OpenOptions {
+    /// The newest state, complete, with 256 MiB of cache.
+    fn default() -> Self {
+        Self {
+            rewind: Rewind::Never,
+            at_checkpoint: false,
+            allow_missing_tops: false,
+            cache_bytes: 256 << 20,
+        }
+    }
+}
+
+/// Why a pool cannot be opened.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No uberblock can be tried.
+    #[error(transparent)]
+    Rewind(#[from] RewindError),
+    /// The configuration cannot be understood.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The vdev tree cannot be one of a pool.
+    #[error("the pool's configuration is damaged: {0}")]
+    Tree(#[from] TreeError),
+    /// The pool is of a version that does not exist, or is newer than this program.
+    #[error("the pool is formatted using an unsupported ZFS version ({version})")]
+    Version {
+        /// The version.
+        version: u64,
+    },
+    /// A state of the pool could not be read.
+    #[error("txg {txg}: {error}")]
+    State {
+        /// The txg of its uberblock.
+        txg: Txg,
+        /// What went wrong.
+        error: PoolError,
+    },
+    /// Too few devices are there.
+    #[error("one or more devices are missing and there are insufficient replicas to go on")]
+    Devices {
+        /// Which are there and which are not.
+        assembly: Box<Assembly>,
+    },
+    /// The guids of the configuration do not add up to the uberblock's sum.
+    #[error("one or more devices are missing from the configuration (guid sum does not match)")]
+    GuidSum,
+    /// The pool uses features that must be known to read it.
+    #[error("the pool uses features that are not supported: {}", list(features))]
+    Features {
+        /// Which.
+        features: Vec<UnsupportedFeature>,
+    },
+    /// There is no checkpoint to open.
+    #[error("the pool has no checkpoint")]
+    NoCheckpoint,
+}
+
+fn list(features: &[UnsupportedFeature]) -> String {
+    let words: Vec<String> = features
+        .iter()
+        .map(|feature| match &feature.description {
+            Some(text) => format!("{} ({text})", feature.guid),
+            None => feature.guid.clone(),
+        })
+        .collect();
+    words.join(", ")
+}
+
+impl Pool {
+    /// Opens the newest readable state that `options` allow.
+    ///
+    /// # Errors
+    /// [`OpenError`] of the newest state tried, which tells most.
+    pub fn open(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+    ) -> Result<Arc<Pool>, OpenError> {
+        let mut first_error = None;
+        for choice in candidate.uberblock_choices(options.rewind)? {
+            match open_at(env, candidate, options, choice.uberblock) {
+                Ok(pool) if options.at_checkpoint => {
+                    let uberblock = pool.checkpoint()?.ok_or(OpenError::NoCheckpoint)?;
+                    return open_at(env, candidate, options, uberblock);
+                }
+                Ok(pool) => return Ok(pool),
+                Err(error) => {
+                    // Another uberblock cannot mend what is wrong with all of them.
+                    let is_final =
+                        matches!(error, OpenError::Features { .. } | OpenError::Version { .. });
+                    let kept = first_error.get_or_insert(error);
+                    if is_final {
+                        return Err(kept.clone());
+                    }
+                }
+            }
+        }
+        Err(first_error.unwrap_or(OpenError::Rewind(RewindError::NoUberblock)))
+    }
+
+    /// The uberblock that the pool's checkpoint kept; `None` if there is no checkpoint.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn checkpoint(&self) -> Result<Option<Uberblock>, OpenError> {
+        let at = |error| OpenError::State { txg: self.uberblock.txg, error };
+        let Some(value) = self.directory_value(key::CHECKPOINT).map_err(at)? else {
+            return Ok(None);
+        };
+        let slot = pool_directory::checkpoint_uberblock(&value.to_u64s());
+        let uberblock = slot.and_then(|slot| Uberblock::decode(&slot)).reading("checkpoint");
+        uberblock.map(Some).map_err(at)
+    }
+}
+
+fn open_at(
+    env: &Env,
+    candidate: &PoolCandidate,
+    options: &OpenOptions,
+    uberblock: Uberblock,
+) -> Result<Arc<Pool>, OpenError> {
+    if !matches!(uberblock.version, 1..=28 | 5000) {
+        return Err(OpenError::Version { version: uberblock.version });
+    }
+    let txg = uberblock.txg;
+    let at = |error| OpenError::State { txg, error };
+    let reflow = Reflow::from_uberblock(uberblock.raidz_reflow.0);
+
+    let untrusted =
+        candidate.assemble(&candidate.config, Trust::Untrusted { txg_max: Some(txg) })?;
+    let topology = Members::new(&untrusted, reflow)?.topology(&IndirectTables::default());
+    let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
+    let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
+        Ok(mos) => mos,
+        // That devices are missing says more than that a block could not be read.
+        Err(_) if !untrusted.state().is_usable() => {
+            return Err(OpenError::Devices { assembly: Box::new(untrusted) });
+        }
+        Err(error) => return Err(at(PoolError::Object { what: "pool metadata", error })),
+    };
+    let directory = open_directory(&mos).map_err(at)?;
+    let number = |name: &str| -> Result<Option<u64>, OpenError> {
+        let value = directory.lookup_u64(name.as_bytes()).reading("object directory");
+        Ok(value.map_err(at)?.filter(|id| *id != 0))
+    };
+    let require = |name: &str| -> Result<ObjectId, OpenError> {
+        let id = number(name)?;
+        id.map(ObjectId).ok_or_else(|| at(PoolError::NoEntry { key: name.to_owned() }))
+    };
+
+    let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration").map_err(at)?;
+    let trusted = candidate.assemble(&config, Trust::Trusted { txg })?;
+    if trusted.guid_sum() != uberblock.guid_sum {
+        return Err(OpenError::GuidSum);
+    }
+    if !trusted.state().is_usable() && !options.allow_missing_tops {
+        return Err(OpenError::Devices { assembly: Box::new(trusted) });
+    }
+    let mut members = Members::new(&trusted, reflow)?;
+    store.set_topology(members.topology(&IndirectTables::default()));
+
+    let features = if uberblock.version < 5000 {
+        Features::default()
+    } else {
+        Features::load(
+            &mos,
+            require(key::FEATURES_FOR_READ)?,
+            require(key::FEATURES_FOR_WRITE)?,
+            require(key::FEATURE_DESCRIPTIONS)?,
+            number(key::FEATURE_ENABLED_TXG)?.map(ObjectId),
+        )
+        .map_err(at)?
+    };
+    let unreadable = features.unreadable();
+    if !unreadable.is_empty() {
+        return Err(OpenError::Features { features: unreadable });
+    }
+    members.has_large_gang_headers = features.is_active("com.klarasystems:dynamic_gang_header");
+
+    let indirect = load_indirect(&mos, &store, &members).map_err(at)?;
+    members.load_objects(&mos).map_err(at)?;
+    store.set_topology(members.topology(&indirect));
+    if let Some(salt) = load_salt(&directory).map_err(at)? {
+        store.set_salt(salt);
+    }
+    let name = candidate.name.clone();
+    let env = env.clone();
+    let (spares, caches) = (
+        load_list(&mos, number(key::SPARES)?, "spares").map_err(at)?,
+        load_list(&mos, number(key::L2CACHE)?, "l2cache").map_err(at)?,
+    );
+    Ok(Arc::new(Pool {
+        env,
+        name,
+        store,
+        mos,
+        directory,
+        config,
+        uberblock,
+        features,
+        assembly: trusted,
+        spares,
+        caches,
+    }))
+}
+
+fn open_directory(mos: &Arc<ObjectSet>) -> Result<Zap, PoolError> {
+    let object = mos.object(pool_directory::OBJECT_DIRECTORY).reading("object directory")?;
+    Zap::open(object).reading("object directory")
+}
+
+fn load_salt(directory: &Zap) -> Result<Option<Salt>, PoolError> {
+    let what = "checksum salt";
+    let Some(value) = directory.lookup(key::CHECKSUM_SALT.as_bytes()).reading(what)? else {
+        return Ok(None);
+    };
+    let bytes: Result<[u8; 32], _> = value.bytes.as_slice().try_into();
+    let salt = bytes.map_err(|_| DecodeError::new("checksum salt", "not 32 bytes", 0));
+    salt.map(|salt| Some(Salt(salt))).reading(what)
+}
+
+fn load_list(
+    mos: &Arc<ObjectSet>,
+    id: Option<u64>,
+    what: &'static str,
+) -> Result<Vec<NvList>, PoolError> {
+    let Some(id) = id else { return Ok(vec![]) };
+    let list = read_packed_list(mos, ObjectId(id), what)?;
+    Ok(list.opt_list_array(what).ok().flatten().unwrap_or(&[]).to_vec())
+}
+
+/// The tree of an assembly with what has been learnt about its vdevs so far.
+struct Members<'a> {
+    assembly: &'a Assembly,
+    tree: VdevTree,
+    health: LeafTable,
+    has_large_gang_headers: bool,
+}
+
+impl<'a> Members<'a> {
+    fn new(assembly: &'a Assembly, reflow: Reflow) -> Result<Self, TreeError> {
+        let tree = VdevTree::new(assembly.root.clone(), reflow)?;
+        let mut health = LeafTable::all_good(tree.leaf_count());
+        for ((id, node), leaf) in tree.leaves().zip(&assembly.leaves) {
+            let Some(entry) = health.entry(id) else { continue };
+            let is_spare = matches!(node.kind, VdevKind::DraidSpare { .. });
+            entry.is_readable = is_spare || leaf.device.is_some();
+            if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
+                // It was away when its siblings' labels were written.
+                entry.missed.push(txg.saturating_add(1)..u64::MAX);
+            }
+        }
+        Ok(Self { assembly, tree, health, has_large_gang_headers: false })
+    }
+
+    fn topology(&self, indirect: &IndirectTables) -> Topology {
+        let devices = self.assembly.leaves.iter().map(|leaf| leaf.device.clone()).collect();
+        let (tree, health) = (self.tree.clone(), self.health.clone());
+        let mut topology = Topology::new(tree, devices, health, indirect.clone());
+        topology.has_large_gang_headers = self.has_large_gang_headers;
+        topology
+    }
+
+    /// Reads dirty time logs and allocation classes.
+    fn load_objects(&mut self, mos: &Arc<ObjectSet>) -> Result<(), PoolError> {
+        let logs: Vec<_> = self
+            .tree
+            .leaves()
+            .filter_map(|(leaf, node)| Some((leaf, node.config.dtl.filter(|id| id.0 != 0)?)))
+            .collect();
+        for (leaf, id) in logs {
+            let missed = load_dirty_time_log(mos, id)?;
+            if let Some(entry) = self.health.entry(leaf) {
+                entry.missed.extend(missed);
+            }
+        }
+        let tops: Vec<_> = self
+            .tree
+            .tops()
+            .filter_map(|(top, node)| Some((top, node.config.zap_top.filter(|id| id.0 != 0)?)))
+            .collect();
+        for (top, zap) in tops {
+            if let Some(class) = load_allocation_class(mos, zap)? {
+                self.tree.set_class(top, class);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads the mappings of removed vdevs, newest removal first: older mappings may lie on vdevs that
+/// were removed later.
+fn load_indirect(
+    mos: &Arc<ObjectSet>,
+    store: &Arc<BlockStore>,
+    members: &Members<'_>,
+) -> Result<IndirectTables, PoolError> {
+    let mut tables = IndirectTables::default();
+    let removed: Vec<(VdevId, Option<VdevId>)> = members
+        .tree
+        .tops()
+        .filter(|(_, node)| node.kind == VdevKind::Indirect)
+        .map(|(id, node)| (id, node.config.prev_indirect_vdev))
+        .collect();
+    // The newest is the one that no other names as its predecessor.
+    let is_newest = |id: VdevId| removed.iter().all(|(_, previous)| *previous != Some(id));
+    let mut next = removed.iter().map(|(id, _)| *id).find(|id| is_newest(*id));
+    for _ in 0..removed.len() {
+        let Some(id) = next else { break };
+        let Some(node) = members.tree.top(id) else { break };
+        if let Some(mapping) = node.config.indirect_mapping {
+            let births = node.config.indirect_births;
+            tables.insert(id, load_indirect_mapping(mos, mapping, births)?);
+            store.set_topology(members.topology(&tables));
+        }
+        next = node.config.prev_indirect_vdev;
+    }
+    Ok(tables)
+}

@@ -1,0 +1,126 @@
+//! An open pool.
+
+use crate::error::Reading;
+use crate::import::Assembly;
+use crate::{Features, PoolError};
+use millpond_block::BlockStore;
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_nvlist::NvList;
+use millpond_object::ObjectSet;
+use millpond_ondisk::zap::ZapValue;
+use millpond_ondisk::{Guid, ObjectId, Uberblock};
+use millpond_zap::Zap;
+
+/// A pool opened for reading: the MOS as of one uberblock. Nothing of it changes while it is open.
+pub struct Pool {
+    pub(crate) env: Env,
+    pub(crate) name: String,
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) mos: Arc<ObjectSet>,
+    pub(crate) directory: Zap,
+    pub(crate) config: NvList,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) features: Features,
+    pub(crate) assembly: Assembly,
+    pub(crate) spares: Vec<NvList>,
+    pub(crate) caches: Vec<NvList>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// The name it was opened under.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Its identity.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.store.topology().tree.pool_guid()
+    }
+    /// Version 1 to 28, or 5000 with feature flags.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.uberblock.version
+    }
+    /// The uberblock that it was opened at.
+    #[must_use]
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+    /// The trusted configuration, as the MOS holds it.
+    #[must_use]
+    pub fn config(&self) -> &NvList {
+        &self.config
+    }
+    /// Its feature flags.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+    /// Its vdevs by the trusted configuration, with state and device of each.
+    #[must_use]
+    pub fn assembly(&self) -> &Assembly {
+        &self.assembly
+    }
+    /// The configurations of its hot spares.
+    #[must_use]
+    pub fn spares(&self) -> &[NvList] {
+        &self.spares
+    }
+    /// The configurations of its cache devices.
+    #[must_use]
+    pub fn caches(&self) -> &[NvList] {
+        &self.caches
+    }
+    /// Its own objects.
+    #[must_use]
+    pub fn mos(&self) -> &Arc<ObjectSet> {
+        &self.mos
+    }
+    /// Where its blocks are read from.
+    #[must_use]
+    pub fn store(&self) -> &Arc<BlockStore> {
+        &self.store
+    }
+    /// Clock and randomness.
+    #[must_use]
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// An entry of the object directory.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn directory_value(&self, key: &str) -> Result<Option<ZapValue>, PoolError> {
+        self.directory.lookup(key.as_bytes()).reading("object directory")
+    }
+    /// An entry of the object directory that is one number.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn directory_number(&self, key: &str) -> Result<Option<u64>, PoolError> {
+        Ok(self.directory_value(key)?.and_then(|value| value.as_u64()))
+    }
+    /// An entry of the object directory that names an object; `None` where it is absent or 0.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn find_directory_object(&self, key: &str) -> Result<Option<ObjectId>, PoolError> {
+        Ok(self.directory_number(key)?.filter(|id| *id != 0).map(ObjectId))
+    }
+    /// As [`Pool::find_directory_object`], where every pool has the entry.
+    ///
+    /// # Errors
+    /// [`PoolError::NoEntry`] if it is absent; if the directory cannot be read.
+    pub fn directory_object(&self, key: &str) -> Result<ObjectId, PoolError> {
+        self.find_directory_object(key)?.ok_or_else(|| PoolError::NoEntry { key: key.to_owned() })
+    }
+}
