@@ -57,12 +57,22 @@ impl Dataset {
         };
         let object = directory.pool().mos().object(id).named(&name)?;
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
-            return Err(DecodeError::new("DSL dataset", "the object is not a dataset", 0))
-                .named(&name);
+            return Err(DecodeError::new(
+                "DSL dataset",
+                "the object is not a dataset",
+                0,
+            ))
+            .named(&name);
         }
-        let phys =
-            DslDatasetPhys::decode(object.bonus().named(&name)?, object.dnode().endian).named(&name)?;
-        Ok(Self { directory: Arc::clone(directory), object, phys, name, snapshot })
+        let phys = DslDatasetPhys::decode(object.bonus().named(&name)?, object.dnode().endian)
+            .named(&name)?;
+        Ok(Self {
+            directory: Arc::clone(directory),
+            object,
+            phys,
+            name,
+            snapshot,
+        })
     }
 
     /// Finds a file system, volume or snapshot by its full name.
@@ -71,7 +81,9 @@ impl Dataset {
     /// [`DatasetError::NotFound`] (bookmarks are no datasets), or if something on the way cannot
     /// be read.
     pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Self, DatasetError> {
-        let missing = || DatasetError::NotFound { name: name.to_owned() };
+        let missing = || DatasetError::NotFound {
+            name: name.to_owned(),
+        };
         let parsed = DatasetName::parse(name)?;
         let directory = find_directory(pool, &parsed)?;
         let head = directory.head()?.ok_or_else(missing)?;
@@ -90,8 +102,12 @@ impl Dataset {
         let provisional = format!("dataset {id}");
         let object = pool.mos().object(id).named(&provisional)?;
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
-            return Err(DecodeError::new("DSL dataset", "the object is not a dataset", 0))
-                .named(&provisional);
+            return Err(DecodeError::new(
+                "DSL dataset",
+                "the object is not a dataset",
+                0,
+            ))
+            .named(&provisional);
         }
         let bonus = object.bonus().named(&provisional)?;
         let phys = DslDatasetPhys::decode(bonus, object.dnode().endian).named(&provisional)?;
@@ -99,8 +115,13 @@ impl Dataset {
         if !phys.is_snapshot() {
             return Self::open(&directory, id, None);
         }
-        let head = directory.head()?.ok_or(DatasetError::NotFound { name: provisional })?;
-        let entry = head.snapshot_entries()?.into_iter().find(|(_, entry)| *entry == id);
+        let head = directory
+            .head()?
+            .ok_or(DatasetError::NotFound { name: provisional })?;
+        let entry = head
+            .snapshot_entries()?
+            .into_iter()
+            .find(|(_, entry)| *entry == id);
         let name = entry.map_or_else(|| format!("%{id}"), |(name, _)| name);
         Self::open(&directory, id, Some(name))
     }
@@ -173,10 +194,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If the object set cannot be read.
-    pub fn object_set(
-        &self,
-        key: Option<Arc<DatasetKey>>,
-    ) -> Result<Arc<ObjectSet>, DatasetError> {
+    pub fn object_set(&self, key: Option<Arc<DatasetKey>>) -> Result<Arc<ObjectSet>, DatasetError> {
         let store = Arc::clone(self.pool().store());
         ObjectSet::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
     }
@@ -222,8 +240,13 @@ impl Dataset {
         let mut entries = vec![];
         for entry in zap.iter() {
             let entry = entry.named(&self.name)?;
-            let Some(snapshot) = entry.value.as_u64() else { continue };
-            entries.push((String::from_utf8_lossy(&entry.name).into_owned(), ObjectId(snapshot)));
+            let Some(snapshot) = entry.value.first() else {
+                continue;
+            };
+            entries.push((
+                String::from_utf8_lossy(&entry.name).into_owned(),
+                ObjectId(snapshot),
+            ));
         }
         Ok(entries)
     }
@@ -235,13 +258,12 @@ impl Dataset {
     pub fn snapshots(&self) -> Result<Vec<Dataset>, DatasetError> {
         let mut snapshots = vec![];
         for (name, id) in self.snapshot_entries()? {
-            if !dsl::is_hidden_name(name.as_bytes()) {
+            if !dsl::keys::is_hidden_name(name.as_bytes()) {
                 snapshots.push(Self::open(&self.directory, id, Some(name))?);
             }
         }
-        snapshots.sort_by(|a, b| {
-            (a.phys.creation_txg, &a.name).cmp(&(b.phys.creation_txg, &b.name))
-        });
+        snapshots
+            .sort_by(|a, b| (a.phys.creation_txg, &a.name).cmp(&(b.phys.creation_txg, &b.name)));
         Ok(snapshots)
     }
 
@@ -250,12 +272,16 @@ impl Dataset {
     /// # Errors
     /// [`DatasetError::NotFound`], or if it cannot be read.
     pub fn snapshot(&self, name: &str) -> Result<Dataset, DatasetError> {
-        let missing =
-            || DatasetError::NotFound { name: format!("{}@{name}", self.directory.name()) };
+        let missing = || DatasetError::NotFound {
+            name: format!("{}@{name}", self.directory.name()),
+        };
         let table = self.phys.snapshot_names.ok_or_else(missing)?;
         let object = self.pool().mos().object(table).named(&self.name)?;
         let zap = Zap::open(object).named(&self.name)?;
-        let id = zap.lookup_u64(name.as_bytes()).named(&self.name)?.ok_or_else(missing)?;
+        let id = zap
+            .lookup_u64(name.as_bytes())
+            .named(&self.name)?
+            .ok_or_else(missing)?;
         Self::open(&self.directory, ObjectId(id), Some(name.to_owned()))
     }
 
@@ -264,17 +290,24 @@ impl Dataset {
     /// # Errors
     /// If their table cannot be read.
     pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DatasetError> {
-        let Some(table) = self.extension(dsl::BOOKMARKS)?.and_then(|words| words.first().copied())
+        let Some(table) = self
+            .extension(dsl::keys::BOOKMARKS)?
+            .and_then(|words| words.first().copied())
         else {
             return Ok(vec![]);
         };
-        let object = self.pool().mos().object(ObjectId(table)).named(&self.name)?;
+        let object = self
+            .pool()
+            .mos()
+            .object(ObjectId(table))
+            .named(&self.name)?;
         let zap = Zap::open(object).named(&self.name)?;
         let mut bookmarks = vec![];
         for entry in zap.iter() {
             let entry = entry.named(&self.name)?;
             let name = String::from_utf8_lossy(&entry.name).into_owned();
-            let phys = BookmarkPhys::from_words(&entry.value.to_u64s()).named(&self.name)?;
+            let phys = BookmarkPhys::from_words(&entry.value.integers().collect::<Vec<_>>())
+                .named(&self.name)?;
             bookmarks.push(Bookmark { name, phys });
         }
         bookmarks.sort_by(|a, b| a.name.cmp(&b.name));
@@ -286,14 +319,19 @@ impl Dataset {
     /// # Errors
     /// If their table cannot be read.
     pub fn holds(&self) -> Result<Vec<Hold>, DatasetError> {
-        let Some(table) = self.phys.user_references else { return Ok(vec![]) };
+        let Some(table) = self.phys.user_references else {
+            return Ok(vec![]);
+        };
         let object = self.pool().mos().object(table).named(&self.name)?;
         let zap = Zap::open(object).named(&self.name)?;
         let mut holds = vec![];
         for entry in zap.iter() {
             let entry = entry.named(&self.name)?;
             let tag = String::from_utf8_lossy(&entry.name).into_owned();
-            holds.push(Hold { tag, time_s: entry.value.as_u64().unwrap_or(0) });
+            holds.push(Hold {
+                tag,
+                time_s: entry.value.first().unwrap_or(0),
+            });
         }
         holds.sort_by(|a, b| a.tag.cmp(&b.tag));
         Ok(holds)
@@ -304,7 +342,9 @@ impl Dataset {
     /// # Errors
     /// If it cannot be read.
     pub fn origin(&self) -> Result<Option<Dataset>, DatasetError> {
-        let Some(id) = self.directory.phys().origin else { return Ok(None) };
+        let Some(id) = self.directory.phys().origin else {
+            return Ok(None);
+        };
         let origin = Self::by_id(self.pool(), id)?;
         let is_internal = origin.name.contains("/$");
         Ok((!is_internal).then_some(origin))
@@ -317,7 +357,9 @@ fn find_directory(
 ) -> Result<Arc<Directory>, DatasetError> {
     let mut components = name.components();
     if components.next() != Some(pool.name()) {
-        return Err(DatasetError::NotFound { name: name.path.to_owned() });
+        return Err(DatasetError::NotFound {
+            name: name.path.to_owned(),
+        });
     }
     let mut directory = Directory::root(pool)?;
     for component in components {

@@ -6,7 +6,7 @@ use crate::error::Named;
 use crate::{Dataset, DatasetError, StoredProperties};
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::Object;
-use millpond_ondisk::dsl::is_hidden_name;
+use millpond_ondisk::dsl::keys::is_hidden_name;
 use millpond_ondisk::{DslDirectoryPhys, ObjectId, ObjectType};
 use millpond_pool::Pool;
 use millpond_zap::Zap;
@@ -44,7 +44,12 @@ impl Directory {
     ) -> Result<Arc<Self>, DatasetError> {
         let object = pool.mos().object(id).named(&name)?;
         let invalid = |reason| {
-            Err(millpond_ondisk::DecodeError::new("DSL directory", reason, 0)).named(&name)
+            Err(millpond_ondisk::DecodeError::new(
+                "DSL directory",
+                reason,
+                0,
+            ))
+            .named(&name)
         };
         // A directory's object changes its type when it becomes a ZAP; the bonus never does.
         if object.dnode().bonus_type != ObjectType::DSL_DIRECTORY {
@@ -57,7 +62,15 @@ impl Directory {
         let bonus = object.bonus().named(&name)?;
         let phys = DslDirectoryPhys::decode(bonus, object.dnode().endian).named(&name)?;
         let pool = Arc::clone(pool);
-        Ok(Arc::new(Self { pool, parent, object, phys, name, depth, properties: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            pool,
+            parent,
+            object,
+            phys,
+            name,
+            depth,
+            properties: OnceLock::new(),
+        }))
     }
 
     /// Opens a directory by its object number, finding its name by way of its parents.
@@ -86,9 +99,14 @@ impl Directory {
         }
         let mut directory = Self::root(pool)?;
         for id in chain.into_iter().rev().skip(1) {
-            let found = directory.child_entries()?.into_iter().find(|(_, child)| *child == id);
+            let found = directory
+                .child_entries()?
+                .into_iter()
+                .find(|(_, child)| *child == id);
             let Some((component, _)) = found else {
-                return Err(DatasetError::NotFound { name: format!("directory {id}") });
+                return Err(DatasetError::NotFound {
+                    name: format!("directory {id}"),
+                });
             };
             let name = format!("{}/{component}", directory.name);
             directory = Self::open(pool, Some(directory), id, name)?;
@@ -137,13 +155,17 @@ impl Directory {
     /// # Errors
     /// If the table of children cannot be read.
     pub fn child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
-        let Some(id) = self.phys.child_directories else { return Ok(vec![]) };
+        let Some(id) = self.phys.child_directories else {
+            return Ok(vec![]);
+        };
         let object = self.pool.mos().object(id).named(&self.name)?;
         let zap = Zap::open(object).named(&self.name)?;
         let mut children = vec![];
         for entry in zap.iter() {
             let entry = entry.named(&self.name)?;
-            let Some(child) = entry.value.as_u64() else { continue };
+            let Some(child) = entry.value.first() else {
+                continue;
+            };
             let component = String::from_utf8_lossy(&entry.name).into_owned();
             children.push((component, ObjectId(child)));
         }
@@ -186,7 +208,10 @@ impl Directory {
         let table = self.phys.child_directories.ok_or_else(missing)?;
         let object = self.pool.mos().object(table).named(&self.name)?;
         let zap = Zap::open(object).named(&self.name)?;
-        let id = zap.lookup_u64(component.as_bytes()).named(&self.name)?.ok_or_else(missing)?;
+        let id = zap
+            .lookup_u64(component.as_bytes())
+            .named(&self.name)?
+            .ok_or_else(missing)?;
         self.open_child(component, ObjectId(id))
     }
 
@@ -209,8 +234,11 @@ impl Directory {
         if let Some(known) = self.properties.get() {
             return Ok(Arc::clone(known));
         }
-        let loaded =
-            Arc::new(StoredProperties::load(&self.pool, self.phys.properties, &self.name)?);
+        let loaded = Arc::new(StoredProperties::load(
+            &self.pool,
+            self.phys.properties,
+            &self.name,
+        )?);
         Ok(Arc::clone(self.properties.get_or_init(|| loaded)))
     }
 }
@@ -226,5 +254,5 @@ pub(crate) fn extension(
     }
     let zap = Zap::open(object.clone()).named(name)?;
     let value = zap.lookup(key.as_bytes()).named(name)?;
-    Ok(value.map(|value| value.to_u64s()))
+    Ok(value.map(|value| value.integers().collect::<Vec<_>>()))
 }

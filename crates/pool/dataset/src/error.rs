@@ -73,9 +73,14 @@ impl<T> Named<T> for Result<T, ObjectError> {
     fn named(self, name: &str) -> Result<T, DatasetError> {
         self.map_err(|error| {
             if error.is_locked() {
-                DatasetError::Locked { name: name.to_owned() }
+                DatasetError::Locked {
+                    name: name.to_owned(),
+                }
             } else {
-                DatasetError::Object { name: name.to_owned(), error }
+                DatasetError::Object {
+                    name: name.to_owned(),
+                    error,
+                }
             }
         })
     }
@@ -83,12 +88,18 @@ impl<T> Named<T> for Result<T, ObjectError> {
 
 impl<T> Named<T> for Result<T, ZapError> {
     fn named(self, name: &str) -> Result<T, DatasetError> {
-        self.map_err(|error| DatasetError::Zap { name: name.to_owned(), error })
+        self.map_err(|error| DatasetError::Zap {
+            name: name.to_owned(),
+            error,
+        })
     }
 }
 
 impl<T> Named<T> for Result<T, DecodeError> {
     fn named(self, name: &str) -> Result<T, DatasetError> {
-        self.map_err(|error| DatasetError::Invalid { name: name.to_owned(), error })
+        self.map_err(|error| DatasetError::Invalid {
+            name: name.to_owned(),
+            error,
+        })
     }
 }

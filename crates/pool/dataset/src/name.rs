@@ -32,7 +32,12 @@ impl<'a> DatasetName<'a> {
     /// [`DatasetError::InvalidName`] for empty components, foreign characters, more than one
     /// delimiter or too many bytes.
     pub fn parse(name: &'a str) -> Result<Self, DatasetError> {
-        let fail = |reason| Err(DatasetError::InvalidName { name: name.to_owned(), reason });
+        let fail = |reason| {
+            Err(DatasetError::InvalidName {
+                name: name.to_owned(),
+                reason,
+            })
+        };
         if name.len() > NAME_BYTES_MAX {
             return fail("name is too long");
         }
@@ -47,7 +52,14 @@ impl<'a> DatasetName<'a> {
                     return fail("invalid snapshot or bookmark name");
                 }
                 let is_snapshot = name.as_bytes()[at] == b'@';
-                (path, if is_snapshot { NameTail::Snapshot(rest) } else { NameTail::Bookmark(rest) })
+                (
+                    path,
+                    if is_snapshot {
+                        NameTail::Snapshot(rest)
+                    } else {
+                        NameTail::Bookmark(rest)
+                    },
+                )
             }
         };
         if path.starts_with('/') {
@@ -91,12 +103,17 @@ mod tests {
         assert_eq!(name.path, "tank/a b/c");
         assert_eq!(name.tail, NameTail::Snapshot("s-1"));
         assert_eq!(name.pool(), "tank");
-        assert_eq!(DatasetName::parse("p#m").unwrap().tail, NameTail::Bookmark("m"));
+        assert_eq!(
+            DatasetName::parse("p#m").unwrap().tail,
+            NameTail::Bookmark("m")
+        );
     }
 
     #[test]
     fn bad_names_are_refused() {
-        for bad in ["", "/a", "a/", "a//b", "a@", "a@b@c", "a@b#c", "a/b@c/d", "a\u{e4}", "a/.."] {
+        for bad in [
+            "", "/a", "a/", "a//b", "a@", "a@b@c", "a@b#c", "a/b@c/d", "a\u{e4}", "a/..",
+        ] {
             assert!(DatasetName::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,4 +1,3 @@
-use millpond_nvlist::DecodeError as NvlistError;
 use millpond_object::ObjectError;
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_zap::ZapError;
@@ -30,14 +29,6 @@ pub enum PoolError {
         what: &'static str,
         /// What is wrong.
         error: DecodeError,
-    },
-    /// A packed list of names and values does not decode.
-    #[error("{what}: {error}")]
-    Nvlist {
-        /// What it holds.
-        what: &'static str,
-        /// What is wrong.
-        error: NvlistError,
     },
     /// The object directory lacks an entry that every pool has.
     #[error("the pool's object directory has no entry '{key}'")]
@@ -75,11 +66,5 @@ impl<T> Reading<T> for Result<T, ZapError> {
 impl<T> Reading<T> for Result<T, DecodeError> {
     fn reading(self, what: &'static str) -> Result<T, PoolError> {
         self.map_err(|error| PoolError::Invalid { what, error })
-    }
-}
-
-impl<T> Reading<T> for Result<T, NvlistError> {
-    fn reading(self, what: &'static str) -> Result<T, PoolError> {
-        self.map_err(|error| PoolError::Nvlist { what, error })
     }
 }

@@ -4,8 +4,8 @@
 
 use crate::error::Reading;
 use crate::{Pool, PoolError};
-use millpond_ondisk::error_log::{ErrorLogEntry, parse_error_log_bookmark};
 use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{ErrorLogEntry, parse_error_log_bookmark};
 use millpond_ondisk::{ObjectId, Txg, dsl};
 use millpond_zap::Zap;
 
@@ -61,7 +61,7 @@ impl Pool {
                 continue;
             }
             let (Some(dataset), Some(log)) =
-                (dsl::hex_key_number(&entry.name), entry.value.as_u64())
+                (dsl::hex_key_number(&entry.name), entry.value.first())
             else {
                 continue;
             };

@@ -6,7 +6,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSet;
-use millpond_ondisk::features::{FEATURES, Feature, FeatureState, hinders_reading, hinders_writing};
+use millpond_ondisk::{FEATURES, Feature, FeatureState, hinders_reading, hinders_writing};
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
@@ -47,14 +47,20 @@ impl Features {
             for_read: counts(mos, for_read)?,
             for_write: counts(mos, for_write)?,
             descriptions: texts(mos, descriptions)?,
-            enabled_txgs: enabled.into_iter().map(|(guid, txg)| (guid, Txg(txg))).collect(),
+            enabled_txgs: enabled
+                .into_iter()
+                .map(|(guid, txg)| (guid, Txg(txg)))
+                .collect(),
         })
     }
 
     /// How many things use a feature; `None` if it is disabled.
     #[must_use]
     pub fn count(&self, guid: &str) -> Option<u64> {
-        self.for_read.get(guid).or_else(|| self.for_write.get(guid)).copied()
+        self.for_read
+            .get(guid)
+            .or_else(|| self.for_write.get(guid))
+            .copied()
     }
     /// Disabled, enabled or active.
     #[must_use]
@@ -74,7 +80,9 @@ impl Features {
     /// Every feature that this program knows, with its state in the pool, in the order of their
     /// numbers.
     pub fn known(&self) -> impl Iterator<Item = (&'static Feature, FeatureState)> + '_ {
-        FEATURES.iter().map(|feature| (feature, self.state(feature.guid)))
+        FEATURES
+            .iter()
+            .map(|feature| (feature, self.state(feature.guid)))
     }
     /// Features in use that must be known to read the pool and are not.
     #[must_use]
@@ -121,7 +129,7 @@ fn counts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, u64>, P
     for entry in zap.iter() {
         let entry = entry.reading(what)?;
         let guid = String::from_utf8_lossy(&entry.name).into_owned();
-        table.insert(guid, entry.value.as_u64().unwrap_or(0));
+        table.insert(guid, entry.value.first().unwrap_or(0));
     }
     Ok(table)
 }
@@ -133,7 +141,12 @@ fn texts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, String>,
     for entry in zap.iter() {
         let entry = entry.reading(what)?;
         let guid = String::from_utf8_lossy(&entry.name).into_owned();
-        let text = entry.value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let text = entry
+            .value
+            .bytes
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or(&[]);
         table.insert(guid, String::from_utf8_lossy(text).into_owned());
     }
     Ok(table)

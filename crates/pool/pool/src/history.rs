@@ -6,7 +6,7 @@ use crate::error::Reading;
 use crate::{Pool, PoolError};
 use millpond_nvlist::NvList;
 use millpond_object::Object;
-use millpond_ondisk::history::HistoryPhys;
+use millpond_ondisk::HistoryPhys;
 use millpond_ondisk::pool_directory::key;
 
 /// One record is never longer than the blocks that writers buffer; a longer one is damage.
@@ -28,11 +28,17 @@ impl Pool {
     /// If its object cannot be opened.
     pub fn history(&self) -> Result<Option<History>, PoolError> {
         let what = "history";
-        let Some(id) = self.find_directory_object(key::HISTORY)? else { return Ok(None) };
+        let Some(id) = self.find_directory_object(key::HISTORY)? else {
+            return Ok(None);
+        };
         let object = self.mos().object(id).reading(what)?;
         let bonus = object.bonus().reading(what)?;
         let phys = HistoryPhys::decode(bonus, object.dnode().endian).reading(what)?;
-        Ok(Some(History { object, phys, at: Some(0) }))
+        Ok(Some(History {
+            object,
+            phys,
+            at: Some(0),
+        }))
     }
 }
 
@@ -54,7 +60,9 @@ impl History {
             } else {
                 create + (at - create) % (ring - create)
             };
-            let room = usize::try_from(ring.saturating_sub(physical)).unwrap_or(usize::MAX).max(1);
+            let room = usize::try_from(ring.saturating_sub(physical))
+                .unwrap_or(usize::MAX)
+                .max(1);
             let count = rest.len().min(room);
             let (now, later) = rest.split_at_mut(count);
             self.object.read(physical, now).reading("history")?;
@@ -66,14 +74,20 @@ impl History {
 
     fn next_record(&mut self, at: u64) -> Result<Option<(NvList, u64)>, PoolError> {
         // After the part that is never overwritten the ring's oldest record follows.
-        let at = if at >= self.phys.create_bytes { at.max(self.phys.begin) } else { at };
+        let at = if at >= self.phys.create_bytes {
+            at.max(self.phys.begin)
+        } else {
+            at
+        };
         if at.saturating_add(8) > self.phys.end {
             return Ok(None);
         }
         let mut head = [0u8; 8];
         self.read(at, &mut head)?;
         let length = u64::from_le_bytes(head);
-        let end = at.checked_add(8).and_then(|start| start.checked_add(length));
+        let end = at
+            .checked_add(8)
+            .and_then(|start| start.checked_add(length));
         let end = end.filter(|end| *end <= self.phys.end && length <= RECORD_BYTES_MAX);
         let Some(end) = end else {
             let error = millpond_ondisk::DecodeError::new("history", "record is too long", 0);
@@ -81,7 +95,10 @@ impl History {
         };
         let mut bytes = vec![0u8; length as usize];
         self.read(at + 8, &mut bytes)?;
-        Ok(Some((NvList::decode(&bytes).reading("history record")?, end)))
+        Ok(Some((
+            NvList::decode(&bytes).reading("history record")?,
+            end,
+        )))
     }
 }
 

@@ -20,9 +20,7 @@ use millpond_nvlist::NvList;
 use millpond_object::ObjectSet;
 use millpond_ondisk::pool_directory::{self, key};
 use millpond_ondisk::{DecodeError, ObjectId, Txg, Uberblock, VdevId};
-use millpond_vdev::{
-    IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree,
-};
+use millpond_vdev::{IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree};
 use millpond_zap::Zap;
 
 /// How a pool is to be opened.
@@ -52,7 +50,7 @@ impl Default for OpenOptions {
 }
 
 /// Why a pool cannot be opened.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No uberblock can be tried.
@@ -129,8 +127,10 @@ impl Pool {
                 Ok(pool) => return Ok(pool),
                 Err(error) => {
                     // Another uberblock cannot mend what is wrong with all of them.
-                    let is_final =
-                        matches!(error, OpenError::Features { .. } | OpenError::Version { .. });
+                    let is_final = matches!(
+                        error,
+                        OpenError::Features { .. } | OpenError::Version { .. }
+                    );
                     let kept = first_error.get_or_insert(error);
                     if is_final {
                         return Err(kept.clone());
@@ -146,12 +146,17 @@ impl Pool {
     /// # Errors
     /// If it cannot be read.
     pub fn checkpoint(&self) -> Result<Option<Uberblock>, OpenError> {
-        let at = |error| OpenError::State { txg: self.uberblock.txg, error };
+        let at = |error| OpenError::State {
+            txg: self.uberblock.txg,
+            error,
+        };
         let Some(value) = self.directory_value(key::CHECKPOINT).map_err(at)? else {
             return Ok(None);
         };
-        let slot = pool_directory::checkpoint_uberblock(&value.to_u64s());
-        let uberblock = slot.and_then(|slot| Uberblock::decode(&slot)).reading("checkpoint");
+        let slot = pool_directory::checkpoint_uberblock(&value.integers().collect::<Vec<_>>());
+        let uberblock = slot
+            .and_then(|slot| Uberblock::decode(&slot))
+            .reading("checkpoint");
         uberblock.map(Some).map_err(at)
     }
 }
@@ -163,7 +168,9 @@ fn open_at(
     uberblock: Uberblock,
 ) -> Result<Arc<Pool>, OpenError> {
     if !matches!(uberblock.version, 1..=28 | 5000) {
-        return Err(OpenError::Version { version: uberblock.version });
+        return Err(OpenError::Version {
+            version: uberblock.version,
+        });
     }
     let txg = uberblock.txg;
     let at = |error| OpenError::State { txg, error };
@@ -177,18 +184,31 @@ fn open_at(
         Ok(mos) => mos,
         // That devices are missing says more than that a block could not be read.
         Err(_) if !untrusted.state().is_usable() => {
-            return Err(OpenError::Devices { assembly: Box::new(untrusted) });
+            return Err(OpenError::Devices {
+                assembly: Box::new(untrusted),
+            });
         }
-        Err(error) => return Err(at(PoolError::Object { what: "pool metadata", error })),
+        Err(error) => {
+            return Err(at(PoolError::Object {
+                what: "pool metadata",
+                error,
+            }));
+        }
     };
     let directory = open_directory(&mos).map_err(at)?;
     let number = |name: &str| -> Result<Option<u64>, OpenError> {
-        let value = directory.lookup_u64(name.as_bytes()).reading("object directory");
+        let value = directory
+            .lookup_u64(name.as_bytes())
+            .reading("object directory");
         Ok(value.map_err(at)?.filter(|id| *id != 0))
     };
     let require = |name: &str| -> Result<ObjectId, OpenError> {
         let id = number(name)?;
-        id.map(ObjectId).ok_or_else(|| at(PoolError::NoEntry { key: name.to_owned() }))
+        id.map(ObjectId).ok_or_else(|| {
+            at(PoolError::NoEntry {
+                key: name.to_owned(),
+            })
+        })
     };
 
     let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration").map_err(at)?;
@@ -197,7 +217,9 @@ fn open_at(
         return Err(OpenError::GuidSum);
     }
     if !trusted.state().is_usable() && !options.allow_missing_tops {
-        return Err(OpenError::Devices { assembly: Box::new(trusted) });
+        return Err(OpenError::Devices {
+            assembly: Box::new(trusted),
+        });
     }
     let mut members = Members::new(&trusted, reflow)?;
     store.set_topology(members.topology(&IndirectTables::default()));
@@ -216,7 +238,9 @@ fn open_at(
     };
     let unreadable = features.unreadable();
     if !unreadable.is_empty() {
-        return Err(OpenError::Features { features: unreadable });
+        return Err(OpenError::Features {
+            features: unreadable,
+        });
     }
     members.has_large_gang_headers = features.is_active("com.klarasystems:dynamic_gang_header");
 
@@ -248,13 +272,18 @@ fn open_at(
 }
 
 fn open_directory(mos: &Arc<ObjectSet>) -> Result<Zap, PoolError> {
-    let object = mos.object(pool_directory::OBJECT_DIRECTORY).reading("object directory")?;
+    let object = mos
+        .object(pool_directory::OBJECT_DIRECTORY)
+        .reading("object directory")?;
     Zap::open(object).reading("object directory")
 }
 
 fn load_salt(directory: &Zap) -> Result<Option<Salt>, PoolError> {
     let what = "checksum salt";
-    let Some(value) = directory.lookup(key::CHECKSUM_SALT.as_bytes()).reading(what)? else {
+    let Some(value) = directory
+        .lookup(key::CHECKSUM_SALT.as_bytes())
+        .reading(what)?
+    else {
         return Ok(None);
     };
     let bytes: Result<[u8; 32], _> = value.bytes.as_slice().try_into();
@@ -269,7 +298,12 @@ fn load_list(
 ) -> Result<Vec<NvList>, PoolError> {
     let Some(id) = id else { return Ok(vec![]) };
     let list = read_packed_list(mos, ObjectId(id), what)?;
-    Ok(list.opt_list_array(what).ok().flatten().unwrap_or(&[]).to_vec())
+    Ok(list
+        .opt_list_array(what)
+        .ok()
+        .flatten()
+        .unwrap_or(&[])
+        .to_vec())
 }
 
 /// The tree of an assembly with what has been learnt about its vdevs so far.
@@ -285,7 +319,9 @@ impl<'a> Members<'a> {
         let tree = VdevTree::new(assembly.root.clone(), reflow)?;
         let mut health = LeafTable::all_good(tree.leaf_count());
         for ((id, node), leaf) in tree.leaves().zip(&assembly.leaves) {
-            let Some(entry) = health.entry(id) else { continue };
+            let Some(entry) = health.entry(id) else {
+                continue;
+            };
             let is_spare = matches!(node.kind, VdevKind::DraidSpare { .. });
             entry.is_readable = is_spare || leaf.device.is_some();
             if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
@@ -293,11 +329,21 @@ impl<'a> Members<'a> {
                 entry.missed.push(txg.saturating_add(1)..u64::MAX);
             }
         }
-        Ok(Self { assembly, tree, health, has_large_gang_headers: false })
+        Ok(Self {
+            assembly,
+            tree,
+            health,
+            has_large_gang_headers: false,
+        })
     }
 
     fn topology(&self, indirect: &IndirectTables) -> Topology {
-        let devices = self.assembly.leaves.iter().map(|leaf| leaf.device.clone()).collect();
+        let devices = self
+            .assembly
+            .leaves
+            .iter()
+            .map(|leaf| leaf.device.clone())
+            .collect();
         let (tree, health) = (self.tree.clone(), self.health.clone());
         let mut topology = Topology::new(tree, devices, health, indirect.clone());
         topology.has_large_gang_headers = self.has_large_gang_headers;
@@ -350,7 +396,9 @@ fn load_indirect(
     let mut next = removed.iter().map(|(id, _)| *id).find(|id| is_newest(*id));
     for _ in 0..removed.len() {
         let Some(id) = next else { break };
-        let Some(node) = members.tree.top(id) else { break };
+        let Some(node) = members.tree.top(id) else {
+            break;
+        };
         if let Some(mapping) = node.config.indirect_mapping {
             let births = node.config.indirect_births;
             tables.insert(id, load_indirect_mapping(mos, mapping, births)?);

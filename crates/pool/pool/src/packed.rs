@@ -27,9 +27,16 @@ pub fn read_packed_list(
         return invalid("the object is not a packed list");
     }
     let bonus = object.bonus().reading(what)?;
-    let [length] = object.dnode().endian.words("packed list size", bonus).reading(what)?;
+    let [length] = object
+        .dnode()
+        .endian
+        .words("packed list size", bonus)
+        .reading(what)?;
     if length > PACKED_LIST_BYTES_MAX {
-        return Err(PoolError::TooLarge { object: id, bytes: length });
+        return Err(PoolError::TooLarge {
+            object: id,
+            bytes: length,
+        });
     }
     if length > object.length_bytes() {
         return invalid("it is longer than its object");

@@ -29,7 +29,9 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,27 +102,35 @@ impl Pool {
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_value(&self, key: &str) -> Result<Option<ZapValue>, PoolError> {
-        self.directory.lookup(key.as_bytes()).reading("object directory")
+        self.directory
+            .lookup(key.as_bytes())
+            .reading("object directory")
     }
     /// An entry of the object directory that is one number.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_number(&self, key: &str) -> Result<Option<u64>, PoolError> {
-        Ok(self.directory_value(key)?.and_then(|value| value.as_u64()))
+        Ok(self.directory_value(key)?.and_then(|value| value.first()))
     }
     /// An entry of the object directory that names an object; `None` where it is absent or 0.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn find_directory_object(&self, key: &str) -> Result<Option<ObjectId>, PoolError> {
-        Ok(self.directory_number(key)?.filter(|id| *id != 0).map(ObjectId))
+        Ok(self
+            .directory_number(key)?
+            .filter(|id| *id != 0)
+            .map(ObjectId))
     }
     /// As [`Pool::find_directory_object`], where every pool has the entry.
     ///
     /// # Errors
     /// [`PoolError::NoEntry`] if it is absent; if the directory cannot be read.
     pub fn directory_object(&self, key: &str) -> Result<ObjectId, PoolError> {
-        self.find_directory_object(key)?.ok_or_else(|| PoolError::NoEntry { key: key.to_owned() })
+        self.find_directory_object(key)?
+            .ok_or_else(|| PoolError::NoEntry {
+                key: key.to_owned(),
+            })
     }
 }

@@ -6,8 +6,8 @@ use crate::PoolError;
 use crate::error::Reading;
 use millpond_env::sync::Arc;
 use millpond_object::{Object, ObjectSet};
+use millpond_ondisk::IndirectMappingPhys;
 use millpond_ondisk::pool_directory::vdev_key;
-use millpond_ondisk::removal::IndirectMappingPhys;
 use millpond_ondisk::space_map::SpaceMapUnits;
 use millpond_ondisk::{
     BlockId, DecodeError, ObjectId, SpaceAction, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys,
@@ -33,8 +33,12 @@ pub(crate) fn load_dirty_time_log(
     let phys = SpaceMapPhys::decode(bonus, object.dnode().endian).reading(what)?;
     let mut ranges = vec![];
     each_space_map_entry(&object, phys.length_bytes, what, &mut |entry| {
-        if let SpaceMapEntry::Range { action: SpaceAction::Allocate, offset_units, run_units, .. } =
-            entry
+        if let SpaceMapEntry::Range {
+            action: SpaceAction::Allocate,
+            offset_units,
+            run_units,
+            ..
+        } = entry
         {
             let units = SpaceMapUnits::DIRTY_TIME_LOG;
             ranges.push(units.range_bytes(offset_units, run_units).reading(what)?);
@@ -63,7 +67,9 @@ pub(crate) fn each_space_map_entry(
     while at < length_bytes {
         let block = object.read_block(BlockId(at / size)).reading(what)?;
         let count = (length_bytes - at).min(size) as usize;
-        for entry in SpaceMapEntries::new(&block.bytes[..count.min(block.bytes.len())], block.endian) {
+        for entry in
+            SpaceMapEntries::new(&block.bytes[..count.min(block.bytes.len())], block.endian)
+        {
             each(entry.reading(what)?)?;
         }
         at += size;
@@ -91,7 +97,11 @@ pub(crate) fn load_indirect_mapping(
         Some(id) => {
             let object = mos.object(id).reading(what)?;
             let bonus = object.bonus().reading(what)?;
-            let [count] = object.dnode().endian.words("indirect births", bonus).reading(what)?;
+            let [count] = object
+                .dnode()
+                .endian
+                .words("indirect births", bonus)
+                .reading(what)?;
             read_all(&object, count.saturating_mul(16), what)?
         }
     };
@@ -101,7 +111,10 @@ pub(crate) fn load_indirect_mapping(
 
 fn read_all(object: &Object, length: u64, what: &'static str) -> Result<Vec<u8>, PoolError> {
     if length > MAPPING_BYTES_MAX || length > object.length_bytes() {
-        return Err(PoolError::TooLarge { object: object.id(), bytes: length });
+        return Err(PoolError::TooLarge {
+            object: object.id(),
+            bytes: length,
+        });
     }
     let mut bytes = vec![0u8; length as usize];
     object.read(0, &mut bytes).reading(what)?;
@@ -118,7 +131,9 @@ pub(crate) fn load_allocation_class(
 ) -> Result<Option<AllocationClass>, PoolError> {
     let what = "vdev ZAP";
     let zap = Zap::open(mos.object(zap_top).reading(what)?).reading(what)?;
-    let value = zap.lookup(vdev_key::ALLOCATION_BIAS.as_bytes()).reading(what)?;
+    let value = zap
+        .lookup(vdev_key::ALLOCATION_BIAS.as_bytes())
+        .reading(what)?;
     Ok(value.and_then(|value| {
         let text = value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
         AllocationClass::from_bias(&String::from_utf8_lossy(text))

@@ -6,6 +6,6 @@ mod stored;
 pub mod table;
 
 pub use kind::{DatasetKind, Kinds};
-pub use stored::{PropertySource, PropertyValue, StoredProperties};
 pub use special::{OwnerKind, PropertyName, QuotaSubject, by_name};
+pub use stored::{PropertySource, PropertyValue, StoredProperties};
 pub use table::{DATASET_PROPERTIES, DatasetProperty};

@@ -6,7 +6,7 @@ use crate::error::Named;
 use crate::{Dataset, DatasetError, Directory};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
-use millpond_ondisk::dsl::{
+use millpond_ondisk::dsl::keys::{
     PROPERTY_HAS_RECEIVED, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX,
     PROPERTY_UNKNOWN_VALUE_SUFFIX,
 };
@@ -54,7 +54,9 @@ impl StoredProperties {
         name: &str,
     ) -> Result<Self, DatasetError> {
         let mut stored = Self::default();
-        let Some(table) = table else { return Ok(stored) };
+        let Some(table) = table else {
+            return Ok(stored);
+        };
         let object = pool.mos().object(table).named(name)?;
         let zap = Zap::open(object).named(name)?;
         let mut unknown_values = vec![];
@@ -62,10 +64,15 @@ impl StoredProperties {
             let entry = entry.named(name)?;
             let key = String::from_utf8_lossy(&entry.name).into_owned();
             let value = if entry.value.integer_bytes == 1 {
-                let text = entry.value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+                let text = entry
+                    .value
+                    .bytes
+                    .split(|byte| *byte == 0)
+                    .next()
+                    .unwrap_or(&[]);
                 PropertyValue::Text(String::from_utf8_lossy(text).into_owned())
             } else {
-                PropertyValue::Number(entry.value.as_u64().unwrap_or(0))
+                PropertyValue::Number(entry.value.first().unwrap_or(0))
             };
             if key == PROPERTY_HAS_RECEIVED {
                 stored.has_received = true;
@@ -107,7 +114,10 @@ impl StoredProperties {
     }
     /// Names of all properties that have a value here.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.local.keys().chain(self.received.keys()).map(String::as_str)
+        self.local
+            .keys()
+            .chain(self.received.keys())
+            .map(String::as_str)
     }
 }
 
@@ -147,7 +157,11 @@ impl Dataset {
     /// # Errors
     /// If the table cannot be read.
     pub fn own_properties(&self) -> Result<StoredProperties, DatasetError> {
-        let table = if self.is_snapshot() { self.phys().properties } else { None };
+        let table = if self.is_snapshot() {
+            self.phys().properties
+        } else {
+            None
+        };
         StoredProperties::load(self.pool(), table, self.name())
     }
 
@@ -165,8 +179,11 @@ impl Dataset {
             return self.directory().property(property, is_inheritable);
         }
         if let Some((value, is_received)) = self.own_properties()?.get(property) {
-            let source =
-                if is_received { PropertySource::Received } else { PropertySource::Local };
+            let source = if is_received {
+                PropertySource::Received
+            } else {
+                PropertySource::Local
+            };
             return Ok(Some((value.clone(), source)));
         }
         if !is_inheritable {
@@ -174,9 +191,10 @@ impl Dataset {
         }
         let found = self.directory().property(property, true)?;
         Ok(found.map(|(value, source)| match source {
-            PropertySource::Local | PropertySource::Received => {
-                (value, PropertySource::Inherited(self.directory().name().to_owned()))
-            }
+            PropertySource::Local | PropertySource::Received => (
+                value,
+                PropertySource::Inherited(self.directory().name().to_owned()),
+            ),
             source => (value, source),
         }))
     }
