@@ -1,0 +1,23 @@
+//! Outside the house: compares what Millpond reads with what OpenZFS recorded.
+//!
+//! A *golden case* is a folder with compressed disk images of a pool and a record of everything in it
+//! (`testdata/golden/README.md` describes the form). [`images`] finds and unpacks them, [`record`]
+//! reads the record, [`reader`] is the small view of a pool that the comparison needs, [`adaptor`]
+//! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
+//! disks may be missing, and [`runner`] runs and prints cases like the standard test harness does.
+//!
+//! The comparison knows nothing of the library: it can be (and is) tested against a pool that lies in
+//! memory, with each kind of difference planted.
+#![forbid(unsafe_code)]
+
+pub mod absence;
+pub mod adaptor;
+pub mod calendar;
+pub mod compare;
+pub mod images;
+pub mod old_pools;
+pub mod properties;
+pub mod reader;
+pub mod record;
+pub mod runner;
+pub mod tree;

@@ -1,0 +1,147 @@
+//! Which properties must be equal, and which move with every transaction group.
+
+use crate::reader::Properties;
+
+/// How a property is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// Value and source are equal.
+    Equal,
+    /// A comma-separated list, in any order.
+    SameSet,
+    /// A space figure: close, since the record was taken before the last transaction groups.
+    Close,
+    /// A ratio of space figures.
+    CloseRatio,
+    /// The state of a live system.
+    Ignored,
+}
+
+/// Differences between a dataset's properties and the recorded ones.
+pub fn of_dataset(recorded: &Properties, found: &Properties) -> Vec<String> {
+    compare(recorded, found, |name| match name {
+        "mounted" => Rule::Ignored,
+        "clones" | "redact_snaps" => Rule::SameSet,
+        "compressratio" | "refcompressratio" => Rule::CloseRatio,
+        "used" | "available" | "referenced" | "written" | "logicalused" | "logicalreferenced" => {
+            Rule::Close
+        }
+        name if name.starts_with("usedby") || name.starts_with("written@") => Rule::Close,
+        _ => Rule::Equal,
+    })
+}
+
+/// Differences between a pool's properties and the recorded ones.
+pub fn of_pool(recorded: &Properties, found: &Properties) -> Vec<String> {
+    compare(recorded, found, |name| match name {
+        "dedupratio" | "bcloneratio" => Rule::CloseRatio,
+        "size" | "allocated" | "free" | "bcloneused" | "bclonesaved" | "dedup_table_size" => {
+            Rule::Close
+        }
+        // Of the import, or moving with each transaction group.
+        "altroot" | "cachefile" | "readonly" | "health" | "load_guid" | "capacity"
+        | "fragmentation" | "freeing" | "leaked" | "expandsize" | "checkpoint" | "dedupused"
+        | "dedupsaved" => Rule::Ignored,
+        _ => Rule::Equal,
+    })
+}
+
+fn compare(recorded: &Properties, found: &Properties, rule: impl Fn(&str) -> Rule) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (name, (value, source)) in recorded {
+        let rule = rule(name);
+        if rule == Rule::Ignored {
+            continue;
+        }
+        let Some((found_value, found_source)) = found.get(name) else {
+            differences.push(format!("property {name} is missing; it should be {value}"));
+            continue;
+        };
+        let is_same = match rule {
+            Rule::Equal | Rule::Ignored => value == found_value,
+            Rule::SameSet => sorted(value) == sorted(found_value),
+            Rule::Close => is_close(value, found_value, 0.1, CLOSE_BYTES),
+            Rule::CloseRatio => is_close(value, found_value, 0.1, 0.05),
+        };
+        if !is_same {
+            differences.push(format!("property {name} is {found_value}, not {value}"));
+        } else if source != found_source {
+            differences.push(format!(
+                "property {name} comes from {found_source}, not {source}"
+            ));
+        }
+    }
+    for name in found.keys().filter(|name| !recorded.contains_key(*name)) {
+        if rule(name) != Rule::Ignored {
+            differences.push(format!("property {name} should not be listed"));
+        }
+    }
+    differences
+}
+
+fn sorted(list: &str) -> Vec<&str> {
+    let mut items: Vec<&str> = list.split(',').collect();
+    items.sort_unstable();
+    items
+}
+
+/// Whether two figures differ by no more than this part of the larger, or by this much.
+fn is_close(a: &str, b: &str, part: f64, much: f64) -> bool {
+    if a == b {
+        return true;
+    }
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => (a - b).abs() <= (a.abs().max(b.abs()) * part).max(much),
+        _ => false,
+    }
+}
+
+/// A few transaction groups of metadata.
+const CLOSE_BYTES: f64 = 1_048_576.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(list: &[(&str, &str, &str)]) -> Properties {
+        list.iter()
+            .map(|(name, value, source)| {
+                (
+                    (*name).to_owned(),
+                    ((*value).to_owned(), (*source).to_owned()),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn values_and_sources_must_be_equal_but_space_figures_only_close() {
+        let recorded = properties(&[
+            ("quota", "1", "local"),
+            ("used", "10000000", "-"),
+            ("mounted", "yes", "-"),
+            ("clones", "a,b", "-"),
+        ]);
+        let equal = properties(&[
+            ("quota", "1", "local"),
+            ("used", "10500000", "-"),
+            ("mounted", "no", "-"),
+            ("clones", "b,a", "-"),
+        ]);
+        assert!(of_dataset(&recorded, &equal).is_empty());
+        for (changed, count) in [
+            (("quota", "2", "local"), 1),
+            (("quota", "1", "default"), 1),
+            (("used", "20000000", "-"), 1),
+            (("clones", "a", "-"), 1),
+            (("extra", "1", "-"), 1),
+        ] {
+            let mut found = equal.clone();
+            found.extend(properties(&[changed]));
+            assert_eq!(of_dataset(&recorded, &found).len(), count, "{changed:?}");
+        }
+        let mut found = equal.clone();
+        found.remove("quota");
+        assert_eq!(of_dataset(&recorded, &found).len(), 1);
+    }
+}
