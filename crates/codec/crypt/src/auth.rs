@@ -46,8 +46,12 @@ pub fn indirect_block_mac(
 /// Both key versions are tried, because nothing in the block tells which it was written with.
 ///
 /// # Errors
-/// [`CryptError::MacMismatch`], or [`CryptError::Malformed`] if `contents` is no whole number of pointers.
+/// [`CryptError::Unprotected`] if the pointer has no crypt bit (call this only in encrypted datasets);
+/// [`CryptError::MacMismatch`]; [`CryptError::Malformed`] if `contents` is no whole number of pointers.
 pub fn verify_indirect_block(bp: &BlockPointer, contents: &[u8]) -> Result<(), CryptError> {
+    if !bp.has_crypt_bit() {
+        return Err(CryptError::Unprotected);
+    }
     for version in [1, 0] {
         let mac = indirect_block_mac(contents, bp.endian(), version)?;
         if is_equal(&mac, &bp.crypt_mac()) {

@@ -9,16 +9,20 @@ impl DatasetKey {
     ///
     /// `block` is exactly the physical size; of an intent log block the part that is in use, rounded up
     /// to 4096 bytes, is enough. Intent log blocks get their MAC from inside, the others from `bp`.
-    /// A block whose pointer has no crypt bit, an embedded pointer and a hole are left alone.
+    /// Embedded pointers and holes are left alone: the block that holds them was authenticated.
     ///
     /// # Errors
-    /// [`CryptError::MacMismatch`]: the block is not authentic, and no other copy will be better.
+    /// [`CryptError::Unprotected`]: the pointer has no crypt bit. [`CryptError::MacMismatch`]: the block is not authentic, and no other copy will be better.
     /// [`CryptError::Malformed`]: its plain parts cannot be. [`CryptError::Unsupported`]: an indirect block
     /// (see [`verify_indirect_block`](crate::verify_indirect_block)), or a CCM block of 16 MiB. After an error the
     /// block's bytes are unspecified.
     pub fn decrypt_block(&self, bp: &BlockPointer, block: &mut [u8]) -> Result<(), CryptError> {
-        if !bp.has_crypt_bit() || bp.is_hole() {
+        if bp.is_hole() || bp.is_embedded() {
             return Ok(());
+        }
+        if !bp.has_crypt_bit() {
+            // Without this, whoever can write the disk could put plain blocks in place of ours.
+            return Err(CryptError::Unprotected);
         }
         if bp.level() > Level(0) {
             return Err(CryptError::Unsupported {

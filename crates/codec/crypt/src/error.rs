@@ -14,6 +14,9 @@ pub enum CryptError {
         /// What was verified ("dnode block").
         structure: &'static str,
     },
+    /// A block of an encrypted dataset claims to need no authentication. No correct writer makes one.
+    #[error("the block pointer lacks the crypt bit, though its dataset is encrypted")]
+    Unprotected,
     /// The plain parts of a block cannot be what a correct writer would have written.
     #[error("{structure}: {reason} at byte {offset}")]
     Malformed {

@@ -6,7 +6,7 @@
 //!
 //! # Which call for which block
 //!
-//! Of a block pointer with the crypt bit ([`BlockPointer::has_crypt_bit`]), after its checksum held:
+//! In an encrypted dataset, after a block's checksum held:
 //!
 //! | block | when | call |
 //! |---|---|---|
@@ -14,6 +14,9 @@
 //! | level 0, other type but object set | before decompression | [`DatasetKey::decrypt_block`] (checks, changes nothing) |
 //! | object set | it is stored uncompressed | [`DatasetKey::decrypt_block`] or [`DatasetKey::verify_object_set`] |
 //! | level 1 and above | after decompression, no key needed | [`verify_indirect_block`] |
+//!
+//! Every pointer that is neither hole nor embedded has the crypt bit ([`BlockPointer::has_crypt_bit`]) there; one
+//! without it is refused with [`CryptError::Unprotected`].
 //!
 //! Block keys are derived for each block anew (see [`DatasetKey`] for the cost); there is no cache to share or
 //! to wipe.

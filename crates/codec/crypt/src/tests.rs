@@ -626,7 +626,7 @@ fn indirect_blocks_verify_without_a_key_in_either_version_and_order() {
 }
 
 #[test]
-fn plain_types_are_only_checked_and_pointers_without_crypt_bit_not_at_all() {
+fn plain_types_are_only_checked_and_pointers_without_crypt_bit_are_refused() {
     let key = gcm_key();
     let mut block = vec![8; 1024];
     let mut bp = pointer(Endian::Little, ObjectType::MASTER_NODE, 0);
@@ -634,9 +634,13 @@ fn plain_types_are_only_checked_and_pointers_without_crypt_bit_not_at_all() {
     bp.set_crypt_mac(key.plain_mac(&block));
     assert_eq!(key.decrypt_block(&bp, &mut block), Ok(()));
     assert_eq!(block, [8; 1024]);
-    bp.set_crypt_mac([0; 16]);
     bp.words[6] &= !(1 << 61);
-    assert_eq!(key.decrypt_block(&bp, &mut block), Ok(()));
+    assert_eq!(
+        key.decrypt_block(&bp, &mut block),
+        Err(CryptError::Unprotected)
+    );
+    let hole = BlockPointer::default();
+    assert_eq!(key.decrypt_block(&hole, &mut []), Ok(()));
     let indirect = pointer(Endian::Little, ObjectType::PLAIN_FILE, 1);
     assert!(matches!(
         key.decrypt_block(&indirect, &mut block),
