@@ -1,3 +1,7 @@
 //! The program `millpond`, which is also `zpool` and `zfs` under those names.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    millpond_cli::start(std::env::args_os().collect())
+}

@@ -1,0 +1,167 @@
+//! One sub-command of `zpool` or `zfs`, and what happens to its arguments before it runs.
+
+use crate::getopt::{Found, Long, OptionSet, Options, Refused};
+use crate::session::{Ending, Failure, Session};
+
+/// A sub-command.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// Its name, as the usage text spells it.
+    pub name: &'static str,
+    /// Other names.
+    pub aliases: &'static [&'static str],
+    /// The options it understands; `None` for one that takes every word as an operand.
+    pub options: Option<OptionSet>,
+    /// What to say if the first, second, … operand is missing. None of these: all are optional.
+    pub missing: &'static [&'static str],
+    /// What it does.
+    pub run: Run,
+}
+
+/// What a sub-command does.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// This.
+    Built(fn(&mut Session, &Parsed) -> Ending),
+    /// Nothing yet, but it checks how it is called.
+    NotBuilt(fn(&Parsed) -> Result<(), Failure>),
+}
+
+/// Arguments taken apart.
+#[derive(Debug, Clone, Default)]
+pub struct Parsed {
+    /// Options in the order given.
+    pub options: Vec<Found>,
+    /// The rest, in the order given.
+    pub operands: Vec<String>,
+}
+
+impl Parsed {
+    /// Whether an option was given.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|(name, _)| name == option)
+    }
+
+    /// The option's last value.
+    pub fn value(&self, option: &str) -> Option<&str> {
+        self.options
+            .iter()
+            .rev()
+            .find(|(name, _)| name == option)?
+            .1
+            .as_deref()
+    }
+}
+
+impl Command {
+    /// Whether `word` names this command.
+    pub fn is_named(&self, word: &str) -> bool {
+        self.name == word || self.aliases.contains(&word)
+    }
+
+    /// Takes the arguments apart and runs the command. `program` is `zpool` or `zfs`.
+    pub fn run(&self, program: &str, session: &mut Session, arguments: &[String]) -> Ending {
+        let parsed = match self.options {
+            Some(set) => parse(set, arguments)?,
+            None => Parsed {
+                options: Vec::new(),
+                operands: arguments.to_vec(),
+            },
+        };
+        match self.run {
+            Run::Built(run) => run(session, &parsed),
+            Run::NotBuilt(check) => {
+                check(&parsed)?;
+                self.require_operands(&parsed)?;
+                let name = self.name;
+                Err(Failure::Refused(format!(
+                    "millpond: '{program} {name}' is not built yet"
+                )))
+            }
+        }
+    }
+
+    /// Refuses a call with too few operands.
+    pub fn require_operands(&self, parsed: &Parsed) -> Result<(), Failure> {
+        match self.missing.get(parsed.operands.len()) {
+            Some(text) => Err(Failure::Usage((*text).to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse(set: OptionSet, arguments: &[String]) -> Result<Parsed, Failure> {
+    let mut walk = Options::new(set, arguments);
+    let mut options = Vec::new();
+    while let Some(option) = walk.next_option() {
+        match option {
+            Ok(found) => options.push(found),
+            Err(refused) => return Err(Failure::Usage(refusal(&refused))),
+        }
+    }
+    Ok(Parsed {
+        options,
+        operands: walk.operands(),
+    })
+}
+
+fn refusal(refused: &Refused) -> String {
+    match refused {
+        Refused::Unknown(letter) => format!("invalid option '{letter}'"),
+        Refused::UnknownLong(word) => format!("invalid option '{word}'"),
+        Refused::MissingValue(letter) => format!("missing argument for '{letter}' option"),
+    }
+}
+
+/// For tables: letters only.
+pub const fn letters(letters: &'static str) -> Option<OptionSet> {
+    Some(OptionSet {
+        letters,
+        longs: &[],
+    })
+}
+
+/// For tables: letters and long names.
+pub const fn with_longs(letters: &'static str, longs: &'static [Long]) -> Option<OptionSet> {
+    Some(OptionSet { letters, longs })
+}
+
+/// For tables: a long option without a value.
+pub const fn long(name: &'static str, means: &'static str) -> Long {
+    Long {
+        name,
+        means,
+        has_value: false,
+    }
+}
+
+/// For tables: a command that is not built.
+pub const fn not_built(
+    name: &'static str,
+    options: Option<OptionSet>,
+    missing: &'static [&'static str],
+) -> Command {
+    Command {
+        name,
+        aliases: &[],
+        options,
+        missing,
+        run: Run::NotBuilt(|_| Ok(())),
+    }
+}
+
+/// For tables: a command that is built.
+pub const fn built(
+    name: &'static str,
+    options: Option<OptionSet>,
+    missing: &'static [&'static str],
+    run: fn(&mut Session, &Parsed) -> Ending,
+) -> Command {
+    Command {
+        name,
+        aliases: &[],
+        options,
+        missing,
+        run: Run::Built(run),
+    }
+}

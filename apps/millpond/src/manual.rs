@@ -1,0 +1,41 @@
+//! `help`: shows a page of the manual.
+
+use crate::session::Session;
+use std::io;
+use std::process::Command;
+
+/// Runs man(1) on the page of a sub-command or topic. Its status is ours; 255 if it cannot run.
+pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result<u8> {
+    let page = match words.first().map(String::as_str) {
+        None => program.to_string(),
+        Some("properties" | "props") if program == "zfs" => "zfsprops".into(),
+        Some("properties" | "props") => "zpoolprops".into(),
+        Some("features") => "zpool-features".into(),
+        Some("concepts") => format!("{program}concepts"),
+        Some(topic) => format!("{program}-{topic}"),
+    };
+    match Command::new(&session.environment.man).arg(page).status() {
+        Ok(status) => Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(255)),
+        Err(error) => {
+            // No line end: that is how it is imitated.
+            write!(
+                session.err,
+                "couldn't run man program: {}",
+                strerror(&error)
+            )?;
+            Ok(255)
+        }
+    }
+}
+
+/// The system's words for an error, without the number that Rust adds.
+fn strerror(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_string(),
+        None => text,
+    }
+}

@@ -1,0 +1,142 @@
+//! From the system's arguments to a command: which program is meant, where its pools are, what the
+//! surroundings are.
+
+use crate::session::{Environment, OpenControl, Session};
+use jiff::tz::TimeZone;
+use millpond::control::Control;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Runs the program; the result is its exit status.
+pub fn run(arguments: &[OsString]) -> u8 {
+    let mut words: Vec<String> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if words.is_empty() {
+        words.push("millpond".into());
+    }
+    let called = words.remove(0);
+    let name = Path::new(&called)
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let mut folders = Vec::new();
+    let program = match name.as_deref() {
+        Some(name @ ("zpool" | "zfs")) => name.to_string(),
+        _ => {
+            if let Err(message) = take_folders(&mut words, &mut folders) {
+                eprintln!("millpond: {message}");
+                return 2;
+            }
+            if words.is_empty() {
+                eprint!("{USAGE}");
+                return 2;
+            }
+            words.remove(0)
+        }
+    };
+    if folders.is_empty()
+        && let Some(folder) = std::env::var_os("MILLPOND_DIR")
+    {
+        folders.push(PathBuf::from(folder));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut err = io::stderr().lock();
+    let pools = Folders { folders };
+    let environment = surroundings();
+    let mut session = Session {
+        out: &mut out,
+        err: &mut err,
+        pools: &pools,
+        environment: &environment,
+    };
+    let ended = match program.as_str() {
+        "zpool" => crate::zpool::run(&mut session, &words),
+        "zfs" => crate::zfs::run(&mut session, &words),
+        "help" | "--help" | "-h" => session.out.write_all(USAGE.as_bytes()).map(|()| 0),
+        other => writeln!(session.err, "millpond: '{other}' is not built yet").map(|()| 1),
+    };
+    match ended.and_then(|status| out.flush().map(|()| status)) {
+        Ok(status) => status,
+        // Whoever read our output has gone: that is no news to anybody.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 1,
+        Err(error) => {
+            eprintln!("millpond: cannot write: {error}");
+            1
+        }
+    }
+}
+
+/// Takes `-d DIR` and `-dDIR` from the front of the words.
+fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(), String> {
+    while let Some(rest) = words.first().and_then(|word| word.strip_prefix("-d")) {
+        let rest = rest.to_string();
+        words.remove(0);
+        if !rest.is_empty() {
+            folders.push(PathBuf::from(rest));
+        } else if words.is_empty() {
+            return Err("-d needs a folder".into());
+        } else {
+            folders.push(PathBuf::from(words.remove(0)));
+        }
+    }
+    Ok(())
+}
+
+/// The pools on the devices and images in some folders.
+struct Folders {
+    folders: Vec<PathBuf>,
+}
+
+impl OpenControl for Folders {
+    fn control(&self) -> Result<&dyn Control, String> {
+        if self.folders.is_empty() {
+            return Err("millpond: no pools: say where with -d DIR or MILLPOND_DIR".into());
+        }
+        Err("millpond: opening pools is not built yet".into())
+    }
+}
+
+fn surroundings() -> Environment {
+    let variables: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("ZPOOL_") || name.starts_with("ZFS_"))
+        .collect();
+    Environment {
+        zone: TimeZone::system(),
+        clock: now_s,
+        variables,
+        man: PathBuf::from("man"),
+        users: users(),
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_secs())
+}
+
+/// Names of users by number, from the system's file of them.
+fn users() -> BTreeMap<u64, String> {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let uid = fields.nth(1)?.parse().ok()?;
+            Some((uid, name.to_string()))
+        })
+        .collect()
+}
+
+const USAGE: &str = "\
+usage: millpond [-d DIR]... zpool COMMAND ...
+       millpond [-d DIR]... zfs COMMAND ...
+
+Under the names zpool and zfs the program is those. Pools are looked for on the
+devices and images in each DIR, or in MILLPOND_DIR.
+";

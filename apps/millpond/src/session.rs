@@ -1,0 +1,92 @@
+//! What a command is run with, and how it can end.
+
+use jiff::tz::TimeZone;
+use millpond::control::Control;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Everything that a command may touch.
+pub struct Session<'a> {
+    /// Standard output.
+    pub out: &'a mut dyn Write,
+    /// Standard error.
+    pub err: &'a mut dyn Write,
+    /// Opens the pools, at the first question; a usage error opens nothing.
+    pub pools: &'a dyn OpenControl,
+    /// The surroundings.
+    pub environment: &'a Environment,
+}
+
+/// Something that can be asked for an open [`Control`], any number of times.
+pub trait OpenControl {
+    /// The open pools. The error is a whole message for people.
+    fn control(&self) -> Result<&dyn Control, String>;
+}
+
+/// What a command's output depends on besides pools and arguments.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// The time zone that dates are shown in.
+    pub zone: TimeZone,
+    /// The clock: seconds since 1970.
+    pub clock: fn() -> u64,
+    /// Environment variables that matter here.
+    pub variables: BTreeMap<String, String>,
+    /// The program that shows pages of the manual.
+    pub man: PathBuf,
+    /// Names of users by number.
+    pub users: BTreeMap<u64, String>,
+}
+
+impl Environment {
+    /// Seconds since 1970.
+    pub fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// Whether a switch among the variables is on: a number above 0, `yes`, `on` or `true`.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.variables.get(name).is_some_and(|value| {
+            value.parse::<u64>().map_or_else(
+                |_| {
+                    ["yes", "on", "true"]
+                        .iter()
+                        .any(|word| value.eq_ignore_ascii_case(word))
+                },
+                |number| number > 0,
+            )
+        })
+    }
+}
+
+/// A command that could not do all it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was asked wrongly: this line (none if empty), then how to ask, status 2.
+    Usage(String),
+    /// It was asked wrongly, and this is the whole text about it, status 2.
+    Complaint(String),
+    /// It said what it had to say; this is the status.
+    Status(u8),
+    /// This line, status 1.
+    Refused(String),
+    /// Its own output could not be written.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Output(error)
+    }
+}
+
+/// A command's end: its status.
+pub type Ending = Result<u8, Failure>;
+
+impl Session<'_> {
+    /// The open pools.
+    pub fn control(&self) -> Result<&dyn Control, Failure> {
+        self.pools.control().map_err(Failure::Refused)
+    }
+}

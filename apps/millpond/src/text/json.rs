@@ -1,0 +1,61 @@
+//! JSON as these programs write it: one line, members in a fixed order, numbers as strings unless
+//! asked otherwise.
+
+use serde_json::{Map, Value};
+
+/// How values of JSON members are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// `-p`, or implied by `--json-int`: exact values.
+    pub is_exact: bool,
+    /// `--json-int`: whatever is all digits becomes a number.
+    pub has_numbers: bool,
+}
+
+impl Style {
+    /// The value of a member that may be a number.
+    pub fn value(self, text: &str) -> Value {
+        if self.has_numbers
+            && !text.is_empty()
+            && text.bytes().all(|b| b.is_ascii_digit())
+            && let Ok(number) = text.parse::<u64>()
+        {
+            return Value::from(number);
+        }
+        Value::from(text)
+    }
+
+    /// An exact number, whatever the style.
+    pub fn digits(self, number: u64) -> Value {
+        self.value(&number.to_string())
+    }
+}
+
+/// The head that every document begins with.
+pub fn document(command: &str) -> Map<String, Value> {
+    let mut version = Map::new();
+    version.insert("command".into(), command.into());
+    version.insert("vers_major".into(), 0.into());
+    version.insert("vers_minor".into(), 1.into());
+    let mut document = Map::new();
+    document.insert("output_version".into(), version.into());
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_text_of_digits_that_fits_becomes_a_number() {
+        let style = Style {
+            is_exact: true,
+            has_numbers: true,
+        };
+        assert_eq!(style.value("18446744073709551615"), Value::from(u64::MAX));
+        for text in ["", "-", "1.00", "on", "18446744073709551616"] {
+            assert_eq!(style.value(text), Value::from(text));
+        }
+        assert_eq!(Style::default().value("5"), Value::from("5"));
+    }
+}

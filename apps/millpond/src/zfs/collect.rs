@@ -1,0 +1,174 @@
+//! Finding the datasets that a command is about.
+
+use super::names;
+use super::order::{SortKey, compare};
+use crate::session::{Failure, Session};
+use millpond::control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted};
+use millpond_dataset::properties::{DatasetKind, Kinds};
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Names; none means all pools with all that is in them.
+    pub operands: &'a [String],
+    /// How far below each operand.
+    pub depth: u32,
+    /// Which kinds to show.
+    pub kinds: Kinds,
+    /// Which kinds an operand may name although they are not among `kinds`.
+    pub also_named: Kinds,
+    /// Whether pools may add snapshots by their property `listsnapshots`.
+    pub heeds_listsnapshots: bool,
+    /// Properties wanted.
+    pub wanted: Wanted,
+    /// Order wanted.
+    pub sort: &'a [SortKey],
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In the order wanted, each once.
+    pub datasets: Vec<DatasetInfo>,
+    /// Whether an operand could not be opened, which has been told on standard error.
+    pub has_failed: bool,
+}
+
+/// Collects and sorts.
+pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    if request.operands.is_empty() {
+        let control = session.control()?;
+        let pools = control
+            .pools()
+            .map_err(|e| Failure::Refused(e.to_string()))?;
+        for pool in pools {
+            let kinds = kinds_in(control, &pool, request);
+            let query = query(
+                &pool,
+                DatasetQuery::WHOLE_TREE.min(request.depth),
+                kinds,
+                request,
+            );
+            gather(control, &query, &mut found.datasets)
+                .map_err(|e| Failure::Refused(format!("cannot open '{pool}': {e}")))?;
+        }
+    }
+    for operand in request.operands {
+        if let Err(reason) = gather_operand(session, operand, request, &mut found.datasets)? {
+            writeln!(session.err, "cannot open '{operand}': {reason}")?;
+            found.has_failed = true;
+        }
+    }
+    found
+        .datasets
+        .sort_by(|left, right| compare(left, right, request.sort));
+    found.datasets.dedup_by(|next, kept| next.name == kept.name);
+    if request.operands.len() > 1 {
+        // With sort keys two copies of one dataset need not be neighbours.
+        let mut seen = std::collections::HashSet::new();
+        found.datasets.retain(|info| seen.insert(info.name.clone()));
+    }
+    Ok(found)
+}
+
+fn gather_operand(
+    session: &mut Session,
+    operand: &str,
+    request: &Request,
+    datasets: &mut Vec<DatasetInfo>,
+) -> Result<Result<(), String>, Failure> {
+    // A file system or volume may always be named: what is below it may be wanted.
+    let named = [DatasetKind::Filesystem, DatasetKind::Volume];
+    let mut legal = named
+        .iter()
+        .fold(request.kinds, |kinds, kind| kinds.with(*kind));
+    for kind in DatasetKind::ALL {
+        if request.also_named.contains(kind) {
+            legal = legal.with(kind);
+        }
+    }
+    if let Err(reason) = names::check(operand, legal) {
+        return Ok(Err(reason));
+    }
+    let is_plain = !operand.contains(['@', '#']);
+    let only_leaves = !named.iter().any(|kind| request.kinds.contains(*kind));
+    let depth = if is_plain && only_leaves {
+        request.depth.max(1)
+    } else {
+        request.depth
+    };
+    let control = session.control()?;
+    let pool = operand.split(['/', '@', '#']).next().unwrap_or(operand);
+    let mut kinds = kinds_in(control, pool, request);
+    if !is_plain {
+        kinds = kinds
+            .with(DatasetKind::Snapshot)
+            .with(DatasetKind::Bookmark);
+    }
+    Ok(
+        gather(control, &query(operand, depth, kinds, request), datasets).map_err(|e| match e {
+            ControlError::NoSuchPool => ControlError::NoSuchDataset.to_string(),
+            other => other.to_string(),
+        }),
+    )
+}
+
+fn gather(
+    control: &dyn Control,
+    query: &DatasetQuery,
+    datasets: &mut Vec<DatasetInfo>,
+) -> Result<(), ControlError> {
+    control.datasets(query, &mut |info| {
+        datasets.push(info);
+        Ok(())
+    })
+}
+
+fn query(root: &str, depth: u32, kinds: Kinds, request: &Request) -> DatasetQuery {
+    DatasetQuery {
+        root: root.to_string(),
+        depth,
+        kinds,
+        wanted: request.wanted.clone(),
+    }
+}
+
+fn kinds_in(control: &dyn Control, pool: &str, request: &Request) -> Kinds {
+    let has_snapshots = request.heeds_listsnapshots
+        && control.pool(pool).is_ok_and(|info| {
+            info.property("listsnapshots")
+                .and_then(|p| p.value.as_ref())
+                .is_some_and(|value| value.number() == Some(1) || value.text() == Some("on"))
+        });
+    if has_snapshots {
+        request.kinds.with(DatasetKind::Snapshot)
+    } else {
+        request.kinds
+    }
+}
+
+/// The kinds that `-t` names, or the word that it does not know.
+pub fn kinds_named(words: &str) -> Result<Kinds, String> {
+    let mut kinds = Kinds::NONE;
+    for word in words.split(',') {
+        kinds = match word {
+            "filesystem" | "fs" => kinds.with(DatasetKind::Filesystem),
+            "snapshot" | "snap" => kinds.with(DatasetKind::Snapshot),
+            "volume" | "vol" => kinds.with(DatasetKind::Volume),
+            "bookmark" => kinds.with(DatasetKind::Bookmark),
+            "all" => Kinds::ALL,
+            other => return Err(format!("invalid type '{other}'")),
+        };
+    }
+    Ok(kinds)
+}
+
+/// The depth that `-d` names, or what is wrong with it.
+pub fn depth_named(word: &str) -> Result<u32, String> {
+    match word.parse::<i64>() {
+        Ok(depth) if depth < 0 => Err("Depth can not be negative.".into()),
+        Ok(depth) => Ok(u32::try_from(depth).unwrap_or(DatasetQuery::WHOLE_TREE)),
+        Err(_) => Err(format!("{word} is not an integer")),
+    }
+}

@@ -1,0 +1,224 @@
+//! Every `zfs` sub-command and how it is called.
+
+use super::{get, list, usage};
+use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
+use crate::session::Failure;
+use millpond_dataset::properties::{PropertyName, by_name};
+use millpond_pool::properties::Edit;
+
+const SPACE_LETTERS: &str = "niHpo:rs:S:t:";
+
+/// All of them.
+pub const COMMANDS: &[Command] = &[
+    built(
+        "version",
+        with_longs("j", &[long("json", "j")]),
+        &[],
+        |session, parsed| Ok(crate::version::run(session, "zfs", parsed.has("j"))?),
+    ),
+    not_built(
+        "create",
+        letters("V:b:nPpsvuo:"),
+        &["missing filesystem argument"],
+    ),
+    not_built(
+        "destroy",
+        letters("dfnpRrvs"),
+        &["missing dataset argument"],
+    ),
+    Command {
+        aliases: &["snap"],
+        ..not_built("snapshot", letters("ro:"), &["missing snapshot argument"])
+    },
+    not_built("rollback", letters("rRf"), &["missing dataset argument"]),
+    not_built(
+        "clone",
+        letters("po:u"),
+        &[
+            "missing source dataset argument",
+            "missing target dataset argument",
+        ],
+    ),
+    not_built(
+        "promote",
+        letters(""),
+        &["missing clone filesystem argument"],
+    ),
+    not_built(
+        "rename",
+        letters("fpru"),
+        &[
+            "missing source dataset argument",
+            "missing target dataset argument",
+        ],
+    ),
+    not_built(
+        "bookmark",
+        letters(""),
+        &["missing source argument", "missing bookmark argument"],
+    ),
+    not_built(
+        "program",
+        letters("jnt:m:"),
+        &["invalid number of arguments", "invalid number of arguments"],
+    ),
+    built("list", with_longs("HprjS:s:o:t:d:", JSON), &[], list::run),
+    Command {
+        run: Run::NotBuilt(check_set),
+        ..not_built("set", letters("u"), &[])
+    },
+    built("get", with_longs("Hprjd:o:s:t:", JSON), &[], get::run),
+    Command {
+        run: Run::NotBuilt(check_inherit),
+        ..not_built("inherit", letters("rS"), &[])
+    },
+    not_built("upgrade", letters("rvaV:"), &[]),
+    not_built("userspace", letters(SPACE_LETTERS), &[""]),
+    not_built("groupspace", letters(SPACE_LETTERS), &[""]),
+    not_built("projectspace", letters(SPACE_LETTERS), &[""]),
+    not_built("project", letters("0Ccdkp:rs"), &[""]),
+    not_built("mount", with_longs("ajRflvOo:", &[long("json", "j")]), &[]),
+    Command {
+        aliases: &["umount"],
+        run: Run::NotBuilt(|parsed| unless_all(parsed, "missing filesystem argument")),
+        ..not_built("unmount", letters("afu"), &[])
+    },
+    Command {
+        run: Run::NotBuilt(|parsed| {
+            unless_all(parsed, "missing filesystem argument (specify -a for all)")
+        }),
+        ..not_built("share", letters("al"), &[])
+    },
+    Command {
+        run: Run::NotBuilt(|parsed| unless_all(parsed, "missing filesystem argument")),
+        ..not_built("unshare", letters("a"), &[])
+    },
+    Command {
+        run: Run::NotBuilt(
+            |parsed| match parsed.options.iter().any(|(o, _)| o == "t") {
+                true => Ok(()),
+                false => at_least_one(parsed, "missing snapshot argument"),
+            },
+        ),
+        ..not_built(
+            "send",
+            with_longs(
+                "DLPRSVbcehi:I:nd:pst:vwX:",
+                &[
+                    long("replicate", "R"),
+                    long("skip-missing", "s"),
+                    long("props", "p"),
+                    long("parsable", "P"),
+                    long("verbose", "v"),
+                    long("large-block", "L"),
+                    long("embed", "e"),
+                    long("compressed", "c"),
+                    long("raw", "w"),
+                    long("backup", "b"),
+                    long("holds", "h"),
+                    long("saved", "S"),
+                    long("dryrun", "n"),
+                ],
+            ),
+            &[],
+        )
+    },
+    Command {
+        aliases: &["recv"],
+        ..not_built(
+            "receive",
+            letters("AdehMnsFuvco:x:"),
+            &["missing snapshot argument"],
+        )
+    },
+    Command {
+        run: Run::NotBuilt(|parsed| check_allow(parsed, "allow", usage::allow_options(false))),
+        ..not_built("allow", letters("lduegcsh"), &[])
+    },
+    Command {
+        run: Run::NotBuilt(|parsed| check_allow(parsed, "unallow", usage::allow_options(true))),
+        ..not_built("unallow", letters("lduegcsrh"), &[])
+    },
+    not_built("hold", letters("r"), &["", ""]),
+    not_built("holds", letters("rHp"), &[""]),
+    not_built("release", letters("r"), &["", ""]),
+    not_built(
+        "diff",
+        letters("FHth"),
+        &["must provide at least one snapshot name"],
+    ),
+    Command {
+        run: Run::NotBuilt(|parsed| unless_all(parsed, "Missing dataset argument or -a option")),
+        ..not_built("load-key", letters("anrL:"), &[])
+    },
+    Command {
+        run: Run::NotBuilt(|parsed| unless_all(parsed, "Missing dataset argument or -a option")),
+        ..not_built("unload-key", letters("ar"), &[])
+    },
+    not_built("change-key", letters("ilo:"), &["Missing dataset argument"]),
+    not_built("redact", None, &["too few arguments"; 3]),
+    not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),
+    not_built("zone", None, &["missing argument(s)"; 2]),
+    not_built("unzone", None, &["missing argument(s)"; 2]),
+];
+
+const JSON: &[crate::getopt::Long] = &[long("json", "j"), long("json-int", "json-int")];
+
+fn at_least_one(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
+    if parsed.operands.is_empty() {
+        Err(Failure::Usage(missing.into()))
+    } else {
+        Ok(())
+    }
+}
+
+fn unless_all(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
+    if parsed.has("a") {
+        Ok(())
+    } else {
+        at_least_one(parsed, missing)
+    }
+}
+
+/// These two have a form of usage errors of their own.
+fn check_allow(parsed: &Parsed, command: &str, options: String) -> Result<(), Failure> {
+    if !parsed.operands.is_empty() {
+        return Ok(());
+    }
+    let synopsis = crate::usage::synopsis(usage::LISTING, command);
+    let permissions = include_str!("permissions.txt");
+    Err(Failure::Complaint(format!(
+        "Usage: {synopsis}\nOptions:\n{options}\n{permissions}\
+         zfs: error: wrong number of parameters\n"
+    )))
+}
+
+fn check_set(parsed: &Parsed) -> Result<(), Failure> {
+    match parsed.operands.as_slice() {
+        [] => Err(Failure::Usage("missing arguments".into())),
+        operands if operands.iter().all(|word| word.contains('=')) => {
+            Err(Failure::Usage("missing dataset name(s)".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_inherit(parsed: &Parsed) -> Result<(), Failure> {
+    let Some(word) = parsed.operands.first() else {
+        return Err(Failure::Usage("missing property argument".into()));
+    };
+    if parsed.operands.len() < 2 {
+        return Err(Failure::Usage("missing dataset argument".into()));
+    }
+    match by_name(word) {
+        Some(PropertyName::User(_)) => Ok(()),
+        Some(PropertyName::Native(property)) => match property.shape.edit {
+            Edit::ReadOnly | Edit::Once | Edit::OnceByKey => Err(Failure::Refused(format!(
+                "{} property is read-only",
+                property.shape.name
+            ))),
+            Edit::Settable | Edit::Inheritable => Ok(()),
+        },
+        _ => Err(Failure::Usage(format!("invalid property '{word}'"))),
+    }
+}

@@ -1,0 +1,475 @@
+//! `zfs get`.
+
+use super::collect::{Request, collect, depth_named, kinds_named};
+use super::shown::{self, NOTHING};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::columns::pad_right;
+use crate::text::json::{self, Style};
+use millpond::control::{DatasetInfo, DatasetQuery, Property, Source, Wanted};
+use millpond_dataset::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, PropertyName, by_name};
+use millpond_pool::properties::Release;
+use serde_json::{Map, Value as Json};
+
+/// Prints properties, one a line.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    let ask = Ask::read(parsed)?;
+    let found = collect(
+        session,
+        &Request {
+            operands: &parsed.operands[1..],
+            depth: ask.depth,
+            kinds: ask.kinds,
+            also_named: Kinds::NONE,
+            heeds_listsnapshots: false,
+            wanted: match &ask.names {
+                None => Wanted::All,
+                Some(names) => Wanted::Named(names.clone()),
+            },
+            sort: &[],
+        },
+    )?;
+    let names = ask
+        .names
+        .clone()
+        .unwrap_or_else(|| every_name(&found.datasets));
+    if ask.is_json {
+        if !found.has_failed {
+            let style = Style {
+                is_exact: ask.is_exact,
+                has_numbers: ask.has_numbers,
+            };
+            print_json_lines(session, &ask, &found.datasets, &names, style)?;
+        }
+    } else {
+        print(session, &ask, &found.datasets, &names)?;
+    }
+    Ok(u8::from(found.has_failed))
+}
+
+/// A column of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Name,
+    Property,
+    Value,
+    Received,
+    Source,
+}
+
+/// The command line, understood.
+struct Ask {
+    is_script: bool,
+    is_exact: bool,
+    is_json: bool,
+    has_numbers: bool,
+    depth: u32,
+    kinds: Kinds,
+    columns: Vec<Column>,
+    sources: Vec<&'static str>,
+    /// `None`: all.
+    names: Option<Vec<PropertyName>>,
+}
+
+impl Ask {
+    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+        let has_operands = parsed.operands.len() > 1;
+        let mut ask = Ask {
+            is_script: parsed.has("H"),
+            is_exact: parsed.has("p"),
+            is_json: parsed.has("j"),
+            has_numbers: parsed.has("json-int"),
+            depth: if has_operands {
+                0
+            } else {
+                DatasetQuery::WHOLE_TREE
+            },
+            kinds: Kinds::ALL,
+            columns: vec![
+                Column::Name,
+                Column::Property,
+                Column::Value,
+                Column::Source,
+            ],
+            sources: SOURCES.to_vec(),
+            names: None,
+        };
+        let mut has_kinds = false;
+        for (option, value) in &parsed.options {
+            let value = value.as_deref().unwrap_or_default();
+            match option.as_str() {
+                "r" => ask.depth = DatasetQuery::WHOLE_TREE,
+                "d" => ask.depth = depth_named(value).map_err(Failure::Usage)?,
+                "o" => ask.columns = columns_named(value)?,
+                "s" => ask.sources = sources_named(value)?,
+                "t" => {
+                    ask.kinds = kinds_named(value).map_err(Failure::Usage)?;
+                    has_kinds = true;
+                }
+                _ => {}
+            }
+        }
+        if !has_kinds && ask.depth > 0 {
+            // Bookmarks are shown when they are named or asked for, not on the way.
+            ask.kinds = Kinds::only(&[
+                DatasetKind::Filesystem,
+                DatasetKind::Volume,
+                DatasetKind::Snapshot,
+            ]);
+        }
+        let Some(words) = parsed.operands.first() else {
+            return Err(Failure::Usage("missing property argument".into()));
+        };
+        if ask.has_numbers && !ask.is_json {
+            return Err(Failure::Usage(
+                "'--json-int' only works with '-j' option".into(),
+            ));
+        }
+        ask.is_exact |= ask.has_numbers;
+        if words != "all" {
+            ask.names = Some(words.split(',').map(required).collect::<Result<_, _>>()?);
+        }
+        Ok(ask)
+    }
+}
+
+fn required(word: &str) -> Result<PropertyName, Failure> {
+    by_name(word)
+        .ok_or_else(|| Failure::Usage(format!("bad property list: invalid property '{word}'")))
+}
+
+fn columns_named(words: &str) -> Result<Vec<Column>, Failure> {
+    let mut columns = Vec::new();
+    for word in words.split(',') {
+        columns.push(match word {
+            "name" => Column::Name,
+            "property" => Column::Property,
+            "value" => Column::Value,
+            "received" => Column::Received,
+            "source" => Column::Source,
+            "all" => {
+                let all = [
+                    Column::Name,
+                    Column::Property,
+                    Column::Value,
+                    Column::Received,
+                    Column::Source,
+                ];
+                columns.extend(all);
+                continue;
+            }
+            other => return Err(Failure::Usage(format!("invalid column name '{other}'"))),
+        });
+    }
+    if columns.len() > COLUMNS_MAX {
+        return Err(Failure::Usage("too many fields given to -o option".into()));
+    }
+    Ok(columns)
+}
+
+fn sources_named(words: &str) -> Result<Vec<&'static str>, Failure> {
+    words
+        .split(',')
+        .map(|word| {
+            SOURCES
+                .iter()
+                .find(|source| **source == word)
+                .copied()
+                .ok_or_else(|| Failure::Usage(format!("invalid source '{word}'")))
+        })
+        .collect()
+}
+
+/// What `all` stands for: every listed native property, then each user property that any of the
+/// datasets has. What only newer pools have counts where it has a value.
+fn every_name(datasets: &[DatasetInfo]) -> Vec<PropertyName> {
+    let mut names: Vec<PropertyName> = DATASET_PROPERTIES
+        .iter()
+        .filter(|property| property.shape.is_listed)
+        .filter(|property| {
+            property.since == Release::V2_3
+                || datasets
+                    .iter()
+                    .any(|info| info.property(property.shape.name).is_some())
+        })
+        .map(PropertyName::Native)
+        .collect();
+    let mut seen = std::collections::HashSet::new();
+    for property in datasets.iter().flat_map(|info| &info.properties) {
+        if !seen.contains(property.name.as_str())
+            && let Some(name @ PropertyName::User(_)) = by_name(&property.name)
+        {
+            seen.insert(property.name.as_str());
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The lines of one dataset: those of its properties that were asked for and pass the filter.
+fn lines<'a>(
+    ask: &Ask,
+    info: &'a DatasetInfo,
+    names: &'a [PropertyName],
+) -> Vec<(&'a PropertyName, Option<std::borrow::Cow<'a, Property>>)> {
+    let is_all = ask.names.is_none();
+    let user_order = |name: &PropertyName| match name {
+        PropertyName::User(name) => info
+            .properties
+            .iter()
+            .position(|property| property.name == *name),
+        _ => None,
+    };
+    let mut lines: Vec<_> = names
+        .iter()
+        .map(|name| (name, shown::find(info, name)))
+        .filter(|(_, property)| !is_all || property.as_ref().is_some_and(|p| p.value.is_some()))
+        .filter(|(_, property)| {
+            let source = property.as_ref().map_or(&Source::None, |p| &p.source);
+            ask.sources.contains(&source_word(source))
+        })
+        .collect();
+    if is_all {
+        // Stable: native ones keep their place before the user's.
+        lines.sort_by_key(|(name, _)| user_order(name));
+    }
+    lines
+}
+
+fn print(
+    session: &mut Session,
+    ask: &Ask,
+    datasets: &[DatasetInfo],
+    names: &[PropertyName],
+) -> Result<(), Failure> {
+    let zone = &session.environment.zone;
+    let name_width = datasets
+        .iter()
+        .map(|info| info.name.len())
+        .fold(4, usize::max);
+    let property_width = names
+        .iter()
+        .map(|name| name.text().len())
+        .fold(8, usize::max);
+    let value_width = |pick: fn(&Property) -> Option<&millpond::control::Value>, least: usize| {
+        names
+            .iter()
+            .map(|name| {
+                let widest = shown::least_width(name);
+                if shown::is_fixed_width(name) {
+                    return widest;
+                }
+                datasets
+                    .iter()
+                    .filter_map(|info| shown::find(info, name))
+                    .map(|property| shown::value(name, pick(&property), false, zone).len())
+                    .fold(widest, usize::max)
+            })
+            .fold(least, usize::max)
+    };
+    let width = |column| match column {
+        Column::Name => name_width,
+        Column::Property => property_width,
+        Column::Value => value_width(|p| p.value.as_ref(), 5),
+        Column::Received => value_width(|p| p.received.as_ref(), 8),
+        Column::Source if name_width > 4 => name_width + 14,
+        Column::Source => 6,
+    };
+    let widths: Vec<usize> = ask.columns.iter().map(|column| width(*column)).collect();
+    let mut is_first = true;
+    for info in datasets {
+        for (name, property) in lines(ask, info, names) {
+            if is_first && !ask.is_script {
+                let titles: Vec<String> = ask
+                    .columns
+                    .iter()
+                    .map(|column| title(*column).to_string())
+                    .collect();
+                put(session, ask, &titles, &widths)?;
+            }
+            is_first = false;
+            let property = property.as_deref();
+            let cells: Vec<String> = ask
+                .columns
+                .iter()
+                .map(|column| match column {
+                    Column::Name => info.name.clone(),
+                    Column::Property => name.text().to_string(),
+                    Column::Value => {
+                        let value = property.and_then(|p| p.value.as_ref());
+                        shown::value(name, value, ask.is_exact, zone)
+                    }
+                    Column::Received => {
+                        let value = property.and_then(|p| p.received.as_ref());
+                        shown::value(name, value, ask.is_exact, zone)
+                    }
+                    Column::Source => {
+                        property.map_or_else(|| NOTHING.into(), |p| shown::source(&p.source))
+                    }
+                })
+                .collect();
+            put(session, ask, &cells, &widths)?;
+        }
+    }
+    Ok(())
+}
+
+fn put(
+    session: &mut Session,
+    ask: &Ask,
+    cells: &[String],
+    widths: &[usize],
+) -> Result<(), Failure> {
+    if ask.is_script {
+        writeln!(session.out, "{}", cells.join("\t"))?;
+        return Ok(());
+    }
+    let mut line = String::new();
+    for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+        if at + 1 == cells.len() {
+            line.push_str(cell);
+        } else {
+            pad_right(&mut line, cell, *width);
+            line.push_str("  ");
+        }
+    }
+    writeln!(session.out, "{line}")?;
+    Ok(())
+}
+
+fn title(column: Column) -> &'static str {
+    match column {
+        Column::Name => "NAME",
+        Column::Property => "PROPERTY",
+        Column::Value => "VALUE",
+        Column::Received => "RECEIVED",
+        Column::Source => "SOURCE",
+    }
+}
+
+/// `zfs list -j`: one object with every dataset and the properties of its columns.
+pub fn print_json(
+    session: &mut Session,
+    command: &str,
+    datasets: &[DatasetInfo],
+    names: &[PropertyName],
+    style: Style,
+) -> Result<(), Failure> {
+    let zone = &session.environment.zone;
+    let mut all = Map::new();
+    for info in datasets {
+        let mut properties = Map::new();
+        for name in names.iter().filter(|name| name.text() != "name") {
+            let property = shown::find(info, name);
+            properties.insert(
+                name.text().into(),
+                json_property(name, property.as_deref(), style, zone),
+            );
+        }
+        all.insert(info.name.clone(), json_dataset(info, properties, style));
+    }
+    put_json(session, command, all)
+}
+
+fn print_json_lines(
+    session: &mut Session,
+    ask: &Ask,
+    datasets: &[DatasetInfo],
+    names: &[PropertyName],
+    style: Style,
+) -> Result<(), Failure> {
+    let zone = &session.environment.zone;
+    let mut all = Map::new();
+    for info in datasets {
+        let mut properties = Map::new();
+        for (name, property) in lines(ask, info, names) {
+            properties.insert(
+                name.text().into(),
+                json_property(name, property.as_deref(), style, zone),
+            );
+        }
+        all.insert(info.name.clone(), json_dataset(info, properties, style));
+    }
+    put_json(session, "zfs get", all)
+}
+
+fn put_json(session: &mut Session, command: &str, all: Map<String, Json>) -> Result<(), Failure> {
+    let mut document = json::document(command);
+    document.insert("datasets".into(), all.into());
+    writeln!(session.out, "{}", Json::Object(document))?;
+    Ok(())
+}
+
+fn json_dataset(info: &DatasetInfo, properties: Map<String, Json>, style: Style) -> Json {
+    let mut object = Map::new();
+    object.insert("name".into(), info.name.clone().into());
+    object.insert("type".into(), info.kind.word().to_ascii_uppercase().into());
+    let pool = info.name.split(['/', '@', '#']).next().unwrap_or_default();
+    object.insert("pool".into(), pool.into());
+    object.insert("createtxg".into(), style.digits(info.created_txg));
+    if let Some((dataset, snapshot)) = info.name.split_once('@') {
+        object.insert("dataset".into(), dataset.into());
+        object.insert("snapshot_name".into(), snapshot.into());
+    }
+    object.insert("properties".into(), properties.into());
+    object.into()
+}
+
+fn json_property(
+    name: &PropertyName,
+    property: Option<&Property>,
+    style: Style,
+    zone: &jiff::tz::TimeZone,
+) -> Json {
+    let text = shown::value(
+        name,
+        property.and_then(|p| p.value.as_ref()),
+        style.is_exact,
+        zone,
+    );
+    json_value(
+        style.value(&text),
+        property.map_or(&Source::None, |p| &p.source),
+    )
+}
+
+/// The object of one property: its value and where it comes from.
+pub fn json_value(value: Json, source: &Source) -> Json {
+    let (kind, data) = match source {
+        Source::None => ("NONE", NOTHING),
+        Source::Default => ("DEFAULT", NOTHING),
+        Source::Local => ("LOCAL", NOTHING),
+        Source::Inherited(from) => ("INHERITED", from.as_str()),
+        Source::Received => ("RECEIVED", NOTHING),
+        Source::Temporary => ("TEMPORARY", NOTHING),
+    };
+    let mut origin = Map::new();
+    origin.insert("type".into(), kind.into());
+    origin.insert("data".into(), data.into());
+    let mut object = Map::new();
+    object.insert("value".into(), value);
+    object.insert("source".into(), origin.into());
+    object.into()
+}
+
+/// The word by which `-s` knows a source.
+fn source_word(source: &Source) -> &'static str {
+    match source {
+        Source::None => "none",
+        Source::Default => "default",
+        Source::Local => "local",
+        Source::Inherited(_) => "inherited",
+        Source::Received => "received",
+        Source::Temporary => "temporary",
+    }
+}
+
+const SOURCES: [&str; 6] = [
+    "local",
+    "default",
+    "inherited",
+    "received",
+    "temporary",
+    "none",
+];
+const COLUMNS_MAX: usize = 5;

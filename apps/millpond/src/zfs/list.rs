@@ -1,0 +1,220 @@
+//! `zfs list`.
+
+use super::collect::{Request, collect, depth_named, kinds_named};
+use super::order::SortKey;
+use super::shown::{self, NOTHING};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::columns::{pad_left, pad_right};
+use crate::text::json::Style;
+use millpond::control::{DatasetInfo, DatasetQuery, Wanted};
+use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use millpond_pool::properties::Release;
+
+/// Lists datasets as a table.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    let ask = Ask::read(parsed)?;
+    let mut wanted = ask.columns.clone();
+    wanted.extend(ask.sort.iter().map(|key| key.property.clone()));
+    let found = collect(
+        session,
+        &Request {
+            operands: &parsed.operands,
+            depth: ask.depth,
+            kinds: ask.kinds,
+            also_named: ask.also_named,
+            heeds_listsnapshots: ask.heeds_listsnapshots,
+            wanted: Wanted::Named(wanted),
+            sort: &ask.sort,
+        },
+    )?;
+    let status = u8::from(found.has_failed);
+    if ask.is_json {
+        if !found.has_failed {
+            let style = Style {
+                is_exact: ask.is_exact,
+                has_numbers: ask.has_numbers,
+            };
+            super::get::print_json(session, "zfs list", &found.datasets, &ask.columns, style)?;
+        }
+    } else if !found.datasets.is_empty() {
+        print(session, &ask, &found.datasets)?;
+    }
+    if found.datasets.is_empty() && !found.has_failed && !ask.is_script {
+        writeln!(session.err, "no datasets available")?;
+    }
+    Ok(status)
+}
+
+/// The command line, understood.
+struct Ask {
+    is_script: bool,
+    is_exact: bool,
+    is_json: bool,
+    has_numbers: bool,
+    depth: u32,
+    kinds: Kinds,
+    also_named: Kinds,
+    heeds_listsnapshots: bool,
+    columns: Vec<PropertyName>,
+    sort: Vec<SortKey>,
+}
+
+impl Ask {
+    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+        let default_kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]);
+        let has_operands = !parsed.operands.is_empty();
+        let mut ask = Ask {
+            is_script: parsed.has("H"),
+            is_exact: parsed.has("p"),
+            is_json: parsed.has("j"),
+            has_numbers: parsed.has("json-int"),
+            depth: if has_operands {
+                0
+            } else {
+                DatasetQuery::WHOLE_TREE
+            },
+            kinds: default_kinds,
+            also_named: Kinds::only(&[DatasetKind::Snapshot]),
+            heeds_listsnapshots: true,
+            columns: Vec::new(),
+            sort: Vec::new(),
+        };
+        let mut columns = None;
+        let mut kinds = None;
+        for (option, value) in &parsed.options {
+            let value = value.as_deref().unwrap_or_default();
+            match option.as_str() {
+                "r" => ask.depth = DatasetQuery::WHOLE_TREE,
+                "d" => ask.depth = depth_named(value).map_err(Failure::Usage)?,
+                "o" => columns = Some(value.to_string()),
+                "t" => kinds = Some(kinds_named(value).map_err(Failure::Usage)?),
+                "s" | "S" => ask.sort.push(SortKey {
+                    property: sort_property(value)?,
+                    is_descending: option == "S",
+                }),
+                _ => {}
+            }
+        }
+        if ask.has_numbers && !ask.is_json {
+            return Err(Failure::Usage(
+                "'--json-int' only works with '-j' option".into(),
+            ));
+        }
+        ask.is_exact |= ask.has_numbers;
+        if let Some(kinds) = kinds {
+            ask.kinds = kinds;
+            ask.also_named = Kinds::NONE;
+            ask.heeds_listsnapshots = false;
+        }
+        if columns.as_deref() == Some("space") && kinds.is_none() {
+            ask.heeds_listsnapshots = false;
+        }
+        ask.columns = columns_named(columns.as_deref().unwrap_or(DEFAULT_COLUMNS))?;
+        Ok(ask)
+    }
+}
+
+fn sort_property(word: &str) -> Result<PropertyName, Failure> {
+    by_name(word).ok_or_else(|| Failure::Usage(format!("invalid property '{word}'")))
+}
+
+fn columns_named(words: &str) -> Result<Vec<PropertyName>, Failure> {
+    match words {
+        "space" => return columns_named(SPACE_COLUMNS),
+        "all" => {
+            let listed = millpond_dataset::properties::DATASET_PROPERTIES
+                .iter()
+                .filter(|p| p.shape.is_listed && p.since == Release::V2_3);
+            let mut columns = vec![required("name")?];
+            columns.extend(listed.map(PropertyName::Native));
+            return Ok(columns);
+        }
+        _ => {}
+    }
+    words.split(',').map(required).collect()
+}
+
+fn required(word: &str) -> Result<PropertyName, Failure> {
+    by_name(word)
+        .ok_or_else(|| Failure::Usage(format!("bad property list: invalid property '{word}'")))
+}
+
+fn print(session: &mut Session, ask: &Ask, datasets: &[DatasetInfo]) -> Result<(), Failure> {
+    let zone = &session.environment.zone;
+    let cells: Vec<Vec<String>> = datasets
+        .iter()
+        .map(|info| {
+            ask.columns
+                .iter()
+                .map(|name| cell(info, name, ask.is_exact, zone))
+                .collect()
+        })
+        .collect();
+    if ask.is_script {
+        for row in &cells {
+            writeln!(session.out, "{}", row.join("\t"))?;
+        }
+        return Ok(());
+    }
+    let widths: Vec<usize> = ask
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let longest = cells.iter().map(|row| row[at].len()).max().unwrap_or(0);
+            let is_fixed = shown::is_fixed_width(name) && !ask.is_exact;
+            let least = shown::least_width(name);
+            if is_fixed { least } else { least.max(longest) }
+        })
+        .collect();
+    let headers: Vec<String> = ask.columns.iter().map(header).collect();
+    for row in std::iter::once(&headers).chain(&cells) {
+        let mut line = String::new();
+        for (at, text) in row.iter().enumerate() {
+            if at > 0 {
+                line.push_str("  ");
+            }
+            if is_right_aligned(&ask.columns[at]) {
+                pad_left(&mut line, text, widths[at]);
+            } else if at + 1 < row.len() {
+                pad_right(&mut line, text, widths[at]);
+            } else {
+                line.push_str(text);
+            }
+        }
+        writeln!(session.out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn cell(
+    info: &DatasetInfo,
+    name: &PropertyName,
+    is_exact: bool,
+    zone: &jiff::tz::TimeZone,
+) -> String {
+    match shown::find(info, name) {
+        Some(property) => shown::value(name, property.value.as_ref(), is_exact, zone),
+        None => NOTHING.into(),
+    }
+}
+
+fn header(name: &PropertyName) -> String {
+    match name {
+        PropertyName::Native(native) => native.shape.header.to_string(),
+        other => other.text().to_ascii_uppercase(),
+    }
+}
+
+fn is_right_aligned(name: &PropertyName) -> bool {
+    match name {
+        PropertyName::Native(native) => native.shape.is_right_aligned,
+        PropertyName::PerOwner { .. } | PropertyName::WrittenSince { .. } => true,
+        PropertyName::User(_) => false,
+    }
+}
+
+const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
+const SPACE_COLUMNS: &str =
+    "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";

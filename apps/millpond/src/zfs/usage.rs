@@ -1,0 +1,70 @@
+//! Usage texts of `zfs`.
+
+use crate::usage::synopsis;
+use millpond_dataset::properties::DATASET_PROPERTIES;
+use millpond_pool::properties::{Edit, Release};
+use std::fmt::Write;
+
+/// All commands.
+pub const LISTING: &str = include_str!("usage.txt");
+
+/// How to call one command; for those that name properties, which there are.
+pub fn of(command: &str) -> String {
+    let mut text = format!("usage:\n{}", synopsis(LISTING, command));
+    if ["get", "inherit", "list", "set"].contains(&command) {
+        properties(&mut text);
+    } else {
+        text.push_str(POINTERS);
+    }
+    text
+}
+
+fn properties(text: &mut String) {
+    text.push_str("\nThe following properties are supported:\n");
+    text.push_str("\n\tPROPERTY              EDIT  INHERIT   VALUES\n\n");
+    let mut rows: Vec<_> = DATASET_PROPERTIES
+        .iter()
+        .filter(|property| property.since == Release::V2_3)
+        .map(|property| &property.shape)
+        .filter(|shape| shape.is_listed)
+        .collect();
+    rows.sort_by_key(|shape| (shape.edit != Edit::ReadOnly, shape.name));
+    for shape in rows {
+        let word = |yes| if yes { "YES" } else { " NO" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "\t{:<22} {}      {}   {}",
+            shape.name,
+            word(shape.edit.is_editable()),
+            word(shape.edit.is_inheritable()),
+            shape.values
+        );
+    }
+    text.push_str(include_str!("usage_properties_tail.txt"));
+}
+
+/// The options of `allow`, or of `unallow`, explained.
+pub fn allow_options(is_unallow: bool) -> String {
+    let mut text = String::from(ALLOW_OPTIONS);
+    if is_unallow {
+        text.push_str("  -r          remove permissions recursively\n");
+    }
+    text
+}
+
+const ALLOW_OPTIONS: &str = concat!(
+    "  -h          show this help message and exit\n",
+    "  -l          set permission locally\n",
+    "  -d          set permission for descents\n",
+    "  -u          set permission for user\n",
+    "  -g          set permission for group\n",
+    "  -e          set permission for everyone\n",
+    "  -c          set create time permission\n",
+    "  -s          define permission set\n",
+);
+
+/// Where else to look.
+const POINTERS: &str = "\nFor the property list, run: zfs set|get\n\n\
+    For the delegated permission list, run: zfs allow|unallow\n\n\
+    For further help on a command or topic, run: zfs help [<topic>]\n";

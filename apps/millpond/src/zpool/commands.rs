@@ -1,0 +1,208 @@
+//! Every `zpool` sub-command and how it is called.
+
+use super::{get, history, import, list, status};
+use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
+use crate::getopt::Long;
+use crate::session::Failure;
+
+/// All of them.
+pub const COMMANDS: &[Command] = &[
+    built(
+        "version",
+        with_longs("j", &[long("json", "j")]),
+        &[],
+        |session, parsed| Ok(crate::version::run(session, "zpool", parsed.has("j"))?),
+    ),
+    not_built(
+        "create",
+        letters("fndR:m:o:O:t:"),
+        &["missing pool name argument", "missing vdev specification"],
+    ),
+    not_built("destroy", letters("f"), &["missing pool argument"]),
+    not_built(
+        "add",
+        with_longs(
+            "fgLnPo:",
+            &[
+                long("allow-in-use", "allow-in-use"),
+                long("allow-replication-mismatch", "allow-replication-mismatch"),
+                long("allow-ashift-mismatch", "allow-ashift-mismatch"),
+            ],
+        ),
+        &["missing pool name argument", "missing vdev specification"],
+    ),
+    not_built(
+        "remove",
+        letters("npsw"),
+        &["missing pool name argument", "missing device"],
+    ),
+    not_built("labelclear", letters("f"), &["missing vdev name"]),
+    not_built(
+        "checkpoint",
+        with_longs("dw", &[long("discard", "d"), long("wait", "w")]),
+        &["missing pool argument"],
+    ),
+    not_built("prefetch", letters("t:"), &["missing pool name argument"]),
+    built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),
+    Command {
+        run: Run::NotBuilt(check_iostat),
+        ..not_built("iostat", letters("c:gLPT:vyhplqrwnH"), &[])
+    },
+    built(
+        "status",
+        with_longs("c:dDegiLpPstT:vxj", STATUS),
+        &[],
+        status::run,
+    ),
+    not_built(
+        "online",
+        with_longs("e", &[long("power", "power")]),
+        &["missing pool name", "missing device name"],
+    ),
+    not_built(
+        "offline",
+        with_longs("ft", &[long("power", "power")]),
+        &["missing pool name", "missing device name"],
+    ),
+    not_built(
+        "clear",
+        with_longs("nFX", &[long("power", "power")]),
+        &["missing pool name"],
+    ),
+    not_built("reopen", letters("n"), &[]),
+    not_built(
+        "attach",
+        letters("fo:sw"),
+        &[
+            "missing pool name argument",
+            "missing <device> specification",
+            "missing <new_device> specification",
+        ],
+    ),
+    not_built(
+        "detach",
+        letters(""),
+        &[
+            "missing pool name argument",
+            "missing <device> specification",
+        ],
+    ),
+    not_built(
+        "replace",
+        letters("fo:sw"),
+        &[
+            "missing pool name argument",
+            "missing <device> specification",
+        ],
+    ),
+    not_built(
+        "split",
+        letters("gLnPlR:o:"),
+        &["Missing pool name", "Missing new pool name"],
+    ),
+    not_built(
+        "initialize",
+        with_longs("csuw", ACTIVITY),
+        &["missing pool name argument"],
+    ),
+    not_built("resilver", letters(""), &["missing pool name argument"]),
+    Command {
+        run: Run::NotBuilt(check_scrub),
+        ..not_built("scrub", letters("spweC"), &["missing pool name argument"])
+    },
+    not_built(
+        "trim",
+        with_longs("cdr:sw", ACTIVITY),
+        &["missing pool name argument"],
+    ),
+    built(
+        "import",
+        with_longs("aCc:d:DEfFlmnNo:R:tT:VX", IMPORT),
+        &[],
+        import::run,
+    ),
+    Command {
+        run: Run::NotBuilt(
+            |parsed| match parsed.operands.is_empty() && !parsed.has("a") {
+                true => Err(Failure::Usage("missing pool argument".into())),
+                false => Ok(()),
+            },
+        ),
+        ..not_built("export", letters("aFf"), &[])
+    },
+    not_built("upgrade", letters("avV:"), &[]),
+    not_built("reguid", letters("g:"), &["missing pool name"]),
+    built("history", letters("il"), &[], history::run),
+    not_built("events", letters("vHfc"), &[]),
+    built("get", with_longs("Hjo:p", JSON), &[], get::run),
+    Command {
+        run: Run::NotBuilt(check_set),
+        ..not_built("set", letters(""), &[])
+    },
+    not_built("sync", letters("f"), &[]),
+    not_built("wait", letters("HpT:t:"), &["missing 'pool' argument"]),
+    not_built(
+        "ddtprune",
+        letters("d:p:"),
+        &["missing amount option (-d|-p <value>)"],
+    ),
+];
+
+const JSON: &[Long] = &[
+    long("json", "j"),
+    long("json-int", "json-int"),
+    long("json-pool-key-guid", "json-pool-key-guid"),
+];
+
+const STATUS: &[Long] = &[
+    long("json", "j"),
+    long("json-int", "json-int"),
+    long("json-flat-vdevs", "json-flat-vdevs"),
+    long("json-pool-key-guid", "json-pool-key-guid"),
+    long("power", "power"),
+];
+
+const IMPORT: &[Long] = &[long("rewind-to-checkpoint", "rewind-to-checkpoint")];
+
+const ACTIVITY: &[Long] = &[
+    long("cancel", "c"),
+    long("suspend", "s"),
+    long("uninit", "u"),
+    long("secure", "d"),
+    long("wait", "w"),
+    Long {
+        name: "rate",
+        means: "r",
+        has_value: true,
+    },
+];
+
+fn check_scrub(parsed: &Parsed) -> Result<(), Failure> {
+    if parsed.has("s") && parsed.has("p") {
+        let text = "invalid option combination: -s and -p are mutually exclusive";
+        return Err(Failure::Usage(text.into()));
+    }
+    Ok(())
+}
+
+fn check_iostat(parsed: &Parsed) -> Result<(), Failure> {
+    match parsed
+        .operands
+        .last()
+        .and_then(|word| word.parse::<f64>().ok())
+    {
+        Some(0.0) => Err(Failure::Usage("interval cannot be zero".into())),
+        _ => Ok(()),
+    }
+}
+
+fn check_set(parsed: &Parsed) -> Result<(), Failure> {
+    let message = match parsed.operands.as_slice() {
+        [] => "missing property=value argument",
+        [_] => "missing pool name",
+        [assignment, ..] if !assignment.contains('=') => "missing value in property=value argument",
+        [_, _, _, _, ..] => "too many pool names",
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(message.into()))
+}

@@ -1,0 +1,54 @@
+//! The order in which a pool's vdevs are shown.
+
+use millpond::control::{PoolInfo, VdevClass, VdevInfo, VdevKind};
+
+/// Top-level vdevs of one class, in the order of their numbers.
+pub fn of_class(pool: &PoolInfo, class: VdevClass) -> impl Iterator<Item = &VdevInfo> {
+    pool.root
+        .children
+        .iter()
+        .filter(move |vdev| vdev.class == class && vdev.kind != VdevKind::Hole)
+}
+
+/// The classes that have a title of their own, in order, with the title.
+pub const TITLED: [(VdevClass, &str); 3] = [
+    (VdevClass::Dedup, "dedup"),
+    (VdevClass::Special, "special"),
+    (VdevClass::Log, "logs"),
+];
+
+/// Every vdev below the root, caches and spares too, with its depth in blanks (two a level).
+pub fn walk(pool: &PoolInfo) -> Vec<(&VdevInfo, usize)> {
+    let mut all = Vec::new();
+    for vdev in pool
+        .root
+        .children
+        .iter()
+        .chain(&pool.caches)
+        .chain(&pool.spares)
+    {
+        below(vdev, 2, &mut all);
+    }
+    all
+}
+
+fn below<'a>(vdev: &'a VdevInfo, depth: usize, all: &mut Vec<(&'a VdevInfo, usize)>) {
+    all.push((vdev, depth));
+    for child in &vdev.children {
+        below(child, depth + 2, all);
+    }
+}
+
+/// The word for a spare's or any vdev's state.
+pub fn state_word(vdev: &VdevInfo) -> &'static str {
+    use millpond::control::{SpareUse, VdevState};
+    match &vdev.spare_use {
+        Some(SpareUse::Available) if vdev.state == VdevState::Healthy => "AVAIL",
+        Some(SpareUse::InThisPool | SpareUse::InOtherPool(_))
+            if vdev.state == VdevState::Healthy =>
+        {
+            "INUSE"
+        }
+        _ => vdev.state.word(vdev.aux),
+    }
+}

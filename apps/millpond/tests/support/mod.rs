@@ -1,0 +1,148 @@
+//! What tests of the commands share: a fake set of pools, a way to run a command in this process,
+//! and the recordings of OpenZFS's own programs.
+#![allow(dead_code)] // each test program uses its part of this
+
+pub mod model;
+pub mod recording;
+
+use jiff::tz::TimeZone;
+use millpond::control::{
+    Control, ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo,
+    Property, Wanted,
+};
+use millpond_cli::session::{Environment, OpenControl, Session};
+use millpond_dataset::properties::DatasetKind;
+use std::collections::BTreeMap;
+
+/// Pools that exist only here.
+#[derive(Default)]
+pub struct FakeControl {
+    pub pools: Vec<PoolInfo>,
+    pub datasets: Vec<DatasetInfo>,
+    pub history: BTreeMap<String, Vec<HistoryRecord>>,
+    pub importable: Vec<ImportablePool>,
+    pub vdev_properties: BTreeMap<u64, Vec<Property>>,
+}
+
+impl Control for FakeControl {
+    fn pools(&self) -> Result<Vec<String>, ControlError> {
+        Ok(self.pools.iter().map(|pool| pool.name.clone()).collect())
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+        self.pools
+            .iter()
+            .find(|p| p.name == name)
+            .cloned()
+            .ok_or(ControlError::NoSuchPool)
+    }
+
+    fn vdev_properties(&self, _: &str, guid: u64) -> Result<Vec<Property>, ControlError> {
+        self.vdev_properties
+            .get(&guid)
+            .cloned()
+            .ok_or(ControlError::NoSuchVdev)
+    }
+
+    fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        if !self.datasets.iter().any(|info| info.name == query.root) {
+            return Err(ControlError::NoSuchDataset);
+        }
+        for info in &self.datasets {
+            let Some(depth) = depth_below(&query.root, &info.name) else {
+                continue;
+            };
+            if depth > query.depth || !query.kinds.contains(info.kind) {
+                continue;
+            }
+            let mut info = info.clone();
+            if let Wanted::Named(names) = &query.wanted {
+                info.properties
+                    .retain(|p| names.iter().any(|name| name.text() == p.name));
+            }
+            each(info)?;
+        }
+        Ok(())
+    }
+
+    fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let records = self.history.get(pool).ok_or(ControlError::NoSuchPool)?;
+        records.iter().cloned().try_for_each(each)
+    }
+
+    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
+        Ok(self.importable.clone())
+    }
+}
+
+fn depth_below(root: &str, name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(root)?;
+    if rest.is_empty() {
+        return Some(0);
+    }
+    if !rest.starts_with(['/', '@', '#']) {
+        return None;
+    }
+    u32::try_from(rest.matches(['/', '@', '#']).count()).ok()
+}
+
+impl OpenControl for FakeControl {
+    fn control(&self) -> Result<&dyn Control, String> {
+        Ok(self)
+    }
+}
+
+/// What a command printed, and its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    pub stdout: String,
+    pub stderr: String,
+    pub status: u8,
+}
+
+pub fn environment() -> Environment {
+    Environment {
+        zone: TimeZone::UTC,
+        clock: || 1_795_260_000,
+        variables: BTreeMap::new(),
+        man: "/nonexistent/man".into(),
+        users: BTreeMap::from([(0, "root".to_string())]),
+    }
+}
+
+/// Runs `zpool …` or `zfs …` in this process.
+pub fn run(control: &FakeControl, words: &[String]) -> Printed {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let environment = environment();
+    let mut session = Session {
+        out: &mut out,
+        err: &mut err,
+        pools: control,
+        environment: &environment,
+    };
+    let status = match words[0].as_str() {
+        "zpool" => millpond_cli::zpool::run(&mut session, &words[1..]),
+        "zfs" => millpond_cli::zfs::run(&mut session, &words[1..]),
+        other => panic!("not a program: {other}"),
+    };
+    Printed {
+        status: status.expect("writing to memory"),
+        stdout: String::from_utf8(out).expect("text"),
+        stderr: String::from_utf8(err).expect("text"),
+    }
+}
+
+pub fn kind_of(word: &str) -> DatasetKind {
+    DatasetKind::ALL
+        .into_iter()
+        .find(|kind| kind.word() == word)
+        .expect("a kind of dataset")
+}

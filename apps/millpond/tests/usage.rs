@@ -1,0 +1,48 @@
+//! Calls that make no sense, and calls on a machine without pools, answered word for word as
+//! OpenZFS answers them.
+
+mod support;
+
+use support::recording;
+use support::{FakeControl, run};
+
+/// Replays a session. Equal in every byte, or it is a command that says that it is not built yet.
+fn replay(name: &str) {
+    let Some(session) = recording::session(name) else {
+        return;
+    };
+    let (mut equal, mut not_built, mut all) = (0, 0, 0);
+    let mut different = Vec::new();
+    for entry in &session {
+        let Some(words) = recording::words(&entry.command) else {
+            continue;
+        };
+        all += 1;
+        let mut printed = run(&FakeControl::default(), &words);
+        printed.stdout = printed.stdout.replace(VERSION, "2.3.2-2~bpo12+2");
+        if printed == entry.printed {
+            equal += 1;
+        } else if printed.stderr.ends_with(" is not built yet\n") && printed.status == 1 {
+            not_built += 1;
+        } else {
+            different.push((entry.command.clone(), entry.printed.clone(), printed));
+        }
+    }
+    println!("{name}: {equal} of {all} equal, {not_built} not built");
+    for (command, theirs, ours) in different.iter().take(20) {
+        println!("--- {command}\ntheirs: {theirs:?}\nours:   {ours:?}");
+    }
+    assert!(different.is_empty(), "{} of {all} differ", different.len());
+}
+
+const VERSION: &str = concat!("2.3.2-millpond-", env!("CARGO_PKG_VERSION"));
+
+#[test]
+fn every_usage_error_is_answered_as_openzfs_answers_it() {
+    replay("usage.json");
+}
+
+#[test]
+fn without_a_pool_every_command_says_what_openzfs_says() {
+    replay("nopool.json");
+}
