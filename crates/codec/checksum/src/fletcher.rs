@@ -172,10 +172,19 @@ fn step4(sums: &mut [u64; 4], word: u32) {
 
 /// Lanes of Fletcher-4: eight sums of 64 bits fill one register of AVX-512 or two of AVX2.
 const LANES: usize = 8;
+/// Below so many 32-bit words the lanes do not pay for their joining.
+const SHORT_WORDS: usize = 128;
 /// Words of Fletcher-2 taken at a time: four lanes of each of the two pairs.
 const WORDS: usize = 8;
 
 fn sum4(words: &[[u8; 4]], endian: Endian) -> [u64; 4] {
+    if words.len() < SHORT_WORDS {
+        let mut sums = [0; 4];
+        for word in words {
+            step4(&mut sums, endian.u32(*word));
+        }
+        return sums;
+    }
     let (groups, rest) = words.as_chunks::<LANES>();
     let mut sums = joined4(&lanes4(groups, endian));
     for word in rest {

@@ -386,7 +386,7 @@ fn salt_in_leaf(leaf: &[u8], endian: Endian) -> Option<Salt> {
         Some(bytes)
     };
     (0..)
-        .map_while(|index| chunk(index))
+        .map_while(chunk)
         .filter(|entry| entry[0] == 252 && entry[1] == 1 && half(entry, 10) == 32)
         .find_map(|entry| {
             let name = array(half(entry, 4), usize::from(half(entry, 6)))?;

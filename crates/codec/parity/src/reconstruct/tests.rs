@@ -246,4 +246,31 @@ proptest! {
         }
         check(Implementation::best(), &whole, &missing_data, &missing_parity);
     }
+
+    #[test]
+    fn shapes_and_losses_of_any_kind_give_an_answer_or_change_nothing(
+        data_lengths in proptest::collection::vec(0usize..40, 0..8),
+        parity_lengths in proptest::collection::vec(prop_oneof![Just(30usize), 0usize..40], 0..5),
+        missing_data in proptest::collection::vec(0usize..9, 0..5),
+        missing_parity in proptest::collection::vec(0usize..5, 0..4),
+        seed in any::<u64>(),
+    ) {
+        let mut random = Random(seed);
+        let mut data: Columns = data_lengths.iter().map(|n| random.bytes(*n)).collect();
+        let mut parity: Columns = parity_lengths.iter().map(|n| random.bytes(*n)).collect();
+        let before = (data.clone(), parity.clone());
+        let borrowed: Vec<&[u8]> = data.iter().map(|c| &c[..]).collect();
+        let sound = generate(&borrowed, &mut views(&mut parity)).is_ok();
+        let whole = (data.clone(), parity.clone());
+        let answer = reconstruct(
+            &mut views(&mut data),
+            &mut views(&mut parity),
+            &missing_data,
+            &missing_parity,
+        );
+        // Sound groups come back as they were; refusals leave everything as it was.
+        prop_assert!(sound || answer.is_err());
+        prop_assert_eq!(&(data, parity), &whole);
+        prop_assert!(sound || whole == before);
+    }
 }
