@@ -1,1 +1,35 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `object`: the attributes of files, whichever way they are stored.
+//!
+//! An [`SaRegistry`] is what one object set says about its attributes and layouts; it opens an
+//! object's [`Attributes`], a view of bonus and spill with a typed getter for each thing that a
+//! file has. Old znodes answer the same getters. This crate knows where attributes lie; it does
+//! not know what they do to a file.
+//!
+//! ```no_run
+//! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_sa::SaError> {
+//! use millpond_ondisk::ObjectId;
+//! use millpond_sa::SaRegistry;
+//! let registry = SaRegistry::open(&set)?;
+//! let file = registry.attributes(&set.object(ObjectId(34))?)?;
+//! let (mode, size) = (file.mode()?, file.size()?);
+//! # let _ = (mode, size); Ok(()) }
+//! ```
+//!
+//! Pages: `docs/format/system-attributes.md`, `docs/format/znode.md`, `docs/format/acl.md`.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod bytes;
+mod error;
+mod form;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+pub use attributes::Attributes;
+pub use bytes::ObjectBytes;
+pub use error::SaError;
+pub use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho, Fuid};
+pub use millpond_ondisk::sa::{SaAttribute, SaClass, SaRegistration};
+pub use millpond_ondisk::znode::{FileFlags, Timestamp};
+pub use registry::SaRegistry;

@@ -1,0 +1,303 @@
+//! One file's attributes.
+
+use crate::form::Form;
+use crate::{Ace, FileFlags, Fuid, SaAttribute, SaError, SaRegistry, Timestamp};
+use millpond_env::sync::Arc;
+use millpond_ondisk::acl::decode_acl;
+use millpond_ondisk::znode::ZnodePhys;
+use millpond_ondisk::{DecodeError, Endian, ObjectId, Reader};
+use std::borrow::Cow;
+
+/// The longest symlink target that is read, in bytes; no system makes longer ones than 4096.
+const TARGET_BYTES_MAX: u64 = 64 << 10;
+/// The longest access control list in an object of its own, in bytes.
+const EXTERNAL_ACL_BYTES_MAX: u64 = 4 << 20;
+/// A target is in an old znode's tail up to this many bytes of bonus, with the znode's 264.
+const TAIL_TARGET_BYTES_MAX: u64 = 320 - 264;
+const MODE_TYPE: u64 = 0o170_000;
+const MODE_SYMLINK: u64 = 0o120_000;
+
+/// A file's attributes as they stood when they were read. Holds copies of its bonus and, shared
+/// with the cache, its spill block.
+#[derive(Debug, Clone)]
+pub struct Attributes {
+    registry: Arc<SaRegistry>,
+    object: ObjectId,
+    form: Form,
+}
+
+impl Attributes {
+    pub(crate) fn new(registry: Arc<SaRegistry>, object: ObjectId, form: Form) -> Self {
+        Self {
+            registry,
+            object,
+            form,
+        }
+    }
+
+    /// The file's object.
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+    /// Whether they are in the fixed form of file systems before version 5.
+    #[must_use]
+    pub fn is_old_znode(&self) -> bool {
+        matches!(self.form, Form::Znode(_))
+    }
+
+    /// `st_mode`: type and permissions.
+    ///
+    /// # Errors
+    /// [`SaError::Missing`] or [`SaError::Corrupt`], as with every getter of something that all
+    /// files have.
+    pub fn mode(&self) -> Result<u64, SaError> {
+        self.word(SaAttribute::Mode, |znode| znode.mode)
+    }
+    /// Length in bytes; of a directory its entries and 2.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn size(&self) -> Result<u64, SaError> {
+        self.word(SaAttribute::Size, |znode| znode.size)
+    }
+    /// The txg in which the file was made; tells apart files that had one object after another.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`]; also if it is 0, which no file has.
+    pub fn generation(&self) -> Result<u64, SaError> {
+        match self.word(SaAttribute::Generation, |znode| znode.generation)? {
+            0 => Err(self.corrupt("generation is 0")),
+            generation => Ok(generation),
+        }
+    }
+    /// Owner.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn uid(&self) -> Result<Fuid, SaError> {
+        self.word(SaAttribute::Uid, |znode| znode.uid.0).map(Fuid)
+    }
+    /// Group.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn gid(&self) -> Result<Fuid, SaError> {
+        self.word(SaAttribute::Gid, |znode| znode.gid.0).map(Fuid)
+    }
+    /// A directory that holds or held a link; of an xattr directory the file it belongs to.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn parent(&self) -> Result<ObjectId, SaError> {
+        self.word(SaAttribute::Parent, |znode| znode.parent.0)
+            .map(ObjectId)
+    }
+    /// Link count.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn links(&self) -> Result<u64, SaError> {
+        self.word(SaAttribute::Links, |znode| znode.links)
+    }
+    /// Flags.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn flags(&self) -> Result<FileFlags, SaError> {
+        self.word(SaAttribute::Flags, |znode| znode.flags.bits())
+            .map(FileFlags::from_bits_retain)
+    }
+    /// Last access.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn atime(&self) -> Result<Timestamp, SaError> {
+        self.time(SaAttribute::Atime, |znode| znode.atime)
+    }
+    /// Last change of content.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn mtime(&self) -> Result<Timestamp, SaError> {
+        self.time(SaAttribute::Mtime, |znode| znode.mtime)
+    }
+    /// Last change of anything.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn ctime(&self) -> Result<Timestamp, SaError> {
+        self.time(SaAttribute::Ctime, |znode| znode.ctime)
+    }
+    /// Creation.
+    ///
+    /// # Errors
+    /// As [`Attributes::mode`].
+    pub fn crtime(&self) -> Result<Timestamp, SaError> {
+        self.time(SaAttribute::Crtime, |znode| znode.crtime)
+    }
+
+    /// Device number as stored; files other than devices have none or 0.
+    ///
+    /// # Errors
+    /// [`SaError::Corrupt`] if it is there but not 8 bytes long.
+    pub fn rdev(&self) -> Result<Option<u64>, SaError> {
+        self.optional_word(SaAttribute::Rdev, |znode| Some(znode.rdev))
+    }
+    /// The hidden directory of extended attributes.
+    ///
+    /// # Errors
+    /// As [`Attributes::rdev`].
+    pub fn xattr_directory(&self) -> Result<Option<ObjectId>, SaError> {
+        let id = self.optional_word(SaAttribute::Xattr, |znode| Some(znode.xattr.0))?;
+        Ok(id.filter(|id| *id != 0).map(ObjectId))
+    }
+    /// Project; only files and directories made or changed since projects exist have one.
+    ///
+    /// # Errors
+    /// As [`Attributes::rdev`].
+    pub fn project_id(&self) -> Result<Option<u64>, SaError> {
+        self.optional_word(SaAttribute::ProjectId, |_| None)
+    }
+    /// The mark of a virus scanner.
+    ///
+    /// # Errors
+    /// As [`Attributes::rdev`], 32 bytes.
+    pub fn scanstamp(&self) -> Result<Option<[u8; 32]>, SaError> {
+        if let Form::Znode(znode) = &self.form {
+            return Ok(znode.scanstamp());
+        }
+        self.raw(SaAttribute::Scanstamp)
+            .map(|(bytes, endian)| Reader::new("scanstamp", bytes, endian).array())
+            .transpose()
+            .map_err(|error| self.registry.corrupt(self.object, error))
+    }
+    /// Extended attributes that lie with the others: a packed name/value list, at most 65535 bytes.
+    #[must_use]
+    pub fn xattr_list(&self) -> Option<&[u8]> {
+        self.raw(SaAttribute::Dxattr).map(|(bytes, _)| bytes)
+    }
+    /// The target of a symbolic link, at most 64 KiB; `None` for other files. Reads a block for a
+    /// long target of an old znode.
+    ///
+    /// # Errors
+    /// If it is too long, missing, or cannot be read.
+    pub fn symlink_target(&self) -> Result<Option<Cow<'_, [u8]>>, SaError> {
+        if self.mode()? & MODE_TYPE != MODE_SYMLINK {
+            return Ok(None);
+        }
+        let Form::Znode(znode) = &self.form else {
+            let (target, _) = self
+                .raw(SaAttribute::Symlink)
+                .ok_or_else(|| self.missing(SaAttribute::Symlink))?;
+            return Ok(Some(Cow::Borrowed(target)));
+        };
+        if znode.size > TARGET_BYTES_MAX {
+            return Err(self.corrupt("symlink target above 64 KiB"));
+        }
+        // Bounded just above.
+        let length = znode.size as usize;
+        if znode.size <= TAIL_TARGET_BYTES_MAX {
+            let target = znode.tail.get(..length);
+            let target = target.ok_or_else(|| self.corrupt("symlink target is cut off"))?;
+            return Ok(Some(Cow::Borrowed(target)));
+        }
+        let (target, _) = self.registry.bytes().read(self.object, length)?;
+        Ok(Some(Cow::Owned(target)))
+    }
+    /// The NFSv4 access control list. Reads an object for a long list of an old znode. `None` if
+    /// the file has none at all, which no writer does.
+    ///
+    /// # Errors
+    /// If the entries contradict their count, or cannot be read.
+    pub fn acl(&self) -> Result<Option<Vec<Ace>>, SaError> {
+        let corrupt = |error| self.registry.corrupt(self.object, error);
+        if let Form::Znode(znode) = &self.form {
+            if let Some(entries) = znode.acl.embedded_entries().map_err(corrupt)? {
+                return Ok(Some(entries));
+            }
+            let length = znode.acl.length_bytes();
+            if length > EXTERNAL_ACL_BYTES_MAX {
+                return Err(self.corrupt("access control list above 4 MiB"));
+            }
+            let source = self.registry.bytes();
+            let (bytes, endian) = source.read(znode.acl.external, length as usize)?;
+            return znode.acl.entries(&bytes, endian).map(Some).map_err(corrupt);
+        }
+        let Some((entries, endian)) = self.raw(SaAttribute::DaclAces) else {
+            return Ok(None);
+        };
+        let count = self
+            .optional_word(SaAttribute::DaclCount, |_| None)?
+            .ok_or_else(|| self.missing(SaAttribute::DaclCount))?;
+        decode_acl(entries, endian, count)
+            .map(Some)
+            .map_err(corrupt)
+    }
+
+    /// The stored bytes of an attribute and their byte order. `None` if the file has it not, or is
+    /// an old znode.
+    #[must_use]
+    pub fn raw(&self, attribute: SaAttribute) -> Option<(&[u8], Endian)> {
+        self.raw_number(self.registry.number(attribute)?)
+    }
+    /// The stored bytes of an attribute that may be known to other software only, and their byte
+    /// order.
+    #[must_use]
+    pub fn raw_named(&self, name: &[u8]) -> Option<(&[u8], Endian)> {
+        self.raw_number(self.registry.registration(name)?.number)
+    }
+
+    fn raw_number(&self, number: u16) -> Option<(&[u8], Endian)> {
+        match &self.form {
+            Form::Znode(_) => None,
+            Form::Buffers { bonus, spill } => bonus
+                .get(number)
+                .or_else(|| spill.as_ref().and_then(|spill| spill.get(number))),
+        }
+    }
+    fn optional_word(
+        &self,
+        attribute: SaAttribute,
+        of_znode: impl FnOnce(&ZnodePhys) -> Option<u64>,
+    ) -> Result<Option<u64>, SaError> {
+        if let Form::Znode(znode) = &self.form {
+            return Ok(of_znode(znode));
+        }
+        self.raw(attribute)
+            .map(|(bytes, endian)| Reader::new(attribute.name(), bytes, endian).u64())
+            .transpose()
+            .map_err(|error| self.registry.corrupt(self.object, error))
+    }
+    fn word(
+        &self,
+        attribute: SaAttribute,
+        of_znode: impl FnOnce(&ZnodePhys) -> u64,
+    ) -> Result<u64, SaError> {
+        self.optional_word(attribute, |znode| Some(of_znode(znode)))?
+            .ok_or_else(|| self.missing(attribute))
+    }
+    fn time(
+        &self,
+        attribute: SaAttribute,
+        of_znode: impl FnOnce(&ZnodePhys) -> Timestamp,
+    ) -> Result<Timestamp, SaError> {
+        if let Form::Znode(znode) = &self.form {
+            return Ok(of_znode(znode));
+        }
+        let (bytes, endian) = self.raw(attribute).ok_or_else(|| self.missing(attribute))?;
+        Timestamp::decode(&mut Reader::new(attribute.name(), bytes, endian))
+            .map_err(|error| self.registry.corrupt(self.object, error))
+    }
+    fn missing(&self, attribute: SaAttribute) -> SaError {
+        SaError::Missing {
+            dataset: self.registry.dataset(),
+            object: self.object,
+            attribute: attribute.name(),
+        }
+    }
+    fn corrupt(&self, reason: &'static str) -> SaError {
+        let error = DecodeError::new("attributes", reason, 0);
+        self.registry.corrupt(self.object, error)
+    }
+}

@@ -1,0 +1,72 @@
+//! The two ways in which attributes are stored.
+
+use millpond_env::sync::Arc;
+use millpond_object::Block;
+use millpond_ondisk::sa::{SaField, SaHeader, SaRegistration};
+use millpond_ondisk::znode::ZnodePhys;
+use millpond_ondisk::{DecodeError, Endian};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Form {
+    Buffers {
+        bonus: Buffer,
+        spill: Option<Buffer>,
+    },
+    Znode(Box<ZnodePhys>),
+}
+
+/// Where a buffer's bytes are.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Bonus(Vec<u8>),
+    Spill(Arc<Block>),
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bonus(bytes) => bytes,
+            Self::Spill(block) => &block.bytes,
+        }
+    }
+}
+
+/// A packed buffer and where its attributes lie.
+#[derive(Debug, Clone)]
+pub(crate) struct Buffer {
+    content: Content,
+    endian: Endian,
+    fields: Vec<SaField>,
+}
+
+impl Buffer {
+    pub(crate) fn new(
+        content: Content,
+        layouts: &BTreeMap<u16, Vec<SaRegistration>>,
+    ) -> Result<Self, DecodeError> {
+        let header = SaHeader::decode(content.bytes())?;
+        let layout = layouts
+            .get(&header.layout)
+            .ok_or_else(|| DecodeError::new("system attributes", "layout is not registered", 4))?;
+        let fields = header.fields(content.bytes(), layout)?;
+        Ok(Self {
+            content,
+            endian: header.endian,
+            fields,
+        })
+    }
+    pub(crate) fn get(&self, number: u16) -> Option<(&[u8], Endian)> {
+        let field = self.fields.iter().find(|field| field.number == number)?;
+        let bytes = self.content.bytes().get(field.start..field.end)?;
+        Some((bytes, self.endian))
+    }
+    pub(crate) fn shares_a_number_with(&self, other: &Buffer) -> bool {
+        self.fields.iter().any(|one| {
+            other
+                .fields
+                .iter()
+                .any(|another| one.number == another.number)
+        })
+    }
+}
