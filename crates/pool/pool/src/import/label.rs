@@ -2,9 +2,9 @@
 
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
-use millpond_nvlist::NvList;
+use millpond_nvlist::{Encoding, NvList};
 use millpond_ondisk::{
-    BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BootEnvironment, Guid, LABEL_CONFIG_BYTES,
+    BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BootEnvironment, DecodeError, Guid, LABEL_CONFIG_BYTES,
     LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LeafLayout, RegionTrailer, Txg,
 };
 use sha2::{Digest, Sha256};
@@ -75,9 +75,12 @@ pub enum LabelFault {
     /// The device could not be read there.
     #[error(transparent)]
     Unreadable(#[from] DeviceError),
+    /// Nothing was ever written there, or it was wiped.
+    #[error("blank")]
+    Blank,
     /// There is no name/value list.
     #[error("no configuration: {0}")]
-    Damaged(millpond_ondisk::DecodeError),
+    Damaged(DecodeError),
     /// The list lacks what a label must have.
     #[error("not a label: {0}")]
     Incomplete(&'static str),
@@ -88,7 +91,6 @@ pub enum LabelFault {
 }
 
 /// Reads the four labels of a device, each with its own outcome. Reads 448 KiB.
-#[must_use]
 pub fn read_labels(device: &dyn Device) -> [Result<LeafLabel, LabelFault>; LABEL_COUNT] {
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return [0; LABEL_COUNT].map(|_| Err(LabelFault::TooSmall));
@@ -106,6 +108,13 @@ fn read_label(device: &dyn Device, offset_bytes: u64) -> Result<LeafLabel, Label
 
 /// Decodes the configuration region that lies at `offset_bytes` of its device.
 fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFault> {
+    if region.iter().all(|byte| *byte == 0) {
+        return Err(LabelFault::Blank);
+    }
+    // Zeros would do as an empty list of the native encoding, which labels never have.
+    if Encoding::decode(region).map_err(LabelFault::Damaged)? != Encoding::Xdr {
+        return Err(LabelFault::Incomplete("not in XDR"));
+    }
     let config = NvList::decode(region).map_err(LabelFault::Damaged)?;
     let number = |name| config.u64(name).unwrap_or(0);
     let guid = Guid(number("guid"));
@@ -231,6 +240,23 @@ mod tests {
             decode_label(&region(&config, 0), 0),
             Err(LabelFault::Incomplete("no state"))
         );
+    }
+
+    #[test]
+    fn blank_and_foreign_regions_are_no_labels() {
+        let blank = vec![0; LABEL_CONFIG_BYTES];
+        assert_eq!(decode_label(&blank, 0), Err(LabelFault::Blank));
+        let mut native = config().encode_native().unwrap();
+        native.resize(LABEL_CONFIG_BYTES, 0);
+        assert_eq!(
+            decode_label(&native, 0),
+            Err(LabelFault::Incomplete("not in XDR"))
+        );
+        assert!(matches!(
+            decode_label(&[9; 500], 0),
+            Err(LabelFault::Damaged(_))
+        ));
+        assert!(matches!(decode_label(&[], 0), Err(LabelFault::Blank)));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use condition::{ImportCondition, READ_FEATURES};
 pub use health::{VdevAux, VdevState};
 pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_labels};
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
-pub use scan::{Found, FoundLeaf, ScanOptions, scan, scan_devices};
+pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};
 pub use vdev_config::decode_vdev;
 

@@ -9,6 +9,9 @@ use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Why each of the four labels is none.
+pub type LabelFaults = [LabelFault; LABEL_COUNT];
+
 /// A device with at least one label.
 #[derive(Debug, Clone)]
 pub struct FoundLeaf {
@@ -22,7 +25,7 @@ pub struct FoundLeaf {
 }
 
 impl FoundLeaf {
-    fn read(candidate: Candidate) -> Result<Self, [LabelFault; LABEL_COUNT]> {
+    fn read(candidate: Candidate) -> Result<Self, Box<LabelFaults>> {
         let labels = read_labels(candidate.device.as_ref());
         let usable = labels.iter().filter_map(|label| label.as_ref().ok());
         // Of equals max_by_key takes the last one, so the order is turned.
@@ -44,7 +47,9 @@ impl FoundLeaf {
                     ring,
                 })
             }
-            None => Err(labels.map(|label| label.err().unwrap_or(LabelFault::NeverUsed))),
+            None => Err(Box::new(
+                labels.map(|label| label.err().unwrap_or(LabelFault::NeverUsed)),
+            )),
         }
     }
     /// The leaf's guid.
@@ -117,7 +122,7 @@ fn path_of(tree: &millpond_nvlist::NvList, guid: Guid) -> Option<String> {
 pub struct Found {
     leaves: Arc<Vec<FoundLeaf>>,
     /// Devices without a label, and why each of the four is none.
-    pub unlabelled: Vec<(PathBuf, [LabelFault; LABEL_COUNT])>,
+    pub unlabelled: Vec<(PathBuf, Box<LabelFaults>)>,
     /// Paths that could not be opened.
     pub failures: Vec<(PathBuf, DeviceError)>,
 }
