@@ -8,8 +8,11 @@
 mod dataset;
 mod directory;
 mod error;
+mod keys;
 mod name;
 pub mod properties;
+
+pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
 
 pub use dataset::{Bookmark, Dataset, Hold};
 pub use directory::Directory;

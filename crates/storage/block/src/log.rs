@@ -66,9 +66,7 @@ impl BlockStore {
                     let endian = verify_log(&bytes)
                         .map_err(|_| invalid("the block changed while it was read"))?;
                     let has_ciphertext = pointer.has_crypt_bit() && key.is_none();
-                    if pointer.has_crypt_bit()
-                        && let Some(key) = key
-                    {
+                    if let Some(key) = key {
                         key.decrypt_block(pointer, &mut bytes).map_err(|error| {
                             BlockError::Authentication {
                                 address,

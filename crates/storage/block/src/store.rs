@@ -271,7 +271,7 @@ impl BlockStore {
             Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => stored,
             _ => decompress(pointer, &stored, address)?,
         };
-        if pointer.has_indirect_mac() {
+        if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {
             verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
         }
         Ok(Arc::new(Block {

@@ -1,0 +1,122 @@
+//! Keys of encrypted datasets: where they lie, and unlocking them.
+//!
+//! Page `docs/format/encryption.md`.
+
+use crate::error::Named;
+use crate::{Dataset, DatasetError, Directory};
+use millpond_crypt::{CryptError, CryptKey, CryptKeyValue, DatasetKey, WrappingKey};
+use millpond_env::sync::Arc;
+use millpond_ondisk::ObjectId;
+use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
+use millpond_zap::Zap;
+
+impl Directory {
+    /// The wrapped keys of an encrypted dataset; `None` if it is plain.
+    ///
+    /// # Errors
+    /// If the key object cannot be read or is not valid.
+    pub fn crypt_key(&self) -> Result<Option<CryptKey>, DatasetError> {
+        let name = self.name();
+        let Some(id) = self
+            .extension(CRYPTO_KEY_OBJECT)?
+            .and_then(|words| words.first().copied())
+        else {
+            return Ok(None);
+        };
+        let object = self.pool().mos().object(ObjectId(id)).named(name)?;
+        let zap = Zap::open(object).named(name)?;
+        let mut entries = vec![];
+        for entry in zap.iter() {
+            let entry = entry.named(name)?;
+            let value = match (entry.value.integer_bytes, entry.value.first()) {
+                (1, _) => CryptKeyValue::Bytes(entry.value.bytes.clone()),
+                (_, Some(number)) => CryptKeyValue::Number(number),
+                (_, None) => continue,
+            };
+            entries.push((String::from_utf8_lossy(&entry.name).into_owned(), value));
+        }
+        let find = |wanted: &str| {
+            entries
+                .iter()
+                .find(|(key, _)| key == wanted)
+                .map(|(_, value)| value.clone())
+        };
+        CryptKey::decode(find).named(name).map(Some)
+    }
+
+    /// The directory whose key wraps this one's: itself or one above (or, after a promotion, beside).
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn encryption_root(self: &Arc<Self>) -> Result<Option<Arc<Directory>>, DatasetError> {
+        let Some(key) = self.crypt_key()? else {
+            return Ok(None);
+        };
+        let mut at = Some(self);
+        while let Some(directory) = at {
+            if directory.id() == key.root_directory {
+                return Ok(Some(Arc::clone(directory)));
+            }
+            at = directory.parent();
+        }
+        Self::by_id(self.pool(), key.root_directory).map(Some)
+    }
+
+    /// The wrapping key that a user's key (passphrase, hexadecimal digits or raw bytes) stands for,
+    /// by the format, salt and rounds of this dataset's encryption root. Takes some tenths of a second
+    /// for passphrases, by design.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the key has not the format's form or the dataset is plain.
+    pub fn wrapping_key(self: &Arc<Self>, user_key: &[u8]) -> Result<WrappingKey, DatasetError> {
+        let root = self.encryption_root()?;
+        let key = match &root {
+            Some(root) => root.crypt_key()?,
+            None => None,
+        };
+        let Some(key) = key else {
+            return Err(self.key_error(format!("'{}' is not encrypted.", self.name())));
+        };
+        WrappingKey::from_user_key(
+            key.key_format,
+            user_key,
+            key.pbkdf2_salt,
+            key.pbkdf2_iterations,
+        )
+        .map_err(|error| self.key_error(error.to_string()))
+    }
+
+    /// The dataset's own key, opened with its encryption root's wrapping key.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if it is the wrong one.
+    pub fn unlock(&self, wrapping: &WrappingKey) -> Result<Arc<DatasetKey>, DatasetError> {
+        let Some(key) = self.crypt_key()? else {
+            return Err(self.key_error(format!("'{}' is not encrypted.", self.name())));
+        };
+        match DatasetKey::unwrap(&key, wrapping) {
+            Ok(key) => Ok(Arc::new(key)),
+            Err(CryptError::WrongKey) => {
+                Err(self.key_error(format!("Incorrect key provided for '{}'.", self.name())))
+            }
+            Err(error) => Err(self.key_error(error.to_string())),
+        }
+    }
+
+    fn key_error(&self, reason: String) -> DatasetError {
+        DatasetError::Key {
+            name: self.name().to_owned(),
+            reason,
+        }
+    }
+}
+
+impl Dataset {
+    /// Whether its contents are encrypted.
+    ///
+    /// # Errors
+    /// If its directory's table cannot be read.
+    pub fn is_encrypted(&self) -> Result<bool, DatasetError> {
+        Ok(self.directory().extension(CRYPTO_KEY_OBJECT)?.is_some())
+    }
+}
