@@ -6,8 +6,8 @@ use crate::error::Named;
 use crate::{Dataset, DatasetError, Directory};
 use millpond_crypt::{CryptError, CryptKey, DatasetKey, WrappingKey};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{CryptKeyValue, ObjectId};
 use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
+use millpond_ondisk::{CryptKeyValue, ObjectId};
 use millpond_zap::Zap;
 
 impl Directory {
