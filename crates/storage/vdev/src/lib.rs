@@ -58,6 +58,8 @@ mod plan;
 mod raidz;
 mod space;
 mod tree;
+#[cfg(test)]
+mod twin;
 mod units;
 
 pub use draid::{DraidColumn, DraidGeometry, DraidRow};
@@ -77,5 +79,5 @@ pub use raidz::{
 pub use space::metaslab_shift_for;
 pub use tree::{
     AllocationClass, CHILDREN_MAX, DEPTH_MAX, LeafId, NODES_MAX, NodeId, Reflow, TreeError,
-    VdevConfig, VdevKind, VdevNode, VdevTree, VdevType,
+    VdevConfig, VdevConfigError, VdevKind, VdevNode, VdevTree, VdevType,
 };

@@ -127,19 +127,28 @@ impl VdevTree {
     /// included.
     #[must_use]
     pub fn space(&self, vdev: VdevId) -> u64 {
+        self.space_of(vdev).unwrap_or(0)
+    }
+
+    fn space_of(&self, vdev: VdevId) -> Option<u64> {
+        let node = self.top(vdev)?;
         let count = self.metaslab_count(vdev);
-        let is_draid = self
-            .top(vdev)
-            .is_some_and(|node| matches!(node.kind, VdevKind::Draid(_)));
-        if is_draid {
-            let sizes = (0..count).filter_map(|at| self.metaslab_range(vdev, at));
-            return sizes.fold(0, |sum, (_, size)| sum.saturating_add(size));
+        let size = 1u64.checked_shl(u32::try_from(node.config.metaslab_shift).ok()?)?;
+        let VdevKind::Draid(geometry) = &node.kind else {
+            return count.checked_mul(size);
+        };
+        let stripe = Sector::new(node.ashift)?.to_bytes(geometry.group_width())?;
+        if size < stripe || count == 0 {
+            return Some(0);
         }
-        let shift = self.top(vdev).map_or(0, |node| node.config.metaslab_shift);
-        let size = u32::try_from(shift)
-            .ok()
-            .and_then(|shift| 1u64.checked_shl(shift));
-        count.saturating_mul(size.unwrap_or(0))
+        // Whole stripes up to the end of the last metaslab, less one for each border between
+        // metaslabs that lies within a stripe. Borders fall between stripes once in `period`.
+        let whole = count.checked_mul(size)?.checked_div(stripe)?;
+        let common = size.trailing_zeros().min(stripe.trailing_zeros());
+        let period = stripe.checked_shr(common)?;
+        let borders = count.checked_sub(1)?;
+        let cut = borders.checked_sub(borders.checked_div(period)?)?;
+        whole.checked_sub(cut)?.checked_mul(stripe)
     }
 
     /// Children's worth of data on a top-level vdev: 1 on leaves and mirrors, children without parity

@@ -139,6 +139,12 @@ impl DraidGeometry {
         self.permutations.child(slice, position)
     }
 
+    /// The child at `position` of slice `slice`, for tests that map by themselves.
+    #[cfg(test)]
+    pub(crate) fn child_at(&self, slice: u64, position: u64) -> Option<u64> {
+        self.permutations.child(slice, position)
+    }
+
     /// Bytes taken by a block of `psize_bytes`: always whole rows of its group.
     pub(crate) fn asize(&self, psize_bytes: u64, sector: Sector) -> Option<u64> {
         let rows = sector.covering(psize_bytes).div_ceil(self.data.max(1));

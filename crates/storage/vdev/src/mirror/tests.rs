@@ -1,1 +1,86 @@
+use millpond_ondisk::{Guid, Txg};
 
+use super::*;
+use crate::health::{LeafEntry, LeafTable};
+use crate::tree::{LeafId, Reflow, VdevConfig, VdevType};
+use crate::twin::{leaf, over};
+
+fn order(sources: &[Source]) -> Vec<u32> {
+    sources.iter().map(|source| source.leaf.0).collect()
+}
+
+fn mirror_of(count: u64) -> VdevTree {
+    let children = (0..count).map(|at| leaf(10 + at)).collect();
+    let mirror = VdevConfig {
+        ashift: 9,
+        ..over(VdevType::Mirror, 5, children)
+    };
+    VdevTree::new(VdevConfig::root(Guid(1), vec![mirror]), Reflow::default()).unwrap()
+}
+
+#[test]
+fn complete_leaves_come_first_then_stale_ones_then_absent_ones() {
+    let tree = mirror_of(4);
+    let mut health = LeafTable::all_good(4);
+    *health.entry(LeafId(0)).unwrap() = LeafEntry {
+        is_readable: false,
+        missed: vec![],
+    };
+    health.entry(LeafId(1)).unwrap().missed = vec![5..8];
+    let at = |birth| order(&sources(&tree, &health, NodeId(1), 4 << 20, Txg(birth)));
+    assert_eq!(at(7), [2, 3, 1, 0]);
+    // In another txg, leaf 1 is as good as the others, and the turn is over three.
+    assert_eq!(at(8).last(), Some(&0));
+    assert_eq!(at(8).len(), 4);
+}
+
+#[test]
+fn the_turn_goes_to_the_next_side_every_two_mebibytes() {
+    let tree = mirror_of(3);
+    let first = |offset: u64| {
+        order(&sources(
+            &tree,
+            &LeafTable::all_good(3),
+            NodeId(1),
+            offset,
+            Txg(1),
+        ))[0]
+    };
+    let turns: Vec<u32> = (0..6u64).map(|at| first(at << 21)).collect();
+    assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+    assert_eq!(first(5), first((2 << 20) - 1));
+}
+
+#[test]
+fn spares_that_point_at_each_other_end_the_walk() {
+    // Every child of the dRAID vdev is replaced by both of its distributed spares, which no pool has.
+    let children = (0..5u64)
+        .map(|at| {
+            let dspare = |id: u64| VdevConfig {
+                spare_id: Some(id),
+                ..VdevConfig::new(VdevType::DraidSpare, Guid(100 + at * 10 + id))
+            };
+            over(
+                VdevType::Spare,
+                50 + at,
+                vec![leaf(10 + at), dspare(0), dspare(1)],
+            )
+        })
+        .collect();
+    let draid = VdevConfig {
+        ashift: 12,
+        nparity: Some(1),
+        draid_ndata: Some(2),
+        draid_nspares: Some(2),
+        draid_ngroups: Some(1),
+        ..over(VdevType::Draid, 5, children)
+    };
+    let tree = VdevTree::new(VdevConfig::root(Guid(1), vec![draid]), Reflow::default()).unwrap();
+    for child in tree.node(NodeId(1)).unwrap().children.clone() {
+        for slice in 0..40u64 {
+            let offset = (4 << 20) + (slice << 24);
+            let found = sources(&tree, &crate::AllGood, child, offset, Txg(1));
+            assert!(!found.is_empty() && found.len() <= 5);
+        }
+    }
+}

@@ -92,7 +92,11 @@ impl Cell {
 
     /// The cell's place in the block.
     pub(super) fn block_range(&self) -> core::ops::Range<usize> {
-        self.block_offset..self.block_offset.saturating_add(self.keep)
+        // A cell that holds nothing of the block may stand beyond its end.
+        match self.keep {
+            0 => 0..0,
+            keep => self.block_offset..self.block_offset.saturating_add(keep),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading one block: the least that could do, then everything, then every combination.
 
 use super::blame::{blame, failure};
-use super::cells::{Cells, CopyId, Row};
+use super::cells::{Cells, CopyId, CopyState, Row};
 use super::layout::Layout;
 use super::search::Search;
 use super::{BlockRange, Failure, FailureKind, LeafOutcome, LeafRead, PlanError, Resolved, Step};
@@ -18,8 +18,9 @@ use crate::tree::VdevTree;
 ///
 /// Holds at most everything that its leaves hold of the block: a copy for each side of a mirror, or
 /// data and parity; and one more block while combinations are tried. Of these at most 262,144 are
-/// checked (fewer for large blocks: 16 GiB in all, but at least 4096), and 16,384 more where
-/// a block has several rows or its columns several copies; 4096 for blocks without parity.
+/// checked (fewer for large blocks: 16 GiB in all, but at least 4096), and 16,384 more (512 MiB in
+/// all, at least 512) where a block has several rows or its columns several copies; 4096 for blocks
+/// without parity.
 #[derive(Debug)]
 pub struct ReadPlan {
     cells: Cells,
@@ -198,7 +199,8 @@ impl Cells {
 
 /// What must still be read so that a row can be put together without reading more than that.
 fn needed(at: usize, row: &Row) -> Vec<CopyId> {
-    let mut wanted = Vec::new();
+    // After a merged read failed: which of its parts is bad?
+    let mut wanted: Vec<CopyId> = failed_in_company(at, row).collect();
     let mut missing = Vec::new();
     for (index, cell) in row.cells.iter().enumerate().skip(row.parity) {
         if cell.length == 0 {
@@ -206,7 +208,7 @@ fn needed(at: usize, row: &Row) -> Vec<CopyId> {
         }
         match state_of(row, at, index, false) {
             CellState::Held => {}
-            CellState::Askable(id) => wanted.push(id),
+            CellState::Askable(id) => want(&mut wanted, id),
             CellState::Lost => missing.push(index),
         }
     }
@@ -219,7 +221,7 @@ fn needed(at: usize, row: &Row) -> Vec<CopyId> {
             CellState::Held => lacking = lacking.saturating_sub(1),
             CellState::Askable(id) => {
                 lacking = lacking.saturating_sub(1);
-                wanted.push(id);
+                want(&mut wanted, id);
             }
             CellState::Lost => {}
         }
@@ -235,13 +237,32 @@ fn needed(at: usize, row: &Row) -> Vec<CopyId> {
                 CellState::Held if is_lost => lacking = lacking.saturating_sub(1),
                 CellState::Askable(id) if is_lost => {
                     lacking = lacking.saturating_sub(1);
-                    wanted.push(id);
+                    want(&mut wanted, id);
                 }
                 _ => {}
             }
         }
     }
     wanted
+}
+
+fn failed_in_company(at: usize, row: &Row) -> impl Iterator<Item = CopyId> {
+    row.cells.iter().enumerate().flat_map(move |(cell, shape)| {
+        let copies = shape.copies.iter().enumerate();
+        let failed = copies.filter(|(_, copy)| matches!(copy.state, CopyState::FailedInCompany));
+        failed.map(move |(copy, _)| CopyId {
+            row: at,
+            cell,
+            copy,
+        })
+    })
+}
+
+/// Adds a copy that is not wanted already.
+fn want(wanted: &mut Vec<CopyId>, id: CopyId) {
+    if !wanted.contains(&id) {
+        wanted.push(id);
+    }
 }
 
 enum CellState {

@@ -13,8 +13,10 @@ use crate::tree::LeafId;
 const LEAF_CANDIDATE_BYTES_MAX: u64 = 16 << 30;
 /// ...but at least and at most so many candidates.
 const LEAF_CANDIDATES: core::ops::RangeInclusive<u64> = 4096..=262_144;
-/// Candidates checked while doubting single copies of blocks with parity.
-const COPY_CANDIDATES_MAX: u64 = 16_384;
+/// Bytes of candidates that doubting single copies of blocks with parity may check, in all...
+const COPY_CANDIDATE_BYTES_MAX: u64 = 512 << 20;
+/// ...but at least and at most so many candidates.
+const COPY_CANDIDATES: core::ops::RangeInclusive<u64> = 512..=16_384;
 /// Candidates checked among choices of copies of blocks without parity.
 const CHOICE_CANDIDATES_MAX: u64 = 4096;
 /// Sets looked at for each candidate allowed, since most sets of many are not worth a candidate.
@@ -140,12 +142,8 @@ impl<'a, 'v> Search<'a, 'v> {
 
     fn doubt_leaves(&mut self) -> bool {
         let suspects = self.leaf_suspects();
-        let size = u64::try_from(self.cells.size).unwrap_or(u64::MAX).max(1);
-        let allowed = LEAF_CANDIDATE_BYTES_MAX
-            .checked_div(size)
-            .unwrap_or(0)
-            .clamp(*LEAF_CANDIDATES.start(), *LEAF_CANDIDATES.end());
-        self.doubt_sets(&suspects, self.parity_max(), Budget::new(allowed))
+        let budget = self.budget(LEAF_CANDIDATE_BYTES_MAX, LEAF_CANDIDATES);
+        self.doubt_sets(&suspects, self.parity_max(), budget)
     }
 
     fn doubt_copies(&mut self) -> bool {
@@ -161,7 +159,14 @@ impl<'a, 'v> Search<'a, 'v> {
         }
         let suspects = self.copy_suspects();
         let most = suspects.len();
-        self.doubt_sets(&suspects, most, Budget::new(COPY_CANDIDATES_MAX))
+        let budget = self.budget(COPY_CANDIDATE_BYTES_MAX, COPY_CANDIDATES);
+        self.doubt_sets(&suspects, most, budget)
+    }
+
+    fn budget(&self, bytes_max: u64, candidates: core::ops::RangeInclusive<u64>) -> Budget {
+        let size = u64::try_from(self.cells.size).unwrap_or(u64::MAX).max(1);
+        let fitting = bytes_max.checked_div(size).unwrap_or(0);
+        Budget::new(fitting.clamp(*candidates.start(), *candidates.end()))
     }
 
     fn parity_max(&self) -> usize {

@@ -2,6 +2,7 @@
 
 mod build;
 mod config;
+mod nvlist;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use millpond_ondisk::{Ashift, Guid, Txg, VdevId};
 
 pub use build::{CHILDREN_MAX, DEPTH_MAX, NODES_MAX, TreeError};
 pub use config::{AllocationClass, VdevConfig, VdevType};
+pub use nvlist::VdevConfigError;
 
 use crate::draid::DraidGeometry;
 use crate::raidz::RaidzGeometry;

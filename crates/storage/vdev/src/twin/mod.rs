@@ -1,0 +1,206 @@
+//! Test only: leaves in memory, and a writer that lays out blocks from the description of the format,
+//! sector by sector, without the maps that the planner uses.
+
+mod geometry;
+mod writer;
+
+use std::collections::{BTreeSet, HashMap};
+
+use millpond_ondisk::{Guid, Txg, VdevId};
+
+pub(crate) use geometry::{Shape, any_shape};
+
+use crate::*;
+
+/// What unwritten sectors hold: nothing that a reader could take for zeros.
+const UNDEFINED: [u8; 512] = [0xa5; 512];
+
+/// A device that may lie.
+#[derive(Clone, Default)]
+pub(crate) struct Device {
+    sectors: HashMap<u64, [u8; 512]>,
+    pub(crate) fault: Option<LeafFault>,
+    /// Bytes on which reads fail.
+    pub(crate) bad_bytes: Vec<core::ops::Range<u64>>,
+}
+
+impl Device {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        assert!(offset % 512 == 0 && data.len() % 512 == 0);
+        for (at, chunk) in data.chunks_exact(512).enumerate() {
+            self.sectors
+                .insert(offset / 512 + at as u64, chunk.try_into().unwrap());
+        }
+    }
+
+    pub(crate) fn read(&self, offset: u64, length: u64) -> LeafOutcome {
+        assert!(offset % 512 == 0 && length % 512 == 0 && length > 0);
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        if self
+            .bad_bytes
+            .iter()
+            .any(|bad| bad.start < offset + length && offset < bad.end)
+        {
+            return Err(LeafFault::Io);
+        }
+        let sectors = offset / 512..(offset + length) / 512;
+        Ok(sectors
+            .flat_map(|at| *self.sectors.get(&at).unwrap_or(&UNDEFINED))
+            .collect())
+    }
+
+    /// Changes every byte of every written sector, each sector in a way of its own.
+    pub(crate) fn rot(&mut self, seed: u8) {
+        for (at, sector) in &mut self.sectors {
+            let mut state = (*at << 8 | u64::from(seed)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            for byte in sector.iter_mut() {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                // Never 0, so that every byte changes.
+                *byte ^= (state % 255) as u8 + 1;
+            }
+        }
+    }
+
+    /// Where something was written, in pieces of `piece` bytes.
+    pub(crate) fn written_at(&self, piece: u64) -> BTreeSet<u64> {
+        self.sectors
+            .keys()
+            .map(|sector| sector * 512 / piece * piece)
+            .collect()
+    }
+
+    pub(crate) fn written(&self) -> bool {
+        !self.sectors.is_empty()
+    }
+}
+
+/// A pool of one block.
+pub(crate) struct Twin {
+    pub(crate) tree: VdevTree,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) health: LeafTable,
+    pub(crate) indirect: IndirectTables,
+    pub(crate) range: BlockRange,
+    pub(crate) data: Vec<u8>,
+    /// Leaves that were read.
+    pub(crate) asked: BTreeSet<LeafId>,
+    /// How many reads, and in how many rounds.
+    pub(crate) reads: usize,
+    pub(crate) rounds: usize,
+}
+
+impl Twin {
+    /// A pool of one top-level vdev, with nothing written yet.
+    pub(crate) fn over(top: VdevConfig, reflow: Reflow) -> Self {
+        Self::over_all(vec![top], reflow)
+    }
+
+    pub(crate) fn over_all(tops: Vec<VdevConfig>, reflow: Reflow) -> Self {
+        let tree = VdevTree::new(VdevConfig::root(Guid(1), tops), reflow).unwrap();
+        let count = tree.leaf_count();
+        Self {
+            tree,
+            devices: vec![Device::default(); count],
+            health: LeafTable::all_good(count),
+            indirect: IndirectTables::default(),
+            range: BlockRange {
+                vdev: VdevId(0),
+                offset_bytes: 0,
+                size_bytes: 512,
+                birth: Txg(100),
+            },
+            data: Vec::new(),
+            asked: BTreeSet::new(),
+            reads: 0,
+            rounds: 0,
+        }
+    }
+
+    fn serve(&mut self, reads: &[LeafRead]) -> Vec<LeafOutcome> {
+        assert!(!reads.is_empty());
+        self.rounds += 1;
+        self.reads += reads.len();
+        reads
+            .iter()
+            .map(|read| {
+                self.asked.insert(read.leaf);
+                assert!(self.tree.leaf(read.leaf).unwrap().is_device());
+                self.devices[read.leaf.0 as usize].read(read.offset_bytes, read.length_bytes)
+            })
+            .collect()
+    }
+
+    /// Reads the block.
+    pub(crate) fn read(&mut self) -> Result<Resolved, Failure> {
+        let mut plan = ReadPlan::new(&self.tree, &self.health, &self.indirect, self.range).unwrap();
+        let data = self.data.clone();
+        let mut outcomes = Vec::new();
+        loop {
+            match plan.advance(outcomes, &mut |bytes| bytes == data) {
+                Step::Read(reads) => outcomes = self.serve(&reads),
+                Step::Done(resolved) => return Ok(resolved),
+                Step::Failed(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Audits the block.
+    pub(crate) fn audit(&mut self) -> AuditReport {
+        let mut plan =
+            AuditPlan::new(&self.tree, &self.health, &self.indirect, self.range).unwrap();
+        let data = self.data.clone();
+        let mut outcomes = Vec::new();
+        loop {
+            match plan.advance(outcomes, &mut |bytes| bytes == data) {
+                AuditStep::Read(reads) => outcomes = self.serve(&reads),
+                AuditStep::Done(report) => return report,
+            }
+        }
+    }
+
+    pub(crate) fn device(&mut self, leaf: u32) -> &mut Device {
+        &mut self.devices[leaf as usize]
+    }
+
+    /// Takes a leaf away.
+    pub(crate) fn remove(&mut self, leaf: u32) {
+        self.health.entry(LeafId(leaf)).unwrap().is_readable = false;
+    }
+
+    /// Notes that a leaf missed the block's txg.
+    pub(crate) fn make_stale(&mut self, leaf: u32) {
+        self.health.entry(LeafId(leaf)).unwrap().missed = vec![90..110];
+    }
+
+    /// The leaves named as liars.
+    pub(crate) fn named(resolved: &Resolved) -> BTreeSet<LeafId> {
+        resolved.liars.iter().map(|blame| blame.leaf).collect()
+    }
+
+    /// Writes the repairs, as a writable pool would.
+    pub(crate) fn repair(&mut self, resolved: &Resolved) {
+        for repair in &resolved.repairs {
+            let device = &mut self.devices[repair.leaf.0 as usize];
+            device.fault = None;
+            device.bad_bytes.clear();
+            device.write(repair.offset_bytes, &repair.data);
+        }
+    }
+}
+
+/// A leaf with a guid of its own.
+pub(crate) fn leaf(guid: u64) -> VdevConfig {
+    VdevConfig::new(VdevType::File, Guid(guid))
+}
+
+/// A vdev over children.
+pub(crate) fn over(kind: VdevType, guid: u64, children: Vec<VdevConfig>) -> VdevConfig {
+    VdevConfig {
+        children,
+        ..VdevConfig::new(kind, Guid(guid))
+    }
+}
