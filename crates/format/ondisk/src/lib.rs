@@ -45,6 +45,7 @@ mod bookmark;
 mod boot_env;
 mod bytes;
 mod crypt;
+pub mod dedup;
 mod dnode;
 pub mod dsl;
 mod error;
@@ -84,6 +85,7 @@ pub use bookmark::{
 pub use boot_env::BootEnvironment;
 pub use bytes::{Endian, Reader, Writer};
 pub use crypt::{CryptKey, CryptKeyValue, CryptSuite, KeyFormat, crypt_key_names};
+pub use dedup::{CloneTablePhys, DedupEntry, DedupKey};
 pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
 pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
 pub use error::DecodeError;
@@ -94,7 +96,7 @@ pub use features::{
 pub use gang::{GANG_HEADER_BYTES, GANG_HEADER_BYTES_MAX, GangHeader};
 pub use history::{HISTORY_BYTES, HISTORY_RING_BYTES_MAX, HistoryPhys, HistoryRecords};
 pub use ids::{Ashift, BlockId, Guid, Level, ObjectId, Txg, VdevId};
-pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader};
+pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader, LogRecord};
 pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
 pub use label::{
     BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, LABEL_BYTES, LABEL_CONFIG_BYTES,

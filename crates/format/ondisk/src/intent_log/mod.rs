@@ -5,9 +5,15 @@
 
 mod block;
 mod header;
+mod record;
 
 pub use block::{
     INTENT_LOG_BLOCK_HEADER_BYTES, IntentLogBlock, IntentLogBlockForm, IntentLogBlockHeader,
     IntentLogVerifier,
 };
 pub use header::{INTENT_LOG_HEADER_BYTES, IntentLogFlags, IntentLogHeader};
+pub use record::{
+    CreateKind, CreateRecord, LOG_RECORD_HEADER_BYTES, LOG_WRITE_BYTES, LogAcl, LogAttributes,
+    LogRecord, LogRecordBody, LogRecordFrame, LogRecordFrames, LogStamp, LoggedPointers,
+    RenameKind, SetAttributesRecord, SizedObject, WriteContent,
+};

@@ -1,0 +1,166 @@
+//! Statistics of dedup tables: how many blocks are referenced how often.
+
+use super::table::DedupEntry;
+use crate::{DecodeError, Dva};
+
+/// Words of a histogram as stored.
+pub const DEDUP_STATISTICS_WORDS: usize = 512;
+
+/// Sums over entries: stored blocks, and the same times their references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DedupStatistics {
+    /// Stored blocks.
+    pub blocks: u64,
+    /// Their logical bytes.
+    pub lsize_bytes: u64,
+    /// Their physical bytes.
+    pub psize_bytes: u64,
+    /// Their deflated allocated bytes.
+    pub dsize_bytes: u64,
+    /// References.
+    pub referenced_blocks: u64,
+    /// Logical bytes of all references.
+    pub referenced_lsize_bytes: u64,
+    /// Physical bytes of all references.
+    pub referenced_psize_bytes: u64,
+    /// Deflated allocated bytes of all references.
+    pub referenced_dsize_bytes: u64,
+}
+
+impl DedupStatistics {
+    fn words(&self) -> [u64; 8] {
+        [
+            self.blocks,
+            self.lsize_bytes,
+            self.psize_bytes,
+            self.dsize_bytes,
+            self.referenced_blocks,
+            self.referenced_lsize_bytes,
+            self.referenced_psize_bytes,
+            self.referenced_dsize_bytes,
+        ]
+    }
+    fn from_words(words: [u64; 8]) -> Self {
+        let [
+            blocks,
+            lsize_bytes,
+            psize_bytes,
+            dsize_bytes,
+            referenced_blocks,
+            referenced_lsize_bytes,
+            referenced_psize_bytes,
+            referenced_dsize_bytes,
+        ] = words;
+        Self {
+            blocks,
+            lsize_bytes,
+            psize_bytes,
+            dsize_bytes,
+            referenced_blocks,
+            referenced_lsize_bytes,
+            referenced_psize_bytes,
+            referenced_dsize_bytes,
+        }
+    }
+    /// Both sums together; saturates.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut words = self.words();
+        for (word, more) in words.iter_mut().zip(other.words()) {
+            *word = word.saturating_add(more);
+        }
+        Self::from_words(words)
+    }
+    /// Deflated bytes that the table saves.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.referenced_dsize_bytes.saturating_sub(self.dsize_bytes)
+    }
+    /// The pool's dedup ratio times 100; 100 if nothing is stored.
+    #[must_use]
+    pub fn ratio_percent(&self) -> u64 {
+        let ratio = u128::from(self.referenced_dsize_bytes)
+            .saturating_mul(100)
+            .checked_div(u128::from(self.dsize_bytes))
+            .unwrap_or(100);
+        u64::try_from(ratio).unwrap_or(u64::MAX)
+    }
+}
+
+/// Statistics by number of references: bucket `i` has the entries with `2^i` to `2^(i+1) - 1`.
+/// Page `docs/format/dedup-table.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DedupHistogram {
+    /// The 64 buckets.
+    pub buckets: [DedupStatistics; 64],
+}
+
+impl Default for DedupHistogram {
+    fn default() -> Self {
+        Self {
+            buckets: [DedupStatistics::default(); 64],
+        }
+    }
+}
+
+impl DedupHistogram {
+    /// Reads a histogram from its 512 words (numbers, as a ZAP gives them).
+    ///
+    /// # Errors
+    /// If the number of words is another.
+    pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
+        if words.len() != DEDUP_STATISTICS_WORDS {
+            return Err(DecodeError::new("dedup statistics", "not 512 words", 0));
+        }
+        let mut histogram = Self::default();
+        for (bucket, words) in histogram.buckets.iter_mut().zip(words.as_chunks::<8>().0) {
+            *bucket = DedupStatistics::from_words(*words);
+        }
+        Ok(histogram)
+    }
+    /// The 512 words to store.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u64> {
+        self.buckets
+            .iter()
+            .flat_map(DedupStatistics::words)
+            .collect()
+    }
+    /// The sum over all buckets.
+    #[must_use]
+    pub fn total(&self) -> DedupStatistics {
+        self.buckets
+            .iter()
+            .fold(DedupStatistics::default(), |sum, bucket| sum.plus(bucket))
+    }
+    /// Counts an entry; `deflated` tells an address's deflated size in bytes.
+    pub fn add(&mut self, entry: &DedupEntry, deflated: impl Fn(Dva) -> u64) {
+        let mut sum = DedupStatistics::default();
+        for slot in entry.used_slots() {
+            let dsize = slot
+                .dvas(entry.key.is_encrypted())
+                .map(&deflated)
+                .fold(0, u64::saturating_add);
+            let (lsize, psize) = (entry.key.lsize_bytes(), entry.key.psize_bytes());
+            let times = |bytes: u64| bytes.saturating_mul(slot.reference_count);
+            sum = sum.plus(&DedupStatistics {
+                blocks: 1,
+                lsize_bytes: lsize,
+                psize_bytes: psize,
+                dsize_bytes: dsize,
+                referenced_blocks: slot.reference_count,
+                referenced_lsize_bytes: times(lsize),
+                referenced_psize_bytes: times(psize),
+                referenced_dsize_bytes: times(dsize),
+            });
+        }
+        let bucket = sum
+            .referenced_blocks
+            .checked_ilog2()
+            .and_then(|log2| usize::try_from(log2).ok())
+            .and_then(|index| self.buckets.get_mut(index));
+        if let Some(bucket) = bucket {
+            *bucket = bucket.plus(&sum);
+        }
+    }
+}

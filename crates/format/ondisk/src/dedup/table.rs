@@ -1,0 +1,324 @@
+//! Keys and values of dedup tables.
+
+use crate::{
+    BlockPointer, ChecksumKind, CompressionKind, DecodeError, Dva, Endian, ObjectType, Reader, Txg,
+    Writer,
+};
+
+/// Bytes of a key.
+pub const DEDUP_KEY_BYTES: usize = 40;
+/// Bytes of a legacy value after decompression.
+pub const DEDUP_LEGACY_BODY_BYTES: usize = 256;
+/// Bytes of a flat value after decompression.
+pub const DEDUP_FLAT_BODY_BYTES: usize = 72;
+
+/// Which of a table's objects holds an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DedupClass {
+    /// Obsolete.
+    Ditto,
+    /// Referenced more than once.
+    Duplicate,
+    /// Referenced once.
+    Unique,
+}
+
+impl DedupClass {
+    /// Every class, in the order of its number.
+    pub const ALL: [Self; 3] = [Self::Ditto, Self::Duplicate, Self::Unique];
+    /// The class of this number, or `None` for 3 ("none") and above.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+    /// The word in names of tables' objects.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ditto => "ditto",
+            Self::Duplicate => "duplicate",
+            Self::Unique => "unique",
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// The `flags` entry of a fast table's directory; a table with others must not be used.
+    /// Page `docs/format/dedup-table.md`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct DedupTableFlags: u64 {
+        /// Values have one slot.
+        const FLAT = 0x1;
+        /// Changes go to a log first.
+        const LOG = 0x2;
+    }
+}
+
+/// What a block is found by: its checksum and sizes. Keys are ordered as they are flushed.
+/// Page `docs/format/dedup-table.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct DedupKey {
+    /// The four checksum words of the pointer.
+    pub checksum: [u64; 4],
+    /// Sizes, compression and whether it is encrypted, as packed on disk.
+    pub properties: u64,
+}
+
+impl DedupKey {
+    /// The key under which the block of `pointer` stands.
+    #[must_use]
+    pub fn of(pointer: &BlockPointer) -> Self {
+        let property = pointer.words.get(6).copied().unwrap_or(0);
+        // Sizes and compression lie in the same bits of a pointer's property word.
+        let kept = property & 0x7f_ffff_ffff;
+        Self {
+            checksum: pointer.checksum_words(),
+            properties: kept | (u64::from(pointer.is_encrypted()) << 39),
+        }
+    }
+    /// The key whose five words are given as numbers (as a ZAP of words gives them).
+    #[must_use]
+    pub fn from_words(words: [u64; 5]) -> Self {
+        let [checksum @ .., properties] = words;
+        Self {
+            checksum,
+            properties,
+        }
+    }
+    /// The key's five words.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; 5] {
+        let [a, b, c, d] = self.checksum;
+        [a, b, c, d, self.properties]
+    }
+    /// Reads 40 bytes.
+    ///
+    /// # Errors
+    /// If fewer are there.
+    pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        Ok(Self::from_words(endian.words("dedup key", bytes)?))
+    }
+    /// Bytes after decompression.
+    #[must_use]
+    pub fn lsize_bytes(&self) -> u64 {
+        (self.properties & 0xffff).saturating_add(1) << 9
+    }
+    /// Bytes stored.
+    #[must_use]
+    pub fn psize_bytes(&self) -> u64 {
+        (self.properties >> 16 & 0xffff).saturating_add(1) << 9
+    }
+    /// The compression function, `None` for a number that does not exist.
+    #[must_use]
+    pub fn compression(&self) -> Option<CompressionKind> {
+        CompressionKind::from_number(u8::try_from(self.properties >> 32 & 0x7f).ok()?)
+    }
+    /// Whether the block is encrypted; its third address is then salt and IV.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.properties >> 39 & 1 == 1
+    }
+}
+
+/// A stored block and how often it is referenced. Page `docs/format/dedup-table.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DedupSlot {
+    /// Three addresses as in a block pointer; of an encrypted block the third is salt and IV.
+    pub addresses: [[u64; 2]; 3],
+    /// References.
+    pub reference_count: u64,
+    /// Physical birth; 0 if the slot is unused.
+    pub birth: Txg,
+}
+
+impl DedupSlot {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut slot = Self::default();
+        for word in slot.addresses.as_flattened_mut() {
+            *word = reader.u64()?;
+        }
+        slot.reference_count = reader.u64()?;
+        slot.birth = Txg(reader.u64()?);
+        Ok(slot)
+    }
+    fn write(&self, writer: &mut Writer) {
+        writer.put_words(self.addresses.as_flattened());
+        writer.put_words(&[self.reference_count, self.birth.0]);
+    }
+    /// Whether a block is stored here.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.birth != Txg(0)
+    }
+    /// The addresses in use.
+    pub fn dvas(&self, is_encrypted: bool) -> impl Iterator<Item = Dva> + '_ {
+        let count = if is_encrypted { 2 } else { 3 };
+        self.addresses
+            .iter()
+            .take(count)
+            .filter_map(|words| Dva::from_words(*words))
+    }
+}
+
+/// The body of an entry, in the form of its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DedupSlots {
+    /// A slot for each number of copies; slot 0 is obsolete.
+    Legacy([DedupSlot; 4]),
+    /// One slot.
+    Flat {
+        /// The block.
+        slot: DedupSlot,
+        /// When the entry was made, seconds since 1970.
+        class_start: u64,
+    },
+}
+
+/// An entry of a dedup table. Page `docs/format/dedup-table.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DedupEntry {
+    /// What it is found by.
+    pub key: DedupKey,
+    /// Where it is stored.
+    pub slots: DedupSlots,
+}
+
+impl DedupEntry {
+    /// Reads the decompressed body of a legacy (256 bytes) or flat (72 bytes) value.
+    ///
+    /// # Errors
+    /// If the length is neither.
+    pub fn decode(key: DedupKey, body: &[u8], endian: Endian) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new("dedup entry", body, endian);
+        let slots = match body.len() {
+            DEDUP_LEGACY_BODY_BYTES => {
+                let mut slots = [DedupSlot::default(); 4];
+                for slot in &mut slots {
+                    *slot = DedupSlot::read(&mut reader)?;
+                }
+                DedupSlots::Legacy(slots)
+            }
+            DEDUP_FLAT_BODY_BYTES => DedupSlots::Flat {
+                slot: DedupSlot::read(&mut reader)?,
+                class_start: reader.u64()?,
+            },
+            length => {
+                return Err(DecodeError::new(
+                    "dedup entry",
+                    "neither 72 nor 256 bytes",
+                    length,
+                ));
+            }
+        };
+        Ok(Self { key, slots })
+    }
+    /// The little-endian body, before compression.
+    #[must_use]
+    pub fn encode_body(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(DEDUP_LEGACY_BODY_BYTES);
+        match &self.slots {
+            DedupSlots::Legacy(slots) => {
+                for slot in slots {
+                    slot.write(&mut writer);
+                }
+            }
+            DedupSlots::Flat { slot, class_start } => {
+                slot.write(&mut writer);
+                writer.put_u64(*class_start);
+            }
+        }
+        writer.finish()
+    }
+    /// The slots that hold a block, without the obsolete one.
+    pub fn used_slots(&self) -> impl Iterator<Item = &DedupSlot> {
+        let slots = match &self.slots {
+            DedupSlots::Legacy([_, rest @ ..]) => rest.as_slice(),
+            DedupSlots::Flat { slot, .. } => core::slice::from_ref(slot),
+        };
+        slots.iter().filter(|slot| slot.is_used())
+    }
+    /// References to all its blocks.
+    #[must_use]
+    pub fn reference_count(&self) -> u64 {
+        self.used_slots()
+            .map(|slot| slot.reference_count)
+            .fold(0, u64::saturating_add)
+    }
+    /// The class that the references put it in, or `None` without any.
+    #[must_use]
+    pub fn class(&self) -> Option<DedupClass> {
+        match self.reference_count() {
+            0 => None,
+            1 => Some(DedupClass::Unique),
+            _ => Some(DedupClass::Duplicate),
+        }
+    }
+    /// A pointer to the block of a slot, as a scan of the table reads it. Logical birth is the
+    /// physical one, byte order little-endian, type the placeholder of dedup.
+    #[must_use]
+    pub fn block_pointer(&self, slot: &DedupSlot, checksum: ChecksumKind) -> BlockPointer {
+        let property = (self.key.properties & 0x7f_ffff_ffff)
+            | (u64::from(checksum.number()) << 40)
+            | (u64::from(ObjectType::DEDUP.0) << 48)
+            | (u64::from(self.key.is_encrypted()) << 61)
+            | (1 << 62)
+            | (1 << 63);
+        let mut pointer = BlockPointer::default();
+        let [a, b, c] = slot.addresses;
+        let [k0, k1, k2, k3] = self.key.checksum;
+        pointer.words = [
+            a[0],
+            a[1],
+            b[0],
+            b[1],
+            c[0],
+            c[1],
+            property,
+            0,
+            0,
+            0,
+            slot.birth.0,
+            0,
+            k0,
+            k1,
+            k2,
+            k3,
+        ];
+        pointer
+    }
+}
+
+/// The bytes of a table's value: how its body is compressed and in which order it is.
+/// Page `docs/format/dedup-table.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DedupValue<'a> {
+    /// [`CompressionKind::Zle`] (run parameter 64) or [`CompressionKind::Off`].
+    pub compression: CompressionKind,
+    /// Byte order of the body.
+    pub endian: Endian,
+    /// The body, still compressed.
+    pub body: &'a [u8],
+}
+
+impl<'a> DedupValue<'a> {
+    /// Takes the first byte off a value.
+    ///
+    /// # Errors
+    /// If it is empty or names another compression than the two.
+    pub fn parse(value: &'a [u8]) -> Result<Self, DecodeError> {
+        let fail = |reason| DecodeError::new("dedup value", reason, 0);
+        let (first, body) = value.split_first().ok_or_else(|| fail("empty"))?;
+        let compression = CompressionKind::from_number(first & 0x7f)
+            .filter(|kind| matches!(kind, CompressionKind::Zle | CompressionKind::Off))
+            .ok_or_else(|| fail("compressed with neither zle nor off"))?;
+        Ok(Self {
+            compression,
+            endian: if first & 0x80 == 0 {
+                Endian::Big
+            } else {
+                Endian::Little
+            },
+            body,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Records of things made in a directory.
+
+use crate::{DecodeError, ObjectId, Reader, Writer};
+
+use super::acl::{AclHeader, LogAcl, put_strings, string, strings};
+use super::attributes::{LogAttributes, implied_domains};
+use super::{fail, kind};
+
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CreateKind {
+    /// A file of any type but the following.
+    File,
+    /// A directory.
+    Directory,
+    /// The directory of a file's extended attributes; it has no name.
+    XattrDirectory,
+    /// A symbolic link.
+    SymbolicLink,
+}
+
+/// An object's number and how many 512-byte slots its dnode takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SizedObject {
+    /// The object.
+    pub object: ObjectId,
+    /// Slots of its dnode, 1 to 256.
+    pub slots: u16,
+}
+
+impl SizedObject {
+    pub(super) fn from_word(word: u64) -> Self {
+        Self {
+            object: ObjectId(word & ((1 << 48) - 1)),
+            slots: u16::try_from(word >> 56)
+                .unwrap_or(u16::MAX)
+                .saturating_add(1),
+        }
+    }
+    pub(super) fn to_word(self) -> u64 {
+        let extra = u64::from(self.slots.saturating_sub(1) & 0xff);
+        (self.object.0 & ((1 << 48) - 1)) | extra << 56
+    }
+}
+
+/// Something was made in a directory. Page `docs/format/intent-log-records.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateRecord<'a> {
+    /// What.
+    pub kind: CreateKind,
+    /// The directory; for [`CreateKind::XattrDirectory`] the file.
+    pub directory: ObjectId,
+    /// The new object.
+    pub object: SizedObject,
+    /// Type and permissions.
+    pub mode: u64,
+    /// Owner; above 32 bits an index into the domains in the upper half.
+    pub uid: u64,
+    /// Group, likewise.
+    pub gid: u64,
+    /// The generation that the object gets.
+    pub generation: u64,
+    /// Creation: seconds and nanoseconds; all four times of the new object.
+    pub creation_time: [u64; 2],
+    /// Device number.
+    pub device: u64,
+    /// Further attributes.
+    pub attributes: Option<LogAttributes>,
+    /// The access control list. It brings its own domains.
+    pub acl: Option<LogAcl<'a>>,
+    /// Names of foreign domains, where there is no list.
+    pub domains: Vec<&'a [u8]>,
+    /// The name.
+    pub name: &'a [u8],
+    /// Where a symbolic link leads; empty otherwise.
+    pub target: &'a [u8],
+}
+
+/// What a type number says about a record's parts: kind, whether with list, whether with attributes.
+fn parts(number: u64) -> Option<(CreateKind, bool, bool)> {
+    Some(match number {
+        kind::CREATE => (CreateKind::File, false, false),
+        kind::MKDIR => (CreateKind::Directory, false, false),
+        kind::MKXATTR => (CreateKind::XattrDirectory, false, false),
+        kind::SYMLINK => (CreateKind::SymbolicLink, false, false),
+        kind::CREATE_ACL => (CreateKind::File, true, false),
+        kind::CREATE_ATTR => (CreateKind::File, false, true),
+        kind::CREATE_ACL_ATTR => (CreateKind::File, true, true),
+        kind::MKDIR_ACL => (CreateKind::Directory, true, false),
+        kind::MKDIR_ATTR => (CreateKind::Directory, false, true),
+        kind::MKDIR_ACL_ATTR => (CreateKind::Directory, true, true),
+        _ => return None,
+    })
+}
+
+impl<'a> CreateRecord<'a> {
+    /// Whether a type number is that of a create record.
+    pub(super) fn has_number(number: u64) -> bool {
+        parts(number).is_some()
+    }
+    /// The type number, or an error if no record can express it.
+    pub(super) fn number(&self) -> Result<u64, DecodeError> {
+        (0..=kind::CLONE_RANGE)
+            .find(|number| {
+                parts(*number) == Some((self.kind, self.acl.is_some(), self.attributes.is_some()))
+            })
+            .ok_or_else(|| fail("no record has such parts", 0))
+    }
+    pub(super) fn read(number: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (kind, has_acl, has_attributes) =
+            parts(number).ok_or_else(|| fail("type does not exist", 0))?;
+        let directory = ObjectId(reader.u64()?);
+        let object = SizedObject::from_word(reader.u64()?);
+        let mode = reader.u64()?;
+        let (uid, gid) = (reader.u64()?, reader.u64()?);
+        let generation = reader.u64()?;
+        let creation_time = [reader.u64()?, reader.u64()?];
+        let device = reader.u64()?;
+        let header = has_acl.then(|| AclHeader::read(reader)).transpose()?;
+        let attributes = has_attributes
+            .then(|| LogAttributes::read(reader))
+            .transpose()?;
+        let acl = header.map(|header| header.read_rest(reader)).transpose()?;
+        let domains = match (&acl, kind) {
+            (None, CreateKind::File | CreateKind::Directory | CreateKind::XattrDirectory) => {
+                strings(reader, implied_domains(uid, gid))?
+            }
+            _ => Vec::new(),
+        };
+        let name = string(reader)?;
+        let target = match kind {
+            CreateKind::SymbolicLink => string(reader)?,
+            _ => &[],
+        };
+        Ok(Self {
+            kind,
+            directory,
+            object,
+            mode,
+            uid,
+            gid,
+            generation,
+            creation_time,
+            device,
+            attributes,
+            acl,
+            domains,
+            name,
+            target,
+        })
+    }
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer.put_words(&[
+            self.directory.0,
+            self.object.to_word(),
+            self.mode,
+            self.uid,
+            self.gid,
+            self.generation,
+        ]);
+        writer.put_words(&self.creation_time);
+        writer.put_u64(self.device);
+        if let Some(acl) = &self.acl {
+            acl.write_header(writer);
+        }
+        if let Some(attributes) = &self.attributes {
+            attributes.write(writer);
+        }
+        if let Some(acl) = &self.acl {
+            acl.write_rest(writer);
+        }
+        put_strings(writer, &self.domains);
+        put_strings(writer, &[self.name]);
+        if self.kind == CreateKind::SymbolicLink {
+            put_strings(writer, &[self.target]);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! From records to bytes.
+
+use crate::{BlockPointer, DecodeError, Writer};
+
+use super::acl::put_strings;
+use super::{
+    LOG_RECORD_HEADER_BYTES, LogRecord, LogRecordBody, RenameKind, WriteContent, fail, kind,
+};
+
+impl LogRecord<'_> {
+    /// The record's little-endian bytes, padded to a multiple of 8.
+    ///
+    /// # Errors
+    /// If no record can say it: a list for a link, immediate data whose length is another or that
+    /// is empty, access control entries that are not whole.
+    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        let mut writer = Writer::with_capacity(LOG_RECORD_HEADER_BYTES);
+        let number = write_body(&self.body, &mut writer)?;
+        writer.pad_to(writer.position().next_multiple_of(8));
+        let body = writer.finish();
+        let length = body.len().saturating_add(LOG_RECORD_HEADER_BYTES);
+        let flag = if self.is_case_insensitive {
+            kind::CASE_INSENSITIVE
+        } else {
+            0
+        };
+        let mut record = Writer::with_capacity(length);
+        record.put_words(&[
+            number | flag,
+            u64::try_from(length).unwrap_or(u64::MAX),
+            self.txg.0,
+            self.sequence,
+        ]);
+        record.put(&body);
+        Ok(record.finish())
+    }
+}
+
+/// Writes what follows the header and returns the type number.
+fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, DecodeError> {
+    Ok(match body {
+        LogRecordBody::Create(create) => {
+            create.write(writer);
+            create.number()?
+        }
+        LogRecordBody::Remove {
+            is_directory,
+            directory,
+            name,
+        } => {
+            writer.put_u64(directory.0);
+            put_strings(writer, &[name]);
+            if *is_directory {
+                kind::RMDIR
+            } else {
+                kind::REMOVE
+            }
+        }
+        LogRecordBody::Link {
+            directory,
+            object,
+            name,
+        } => {
+            writer.put_words(&[directory.0, object.0]);
+            put_strings(writer, &[name]);
+            kind::LINK
+        }
+        LogRecordBody::Rename {
+            kind: rename,
+            source_directory,
+            target_directory,
+            source_name,
+            target_name,
+        } => {
+            writer.put_words(&[source_directory.0, target_directory.0]);
+            let number = match rename {
+                RenameKind::Plain => kind::RENAME,
+                RenameKind::Exchange => kind::RENAME_EXCHANGE,
+                RenameKind::Whiteout {
+                    object,
+                    mode,
+                    uid,
+                    gid,
+                    generation,
+                    creation_time,
+                    device,
+                } => {
+                    writer.put_words(&[object.to_word(), *mode, *uid, *gid, *generation]);
+                    writer.put_words(creation_time);
+                    writer.put_u64(*device);
+                    kind::RENAME_WHITEOUT
+                }
+            };
+            put_strings(writer, &[source_name, target_name]);
+            number
+        }
+        LogRecordBody::Write {
+            object,
+            offset,
+            length,
+            content,
+        } => {
+            writer.put_words(&[object.0, *offset, *length, 0]);
+            match content {
+                WriteContent::Indirect(pointer) => writer.put(&pointer.encode()),
+                WriteContent::Immediate(data) => {
+                    // Without data a record means an indirect write.
+                    if data.is_empty() || u64::try_from(data.len()) != Ok(*length) {
+                        return Err(fail("data of another length", 48));
+                    }
+                    writer.put(&BlockPointer::default().encode());
+                    writer.put(data);
+                }
+            }
+            kind::WRITE
+        }
+        LogRecordBody::WriteAgain {
+            object,
+            offset,
+            length,
+        } => {
+            writer.put_words(&[object.0, *offset, *length, 0]);
+            writer.put(&BlockPointer::default().encode());
+            kind::WRITE2
+        }
+        LogRecordBody::Truncate {
+            object,
+            offset,
+            length,
+        } => {
+            writer.put_words(&[object.0, *offset, *length]);
+            kind::TRUNCATE
+        }
+        LogRecordBody::SetAttributes(set) => {
+            set.write(writer);
+            kind::SETATTR
+        }
+        LogRecordBody::SetAclV0 { object, entries } => {
+            if !entries.len().is_multiple_of(12) {
+                return Err(fail("entries are not whole", 48));
+            }
+            let count = entries.len().checked_div(12).unwrap_or(0);
+            writer.put_words(&[object.0, u64::try_from(count).unwrap_or(u64::MAX)]);
+            writer.put(entries);
+            kind::ACL_V0
+        }
+        LogRecordBody::SetAcl { object, acl } => {
+            writer.put_u64(object.0);
+            acl.write_header(writer);
+            acl.write_rest(writer);
+            kind::ACL
+        }
+        LogRecordBody::SetXattr {
+            object,
+            name,
+            value,
+        } => {
+            writer.put_words(&[object.0, u64::try_from(value.len()).unwrap_or(u64::MAX)]);
+            put_strings(writer, &[name]);
+            writer.put(value);
+            kind::SETSAXATTR
+        }
+        LogRecordBody::CloneRange {
+            object,
+            offset,
+            length,
+            block_bytes,
+            pointers,
+        } => {
+            let count = u64::try_from(pointers.iter().count()).unwrap_or(u64::MAX);
+            writer.put_words(&[object.0, *offset, *length, *block_bytes, count]);
+            for pointer in pointers.iter() {
+                writer.put(&pointer.encode());
+            }
+            kind::CLONE_RANGE
+        }
+    })
+}
