@@ -26,7 +26,8 @@ fn complete_leaves_come_first_then_stale_ones_then_absent_ones() {
         is_readable: false,
         missed: vec![],
     };
-    health.entry(LeafId(1)).unwrap().missed = vec![5..8];
+    health.entry(LeafId(1)).unwrap().missed = vec![];
+    health.entry(LeafId(1)).unwrap().missed.push(5..8);
     let at = |birth| order(&sources(&tree, &health, NodeId(1), 4 << 20, Txg(birth)));
     assert_eq!(at(7), [2, 3, 1, 0]);
     // In another txg, leaf 1 is as good as the others, and the turn is over three.

@@ -484,7 +484,7 @@ fn replacing_spare_and_mirror_columns_below_raidz_use_every_copy() {
             let mut twin = nested();
             let mut harms: Vec<(u32, Harm)> = column.iter().map(|leaf| (*leaf, harm)).collect();
             for leaf in [1u32, 2, 5] {
-                if !column.contains(&leaf) && !(leaf < 4 && column == [1, 2, 3]) {
+                if !(column.contains(&leaf) || leaf < 4 && column == [1, 2, 3]) {
                     harms.push((leaf, harm));
                 }
             }

@@ -4,11 +4,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::tree::Reflow;
 
-type Expected = &'static [(u64, u64, u64)];
+/// Offset, size, ashift, children, parity; then child, offset, size of each column.
+type Example = ((u64, u64, u8, u64, u64), &'static [(u64, u64, u64)]);
 
 #[test]
 fn columns_lie_where_the_known_examples_have_them() {
-    let cases: [((u64, u64, u8, u64, u64), Expected); 6] = [
+    let cases: [Example; 6] = [
         (
             (0x1000, 0x2000, 12, 4, 1),
             &[(1, 0, 0x1000), (2, 0, 0x1000), (3, 0, 0x1000)],

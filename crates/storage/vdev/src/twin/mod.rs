@@ -26,7 +26,7 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
-        assert!(offset % 512 == 0 && data.len() % 512 == 0);
+        assert!(offset.is_multiple_of(512) && data.len().is_multiple_of(512));
         for (at, chunk) in data.chunks_exact(512).enumerate() {
             self.sectors
                 .insert(offset / 512 + at as u64, chunk.try_into().unwrap());
@@ -34,7 +34,7 @@ impl Device {
     }
 
     pub(crate) fn read(&self, offset: u64, length: u64) -> LeafOutcome {
-        assert!(offset % 512 == 0 && length % 512 == 0 && length > 0);
+        assert!(offset.is_multiple_of(512) && length.is_multiple_of(512) && length > 0);
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -173,7 +173,7 @@ impl Twin {
 
     /// Notes that a leaf missed the block's txg.
     pub(crate) fn make_stale(&mut self, leaf: u32) {
-        self.health.entry(LeafId(leaf)).unwrap().missed = vec![90..110];
+        self.health.entry(LeafId(leaf)).unwrap().missed.push(90..110);
     }
 
     /// The leaves named as liars.
