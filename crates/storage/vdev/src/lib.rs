@@ -64,10 +64,7 @@ mod units;
 
 pub use draid::{DraidColumn, DraidGeometry, DraidRow};
 pub use health::{AllGood, Health, LeafEntry, LeafHealth, LeafTable};
-pub use indirect::{
-    IndirectMap, IndirectMapping, IndirectTables, MAPPING_ENTRY_BYTES, MappingEntry, NoIndirect,
-    Segment,
-};
+pub use indirect::{IndirectMap, IndirectMapping, IndirectTables, NoIndirect, Segment};
 pub use plan::{
     AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockRange, Failure,
     FailureKind, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair, Resolved, Role,

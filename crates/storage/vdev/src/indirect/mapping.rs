@@ -1,40 +1,17 @@
 //! The mapping object of a removed vdev, decoded.
 
-use millpond_ondisk::{DecodeError, Dva, Endian, Reader, Txg, VdevId};
+use millpond_ondisk::{
+    DecodeError, Endian, INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES,
+    IndirectBirthEntry, IndirectMappingEntry, Txg,
+};
 
 use super::Segment;
-
-/// Bytes of one entry of the mapping object.
-pub const MAPPING_ENTRY_BYTES: usize = 24;
-/// Bytes of one entry of the births object.
-const BIRTH_ENTRY_BYTES: usize = 16;
-/// Bit 63 of an entry's first word is a mark used in memory.
-const SOURCE_MASK: u64 = !(1 << 63);
-
-/// One contiguous piece that moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MappingEntry {
-    /// First byte on the removed vdev.
-    pub source_bytes: u64,
-    /// Length in bytes.
-    pub size_bytes: u64,
-    /// The vdev it moved to.
-    pub vdev: VdevId,
-    /// First byte there.
-    pub offset_bytes: u64,
-}
-
-impl MappingEntry {
-    fn end(&self) -> Option<u64> {
-        self.source_bytes.checked_add(self.size_bytes)
-    }
-}
 
 /// Where everything on one removed vdev went. Entries ascend by source and do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndirectMapping {
-    entries: Vec<MappingEntry>,
-    births: Vec<(u64, Txg)>,
+    entries: Vec<IndirectMappingEntry>,
+    births: Vec<IndirectBirthEntry>,
 }
 
 impl IndirectMapping {
@@ -52,56 +29,52 @@ impl IndirectMapping {
         births: &[u8],
         endian: Endian,
     ) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new("indirect mapping", mapping, endian);
-        let held = mapping.len() / MAPPING_ENTRY_BYTES;
+        let fail = |reason| DecodeError::new("indirect mapping", reason, 0);
+        let held = mapping.len() / INDIRECT_MAPPING_ENTRY_BYTES;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > held {
-            return Err(reader.fail("fewer entries than its header says"));
+            return Err(fail("fewer entries than its header says"));
         }
-        let mut entries: Vec<MappingEntry> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let source = (reader.u64()? & SOURCE_MASK)
-                .checked_mul(512)
-                .ok_or_else(|| reader.fail("source beyond 64 bits"))?;
-            let words = [reader.u64()?, reader.u64()?];
-            let dva = Dva::from_words(words).ok_or_else(|| reader.fail("no destination"))?;
-            let entry = MappingEntry {
-                source_bytes: source,
-                size_bytes: dva.asize_bytes,
-                vdev: dva.vdev,
-                offset_bytes: dva.offset_bytes,
-            };
-            let begins = entries.last().map_or(Some(0), MappingEntry::end);
-            if entry.size_bytes == 0 || entry.end().is_none() {
-                return Err(reader.fail("a piece of impossible length"));
-            }
-            if begins.is_none_or(|end| end > entry.source_bytes) {
-                return Err(reader.fail("entries overlap or do not ascend"));
-            }
-            entries.push(entry);
+        let pieces = mapping
+            .chunks_exact(INDIRECT_MAPPING_ENTRY_BYTES)
+            .take(count);
+        let entries: Result<Vec<_>, DecodeError> = pieces
+            .map(|bytes| IndirectMappingEntry::decode(bytes, endian))
+            .collect();
+        if !births.len().is_multiple_of(INDIRECT_BIRTH_ENTRY_BYTES) {
+            return Err(fail("a birth is cut off"));
         }
-        Ok(Self {
-            entries,
-            births: decode_births(births, endian)?,
-        })
+        let pieces = births.chunks_exact(INDIRECT_BIRTH_ENTRY_BYTES);
+        let births: Result<Vec<_>, DecodeError> = pieces
+            .map(|bytes| IndirectBirthEntry::decode(bytes, endian))
+            .collect();
+        Self::from_entries(entries?, births?)
+            .ok_or_else(|| fail("entries overlap or do not ascend"))
     }
 
-    /// A mapping of entries that are known to ascend without overlap; `None` if they do not.
+    /// A mapping of these entries; `None` unless both lists ascend, and pieces do not overlap and
+    /// are not empty.
     #[must_use]
-    pub fn from_entries(entries: Vec<MappingEntry>, births: Vec<(u64, Txg)>) -> Option<Self> {
+    pub fn from_entries(
+        entries: Vec<IndirectMappingEntry>,
+        births: Vec<IndirectBirthEntry>,
+    ) -> Option<Self> {
         let mut end = 0;
         for entry in &entries {
-            if entry.source_bytes < end || entry.size_bytes == 0 {
+            if entry.source_offset_bytes < end || entry.length_bytes() == 0 {
                 return None;
             }
-            end = entry.end()?;
+            end = entry
+                .source_offset_bytes
+                .checked_add(entry.length_bytes())?;
         }
-        Some(Self { entries, births })
+        let ascend = births.is_sorted_by_key(|birth| birth.end_offset_bytes);
+        ascend.then_some(Self { entries, births })
     }
 
     /// All entries, ascending by source.
     #[must_use]
-    pub fn entries(&self) -> &[MappingEntry] {
+    pub fn entries(&self) -> &[IndirectMappingEntry] {
         &self.entries
     }
 
@@ -112,19 +85,19 @@ impl IndirectMapping {
         let end = offset_bytes.checked_add(size_bytes)?;
         let first = self
             .entries
-            .partition_point(|entry| entry.end().is_some_and(|end| end <= offset_bytes));
+            .partition_point(|entry| entry.source_end_bytes() <= offset_bytes);
         let mut at = offset_bytes;
         let mut pieces = Vec::new();
         for entry in self.entries.get(first..)? {
             if at >= end {
                 break;
             }
-            let skip = at.checked_sub(entry.source_bytes)?;
-            let size = end.min(entry.end()?).checked_sub(at)?;
+            let skip = at.checked_sub(entry.source_offset_bytes)?;
+            let size = end.min(entry.source_end_bytes()).checked_sub(at)?;
             pieces.push(Segment {
                 source_bytes: at,
-                vdev: entry.vdev,
-                offset_bytes: entry.offset_bytes.checked_add(skip)?,
+                vdev: entry.destination.vdev,
+                offset_bytes: entry.destination.offset_bytes.checked_add(skip)?,
                 size_bytes: size,
                 birth: self.birth(at),
             });
@@ -136,20 +109,9 @@ impl IndirectMapping {
     /// When the byte at `offset_bytes` was copied.
     #[must_use]
     pub fn birth(&self, offset_bytes: u64) -> Option<Txg> {
-        let at = self.births.partition_point(|(end, _)| *end <= offset_bytes);
-        self.births.get(at).map(|(_, txg)| *txg)
+        let at = self
+            .births
+            .partition_point(|birth| birth.end_offset_bytes <= offset_bytes);
+        self.births.get(at).map(|birth| birth.birth)
     }
-}
-
-fn decode_births(bytes: &[u8], endian: Endian) -> Result<Vec<(u64, Txg)>, DecodeError> {
-    let mut reader = Reader::new("indirect births", bytes, endian);
-    let mut births: Vec<(u64, Txg)> = Vec::with_capacity(bytes.len() / BIRTH_ENTRY_BYTES);
-    while reader.remaining() > 0 {
-        let (end, txg) = (reader.u64()?, reader.u64()?);
-        if births.last().is_some_and(|(before, _)| *before > end) {
-            return Err(reader.fail("entries do not ascend"));
-        }
-        births.push((end, Txg(txg)));
-    }
-    Ok(births)
 }

@@ -6,7 +6,7 @@ mod tests;
 
 use millpond_ondisk::{Txg, VdevId};
 
-pub use mapping::{IndirectMapping, MAPPING_ENTRY_BYTES, MappingEntry};
+pub use mapping::IndirectMapping;
 
 /// One piece of a range of a removed vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use millpond_ondisk::{Endian, Guid, Txg, VdevId};
+use millpond_ondisk::{Dva, Endian, Guid, IndirectBirthEntry, IndirectMappingEntry, Txg, VdevId};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,12 +14,7 @@ const ENTRY: [u8; 24] = [
 fn a_known_entry_is_decoded() {
     let births = [0xf7u8, 0x87, 0, 0, 0, 0, 0, 0, 0xbf, 3, 0, 0, 0, 0, 0, 0];
     let mapping = IndirectMapping::decode(&ENTRY, 1, &births, Endian::Little).unwrap();
-    let expected = MappingEntry {
-        source_bytes: 0x5000,
-        size_bytes: 0x1000,
-        vdev: VdevId(3),
-        offset_bytes: 0x30_e000,
-    };
+    let expected = entry(0x28, 8, 3, 0x1870);
     assert_eq!(mapping.entries(), [expected]);
     assert_eq!(mapping.birth(0x5000), Some(Txg(959)));
     assert_eq!(mapping.birth(0x9000), None);
@@ -48,17 +43,26 @@ fn damaged_mappings_are_refused() {
     assert!(IndirectMapping::decode(&[], 0, &births[..31], Endian::Little).is_err());
 }
 
-fn entry(source: u64, size: u64, vdev: u32, offset: u64) -> MappingEntry {
-    MappingEntry {
-        source_bytes: source * 512,
-        size_bytes: size * 512,
-        vdev: VdevId(vdev),
-        offset_bytes: offset * 512,
+/// All numbers in sectors.
+fn entry(source: u64, size: u64, vdev: u32, offset: u64) -> IndirectMappingEntry {
+    IndirectMappingEntry {
+        source_offset_bytes: source * 512,
+        destination: Dva {
+            vdev: VdevId(vdev),
+            offset_bytes: offset * 512,
+            asize_bytes: size * 512,
+            is_gang: false,
+        },
     }
 }
 
-fn mapping(entries: Vec<MappingEntry>) -> IndirectMapping {
-    IndirectMapping::from_entries(entries, vec![(20 * 512, Txg(90)), (1 << 40, Txg(95))]).unwrap()
+fn mapping(entries: Vec<IndirectMappingEntry>) -> IndirectMapping {
+    let birth = |end_offset_bytes, txg| IndirectBirthEntry {
+        end_offset_bytes,
+        birth: Txg(txg),
+    };
+    let births = vec![birth(20 * 512, 90), birth(1 << 40, 95)];
+    IndirectMapping::from_entries(entries, births).unwrap()
 }
 
 #[test]
@@ -233,7 +237,7 @@ proptest! {
         if let Ok(mapping) = IndirectMapping::decode(&bytes, count, &births, Endian::Little) {
             let _ = mapping.resolve(offset, size);
             for entry in mapping.entries() {
-                let pieces = mapping.resolve(entry.source_bytes, entry.size_bytes);
+                let pieces = mapping.resolve(entry.source_offset_bytes, entry.length_bytes());
                 prop_assert!(pieces.is_none_or(|pieces| pieces.len() == 1));
             }
         }

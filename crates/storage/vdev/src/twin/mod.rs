@@ -173,7 +173,11 @@ impl Twin {
 
     /// Notes that a leaf missed the block's txg.
     pub(crate) fn make_stale(&mut self, leaf: u32) {
-        self.health.entry(LeafId(leaf)).unwrap().missed.push(90..110);
+        self.health
+            .entry(LeafId(leaf))
+            .unwrap()
+            .missed
+            .push(90..110);
     }
 
     /// The leaves named as liars.
