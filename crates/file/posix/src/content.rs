@@ -1,0 +1,85 @@
+//! The bytes of regular files, and where they have holes.
+
+use crate::error::PosixError;
+use crate::node::Node;
+use millpond_ondisk::BlockId;
+
+/// A run of bytes that may hold other than zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Number of bytes.
+    pub length_bytes: u64,
+}
+
+impl Node {
+    /// Fills `buffer` from `offset_bytes` as far as the file goes; tells how many bytes were read.
+    ///
+    /// # Errors
+    /// If a block cannot be read; the buffer's content is then undefined.
+    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, PosixError> {
+        let left = self.size_bytes().saturating_sub(offset_bytes);
+        let count = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        self.object().read(offset_bytes, &mut buffer[..count])?;
+        Ok(count)
+    }
+
+    /// The runs of data of a file in order, as `SEEK_DATA` and `SEEK_HOLE` report them: whole blocks,
+    /// cut at the file's end.
+    pub fn extents(&self) -> impl Iterator<Item = Result<Extent, PosixError>> + '_ {
+        let mut at = Some(0u64);
+        std::iter::from_fn(move || {
+            let from = at?;
+            match self.next_extent(from) {
+                Ok(Some(extent)) => {
+                    at = extent.offset_bytes.checked_add(extent.length_bytes);
+                    Some(Ok(extent))
+                }
+                Ok(None) => {
+                    at = None;
+                    None
+                }
+                Err(error) => {
+                    at = None;
+                    Some(Err(error))
+                }
+            }
+        })
+    }
+
+    /// The first run of data at or after `from_bytes`; `None` if there is none before the end.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
+    pub fn next_extent(&self, from_bytes: u64) -> Result<Option<Extent>, PosixError> {
+        let size = self.size_bytes();
+        if from_bytes >= size {
+            return Ok(None);
+        }
+        let block = self.object().block_bytes();
+        if !block.is_power_of_two() {
+            // One block of an odd size counts as data, even if it is a hole.
+            let length_bytes = size - from_bytes;
+            return Ok(Some(Extent {
+                offset_bytes: from_bytes,
+                length_bytes,
+            }));
+        }
+        let Some(first) = self.object().next_data_block(BlockId(from_bytes / block))? else {
+            return Ok(None);
+        };
+        let start = first.0.saturating_mul(block).max(from_bytes);
+        if start >= size {
+            return Ok(None);
+        }
+        let hole = self.object().next_hole_block(first)?;
+        let end = hole.0.saturating_mul(block).min(size);
+        Ok(Some(Extent {
+            offset_bytes: start,
+            length_bytes: end.saturating_sub(start),
+        }))
+    }
+}

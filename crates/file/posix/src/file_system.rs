@@ -1,0 +1,158 @@
+//! An open file system: its master node and what holds for all of its files.
+
+use crate::error::PosixError;
+use crate::node::Node;
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSet;
+use millpond_ondisk::dsl::keys::master_node as key;
+use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
+use millpond_sa::SaRegistry;
+use millpond_zap::{NameMatch, Zap};
+
+/// The newest version of file systems that exists.
+const VERSION_MAX: u64 = 5;
+/// Object number of the master node in every file system.
+const MASTER_NODE: ObjectId = ObjectId(1);
+
+/// Whether case counts in names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Case {
+    /// It does.
+    Sensitive,
+    /// It does not.
+    Insensitive,
+    /// It does, unless a request asks otherwise.
+    Mixed,
+}
+
+/// The files of one object set. Shared by all threads.
+#[derive(Debug)]
+pub struct FileSystem {
+    set: Arc<ObjectSet>,
+    attributes: Arc<SaRegistry>,
+    root: ObjectId,
+    version: u64,
+    normalisation: u64,
+    is_utf8_only: bool,
+    case: Case,
+    unlinked: Option<ObjectId>,
+}
+
+impl FileSystem {
+    /// Opens the file system of an object set, without writing anything.
+    ///
+    /// # Errors
+    /// If the set holds no files, is of a version that does not exist, is locked, or its master
+    /// node cannot be read.
+    pub fn open(set: Arc<ObjectSet>) -> Result<Arc<Self>, PosixError> {
+        let dataset = set.dataset();
+        if set.kind() != ObjectSetKind::FileSystem {
+            return Err(PosixError::NotAFileSystem { dataset });
+        }
+        let master = Zap::open(set.object(MASTER_NODE)?)?;
+        let number = |name: &str| master.lookup_u64(name.as_bytes());
+        let missing = |reason| PosixError::Invalid {
+            dataset,
+            object: MASTER_NODE,
+            error: DecodeError::new("master node", reason, 0),
+        };
+        let version = number(key::VERSION)?.ok_or_else(|| missing("no VERSION"))?;
+        if version == 0 || version > VERSION_MAX {
+            return Err(PosixError::Version { dataset, version });
+        }
+        let root = number(key::ROOT)?.ok_or_else(|| missing("no ROOT"))?;
+        let case = match number(key::CASE_SENSITIVITY)?.unwrap_or(0) {
+            0 => Case::Sensitive,
+            1 => Case::Insensitive,
+            2 => Case::Mixed,
+            _ => return Err(missing("casesensitivity has a value that does not exist")),
+        };
+        Ok(Arc::new(Self {
+            root: ObjectId(root),
+            version,
+            normalisation: number(key::NORMALIZATION)?.unwrap_or(0),
+            is_utf8_only: number(key::UTF8_ONLY)?.unwrap_or(0) != 0,
+            case,
+            unlinked: number(key::DELETE_QUEUE)?
+                .filter(|id| *id != 0)
+                .map(ObjectId),
+            attributes: SaRegistry::open(&set)?,
+            set,
+        }))
+    }
+
+    /// The object set that the files lie in.
+    #[must_use]
+    pub fn object_set(&self) -> &Arc<ObjectSet> {
+        &self.set
+    }
+    pub(crate) fn registry(&self) -> &Arc<SaRegistry> {
+        &self.attributes
+    }
+    /// Version 1 to 5 of the file system's form.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+    /// Whether case counts.
+    #[must_use]
+    pub fn case(&self) -> Case {
+        self.case
+    }
+    /// The form that names are compared in: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
+    #[must_use]
+    pub fn normalisation(&self) -> u64 {
+        self.normalisation
+    }
+    /// Whether names must be valid UTF-8.
+    #[must_use]
+    pub fn is_utf8_only(&self) -> bool {
+        self.is_utf8_only
+    }
+    /// How a name asked for is compared with stored ones.
+    pub(crate) fn name_match(&self) -> NameMatch {
+        match (self.case, self.normalisation) {
+            (Case::Insensitive, _) => NameMatch::Normalised,
+            (Case::Mixed, _) => NameMatch::NormalisedKeepingCase,
+            (Case::Sensitive, 0) => NameMatch::Exact,
+            (Case::Sensitive, _) => NameMatch::Normalised,
+        }
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn root(self: &Arc<Self>) -> Result<Node, PosixError> {
+        self.node(self.root)
+    }
+    /// Object number of the root directory.
+    #[must_use]
+    pub fn root_id(&self) -> ObjectId {
+        self.root
+    }
+
+    /// The file with this object number.
+    ///
+    /// # Errors
+    /// If there is no such object, it is no file, or its attributes cannot be read.
+    pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, PosixError> {
+        Node::open(Arc::clone(self), self.set.object(id)?)
+    }
+
+    /// Object numbers of files that were deleted while they were open, and not freed yet.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn unlinked(&self) -> Result<Vec<ObjectId>, PosixError> {
+        let Some(id) = self.unlinked else {
+            return Ok(vec![]);
+        };
+        let zap = Zap::open(self.set.object(id)?)?;
+        let mut found = vec![];
+        for entry in zap.iter() {
+            found.extend(entry?.value.first().map(ObjectId));
+        }
+        Ok(found)
+    }
+}

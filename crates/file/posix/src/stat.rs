@@ -1,0 +1,147 @@
+//! Kinds of files and what `stat` tells of them.
+
+use crate::error::PosixError;
+use crate::node::Node;
+use millpond_ondisk::ObjectId;
+use millpond_sa::{FileFlags, Fuid, Timestamp};
+
+/// The user and group shown for identities of other systems' domains.
+const NOBODY: u32 = 65534;
+const MODE_KIND: u64 = 0o170_000;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileKind {
+    /// A named pipe.
+    Fifo,
+    /// A character device.
+    CharacterDevice,
+    /// A directory.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// An ordinary file.
+    Regular,
+    /// A symbolic link.
+    Symlink,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The kind that the upper four bits of a mode name.
+    #[must_use]
+    pub fn from_mode(mode: u64) -> Option<Self> {
+        Self::from_entry_type((mode & MODE_KIND) >> 12)
+    }
+    /// The kind that the upper four bits of a directory entry's value name.
+    #[must_use]
+    pub fn from_entry_type(number: u64) -> Option<Self> {
+        Some(match number {
+            1 => Self::Fifo,
+            2 => Self::CharacterDevice,
+            4 => Self::Directory,
+            6 => Self::BlockDevice,
+            8 => Self::Regular,
+            10 => Self::Symlink,
+            12 => Self::Socket,
+            _ => return None,
+        })
+    }
+    /// The letter that `ls -l` shows.
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            Self::Fifo => 'p',
+            Self::CharacterDevice => 'c',
+            Self::Directory => 'd',
+            Self::BlockDevice => 'b',
+            Self::Regular => '-',
+            Self::Symlink => 'l',
+            Self::Socket => 's',
+        }
+    }
+}
+
+/// A file's attributes, as a program sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Object number, which is the inode number.
+    pub id: ObjectId,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permissions, with set-user, set-group and sticky bit: 12 bits.
+    pub permissions: u32,
+    /// Links.
+    pub links: u64,
+    /// Owner; 65534 for one of another system's domain.
+    pub uid: u32,
+    /// Group; 65534 for one of another system's domain.
+    pub gid: u32,
+    /// Owner as stored.
+    pub owner: Fuid,
+    /// Group as stored.
+    pub group: Fuid,
+    /// Length in bytes; of a directory its entries and 2.
+    pub size_bytes: u64,
+    /// Space taken, dnode included, in units of 512 bytes.
+    pub sectors: u64,
+    /// Size of its blocks in bytes.
+    pub block_bytes: u64,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Birth.
+    pub crtime: Timestamp,
+    /// Major and minor number of a device node.
+    pub device: Option<(u32, u32)>,
+    /// The txg it was made in; with the object number it names the file for ever.
+    pub generation: u64,
+    /// Immutable, append-only and other flags.
+    pub flags: FileFlags,
+    /// Its project, if it has one.
+    pub project: Option<u64>,
+}
+
+impl Stat {
+    pub(crate) fn read(node: &Node) -> Result<Self, PosixError> {
+        let attributes = node.attributes();
+        let dnode = node.object().dnode();
+        let (owner, group) = (attributes.uid()?, attributes.gid()?);
+        let is_device = matches!(
+            node.kind(),
+            FileKind::CharacterDevice | FileKind::BlockDevice
+        );
+        // Linux stores its in-kernel numbers: twelve bits of major above twenty of minor.
+        let device = match attributes.rdev()? {
+            Some(number) if is_device => {
+                Some((((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id: node.id(),
+            kind: node.kind(),
+            permissions: (attributes.mode()? & 0o7777) as u32,
+            links: attributes.links()?,
+            uid: owner.posix().unwrap_or(NOBODY),
+            gid: group.posix().unwrap_or(NOBODY),
+            owner,
+            group,
+            size_bytes: node.size_bytes(),
+            sectors: (dnode.used_bytes().saturating_add(256) / 512).saturating_add(dnode.slots()),
+            block_bytes: dnode.data_block_bytes(),
+            atime: attributes.atime()?,
+            mtime: attributes.mtime()?,
+            ctime: attributes.ctime()?,
+            crtime: attributes.crtime()?,
+            device,
+            generation: attributes.generation()?,
+            flags: attributes.flags()?,
+            project: attributes.project_id()?,
+        })
+    }
+}
