@@ -2,7 +2,9 @@
 //!
 //! Page `docs/format/label.md`, "Boot environment".
 
-use crate::{BOOT_ENV_BYTES, DecodeError, Endian, Reader, RegionTrailer};
+use crate::{
+    BOOT_ENV_BYTES, CHECKSUM_TRAILER_BYTES, DecodeError, Endian, Reader, unsealed_label_region,
+};
 
 /// The content of a boot environment block whose checksum was good.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub enum BootEnvironment {
 
 impl BootEnvironment {
     /// Bytes of the payload between version and trailer.
-    pub const PAYLOAD_BYTES: usize = BOOT_ENV_BYTES - 8 - RegionTrailer::BYTES;
+    pub const PAYLOAD_BYTES: usize = BOOT_ENV_BYTES - 8 - CHECKSUM_TRAILER_BYTES;
 
     /// Reads the block. Whether its checksum holds is the caller's to know.
     ///
@@ -45,7 +47,7 @@ impl BootEnvironment {
             },
         }
     }
-    /// The block in its present form, digest still zero ([`RegionTrailer::seal`]); `None` if the
+    /// The block in its present form, checksum still to be stored ([`unsealed_label_region`]); `None` if the
     /// content is too long. A command is written as it is.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
@@ -58,11 +60,11 @@ impl BootEnvironment {
             }
             Self::List(_) => return None,
             Self::Command(command) => {
-                return RegionTrailer::unsealed_region(command, BOOT_ENV_BYTES);
+                return unsealed_label_region(command, BOOT_ENV_BYTES);
             }
         };
         let content = [&version.to_be_bytes(), payload].concat();
-        RegionTrailer::unsealed_region(&content, BOOT_ENV_BYTES)
+        unsealed_label_region(&content, BOOT_ENV_BYTES)
     }
 }
 

@@ -2,10 +2,7 @@
 //!
 //! Page `docs/format/label.md`.
 
-use crate::{
-    CHECKSUM_TRAILER_BYTES, CHECKSUM_TRAILER_MAGIC, ChecksumTrailer, DecodeError, Endian,
-    VDEV_DATA_START_BYTES,
-};
+use crate::{CHECKSUM_TRAILER_BYTES, VDEV_DATA_START_BYTES};
 
 /// Bytes of one label.
 pub const LABEL_BYTES: u64 = 256 << 10;
@@ -70,99 +67,17 @@ impl LeafLayout {
     }
 }
 
-/// The 40 bytes at the end of each protected region of a label: a magic number that tells the byte
-/// order, and the region's SHA-256 digest. Page `docs/format/label.md`, "Region checksum".
-///
-/// This crate computes no digest. Whoever does: digest the bytes of [`RegionTrailer::covered`],
-/// then those of [`RegionTrailer::verifier`]; read the 32-byte digest as four big-endian words;
-/// compare with `stored`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RegionTrailer {
-    /// The byte order of the region's writer.
-    pub endian: Endian,
-    /// The digest's words as stored.
-    pub stored: [u64; 4],
-}
-
-impl RegionTrailer {
-    /// Bytes of the trailer.
-    pub const BYTES: usize = CHECKSUM_TRAILER_BYTES;
-    const CHECKSUM_BYTES: usize = 32;
-
-    /// Reads the trailer from the last 40 bytes of `region`.
-    ///
-    /// # Errors
-    /// If the region is shorter, or the magic number is there in neither byte order.
-    pub fn decode(region: &[u8]) -> Result<Self, DecodeError> {
-        let fail = |reason| {
-            DecodeError::new(
-                "label region",
-                reason,
-                region.len().saturating_sub(Self::BYTES),
-            )
-        };
-        let trailer = region
-            .len()
-            .checked_sub(Self::BYTES)
-            .and_then(|start| region.get(start..))
-            .ok_or_else(|| fail("too short"))?;
-        let ChecksumTrailer { endian, words } =
-            ChecksumTrailer::decode(trailer).ok_or_else(|| fail("no trailer magic"))?;
-        Ok(Self {
-            endian,
-            stored: words,
-        })
+/// A protected region of a label: `content`, then zeros, the last 40 bytes of which are the room for
+/// magic number and checksum (`millpond_checksum::seal_label` puts them in). `None` if the content
+/// does not fit. Page `docs/format/label.md`, "Region checksum".
+#[must_use]
+pub fn unsealed_label_region(content: &[u8], region_bytes: usize) -> Option<Vec<u8>> {
+    if content.len() > region_bytes.checked_sub(CHECKSUM_TRAILER_BYTES)? {
+        return None;
     }
-    /// The bytes of the region that the digest covers as they are: all but the digest itself.
-    #[must_use]
-    pub fn covered(region: &[u8]) -> &[u8] {
-        region
-            .get(..region.len().saturating_sub(Self::CHECKSUM_BYTES))
-            .unwrap_or(&[])
-    }
-    /// The 32 bytes digested in place of the stored digest: where on the device the region starts,
-    /// so that a label copied elsewhere is found out.
-    #[must_use]
-    pub fn verifier(self, region_offset_bytes: u64) -> [u8; 32] {
-        self.word_bytes([region_offset_bytes, 0, 0, 0])
-    }
-    fn word_bytes(self, words: [u64; 4]) -> [u8; 32] {
-        let mut bytes = [0u8; 32];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
-            chunk.copy_from_slice(&match self.endian {
-                Endian::Little => word.to_le_bytes(),
-                Endian::Big => word.to_be_bytes(),
-            });
-        }
-        bytes
-    }
-    /// A region of `region_bytes`: `content`, zeros, and a little-endian trailer whose digest is
-    /// still zero; `None` if the content does not fit. [`RegionTrailer::seal`] completes it.
-    #[must_use]
-    pub fn unsealed_region(content: &[u8], region_bytes: usize) -> Option<Vec<u8>> {
-        let magic_at = region_bytes.checked_sub(Self::BYTES)?;
-        if content.len() > magic_at {
-            return None;
-        }
-        let mut region = content.to_vec();
-        region.resize(magic_at, 0);
-        region.extend_from_slice(&CHECKSUM_TRAILER_MAGIC.to_le_bytes());
-        region.resize(region_bytes, 0);
-        Some(region)
-    }
-    /// Stores the digest's words in a region made by [`RegionTrailer::unsealed_region`].
-    pub fn seal(region: &mut [u8], words: [u64; 4]) {
-        let start = region.len().saturating_sub(Self::CHECKSUM_BYTES);
-        let trailer = Self {
-            endian: Endian::Little,
-            stored: words,
-        };
-        if let Some(place) = region.get_mut(start..)
-            && place.len() == Self::CHECKSUM_BYTES
-        {
-            place.copy_from_slice(&trailer.word_bytes(words));
-        }
-    }
+    let mut region = content.to_vec();
+    region.resize(region_bytes, 0);
+    Some(region)
 }
 
 #[cfg(test)]
@@ -193,35 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn the_trailers_magic_tells_the_byte_order() {
-        let mut region = RegionTrailer::unsealed_region(b"config", 1024).unwrap();
-        RegionTrailer::seal(&mut region, [1, 2, 3, 4]);
-        let trailer = RegionTrailer::decode(&region).unwrap();
-        assert_eq!(
-            (trailer.endian, trailer.stored),
-            (Endian::Little, [1, 2, 3, 4])
-        );
-        assert_eq!(&trailer.verifier(0x4000)[..9], b"\0\x40\0\0\0\0\0\0\0");
-        assert_eq!(RegionTrailer::covered(&region).len(), 1024 - 32);
-        for word in region.chunks_exact_mut(8) {
-            word.reverse();
-        }
-        let trailer = RegionTrailer::decode(&region).unwrap();
-        assert_eq!(
-            (trailer.endian, trailer.stored),
-            (Endian::Big, [1, 2, 3, 4])
-        );
-        assert_eq!(&trailer.verifier(0x4000)[..9], b"\0\0\0\0\0\0\x40\0\0");
-        region[1024 - 40] ^= 1;
-        assert!(RegionTrailer::decode(&region).is_err());
-    }
-
-    #[test]
-    fn regions_too_short_for_a_trailer_are_errors() {
-        for length in 0..40 {
-            assert!(RegionTrailer::decode(&vec![0u8; length]).is_err());
-        }
-        assert_eq!(RegionTrailer::unsealed_region(&[0; 25], 64), None);
-        assert_eq!(RegionTrailer::unsealed_region(&[], 39), None);
+    fn content_must_leave_room_for_the_trailer() {
+        let region = unsealed_label_region(b"config", 1024).unwrap();
+        assert_eq!((region.len(), &region[..7]), (1024, &b"config\0"[..]));
+        assert!(unsealed_label_region(&[0; 24], 64).is_some());
+        assert_eq!(unsealed_label_region(&[0; 25], 64), None);
+        assert_eq!(unsealed_label_region(&[], 39), None);
     }
 }

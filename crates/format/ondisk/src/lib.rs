@@ -100,8 +100,8 @@ pub use intent_log::{IntentLogBlockHeader, IntentLogFlags, IntentLogHeader, LogR
 pub use kinds::{ByteswapClass, ChecksumKind, CompressionKind, ObjectType};
 pub use label::{
     BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, LABEL_BYTES, LABEL_CONFIG_BYTES,
-    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LEAF_BYTES_MIN, LeafLayout, RegionTrailer,
-    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES,
+    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LEAF_BYTES_MIN, LeafLayout, UBERBLOCK_RING_BYTES,
+    UBERBLOCK_RING_OFFSET_BYTES, unsealed_label_region,
 };
 pub use objset::{ObjectSetKind, ObjectSetPhys};
 pub use removal::{

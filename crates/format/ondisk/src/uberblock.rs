@@ -3,8 +3,8 @@
 //! Page `docs/format/uberblock.md`.
 
 use crate::{
-    Ashift, BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, Reader, RegionTrailer, Txg,
-    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Writer,
+    Ashift, BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, Reader, Txg,
+    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Writer, unsealed_label_region,
 };
 
 /// Bytes of an uberblock at the start of its slot.
@@ -95,7 +95,7 @@ impl Uberblock {
 
     /// Reads an uberblock of either byte order from the start of a slot.
     ///
-    /// The slot's checksum is not looked at: see [`RegionTrailer`].
+    /// The slot's checksum is not looked at (`millpond_checksum::verify_label` does that).
     ///
     /// # Errors
     /// If there are fewer than 216 bytes or the magic number is there in neither order.
@@ -142,11 +142,11 @@ impl Uberblock {
         writer.put_u64(self.raidz_reflow.0);
         writer.finish()
     }
-    /// A whole ring slot with this uberblock, its digest still to be stored
-    /// ([`RegionTrailer::seal`]).
+    /// A whole ring slot with this uberblock, its checksum still to be stored
+    /// ([`unsealed_label_region`]).
     #[must_use]
     pub fn encode_slot(&self, ring: UberblockRing) -> Option<Vec<u8>> {
-        RegionTrailer::unsealed_region(&self.encode(), ring.slot_bytes())
+        unsealed_label_region(&self.encode(), ring.slot_bytes())
     }
     /// The heartbeat's parameters; `None` if the writer (before 0.7) knew nothing of them.
     #[must_use]

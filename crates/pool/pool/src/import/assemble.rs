@@ -18,12 +18,12 @@ pub enum Trust {
     /// set. Top-level vdevs that no label describes count as present, since they may be removed
     /// ones that have no devices any more.
     Untrusted {
-        /// Labels newer than this do not count, once an uberblock was chosen.
+        /// The txg of the uberblock, once one was chosen: older labels go before newer ones.
         txg_max: Option<Txg>,
     },
     /// Read from the pool itself, at this txg.
     Trusted {
-        /// Labels newer than this do not count.
+        /// The txg.
         txg: Txg,
     },
 }
@@ -249,35 +249,20 @@ impl Work<'_> {
         let mut leaf = no_device(vdev, node);
         let found = self.find(vdev, place.is_top);
         let mut state = (VdevState::CannotOpen, VdevAux::OpenFailed);
-        if let Some((found, label_guid)) = found {
-            let label = found.label_at(self.trust.txg_max());
+        if let Some(found) = found {
             leaf.found_as = Some(found.path());
-            leaf.label_txg = label.map(|label| label.txg);
-            state = match label {
-                Some(label) if label.guid == label_guid => {
-                    suitability(found.device().as_ref(), place)
-                }
-                _ => (VdevState::CannotOpen, VdevAux::BadLabel),
-            };
-            if label
-                .is_some_and(|label| label.config.opt_u64("split_guid") == Ok(Some(self.pool.0)))
-            {
-                state = (VdevState::CannotOpen, VdevAux::SplitPool);
-            }
+            leaf.label_txg = Some(found.label_at(self.trust.txg_max()).txg);
+            state = suitability(found.device().as_ref(), place);
+        } else if self.found.went_with_split(self.pool, vdev.guid) {
+            state = (VdevState::CannotOpen, VdevAux::SplitPool);
         }
-        let is_ordered_away = match administered_state(vdev) {
-            Some(ordered) if !ordered.0.is_usable() => {
-                state = ordered;
-                true
-            }
-            Some(ordered) if state.0.is_usable() => {
-                state = ordered;
-                false
-            }
-            _ => false,
-        };
-        if state.0.is_usable() && !is_ordered_away {
-            leaf.device = found.map(|(found, _)| Arc::clone(found.device()));
+        match administered_state(vdev) {
+            // Out of service whatever the device is like; degraded only if it works at all.
+            Some(ordered) if !ordered.0.is_usable() || state.0.is_usable() => state = ordered,
+            _ => {}
+        }
+        if state.0.is_usable() {
+            leaf.device = found.map(|found| Arc::clone(found.device()));
         }
         if let Some(path) = &leaf.found_as {
             vdev.path = Some(path.clone());
@@ -285,19 +270,14 @@ impl Work<'_> {
         self.leaves.push(leaf);
         state
     }
-    /// The device for a leaf, and the guid that its label carries.
-    fn find(&self, vdev: &VdevConfig, is_top: bool) -> Option<(&FoundLeaf, Guid)> {
-        let by_guid = |guid: Guid| self.found.leaf(self.pool, guid).map(|leaf| (leaf, guid));
-        by_guid(vdev.guid)
-            .or_else(|| vdev.orig_guid.and_then(by_guid))
-            .or_else(|| {
-                // After a detach the last child takes over guid and place of its mirror.
-                let leaf = self
-                    .found
-                    .leaf_by_top_guid(self.pool, vdev.guid)
-                    .filter(|_| is_top)?;
-                Some((leaf, leaf.guid()))
-            })
+    /// The device with the leaf's label.
+    fn find(&self, vdev: &VdevConfig, is_top: bool) -> Option<&FoundLeaf> {
+        self.found.leaf(self.pool, vdev.guid).or_else(|| {
+            // After a detach the last child takes over guid and place of its mirror.
+            self.found
+                .leaf_by_top_guid(self.pool, vdev.guid)
+                .filter(|_| is_top)
+        })
     }
     /// Marks those leaves from `first` on, all of one top-level vdev, whose labels are older than
     /// the newest: labels of one top-level vdev are written together.

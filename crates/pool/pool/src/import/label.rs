@@ -5,9 +5,8 @@ use millpond_env::sync::Arc;
 use millpond_nvlist::{Encoding, NvList};
 use millpond_ondisk::{
     BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BootEnvironment, DecodeError, Guid, LABEL_CONFIG_BYTES,
-    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LeafLayout, RegionTrailer, Txg,
+    LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LeafLayout, Txg,
 };
-use sha2::{Digest, Sha256};
 
 /// What a label says its device is for (`state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -154,18 +153,7 @@ fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFaul
 
 /// Whether the checksum of a label's region holds, for a region at `offset_bytes` of its device.
 pub(crate) fn is_region_intact(region: &[u8], offset_bytes: u64) -> bool {
-    RegionTrailer::decode(region).is_ok_and(|trailer| {
-        let digest = Sha256::new()
-            .chain_update(RegionTrailer::covered(region))
-            .chain_update(trailer.verifier(offset_bytes))
-            .finalize();
-        let words = digest
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|word| u64::from_be_bytes(*word));
-        words.eq(trailer.stored)
-    })
+    millpond_checksum::verify_label(region, offset_bytes).is_ok()
 }
 
 /// The boot environment block of the first label whose checksum holds; `None` if there is none.
@@ -185,12 +173,12 @@ pub fn read_boot_environment(device: &dyn Device) -> Option<BootEnvironment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond_ondisk::unsealed_label_region;
 
     fn region(config: &NvList, offset_bytes: u64) -> Vec<u8> {
         let mut region =
-            RegionTrailer::unsealed_region(&config.encode_xdr().unwrap(), LABEL_CONFIG_BYTES)
-                .unwrap();
-        crate::import::tests::seal(&mut region, offset_bytes);
+            unsealed_label_region(&config.encode_xdr().unwrap(), LABEL_CONFIG_BYTES).unwrap();
+        millpond_checksum::seal_label(&mut region, offset_bytes).unwrap();
         region
     }
 

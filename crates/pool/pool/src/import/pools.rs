@@ -291,10 +291,7 @@ impl PoolCandidate {
 fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Option<NvList> {
     // A label newer than every uberblock belongs to a sync that did not end: it serves only where
     // the leaf has no other.
-    let labels: Vec<&LeafLabel> = leaves
-        .iter()
-        .map(|leaf| leaf.label_at(txg_max).unwrap_or(&leaf.best))
-        .collect();
+    let labels: Vec<&LeafLabel> = leaves.iter().map(|leaf| leaf.label_at(txg_max)).collect();
     let rank = |label: &LeafLabel| {
         (
             label.is_verified,

@@ -5,6 +5,7 @@ use super::leaf_paths;
 use super::uberblocks::{RingUberblock, read_ring};
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
 use millpond_env::sync::Arc;
+use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -67,14 +68,16 @@ impl FoundLeaf {
     pub fn label_count(&self) -> usize {
         self.same_guid().count()
     }
-    /// The label to go by while the pool is at `txg_max`: the newest that is not newer. A label
-    /// newer than the uberblock belongs to a sync that never ended.
+    /// The label to go by while the pool is at `txg_max`: the newest that is not newer, since a
+    /// label newer than the uberblock belongs to a sync that never ended. Where all are newer (a
+    /// pool that is taken back) the newest: whose device it is they all tell.
     #[must_use]
-    pub fn label_at(&self, txg_max: Option<Txg>) -> Option<&LeafLabel> {
+    pub fn label_at(&self, txg_max: Option<Txg>) -> &LeafLabel {
         self.same_guid()
             .filter(|label| txg_max.is_none_or(|max| label.txg <= max))
             .rev()
             .max_by_key(|label| (label.is_verified, label.txg))
+            .unwrap_or(&self.best)
     }
     fn same_guid(&self) -> impl DoubleEndedIterator<Item = &LeafLabel> {
         self.labels
@@ -82,16 +85,17 @@ impl FoundLeaf {
             .filter_map(|label| label.as_ref().ok())
             .filter(|label| label.guid == self.best.guid && label.pool_guid == self.best.pool_guid)
     }
+    fn own_entry(&self) -> Option<&NvList> {
+        own_entry(self.best.config.list("vdev_tree").ok()?, self.guid())
+    }
     /// The name to go by: the one in the label if the device was met under it, else the one by
     /// which it was found.
     #[must_use]
     pub fn path(&self) -> String {
         let named = self
-            .best
-            .config
-            .list("vdev_tree")
-            .ok()
-            .and_then(|tree| path_of(tree, self.guid()));
+            .own_entry()
+            .and_then(|vdev| vdev.raw_string("path").ok())
+            .map(|path| path.to_string_lossy().into_owned());
         let names = std::iter::once(&self.candidate.path).chain(&self.candidate.aliases);
         let is_met = |path: &String| {
             self.candidate.partition.is_none() && names.clone().any(|name| name == Path::new(path))
@@ -102,19 +106,14 @@ impl FoundLeaf {
     }
 }
 
-/// The path under which the tree knows the leaf.
-fn path_of(tree: &millpond_nvlist::NvList, guid: Guid) -> Option<String> {
-    if tree.u64("guid") == Ok(guid.0) && tree.contains("path") {
-        return tree
-            .raw_string("path")
-            .ok()
-            .map(|path| path.to_string_lossy().into_owned());
+/// The leaf's own entry in the tree of its label.
+fn own_entry(tree: &NvList, guid: Guid) -> Option<&NvList> {
+    let children = tree.list_array("children").unwrap_or(&[]);
+    if tree.u64("guid") == Ok(guid.0) && children.is_empty() {
+        return Some(tree);
     }
     // Lists nest at most 20 deep.
-    tree.list_array("children")
-        .ok()?
-        .iter()
-        .find_map(|child| path_of(child, guid))
+    children.iter().find_map(|child| own_entry(child, guid))
 }
 
 /// Everything that a scan brought. Cheap to clone: the leaves are shared.
@@ -146,6 +145,14 @@ impl Found {
     #[must_use]
     pub fn leaf_by_top_guid(&self, pool: Guid, top_guid: Guid) -> Option<&FoundLeaf> {
         self.best_of(|leaf| leaf.best.top_guid == top_guid && leaf.best.pool_guid == pool)
+    }
+    /// Whether the leaf `guid` of pool `pool` now belongs to another pool, that was split from it.
+    #[must_use]
+    pub fn went_with_split(&self, pool: Guid, guid: Guid) -> bool {
+        self.leaves.iter().any(|leaf| {
+            let orig_guid = leaf.own_entry().map(|vdev| vdev.u64("orig_guid"));
+            leaf.best.config.u64("split_guid") == Ok(pool.0) && orig_guid == Some(Ok(guid.0))
+        })
     }
     /// Whether more than one device carries the label of this leaf.
     #[must_use]
