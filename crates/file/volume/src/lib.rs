@@ -1,1 +1,23 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Layer `file`: volumes, read as ranges of bytes.
+//!
+//! A [`Volume`] is one object of data and a size. This crate knows datasets and objects; it knows no
+//! block device and no protocol.
+//!
+//! ```no_run
+//! # fn example(dataset: &millpond_dataset::Dataset) -> Result<(), millpond_volume::VolumeError> {
+//! let volume = millpond_volume::Volume::open(dataset, None)?;
+//! let mut sector = [0u8; 512];
+//! volume.read(0, &mut sector)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Page: `docs/format/volume.md`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod extent;
+mod volume;
+
+pub use error::VolumeError;
+pub use extent::{VolumeExtent, VolumeExtents};
+pub use volume::Volume;

@@ -1,0 +1,147 @@
+//! Volumes of pools that OpenZFS made, read whole.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod support;
+
+use millpond_dataset::DatasetKey;
+use millpond_volume::{Volume, VolumeError};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use support::Golden;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Compares every recorded volume and snapshot of a volume with what is read; tells how many.
+fn compare(golden: &Golden, key_of: impl Fn(&str) -> Option<Arc<DatasetKey>>) -> usize {
+    let mut compared = 0;
+    for record in golden.datasets() {
+        let name = record["name"].as_str().unwrap();
+        let property = |key: &str| {
+            record["properties"][key][0]
+                .as_str()
+                .unwrap_or("")
+                .to_owned()
+        };
+        let is_volume = record["type"] == "volume" || record["volume_sha256"].is_string();
+        if !is_volume {
+            continue;
+        }
+        let volume = Volume::open(&golden.dataset(name), key_of(name)).unwrap();
+        assert_eq!(
+            volume.size_bytes().to_string(),
+            property("volsize"),
+            "{name}"
+        );
+        if record["type"] == "volume" {
+            assert_eq!(volume.block_bytes().to_string(), property("volblocksize"));
+        }
+        if let Some(digest) = record["volume_sha256"].as_str() {
+            let mut sum = Sha256::new();
+            let mut piece = vec![0u8; 100_000];
+            let mut at = 0;
+            while at < volume.size_bytes() {
+                let count = (volume.size_bytes() - at).min(piece.len() as u64) as usize;
+                volume.read(at, &mut piece[..count]).unwrap();
+                sum.update(&piece[..count]);
+                at += count as u64;
+            }
+            assert_eq!(hex(&sum.finalize()), digest, "{name}");
+        }
+        for sample in record["volume_samples_64k"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let mut piece = vec![0xffu8; 64 << 10];
+            volume
+                .read(sample[0].as_u64().unwrap(), &mut piece)
+                .unwrap();
+            assert_eq!(
+                hex(&Sha256::digest(&piece)),
+                sample[1].as_str().unwrap(),
+                "{name}"
+            );
+        }
+        check_extents(&volume);
+        compared += 1;
+    }
+    compared
+}
+
+/// Extents cover the volume without gaps, alternate, and holes are zeros.
+fn check_extents(volume: &Volume) {
+    let mut at = 0;
+    let mut last = None;
+    let (mut data_bytes, mut count) = (0, 0);
+    for extent in volume.extents(0) {
+        let extent = extent.unwrap();
+        assert_eq!(extent.offset_bytes, at);
+        assert!(extent.length_bytes > 0);
+        assert_ne!(last, Some(extent.is_data), "{} at {at}", volume.name());
+        if extent.is_data {
+            data_bytes += extent.length_bytes;
+        } else {
+            let mut piece = vec![1u8; extent.length_bytes.min(1 << 20) as usize];
+            volume.read(at, &mut piece).unwrap();
+            assert!(piece.iter().all(|byte| *byte == 0));
+        }
+        last = Some(extent.is_data);
+        at += extent.length_bytes;
+        count += 1;
+    }
+    assert_eq!(at, volume.size_bytes());
+    let stored = volume.data().dnode().used_bytes();
+    assert!(data_bytes == 0 || stored > 0, "{count} extents");
+}
+
+#[test]
+fn volumes_of_every_block_size_read_as_recorded() {
+    let Some(golden) = Golden::open("zvols") else {
+        return;
+    };
+    assert_eq!(compare(&golden, |_| None), 11);
+    // A terabyte with a few blocks in it is walked in no time.
+    let sparse = Volume::open(&golden.dataset("zvols/sparse"), None).unwrap();
+    let extents: Vec<_> = sparse.extents(0).map(Result::unwrap).collect();
+    assert!(extents.iter().any(|extent| !extent.is_data));
+    assert!(extents.len() < 100, "{}", extents.len());
+}
+
+#[test]
+fn an_encrypted_volume_reads_with_its_key_and_is_locked_without() {
+    let Some(golden) = Golden::open("crypt") else {
+        return;
+    };
+    let user_key = golden.file("pass");
+    let user_key = user_key.strip_suffix(b"\n").unwrap_or(&user_key);
+    let key = golden.key("pcrypt/pass/vol", user_key);
+    assert_eq!(compare(&golden, |_| Some(Arc::clone(&key))), 2);
+    // Size and holes are plain; only the data is not.
+    let locked = Volume::open(&golden.dataset("pcrypt/pass/vol"), None).unwrap();
+    assert_eq!(locked.size_bytes(), 4 << 20);
+    let mut data = locked.extents(0).map(Result::unwrap);
+    let data = data.find(|extent| extent.is_data).unwrap();
+    let error = locked.read(data.offset_bytes, &mut [0; 512]).unwrap_err();
+    assert!(error.is_locked(), "{error}");
+}
+
+#[test]
+fn a_file_system_is_no_volume_and_nothing_is_read_behind_the_end() {
+    let Some(golden) = Golden::open("zvols") else {
+        return;
+    };
+    let error = Volume::open(&golden.dataset("zvols"), None).unwrap_err();
+    assert!(matches!(error, VolumeError::NotAVolume { .. }));
+    let volume = Volume::open(&golden.dataset("zvols/v4k"), None).unwrap();
+    let mut piece = [0u8; 2];
+    let size = volume.size_bytes();
+    volume.read(size - 2, &mut piece).unwrap();
+    for at in [size - 1, size, u64::MAX] {
+        let error = volume.read(at, &mut piece).unwrap_err();
+        assert!(matches!(error, VolumeError::BeyondEnd { .. }), "{at}");
+    }
+    assert_eq!(volume.extents(size).count(), 0);
+    assert_eq!(volume.extents(u64::MAX).count(), 0);
+}
