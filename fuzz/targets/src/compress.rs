@@ -1,0 +1,16 @@
+//! Compressed blocks.
+
+use millpond_compress::decompress as decompress_block;
+use millpond_ondisk::CompressionKind;
+
+pub fn decompress(data: &[u8]) {
+    let Some(([function, size], rest)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let Some(kind) = CompressionKind::from_number(function % 20) else {
+        return;
+    };
+    // 512 bytes to 128 KiB, as logical sizes of blocks are.
+    let mut destination = vec![0; (usize::from(*size) + 1) * 512];
+    let _ = decompress_block(kind, rest, &mut destination);
+}

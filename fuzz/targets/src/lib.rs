@@ -1,0 +1,66 @@
+//! Outside the house: one function for each decoder of bytes that others could have written.
+//!
+//! A target must survive any input: no panic, no hang, no memory beyond the stated bounds; where a
+//! structure can be written again, reading that must give the same. [`TARGETS`] is the one
+//! registry: the fuzzer, the replay of saved inputs and the smoke test all go by it.
+//! `fuzz/README.md` has the recipe.
+#![forbid(unsafe_code)]
+
+mod compress;
+mod label;
+mod nvlist;
+mod ondisk;
+mod zap;
+
+/// A target's name (that of its folders in `fuzz/corpus` and `fuzz/crashes`) and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target, by name.
+pub const TARGETS: &[Target] = &[
+    ("block_list", ondisk::block_list),
+    ("block_pointer", ondisk::block_pointer),
+    ("boot_environment", label::boot_environment),
+    ("decompress", compress::decompress),
+    ("dnode", ondisk::dnode),
+    ("dsl", ondisk::dsl),
+    ("gang_header", ondisk::gang_header),
+    ("history", ondisk::history),
+    ("intent_log_block", ondisk::intent_log_block),
+    ("label_region", label::label_region),
+    ("nvlist", nvlist::nvlist),
+    ("object_set", ondisk::object_set),
+    ("removal", ondisk::removal),
+    ("scan", ondisk::scan),
+    ("space_map", ondisk::space_map),
+    ("uberblock", label::uberblock),
+    ("zap_header", zap::header),
+    ("zap_leaf", zap::leaf),
+    ("zap_micro", zap::micro),
+];
+
+/// The target with this name.
+pub fn find(name: &str) -> Option<fn(&[u8])> {
+    TARGETS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, target)| *target)
+}
+
+/// Takes the byte order from the first byte, so that the fuzzer explores both.
+fn ordered(data: &[u8]) -> Option<(millpond_ondisk::Endian, &[u8])> {
+    let (first, rest) = data.split_first()?;
+    let endian = match first & 1 {
+        0 => millpond_ondisk::Endian::Little,
+        _ => millpond_ondisk::Endian::Big,
+    };
+    Some((endian, rest))
+}
+
+/// 64-bit words of the input, as the structures that lie in ZAP entries come.
+fn words(data: &[u8]) -> Vec<u64> {
+    data.as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .collect()
+}
