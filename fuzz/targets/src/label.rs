@@ -1,6 +1,6 @@
 //! What lies in labels.
 
-use millpond_ondisk::{BootEnvironment, RegionTrailer, Uberblock};
+use millpond_ondisk::{BootEnvironment, ChecksumTrailer, Uberblock};
 
 pub fn uberblock(data: &[u8]) {
     let Ok(uberblock) = Uberblock::decode(data) else {
@@ -17,12 +17,11 @@ pub fn uberblock(data: &[u8]) {
     );
 }
 
-pub fn label_region(data: &[u8]) {
-    let covered = RegionTrailer::covered(data);
-    assert!(covered.len() <= data.len());
-    if let Ok(trailer) = RegionTrailer::decode(data) {
-        let _ = trailer.verifier(0);
-    }
+pub fn checksum_trailer(data: &[u8]) {
+    let Some(trailer) = ChecksumTrailer::decode(data) else {
+        return;
+    };
+    let _ = ChecksumTrailer::decode(&trailer.encode());
 }
 
 pub fn boot_environment(data: &[u8]) {

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod compress;
+mod dedup;
+mod file;
 mod label;
 mod nvlist;
 mod ondisk;
@@ -20,22 +22,26 @@ pub const TARGETS: &[Target] = &[
     ("block_list", ondisk::block_list),
     ("block_pointer", ondisk::block_pointer),
     ("boot_environment", label::boot_environment),
+    ("checksum_trailer", label::checksum_trailer),
     ("decompress", compress::decompress),
+    ("dedup", dedup::dedup),
     ("dnode", ondisk::dnode),
     ("dsl", ondisk::dsl),
     ("gang_header", ondisk::gang_header),
     ("history", ondisk::history),
     ("intent_log_block", ondisk::intent_log_block),
-    ("label_region", label::label_region),
+    ("intent_log_records", file::intent_log_records),
     ("nvlist", nvlist::nvlist),
     ("object_set", ondisk::object_set),
     ("removal", ondisk::removal),
     ("scan", ondisk::scan),
     ("space_map", ondisk::space_map),
     ("uberblock", label::uberblock),
+    ("vdev_tree", nvlist::vdev_tree),
     ("zap_header", zap::header),
     ("zap_leaf", zap::leaf),
     ("zap_micro", zap::micro),
+    ("znode", file::znode),
 ];
 
 /// The target with this name.

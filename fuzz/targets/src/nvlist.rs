@@ -1,6 +1,7 @@
 //! Name/value lists.
 
 use millpond_nvlist::NvList;
+use millpond_vdev::{Reflow, VdevConfig, VdevTree};
 
 pub fn nvlist(data: &[u8]) {
     let Ok((list, length)) = NvList::decode_prefix(data) else {
@@ -12,5 +13,23 @@ pub fn nvlist(data: &[u8]) {
     if let Ok(bytes) = list.encode_xdr() {
         let again = NvList::decode(&bytes).expect("our own bytes");
         assert_eq!(format!("{again:?}"), format!("{list:?}"));
+    }
+}
+
+/// A vdev tree as labels and the pool's configuration have it.
+pub fn vdev_tree(data: &[u8]) {
+    let Ok(list) = NvList::decode(data) else {
+        return;
+    };
+    let tree = match list.get("vdev_tree") {
+        Some(millpond_nvlist::NvValue::List(inner)) => inner,
+        _ => &list,
+    };
+    let Ok(config) = VdevConfig::from_nvlist(tree) else {
+        return;
+    };
+    if let Ok(tree) = VdevTree::new(config, Reflow::default()) {
+        let _ = (tree.guid_sum(), tree.leaf_count(), tree.top_count());
+        assert!(tree.nodes().len() <= millpond_vdev::NODES_MAX);
     }
 }

@@ -1,0 +1,42 @@
+//! Attributes of files, access control lists, records of the intent log.
+
+use crate::ordered;
+use millpond_ondisk::acl::{decode_acl, decode_old_acl};
+use millpond_ondisk::intent_log::LogRecordFrames;
+use millpond_ondisk::sa::SaHeader;
+use millpond_ondisk::znode::ZnodePhys;
+
+pub fn znode(data: &[u8]) {
+    let Some((endian, rest)) = ordered(data) else {
+        return;
+    };
+    let _ = SaHeader::decode(rest);
+    if let Ok(znode) = ZnodePhys::decode(rest, endian) {
+        let _ = (znode.scanstamp(), znode.encode());
+    }
+    let count = u64::from(rest.first().copied().unwrap_or(0));
+    for count in [count, u64::MAX] {
+        if let Ok(entries) = decode_acl(rest, endian, count) {
+            assert!(entries.len() <= rest.len());
+        }
+        if let Ok(entries) = decode_old_acl(rest, endian, count) {
+            assert!(entries.len() <= rest.len());
+        }
+    }
+}
+
+pub fn intent_log_records(data: &[u8]) {
+    let Some((endian, rest)) = ordered(data) else {
+        return;
+    };
+    let mut used = 0_usize;
+    for frame in LogRecordFrames::new(rest, endian) {
+        let Ok(frame) = frame else { return };
+        used += frame.bytes.len();
+        assert!(!frame.bytes.is_empty() && used <= rest.len());
+        if let Ok(record) = frame.decode() {
+            let _ = format!("{record:?}");
+            let _ = record.encode();
+        }
+    }
+}
