@@ -116,7 +116,7 @@ pub const DATASET_PROPERTIES: [DatasetProperty; 106] = [
     row("keyguid", "KEYGUID", Number(Digits), true, ReadOnly, FSV, Preset::Unset, Hidden, V2_3, ""),
     row("keystatus", "KEYSTATUS", Words(KEYSTATUS), false, ReadOnly, FSV, Preset::Unset, Listed, V2_3, "none | unavailable | available"),
     row("remaptxg", "REMAPTXG", Number(Count), true, ReadOnly, FSV, Preset::Unset, Hidden, V2_3, ""),
-    row("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Number(Count), true, Inheritable, F, Preset::Number(0), Listed, V2_3, "zero or 512 to 1M, power of 2"),
+    row("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Number(Count), true, Inheritable, FV, Preset::Number(0), Listed, V2_3, "zero or 512 to 1M, power of 2"),
     row("ivsetguid", "IVSETGUID", Number(Digits), true, ReadOnly, FSVB, Preset::Unset, Hidden, V2_3, ""),
     row("redacted", "REDACTED", Number(Count), true, ReadOnly, FSV, Preset::Unset, Hidden, V2_3, ""),
     row("redact_snaps", "RSNAPS", Text, false, ReadOnly, FSVB, Preset::Unset, Listed, V2_3, "<snapshot>[,...]"),
