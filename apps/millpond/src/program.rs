@@ -108,6 +108,7 @@ fn surroundings() -> Environment {
     Environment {
         zone: TimeZone::system(),
         clock: now_s,
+        pause: std::thread::sleep,
         variables,
         man: PathBuf::from("man"),
         users: users(),

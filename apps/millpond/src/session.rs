@@ -5,6 +5,7 @@ use millpond::control::Control;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything that a command may touch.
 pub struct Session<'a> {
@@ -31,6 +32,8 @@ pub struct Environment {
     pub zone: TimeZone,
     /// The clock: seconds since 1970.
     pub clock: fn() -> u64,
+    /// Waits, between two rounds of a command that repeats itself.
+    pub pause: fn(Duration),
     /// Environment variables that matter here.
     pub variables: BTreeMap<String, String>,
     /// The program that shows pages of the manual.

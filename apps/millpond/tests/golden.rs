@@ -230,11 +230,12 @@ fn sizes(control: &mut FakeControl, list: &str) {
         let fields: Vec<&str> = line[1..].split('\t').collect();
         let number = |at: usize| fields[at].parse::<u64>().ok();
         if fields[0].starts_with("indirect-") {
-            let vdev = VdevInfo {
-                kind: VdevKind::Indirect,
-                ..model::vdev_named(fields[0])
-            };
-            pool.root.children.push(vdev);
+            let vdev = model::vdev_named(fields[0]);
+            let is_known = |known: &VdevInfo| known.kind == vdev.kind && known.id == vdev.id;
+            if !pool.root.children.iter().any(is_known) {
+                pool.root.children.push(vdev);
+                pool.root.children.sort_by_key(|vdev| vdev.id);
+            }
             continue;
         }
         let tops = pool

@@ -24,17 +24,14 @@ pub fn exact_ratio(hundredths: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// A share of a whole in per cent, as `zpool list -v` shows it: two decimals below ten per cent,
-/// one below a hundred.
+/// A share of a whole in per cent, as `zpool list -v` shows it: cut off after hundredths, of which
+/// two digits show below ten per cent, one below a hundred.
 pub fn percent_of(part: u64, whole: u64) -> String {
-    let percent = if whole == 0 {
-        0.0
-    } else {
-        part as f64 * 100.0 / whole as f64
-    };
-    if percent < 10.0 {
+    let hundredths = u128::from(part) * 10_000 / u128::from(whole.max(1));
+    let percent = hundredths as f64 / 100.0;
+    if hundredths < 1_000 {
         format!("{percent:.2}%")
-    } else if percent < 100.0 {
+    } else if hundredths < 10_000 {
         format!("{percent:.1}%")
     } else {
         format!("{percent:.0}%")
@@ -111,7 +108,7 @@ mod tests {
 
     #[test]
     fn shares_keep_three_digits() {
-        assert_eq!(percent_of(42496, 117440512), "0.04%");
+        assert_eq!(percent_of(42496, 117440512), "0.03%");
         assert_eq!(percent_of(1, 3), "33.3%");
         assert_eq!(percent_of(5, 5), "100%");
         assert_eq!(percent_of(0, 0), "0.00%");

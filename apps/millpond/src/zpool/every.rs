@@ -51,17 +51,17 @@ impl Rounds {
         })
     }
 
-    /// Runs `round` as often as asked. Ends at the first failure.
+    /// Runs `round`, telling it how many were before, as often as asked. Ends at the first failure.
     pub fn run(
         self,
         session: &mut Session,
-        mut round: impl FnMut(&mut Session) -> Result<u8, Failure>,
+        mut round: impl FnMut(&mut Session, u64) -> Result<u8, Failure>,
     ) -> Result<u8, Failure> {
         let mut status = 0;
         let mut done = 0u64;
         loop {
             self.print_stamp(session)?;
-            status = status.max(round(session)?);
+            status = status.max(round(session, done)?);
             done += 1;
             let Some(interval_s) = self.interval_s else {
                 return Ok(status);
@@ -70,7 +70,9 @@ impl Rounds {
                 return Ok(status);
             }
             session.out.flush()?;
-            std::thread::sleep(Duration::try_from_secs_f64(interval_s).unwrap_or(Duration::MAX));
+            (session.environment.pause)(
+                Duration::try_from_secs_f64(interval_s).unwrap_or(Duration::MAX),
+            );
         }
     }
 

@@ -8,6 +8,8 @@ pub fn of_class(pool: &PoolInfo, class: VdevClass) -> impl Iterator<Item = &Vdev
         .children
         .iter()
         .filter(move |vdev| vdev.class == class && vdev.kind != VdevKind::Hole)
+        // What was removed from a special class leaves no line behind.
+        .filter(move |vdev| class == VdevClass::Normal || vdev.kind != VdevKind::Indirect)
 }
 
 /// The classes that have a title of their own, in order, with the title.

@@ -180,9 +180,9 @@ fn advice(found: &ImportablePool) -> Option<&'static str> {
 }
 
 fn config(text: &mut String, pool: &PoolInfo, naming: Naming) {
+    // Vdevs that are not shown count too.
     let width = groups::walk(pool)
         .into_iter()
-        .filter(|(vdev, _)| !is_skipped(vdev))
         .map(|(vdev, depth)| naming.of(vdev).len() + depth)
         .fold(pool.name.len().max(10), usize::max);
     row(text, &pool.root, &pool.name, 0, width);

@@ -29,7 +29,9 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         naming: Naming::read(parsed, session.environment),
         columns: columns_named(words)?,
     };
-    rounds.run(session, |session| round(session, &ask, &operands))
+    rounds.run(session, |session, done| {
+        round(session, &ask, &operands, done == 0)
+    })
 }
 
 /// `-p`, `-j` and what goes with them; refuses what makes no sense without `-j`.
@@ -110,7 +112,7 @@ pub fn pools_named(
     Ok((pools, has_failed))
 }
 
-fn round(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
+fn round(session: &mut Session, ask: &Ask, operands: &[String], is_first: bool) -> Ending {
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
     if ask.is_json {
@@ -126,7 +128,7 @@ fn round(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
         return Ok(status);
     }
     let widths = widths(ask, &pools);
-    if !ask.is_script {
+    if !ask.is_script && is_first {
         let titles: Vec<String> = ask.columns.iter().map(header).collect();
         put(session, ask, &titles, &widths)?;
     }
@@ -256,7 +258,7 @@ fn print_vdev(
         writeln!(session.out, "\t{name}\t{}", cells.join("\t"))?;
     } else {
         let mut line = " ".repeat(depth);
-        pad_right(&mut line, &name, width - depth);
+        pad_right(&mut line, &name, width.saturating_sub(depth));
         for (cell, width) in cells.iter().zip(VDEV_WIDTHS) {
             line.push_str("  ");
             pad_left(&mut line, cell, width);
@@ -421,6 +423,7 @@ const VDEV_COLUMNS: [&str; 9] = [
     "dedupratio",
     "health",
 ];
+/// These stay as they are with `-p` too: longer numbers overflow.
 const VDEV_WIDTHS: [usize; 9] = [5, 5, 5, 7, 8, 5, 5, 5, 8];
 /// What follows the title of a group of vdevs.
 const TITLE_REST: &str = "      -      -      -        -         -      -      -      -         -";

@@ -29,7 +29,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             "millpond: 'zpool status -c' is not built yet".into(),
         ));
     }
-    rounds.run(session, |session| round(session, &ask, &operands))
+    rounds.run(session, |session, _| round(session, &ask, &operands))
 }
 
 /// The command line, understood.
@@ -183,9 +183,9 @@ fn print(session: &mut Session, ask: &Ask, pool: &PoolInfo) -> Result<(), Failur
 }
 
 fn config(text: &mut String, session: &Session, ask: &Ask, pool: &PoolInfo) {
+    // Vdevs that are not shown count too.
     let width = groups::walk(pool)
         .into_iter()
-        .filter(|(vdev, _)| !matches!(vdev.kind, VdevKind::Indirect | VdevKind::Hole))
         .map(|(vdev, depth)| ask.naming.of(vdev).len() + depth)
         .fold(pool.name.len().max(10), usize::max);
     let mut head = String::from("\t");
@@ -255,10 +255,8 @@ impl Table<'_, '_> {
     }
 
     fn row(&mut self, vdev: &VdevInfo, name: &str, depth: usize) {
-        let state = match vdev.kind {
-            VdevKind::Root => self.pool.health(),
-            _ => groups::state_word(vdev),
-        };
+        // The root shows its own state, also where I/O is suspended.
+        let state = groups::state_word(vdev);
         let mut line = format!("\t{}", " ".repeat(depth));
         pad_right(&mut line, name, self.width - depth);
         line += "  ";

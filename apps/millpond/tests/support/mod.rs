@@ -112,6 +112,7 @@ pub fn environment() -> Environment {
     Environment {
         zone: TimeZone::UTC,
         clock: || 1_795_260_000,
+        pause: |_| {},
         variables: BTreeMap::new(),
         man: "/nonexistent/man".into(),
         users: BTreeMap::from([(0, "root".to_string())]),

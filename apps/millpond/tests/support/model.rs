@@ -64,6 +64,7 @@ pub fn dataset_property(name: &str, text: &str, source_text: &str) -> Property {
     let parsed = match by_name(name) {
         Some(PropertyName::Native(native)) => value(&native.shape, text),
         Some(PropertyName::User(_)) | None => Some(Value::Text(text.into())),
+        Some(_) if text == "none" => Some(Value::Number(0)),
         Some(_) => number(text).map(Value::Number),
     };
     Property::new(name, parsed, source(source_text))
@@ -143,7 +144,11 @@ pub fn pools_from_status(text: &str) -> Vec<PoolInfo> {
         } else if let Some(status) = line.strip_prefix("status: ") {
             condition_hint(pool, status);
         } else if let Some(scan) = line.strip_prefix("  scan: ") {
-            let next = lines.peek().copied().unwrap_or_default();
+            let mut ahead = lines.clone();
+            let next = [
+                ahead.next().unwrap_or_default(),
+                ahead.next().unwrap_or_default(),
+            ];
             self::scan(pool, scan, next);
         } else if let Some(removal) = line.strip_prefix("remove: ") {
             let mapping = lines.peek().and_then(|l| {
@@ -185,10 +190,34 @@ pub fn pools_from_status(text: &str) -> Vec<PoolInfo> {
             }
         }
     }
+    if text.contains("the label is missing") {
+        for pool in &mut pools {
+            mislabelled(&mut pool.root);
+        }
+    }
     for pool in &mut pools {
+        if let Some(removal) = pool.removal
+            && removal.state == ProgressState::Finished
+        {
+            // What was removed is not shown, but its name counts for the width.
+            pool.root.children.push(VdevInfo {
+                kind: VdevKind::Indirect,
+                id: removal.top_id,
+                state: VdevState::Healthy,
+                ..Default::default()
+            });
+        }
         number_children(&mut pool.root);
     }
     pools
+}
+
+/// Where `was ‹path›` hides the reason, the condition tells it.
+fn mislabelled(vdev: &mut VdevInfo) {
+    if vdev.is_absent {
+        vdev.aux = VdevAux::BadLabel;
+    }
+    vdev.children.iter_mut().for_each(mislabelled);
 }
 
 /// Conditions that no vdev shows.
@@ -219,7 +248,8 @@ fn errors<'a>(pool: &mut PoolInfo, text: &str, lines: &mut impl Iterator<Item = 
             };
             pool.errors.push(DataError { name: name.into() });
         }
-        pool.error_count = pool.errors.len() as u64;
+        // Names may fail to be found; that there are errors is known all the same.
+        pool.error_count = (pool.errors.len() as u64).max(1);
     }
 }
 
@@ -234,7 +264,7 @@ fn seconds(text: &str) -> u64 {
     part(0) * 3600 + part(1) * 60 + part(2)
 }
 
-fn scan(pool: &mut PoolInfo, text: &str, next: &str) {
+fn scan(pool: &mut PoolInfo, text: &str, [next, after]: [&str; 2]) {
     let function = if text.starts_with("scrub") {
         ScanFunction::Scrub
     } else {
@@ -248,6 +278,12 @@ fn scan(pool: &mut PoolInfo, text: &str, next: &str) {
     if text.contains(" in progress since ") || text.contains(" paused since ") {
         scan.state = ProgressState::Active;
         scan.start_s = last(" since ");
+        let started = next.strip_prefix("\tscrub started on ");
+        if let Some(started) = started {
+            scan.paused_at_s = scan.start_s;
+            scan.start_s = time(started).expect(next);
+        }
+        let next = if started.is_some() { after } else { next };
         let words: Vec<&str> = next.split_whitespace().collect();
         if words.get(1) == Some(&"/") {
             scan.examined_bytes = number(words[0]).expect(next);
@@ -380,6 +416,8 @@ fn apply_note(vdev: &mut VdevInfo, note: &str, is_spare: bool) {
         "too many errors" => VdevAux::ErrorsExceeded,
         "external device fault" => VdevAux::External,
         "invalid label" => VdevAux::BadLabel,
+        // A device that shows this and yet UNAVAIL has some other reason that has no text.
+        "corrupted data" if vdev.state == VdevState::CannotOpen => VdevAux::TooSmall,
         "corrupted data" => VdevAux::CorruptData,
         "cannot open" => VdevAux::OpenFailed,
         "insufficient replicas" => VdevAux::NoReplicas,
