@@ -5,6 +5,7 @@ use super::leaf_paths;
 use super::uberblocks::{RingUberblock, read_ring};
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
 use millpond_env::sync::Arc;
+use millpond_env::thread;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
 use std::collections::BTreeSet;
@@ -229,9 +230,8 @@ pub fn scan(search: &[PathBuf], options: ScanOptions) -> Found {
 pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
     let mut leaves = Vec::new();
     let mut unlabelled = Vec::new();
-    for candidate in candidates {
-        let path = candidate.path.clone();
-        match FoundLeaf::read(candidate) {
+    for (path, read) in read_all(candidates) {
+        match read {
             Ok(leaf) => leaves.push(leaf),
             Err(faults) => unlabelled.push((path, faults)),
         }
@@ -243,6 +243,38 @@ pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
     }
 }
 
+/// The outcome of reading one device, with its path.
+type ReadOutcome = (PathBuf, Result<FoundLeaf, Box<LabelFaults>>);
+
+/// Reads all devices, several at a time: most of the time is spent waiting for disks.
+fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
+    let read = |candidate: Candidate| (candidate.path.clone(), FoundLeaf::read(candidate));
+    let share = candidates.len().div_ceil(READERS_MAX).max(1);
+    let mut left = candidates.into_iter();
+    thread::scope(|scope| {
+        let mut readers = Vec::new();
+        loop {
+            let part: Vec<Candidate> = left.by_ref().take(share).collect();
+            if part.is_empty() {
+                break;
+            }
+            readers.push(scope.spawn(move || part.into_iter().map(read).collect::<Vec<_>>()));
+        }
+        readers
+            .into_iter()
+            // A panic in a reader is a defect of ours, and goes on here.
+            .flat_map(|reader| {
+                reader
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Devices that are read at a time.
+const READERS_MAX: usize = 8;
+
 /// Adds leaves that labels place at paths outside the search, if they are there.
 fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     let mut tried: BTreeSet<PathBuf> = BTreeSet::new();
@@ -250,22 +282,22 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
         tried.insert(leaf.candidate.path.clone());
         tried.extend(leaf.candidate.aliases.iter().cloned());
     }
-    let mut wanted: Vec<(Guid, Guid, PathBuf)> = Vec::new();
+    let mut wanted: BTreeSet<(PathBuf, Guid, Guid)> = BTreeSet::new();
     for leaf in found
         .leaves
         .iter()
         .filter(|leaf| leaf.best.state.has_pool())
     {
+        let pool = leaf.best.pool_guid;
         for (guid, path) in leaf_paths(&leaf.best.config) {
-            let pool = leaf.best.pool_guid;
-            if found.leaf(pool, guid).is_none() && path.is_absolute() && tried.insert(path.clone())
-            {
-                wanted.push((pool, guid, path));
+            if path.is_absolute() && !tried.contains(&path) && wanted.len() < PATHS_MAX {
+                wanted.insert((path, pool, guid));
             }
         }
     }
+    wanted.retain(|(_, pool, guid)| found.leaf(*pool, *guid).is_none());
     let mut more = Vec::new();
-    for (pool, guid, path) in wanted.into_iter().take(PATHS_MAX) {
+    for (path, pool, guid) in wanted {
         // What is not there any more was only a guess: no failure to report.
         let candidates = discover(&[path], options).candidates;
         let leaves = candidates

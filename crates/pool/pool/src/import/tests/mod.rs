@@ -8,8 +8,12 @@ use millpond_checksum::seal_label;
 use millpond_device::{Candidate, Device};
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
-use millpond_ondisk::{Ashift, Guid, Txg, UberblockRing};
+use millpond_ondisk::{
+    Ashift, Guid, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, Txg, UberblockRing,
+    unsealed_label_region,
+};
 use millpond_vdev::{CHILDREN_MAX, VdevType};
+use proptest::prelude::*;
 use std::path::PathBuf;
 
 fn the_pool(candidates: Vec<Candidate>) -> PoolCandidate {
@@ -530,4 +534,56 @@ fn somebody_writing_is_seen_by_reading_again() {
     seal_label(&mut slot, at).unwrap();
     disk.write(at, &slot).unwrap();
     assert!(pool.reread_rank() > Some(before));
+}
+
+/// Devices whose labels are `configs`, whatever stands in them.
+fn import_all(configs: &[Vec<u8>]) {
+    let disks = configs.iter().map(|config| {
+        let disk = Disk::new().uberblocks(&[1], &[10]);
+        let at = Disk::offset(1) + LABEL_CONFIG_OFFSET_BYTES;
+        let mut region = unsealed_label_region(config, LABEL_CONFIG_BYTES).unwrap();
+        seal_label(&mut region, at).unwrap();
+        disk.0.write(at, &region).unwrap();
+        disk.named("/dev/d11")
+    });
+    let found = scan_devices(disks.collect());
+    for pool in find_pools(&found, 7) {
+        let _ = (
+            pool.uberblock_choices(Rewind::Extreme),
+            pool.needs_force(),
+            pool.reread_rank(),
+        );
+        let _ = pool.activity_check(ActivitySettings::new(7));
+        if let Ok(assembly) = pool.assemble(&pool.config, Trust::Trusted { txg: Txg(10) }) {
+            let _ = millpond_vdev::VdevTree::new(assembly.root, millpond_vdev::Reflow::default());
+        }
+        let _ = pool_from_config(&pool.config, &found, 7);
+    }
+}
+
+proptest! {
+    // Each case maps and clears devices of 64 MiB.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn damaged_labels_with_good_checksums_import_or_fail_but_never_panic(
+        hits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        values in proptest::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u64>(), 0u64..5, Just(u64::MAX)]), 0..3),
+    ) {
+        let raidz = with(over("raidz", 10, vec![leaf(11), leaf(12), leaf(13)]), "nparity", 1u64);
+        let mut bytes = label(11, &raidz, 10).encode_xdr().unwrap();
+        for (index, byte) in hits {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        // Whole numbers changed, with everything around them intact.
+        let numbers: Vec<usize> = (0..bytes.len() - 16).step_by(4).filter(|at| bytes[*at..at + 8] == [0, 0, 0, 8, 0, 0, 0, 1]).collect();
+        for (index, value) in values {
+            if !numbers.is_empty() {
+                let at = numbers[index.index(numbers.len())] + 8;
+                bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+            }
+        }
+        let good = label(12, &raidz, 10).encode_xdr().unwrap();
+        import_all(&[bytes, good]);
+    }
 }
