@@ -16,7 +16,8 @@ use millpond_tests::{images, old_pools};
 use millpond_zap::{NameMatch, Zap, ZapForm};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What was seen, so that a test that saw nothing fails.
 #[derive(Debug, Default)]
@@ -338,6 +339,81 @@ fn every_zap_and_file_of_the_golden_pools_agrees_with_itself_and_the_record() {
     println!("{seen:?}");
     assert!(seen.micro > 50 && seen.fat > 10 && seen.entries > 500 && seen.folding > 0);
     assert!(seen.files > 100 && seen.compared > 100 && seen.names > 100);
+}
+
+/// The directory entries of an object, in the order in which `zdb` lists them.
+fn entries_by_zdb(zdb: &Path, folder: &Path, dataset: &str, object: ObjectId) -> Vec<u64> {
+    let output = Command::new(zdb)
+        .args(["-e", "-p"])
+        .arg(folder)
+        .args(["-dddd", dataset, &object.to_string()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines()
+        .filter_map(|line| line.rsplit_once(" (type: ")?.0.rsplit_once(" = "))
+        .map(|(_, number)| number.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn directories_are_listed_in_the_order_of_zdb() {
+    let zdb = images::workspace().join("tools/oracle/zdb");
+    let is_there = Command::new(&zdb).arg("-?").output();
+    if !is_there.is_ok_and(|output| output.status.code() != Some(127))
+        || old_pools::folder().is_none()
+    {
+        println!("the oracle was not fetched: nothing is tested");
+        return;
+    }
+    let set = images::golden_set().unwrap();
+    let mut compared = 0;
+    for (name, dataset) in [
+        ("names", "names/insensitive-none"),
+        ("names", "names/sensitive-formD"),
+        ("zpl", "zpl/dirs"),
+    ] {
+        let case = set.folder.join(name);
+        if !case.is_dir() {
+            println!("{name} is absent");
+            continue;
+        }
+        let record = images::read_file(&case, "CASE.json").unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        let image = &record["images"][0];
+        let sha256 = image["sha256"].as_str().unwrap();
+        let packed = case.join(image["file"].as_str().unwrap());
+        let size = image["size"].as_u64().unwrap();
+        let unpacked = images::unpacked(&packed, sha256, size).unwrap();
+        let disks = images::gather("zdb-order", &[("d0.img".into(), unpacked)]).unwrap();
+        let pool = open(&disks.paths).unwrap().unwrap();
+        let objects = Dataset::find(&pool, dataset)
+            .unwrap()
+            .object_set(None)
+            .unwrap();
+        let mut folders = Vec::new();
+        for object in objects.objects().map(Result::unwrap) {
+            if object.dnode().object_type == ObjectType::DIRECTORY {
+                folders.push((Zap::open(object.clone()).unwrap(), object.id()));
+            }
+        }
+        folders.sort_by_key(|(zap, _)| u64::MAX - zap.entry_count().unwrap());
+        for (zap, id) in folders.into_iter().take(3) {
+            let ours: Vec<u64> = zap
+                .iter()
+                .map(|entry| entry.unwrap().value.first().unwrap() & 0xffff_ffff_ffff)
+                .collect();
+            let theirs = entries_by_zdb(&zdb, &disks.folder, dataset, id);
+            assert_eq!(ours, theirs, "{dataset} object {id}");
+            println!(
+                "{dataset} object {id}: {} entries, {:?}",
+                ours.len(),
+                zap.form()
+            );
+            compared += ours.len();
+        }
+    }
+    assert!(compared > 20 || !set.folder.join("names").is_dir());
 }
 
 #[test]

@@ -14,7 +14,7 @@ const ERRORS_MAX: u32 = 1024;
 
 /// The entries of a ZAP, in the order of their hashes, from some place on.
 ///
-/// Holds one block, and 24 bytes for each of its entries. An error does not end the listing: it
+/// Holds one block, and 16 bytes for each of its entries. An error does not end the listing: it
 /// goes on with the next entry or leaf that can be read, until 1024 errors have come. Each step
 /// advances in the order of hashes, so a listing ends on any input.
 #[derive(Debug)]
