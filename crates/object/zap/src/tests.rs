@@ -1,5 +1,9 @@
 use crate::testing::{FatWriter, Key, MemoryBlocks, micro};
 use crate::*;
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Mutex, Weak};
+use millpond_object::{Block, BlockAddress, ObjectError};
+use millpond_ondisk::BlockId;
 use millpond_ondisk::zap::{ZapHashing, ZapPosition};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -90,6 +94,41 @@ fn a_listing_stopped_after_any_entry_goes_on_from_its_cookie() {
         assert_eq!(stepped, all);
         assert_eq!(names(zap.iter_from(COOKIE_END)).len(), 0);
     }
+}
+
+/// Counts how many of the blocks that it handed out are still held at each further read.
+struct Watched {
+    blocks: MemoryBlocks,
+    handed_out: Mutex<Vec<Weak<Block>>>,
+    most_held: AtomicUsize,
+}
+
+impl ZapSource for Watched {
+    fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
+        let block = self.blocks.read_block(id)?;
+        let mut handed_out = self.handed_out.lock();
+        handed_out.retain(|block| block.strong_count() > 0);
+        handed_out.push(Arc::downgrade(&block));
+        self.most_held
+            .fetch_max(handed_out.len(), Ordering::Relaxed);
+        Ok(block)
+    }
+    fn address(&self, id: BlockId) -> BlockAddress {
+        self.blocks.address(id)
+    }
+}
+
+#[test]
+fn a_listing_of_any_length_holds_the_header_and_one_block() {
+    let watched = Arc::new(Watched {
+        blocks: FatWriter::plain(10).write(&numbered(20_000)),
+        handed_out: Mutex::default(),
+        most_held: AtomicUsize::new(0),
+    });
+    let source: Arc<dyn ZapSource> = Arc::clone(&watched) as _;
+    let zap = Zap::from_source(source).unwrap();
+    assert_eq!(zap.iter().map(Result::unwrap).count(), 20_000);
+    assert_eq!(watched.most_held.load(Ordering::Relaxed), 2);
 }
 
 #[test]
