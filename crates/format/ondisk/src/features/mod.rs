@@ -200,4 +200,40 @@ mod tests {
         assert_eq!(FeatureState::from_count(Some(0)).name(), "enabled");
         assert_eq!(FeatureState::from_count(Some(3)), FeatureState::Active(3));
     }
+
+    #[test]
+    fn the_page_has_the_same_table() {
+        let page = include_str!("../../../../../docs/format/features.md");
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `") && line.contains(':'))
+            .collect();
+        let expected: Vec<String> = FEATURES
+            .iter()
+            .map(|feature| {
+                let letters: String = [
+                    (FeatureFlags::READ_ONLY_COMPATIBLE, 'R'),
+                    (FeatureFlags::PER_DATASET, 'D'),
+                    (FeatureFlags::REQUIRED_FOR_MOS, 'M'),
+                    (FeatureFlags::ACTIVATE_ON_ENABLE, 'A'),
+                    (FeatureFlags::NO_UPGRADE, 'N'),
+                ]
+                .into_iter()
+                .filter(|(flag, _)| feature.flags.contains(*flag))
+                .map(|(_, letter)| letter)
+                .collect();
+                let support = match feature.support {
+                    FeatureSupport::Refuses => "refuses",
+                    FeatureSupport::Reads => "reads",
+                    FeatureSupport::Writes => "writes",
+                };
+                format!(
+                    "| `{}` | {letters} | {} | {support} |",
+                    feature.guid,
+                    feature.dependencies.join(", ")
+                )
+            })
+            .collect();
+        assert_eq!(rows, expected);
+    }
 }
