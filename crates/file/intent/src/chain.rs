@@ -65,12 +65,17 @@ pub fn log_block_address(dataset: u64, sequence: u64) -> BlockAddress {
 
 /// Walks the log of a head dataset. A snapshot's header is stale and must not be walked.
 ///
-/// Each block's content names its own place in the chain, so no block can be met twice: the walk
-/// ends after at most as many blocks as the devices have sectors. One block (at most 16 MiB) is in
+/// Each block's checksum is bound to its place in the chain, so no block can verify twice; should
+/// `read` not verify, a walk that comes back to a place ends there all the same. The walk thus ends
+/// after at most as many blocks as the devices have sectors. One block (at most 16 MiB) is in
 /// memory at a time. Page `docs/format/intent-log.md`.
 pub struct Chain<F> {
     read: F,
     next: BlockPointer,
+    /// Blocks walked, and the place of the last one whose number was a power of two: any loop comes
+    /// back to such a place, and one place is all that must be remembered.
+    walked: u64,
+    landmark: [u64; 2],
     block_sequence_max: u64,
     record_sequence_max: u64,
     end: Option<ChainEnd>,
@@ -92,6 +97,8 @@ where
         Self {
             read,
             next: header.log,
+            walked: 0,
+            landmark: [0; 2],
             block_sequence_max: limit(is_claimed, header.claim_block_sequence),
             record_sequence_max: limit(records_limited, header.claim_record_sequence),
             end: (!header.has_chain()).then_some(ChainEnd::NoLog),
@@ -111,6 +118,14 @@ where
         let sequence = IntentLogVerifier::of(&pointer).sequence;
         if sequence > self.block_sequence_max {
             return Err(ChainEnd::ClaimLimit);
+        }
+        let [place @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _] = pointer.words;
+        if self.walked > 0 && place == self.landmark {
+            return Err(broken("the chain is a loop"));
+        }
+        self.walked = self.walked.saturating_add(1);
+        if self.walked.is_power_of_two() {
+            self.landmark = place;
         }
         let form = IntentLogBlockForm::of(&pointer)
             .ok_or_else(|| broken("pointer is not that of a log block"))?;

@@ -1,7 +1,7 @@
 //! Layer `file`: the intent log of a dataset, read.
 //!
-//! A [`Chain`] walks the log blocks that hang from an object set's header, stops where the log
-//! ends (which is an ordinary event, not damage) and hands out records. [`Pending`] tells which of
+//! An [`IntentLog`] is opened from an object set and lists its records. Below, a [`Chain`] walks the
+//! log blocks that hang from an object set's header, stops where the log ends (which is an ordinary event, not damage) and hands out records. [`Pending`] tells which of
 //! them the tree does not contain yet. Nothing is claimed, replayed or freed here: that joins with
 //! the writing engine.
 //!
@@ -31,7 +31,9 @@
 )]
 
 mod chain;
+mod log;
 mod pending;
 
 pub use chain::{Chain, ChainBlock, ChainEnd, log_block_address};
+pub use log::{IntentLog, LogRecords, LoggedRecord, ReadLogBlock, RecordFate, record_type_name};
 pub use pending::Pending;

@@ -160,3 +160,33 @@ fn a_pointer_with_another_checksum_leads_to_no_log_block() {
     odd.log.words[6] = 0x8009_0702_0007_0007;
     assert!(matches!(walk(&blocks(), &odd).1, ChainEnd::Broken(_)));
 }
+
+#[test]
+fn a_chain_that_comes_back_to_a_place_ends_though_its_numbers_go_on() {
+    // Twenty blocks lead into a ring of seven.
+    let place = |step: u64| {
+        if step < 20 {
+            step
+        } else {
+            20 + (step - 20) % 7
+        }
+    };
+    let at = |step: u64| {
+        let mut at = pointer(step);
+        at.words[1] = place(step) * 8;
+        at
+    };
+    let mut reads = 0;
+    let mut chain = Chain::new(&header(1), |pointer: &BlockPointer| {
+        reads += 1;
+        let sequence = IntentLogVerifier::of(pointer).sequence;
+        Ok(LogBlock {
+            bytes: block(at(sequence + 1), &records(&[sequence])),
+            endian: Endian::Little,
+            has_ciphertext: false,
+        })
+    });
+    assert!(chain.by_ref().count() < 64);
+    assert!(matches!(chain.end(), Some(ChainEnd::Broken(_))));
+    assert!(reads < 64);
+}
