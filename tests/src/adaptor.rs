@@ -1,14 +1,206 @@
 //! The library `millpond` as a [`PoolReader`].
 
 use crate::images::Disks;
-use crate::reader::{Answer, PoolReader, ReadError};
+use crate::reader::{Answer, Attributes, DatasetKind, Hold, PoolReader, ReadError};
 use crate::record::Key;
+use millpond::{
+    Dataset, Error, FileKind, FileSystem, Node, ObjectId, OpenOptions, Pool, PosixError, Search,
+};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Opens the pool on these images read-only, with the keys of its encryption roots.
 ///
 /// # Errors
-/// What the library says; [`ReadError::NotOffered`] while it opens no pools.
-pub fn open(_disks: &Disks, _keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolReader>> {
-    Err(ReadError::NotOffered("opening a pool with the library"))
+/// What the library says.
+pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolReader>> {
+    let search = Search::new([disks.folder.clone()]);
+    let candidates = search.pools();
+    let [candidate] = candidates.as_slice() else {
+        return Err(ReadError::Other(format!(
+            "{} pools found instead of one",
+            candidates.len()
+        )));
+    };
+    let options = OpenOptions {
+        cache_bytes: 64 << 20,
+        ..OpenOptions::default()
+    };
+    let pool = Pool::open_candidate(candidate, &options)
+        .map_err(|error| ReadError::Refused(error.to_string()))?;
+    for (dataset, key) in keys {
+        pool.load_key(dataset, &key.bytes)
+            .map_err(|error| ReadError::Refused(format!("{dataset}: {error}")))?;
+    }
+    Ok(Box::new(Reader {
+        pool,
+        files: BTreeMap::new(),
+        node: None,
+    }))
+}
+
+struct Reader {
+    pool: Pool,
+    files: BTreeMap<String, Arc<FileSystem>>,
+    /// The file asked about last: content is read in many small pieces.
+    node: Option<(String, u64, Node)>,
+}
+
+fn failed(error: impl Into<Error>) -> ReadError {
+    match error.into() {
+        Error::File(PosixError::NotFound { name }) => {
+            ReadError::Other(format!("{} not found", String::from_utf8_lossy(&name)))
+        }
+        error if error.is_locked() => ReadError::Refused(error.to_string()),
+        error => ReadError::Io(error.to_string()),
+    }
+}
+
+impl Reader {
+    fn dataset(&self, name: &str) -> Answer<Dataset> {
+        self.pool.dataset(name).map_err(failed)
+    }
+    fn files(&mut self, name: &str) -> Answer<Arc<FileSystem>> {
+        if let Some(files) = self.files.get(name) {
+            return Ok(Arc::clone(files));
+        }
+        let files = self.dataset(name)?.file_system().map_err(failed)?;
+        self.files.insert(name.to_owned(), Arc::clone(&files));
+        Ok(files)
+    }
+    fn node(&mut self, dataset: &str, object: u64) -> Answer<Node> {
+        if let Some((name, id, node)) = &self.node
+            && name == dataset
+            && *id == object
+        {
+            return Ok(node.clone());
+        }
+        let node = self
+            .files(dataset)?
+            .node(ObjectId(object))
+            .map_err(failed)?;
+        self.node = Some((dataset.to_owned(), object, node.clone()));
+        Ok(node)
+    }
+}
+
+impl PoolReader for Reader {
+    fn name(&mut self) -> Answer<String> {
+        Ok(self.pool.name().to_owned())
+    }
+
+    fn datasets(&mut self) -> Answer<Vec<(String, DatasetKind)>> {
+        let mut all = vec![];
+        for dataset in self.pool.datasets() {
+            let dataset = dataset.map_err(failed)?;
+            let kind = match dataset.kind().map_err(failed)? {
+                millpond::DatasetKind::Volume => DatasetKind::Volume,
+                _ => DatasetKind::Filesystem,
+            };
+            all.push((dataset.name().to_owned(), kind));
+            for snapshot in dataset.snapshots().map_err(failed)? {
+                all.push((snapshot.name().to_owned(), DatasetKind::Snapshot));
+            }
+            for bookmark in dataset.bookmarks().map_err(failed)? {
+                all.push((
+                    format!("{}#{}", dataset.name(), bookmark.name),
+                    DatasetKind::Bookmark,
+                ));
+            }
+        }
+        Ok(all)
+    }
+
+    fn holds(&mut self, snapshot: &str) -> Answer<Vec<Hold>> {
+        let holds = self.dataset(snapshot)?.holds().map_err(failed)?;
+        Ok(holds
+            .into_iter()
+            .map(|hold| Hold {
+                tag: hold.tag,
+                placed_s: hold.time_s,
+            })
+            .collect())
+    }
+
+    fn root(&mut self, dataset: &str) -> Answer<u64> {
+        Ok(self.files(dataset)?.root_id().0)
+    }
+
+    fn list(&mut self, dataset: &str, directory: u64) -> Answer<Vec<(Vec<u8>, u64)>> {
+        let entries = self.node(dataset, directory)?.entries().map_err(failed)?;
+        entries
+            .map(|entry| entry.map(|entry| (entry.name, entry.id.0)).map_err(failed))
+            .collect()
+    }
+
+    fn attributes(&mut self, dataset: &str, object: u64) -> Answer<Attributes> {
+        let node = self.node(dataset, object)?;
+        let stat = node.stat().map_err(failed)?;
+        let ns = |time: millpond::Timestamp| {
+            i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+        };
+        let kind = match stat.kind {
+            FileKind::Fifo => "fifo",
+            FileKind::CharacterDevice => "chr",
+            FileKind::Directory => "dir",
+            FileKind::BlockDevice => "blk",
+            FileKind::Regular => "file",
+            FileKind::Symlink => "symlink",
+            FileKind::Socket => "sock",
+        };
+        let mut xattrs = BTreeMap::new();
+        for name in node.xattr_names().map_err(failed)? {
+            let value = node.xattr(&name).map_err(failed)?.unwrap_or_default();
+            xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
+        }
+        Ok(Attributes {
+            kind: kind.to_owned(),
+            mode: stat.permissions,
+            uid: u64::from(stat.uid),
+            gid: u64::from(stat.gid),
+            nlink: stat.links,
+            size: stat.size_bytes,
+            blocks: stat.sectors,
+            mtime_ns: ns(stat.mtime),
+            ctime_ns: ns(stat.ctime),
+            atime_ns: ns(stat.atime),
+            target: node.link_target().map_err(failed)?,
+            rdev: stat
+                .device
+                .map(|(major, minor)| (u64::from(major), u64::from(minor))),
+            xattrs,
+        })
+    }
+
+    fn read(&mut self, dataset: &str, object: u64, offset: u64, buffer: &mut [u8]) -> Answer<()> {
+        let count = self
+            .node(dataset, object)?
+            .read(offset, buffer)
+            .map_err(failed)?;
+        if count < buffer.len() {
+            return Err(ReadError::Other(format!(
+                "file ends at byte {}",
+                offset + count as u64
+            )));
+        }
+        Ok(())
+    }
+
+    fn extents(&mut self, dataset: &str, object: u64) -> Answer<Vec<(u64, u64)>> {
+        let node = self.node(dataset, object)?;
+        node.extents()
+            .map(|run| {
+                run.map(|run| (run.offset_bytes, run.length_bytes))
+                    .map_err(failed)
+            })
+            .collect()
+    }
+
+    fn volume_size(&mut self, _dataset: &str) -> Answer<u64> {
+        Err(ReadError::NotOffered("volumes"))
+    }
+
+    fn read_volume(&mut self, _dataset: &str, _offset: u64, _buffer: &mut [u8]) -> Answer<()> {
+        Err(ReadError::NotOffered("volumes"))
+    }
 }

@@ -1,3 +1,39 @@
-//! (room reserved; see ARCHITECTURE.md)
+//! Pools, datasets, snapshots and files of ZFS, without a kernel module: the one crate that programs use.
+//!
+//! Handles are `Send + Sync`, calls block, and everything closes on drop. Nothing is global: two
+//! pools, or one pool at two states, can be open in one process. Nothing is written.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), millpond::Error> {
+//! use millpond::{OpenOptions, Pool, Search, Symlinks};
+//!
+//! let search = Search::new(["/images"]);
+//! let pool = Pool::open(&search, "tank", &OpenOptions::default())?;
+//! let files = pool.dataset("tank/home@monday")?.file_system()?;
+//! let node = files.resolve(b"notes.txt", Symlinks::Follow)?;
+//! let mut text = vec![0u8; node.size_bytes() as usize];
+//! node.read(0, &mut text)?;
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
 
 pub mod control;
+mod dataset;
+mod error;
+mod pool;
+mod search;
+
+pub use dataset::Dataset;
+pub use error::Error;
+pub use millpond_dataset::properties::DatasetKind;
+pub use millpond_dataset::{Bookmark, DatasetError, Hold};
+pub use millpond_object::{Object, ObjectError, ObjectSet};
+pub use millpond_ondisk::{ObjectId, Txg};
+pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
+pub use millpond_pool::{OpenError, OpenOptions, PoolError};
+pub use millpond_posix::{
+    DirectoryEntries, DirectoryEntry, Extent, FileKind, FileSystem, Node, PosixError, Stat,
+    Symlinks, Timestamp,
+};
+pub use pool::{Datasets, Pool};
+pub use search::Search;

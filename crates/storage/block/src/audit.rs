@@ -127,7 +127,7 @@ impl BlockStore {
             let is_sound = child.validate().is_ok()
                 && topology.accepts(child).is_ok()
                 && !child.is_embedded()
-                && child.psize_bytes() < pointer.psize_bytes();
+                && child.psize_bytes() <= pointer.psize_bytes();
             if !is_sound {
                 all = false;
                 continue;

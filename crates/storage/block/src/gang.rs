@@ -39,9 +39,9 @@ impl BlockStore {
             child
                 .validate()
                 .map_err(|error| CopyTrouble::Other(format!("gang header: {error}")))?;
-            if child.is_embedded() || child.psize_bytes() >= total {
+            if child.is_embedded() || child.psize_bytes() > total {
                 return Err(CopyTrouble::Other(
-                    "gang header: a piece is no smaller block".into(),
+                    "gang header: a piece is larger than the whole".into(),
                 ));
             }
             let piece = if child.is_gang() {

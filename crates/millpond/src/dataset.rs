@@ -1,0 +1,98 @@
+//! A dataset with the key that its pool holds for it.
+
+use crate::{Error, Pool};
+use millpond_dataset::properties::DatasetKind;
+use millpond_dataset::{Bookmark, Hold};
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSet;
+use millpond_posix::FileSystem;
+
+/// A file system, volume or snapshot. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    pool: Pool,
+    inner: millpond_dataset::Dataset,
+}
+
+impl Dataset {
+    pub(crate) fn new(pool: Pool, inner: millpond_dataset::Dataset) -> Self {
+        Self { pool, inner }
+    }
+    /// The dataset below the files: figures, properties, deadlists.
+    #[must_use]
+    pub fn inner(&self) -> &millpond_dataset::Dataset {
+        &self.inner
+    }
+    /// The pool that it belongs to.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    /// Its full name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+    /// File system, volume or snapshot.
+    ///
+    /// # Errors
+    /// If its object set cannot be read.
+    pub fn kind(&self) -> Result<DatasetKind, Error> {
+        Ok(self.inner.kind()?)
+    }
+    /// Whether it holds files (as opposed to the blocks of a volume); true also for snapshots of file
+    /// systems.
+    ///
+    /// # Errors
+    /// If its object set cannot be read.
+    pub fn has_files(&self) -> Result<bool, Error> {
+        let kind = self.inner.content_kind()?;
+        Ok(kind == millpond_ondisk::ObjectSetKind::FileSystem)
+    }
+    /// Whether it is encrypted and its key was not given.
+    ///
+    /// # Errors
+    /// If its directory cannot be read.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.inner.is_encrypted()? && self.pool.key_of(self.inner.directory())?.is_none())
+    }
+    /// Its snapshots, oldest first.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<Dataset>, Error> {
+        let snapshots = self.inner.snapshots()?.into_iter();
+        Ok(snapshots
+            .map(|inner| Self::new(self.pool.clone(), inner))
+            .collect())
+    }
+    /// Its bookmarks in byte order of their names.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn bookmarks(&self) -> Result<Vec<Bookmark>, Error> {
+        Ok(self.inner.bookmarks()?)
+    }
+    /// The holds on a snapshot.
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn holds(&self) -> Result<Vec<Hold>, Error> {
+        Ok(self.inner.holds()?)
+    }
+    /// Its objects, unlocked if its key was given.
+    ///
+    /// # Errors
+    /// If its object set cannot be read or does not authenticate.
+    pub fn object_set(&self) -> Result<Arc<ObjectSet>, Error> {
+        let key = self.pool.key_of(self.inner.directory())?;
+        Ok(self.inner.object_set(key)?)
+    }
+    /// Its files.
+    ///
+    /// # Errors
+    /// If it is a volume, is locked, or its master node cannot be read.
+    pub fn file_system(&self) -> Result<Arc<FileSystem>, Error> {
+        Ok(FileSystem::open(self.object_set()?)?)
+    }
+}

@@ -1,0 +1,63 @@
+use millpond_dataset::DatasetError;
+use millpond_pool::{OpenError, PoolError};
+use millpond_posix::PosixError;
+
+/// What can go wrong for a program that uses pools.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No pool of this name or guid was found where it was looked for.
+    #[error("cannot open '{name}': no such pool")]
+    NoSuchPool {
+        /// The name or guid.
+        name: String,
+    },
+    /// Several pools have this name; the guid tells them apart.
+    #[error(
+        "cannot open '{name}': more than one matching pool; name one by its guid: {}",
+        joined(guids)
+    )]
+    AmbiguousPool {
+        /// The name.
+        name: String,
+        /// Their guids.
+        guids: Vec<u64>,
+    },
+    /// The pool was found and cannot be opened.
+    #[error("cannot open '{name}': {error}")]
+    Open {
+        /// The pool's name.
+        name: String,
+        /// Why.
+        error: Box<OpenError>,
+    },
+    /// Something that belongs to the pool as a whole cannot be read.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Something about a dataset.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// Something about a file.
+    #[error(transparent)]
+    File(#[from] PosixError),
+}
+
+fn joined(guids: &[u64]) -> String {
+    guids
+        .iter()
+        .map(u64::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl Error {
+    /// Whether the dataset's key would help.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        match self {
+            Self::Dataset(error) => matches!(error, DatasetError::Locked { .. }),
+            Self::File(error) => error.is_locked(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! An open pool and the keys of its encrypted datasets.
+
+use crate::{Dataset, Error, Search};
+use millpond_dataset::{DatasetError, DatasetKey, Directory, WrappingKey};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex};
+use millpond_ondisk::ObjectId;
+use millpond_pool::import::{PoolCandidate, PoolState};
+use millpond_pool::{OpenError, OpenOptions};
+use std::collections::HashMap;
+
+/// A pool opened for reading. Cheap to clone; closes when the last handle goes.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    inner: Arc<millpond_pool::Pool>,
+    keys: Arc<KeyRing>,
+}
+
+/// Keys given so far. Locks are held for single look-ups; deriving keys happens outside of them.
+#[derive(Default)]
+struct KeyRing {
+    /// By the directory of the encryption root.
+    wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
+    /// By directory.
+    datasets: Mutex<HashMap<ObjectId, Arc<DatasetKey>>>,
+}
+
+impl std::fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyRing({} roots)", self.wrapping.lock().len())
+    }
+}
+
+impl Pool {
+    /// Finds a pool by name or guid and opens it for reading. Nothing is written.
+    ///
+    /// Destroyed pools are found by guid only.
+    ///
+    /// # Errors
+    /// If there is none or more than one, or it cannot be opened.
+    pub fn open(search: &Search, name: &str, options: &OpenOptions) -> Result<Self, Error> {
+        let candidates = search.pools();
+        let guid = name.parse::<u64>().ok();
+        let mut found: Vec<&PoolCandidate> = candidates
+            .iter()
+            .filter(|pool| pool.name == name && pool.state != PoolState::Destroyed)
+            .collect();
+        if found.is_empty() {
+            found = candidates
+                .iter()
+                .filter(|pool| Some(pool.guid.0) == guid)
+                .collect();
+        }
+        match found.as_slice() {
+            [] => Err(Error::NoSuchPool {
+                name: name.to_owned(),
+            }),
+            [candidate] => Self::open_candidate(candidate, options),
+            several => Err(Error::AmbiguousPool {
+                name: name.to_owned(),
+                guids: several.iter().map(|pool| pool.guid.0).collect(),
+            }),
+        }
+    }
+
+    /// Opens a pool that a search has found.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_candidate(candidate: &PoolCandidate, options: &OpenOptions) -> Result<Self, Error> {
+        let opened = millpond_pool::Pool::open(&Env::real(), candidate, options);
+        let inner = opened.map_err(|error: OpenError| Error::Open {
+            name: candidate.name.clone(),
+            error: Box::new(error),
+        })?;
+        Ok(Self {
+            inner,
+            keys: Arc::new(KeyRing::default()),
+        })
+    }
+
+    /// The pool below the files: configuration, features, history, figures.
+    #[must_use]
+    pub fn inner(&self) -> &Arc<millpond_pool::Pool> {
+        &self.inner
+    }
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// The file system or volume that carries the pool's name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn root(&self) -> Result<Dataset, Error> {
+        self.dataset(self.name())
+    }
+    /// A file system, volume or snapshot by its full name.
+    ///
+    /// # Errors
+    /// If there is none of this name or it cannot be read.
+    pub fn dataset(&self, name: &str) -> Result<Dataset, Error> {
+        let dataset = millpond_dataset::Dataset::find(&self.inner, name)?;
+        Ok(Dataset::new(self.clone(), dataset))
+    }
+    /// A dataset by its object number in the MOS.
+    ///
+    /// # Errors
+    /// If there is none or it cannot be read.
+    pub fn dataset_by_id(&self, id: ObjectId) -> Result<Dataset, Error> {
+        let dataset = millpond_dataset::Dataset::by_id(&self.inner, id)?;
+        Ok(Dataset::new(self.clone(), dataset))
+    }
+
+    /// Every file system and volume, each before its children, in byte order of their names. A
+    /// directory that cannot be read is an error in the list, and the rest goes on.
+    #[must_use]
+    pub fn datasets(&self) -> Datasets {
+        let root = Directory::root(&self.inner).map_err(Error::from);
+        Datasets {
+            pool: self.clone(),
+            stack: vec![root],
+        }
+    }
+
+    /// Takes the key of an encryption root (or of any dataset below it): a passphrase, hexadecimal
+    /// digits or raw bytes, as its format wants. It unlocks everything below that shares it.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the key is not the right one.
+    pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
+        let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
+        let directory = dataset.directory();
+        let wrapping = directory.wrapping_key(key)?;
+        let Some(root) = directory.encryption_root()? else {
+            let reason = format!("'{}' is not encrypted.", directory.name());
+            return Err(DatasetError::Key {
+                name: directory.name().to_owned(),
+                reason,
+            }
+            .into());
+        };
+        // The root's own key object is the judge of the key.
+        let unlocked = root.unlock(&wrapping)?;
+        self.keys.wrapping.lock().insert(root.id(), wrapping);
+        self.keys.datasets.lock().insert(root.id(), unlocked);
+        Ok(())
+    }
+
+    /// The key of a dataset's directory, if its encryption root's was given; `None` for plain and for
+    /// locked ones.
+    pub(crate) fn key_of(
+        &self,
+        directory: &Arc<Directory>,
+    ) -> Result<Option<Arc<DatasetKey>>, Error> {
+        if let Some(key) = self.keys.datasets.lock().get(&directory.id()) {
+            return Ok(Some(Arc::clone(key)));
+        }
+        if self.keys.wrapping.lock().is_empty() {
+            return Ok(None);
+        }
+        let Some(crypt) = directory.crypt_key()? else {
+            return Ok(None);
+        };
+        let wrapping = self
+            .keys
+            .wrapping
+            .lock()
+            .get(&crypt.root_directory)
+            .cloned();
+        let Some(wrapping) = wrapping else {
+            return Ok(None);
+        };
+        let key = directory.unlock(&wrapping)?;
+        self.keys
+            .datasets
+            .lock()
+            .insert(directory.id(), Arc::clone(&key));
+        Ok(Some(key))
+    }
+}
+
+/// Every file system and volume of a pool; see [`Pool::datasets`].
+#[derive(Debug)]
+pub struct Datasets {
+    pool: Pool,
+    stack: Vec<Result<Arc<Directory>, Error>>,
+}
+
+impl Iterator for Datasets {
+    type Item = Result<Dataset, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let directory = match self.stack.pop()? {
+                Ok(directory) => directory,
+                Err(error) => return Some(Err(error)),
+            };
+            match directory.children() {
+                Ok(children) => self.stack.extend(children.into_iter().rev().map(Ok)),
+                Err(error) => self.stack.push(Err(error.into())),
+            }
+            match directory.head() {
+                Ok(Some(head)) => return Some(Ok(Dataset::new(self.pool.clone(), head))),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
+    }
+}
