@@ -36,6 +36,9 @@ pub enum PoolError {
         /// The entry.
         key: String,
     },
+    /// Space maps contradict each other or the configuration.
+    #[error(transparent)]
+    Space(#[from] millpond_alloc::AllocError),
     /// A packed list claims a size that no correct writer would store.
     #[error("object {object}: packed list of {bytes} bytes")]
     TooLarge {

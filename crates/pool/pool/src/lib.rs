@@ -16,6 +16,7 @@ mod open;
 mod packed;
 mod pool;
 pub mod properties;
+mod space;
 mod vdev_objects;
 
 pub use error::PoolError;
@@ -25,3 +26,6 @@ pub use history::History;
 pub use open::{OpenError, OpenOptions};
 pub use packed::{PACKED_LIST_BYTES_MAX, read_packed_list};
 pub use pool::Pool;
+pub use space::{
+    CloneTotals, DEDUP_BUCKETS, DedupBucket, DedupTotals, PoolSpace, PoolSpaceMaps, VdevSpace,
+};

@@ -15,7 +15,7 @@ use crate::{Pool, PoolError};
 use millpond_block::{BlockStore, Topology};
 use millpond_checksum::Salt;
 use millpond_env::Env;
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, OnceLock};
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSet;
 use millpond_ondisk::pool_directory::{self, key};
@@ -252,6 +252,9 @@ fn open_at(
     }
     let name = candidate.name.clone();
     let env = env.clone();
+    let mut load_guid = [0; 8];
+    env.entropy.fill(&mut load_guid);
+    let load_guid = u64::from_ne_bytes(load_guid);
     let (spares, caches) = (
         load_list(&mos, number(key::SPARES)?, "spares").map_err(at)?,
         load_list(&mos, number(key::L2CACHE)?, "l2cache").map_err(at)?,
@@ -268,6 +271,8 @@ fn open_at(
         assembly: trusted,
         spares,
         caches,
+        load_guid,
+        space: OnceLock::new(),
     }))
 }
 

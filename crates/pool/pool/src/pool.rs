@@ -2,10 +2,10 @@
 
 use crate::error::Reading;
 use crate::import::Assembly;
-use crate::{Features, PoolError};
+use crate::{Features, PoolError, PoolSpace};
 use millpond_block::BlockStore;
 use millpond_env::Env;
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, OnceLock};
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSet;
 use millpond_ondisk::zap::ZapValue;
@@ -25,6 +25,8 @@ pub struct Pool {
     pub(crate) assembly: Assembly,
     pub(crate) spares: Vec<NvList>,
     pub(crate) caches: Vec<NvList>,
+    pub(crate) load_guid: u64,
+    pub(crate) space: OnceLock<Result<Arc<PoolSpace>, PoolError>>,
 }
 
 impl std::fmt::Debug for Pool {

@@ -6,6 +6,7 @@ mod stored;
 pub mod table;
 
 pub use kind::{DatasetKind, Kinds};
+pub use millpond_pool::properties::{Property, PropertySource, PropertyValue};
 pub use special::{OwnerKind, PropertyName, QuotaSubject, by_name};
-pub use stored::{PropertySource, PropertyValue, StoredProperties};
+pub use stored::StoredProperties;
 pub use table::{DATASET_PROPERTIES, DatasetProperty};

@@ -11,32 +11,9 @@ use millpond_ondisk::dsl::keys::{
     PROPERTY_UNKNOWN_VALUE_SUFFIX,
 };
 use millpond_pool::Pool;
+use millpond_pool::properties::{PropertySource, PropertyValue};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
-
-/// A property's raw value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PropertyValue {
-    /// Sizes, counts, times, and the numbers of words.
-    Number(u64),
-    /// Text, without its NUL.
-    Text(String),
-}
-
-/// Where a property's value comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PropertySource {
-    /// Set on this very dataset.
-    Local,
-    /// Came with a received stream.
-    Received,
-    /// Set on this ancestor.
-    Inherited(String),
-    /// Set nowhere.
-    Default,
-    /// Not a setting (figures, identities).
-    None,
-}
 
 /// The table of properties of one directory or snapshot. Bounded by what its ZAP holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

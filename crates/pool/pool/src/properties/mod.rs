@@ -1,11 +1,15 @@
 //! What properties there are: names, types, defaults and how their values are written.
 //!
-//! These are tables and nothing else. Who knows a pool computes values; who talks to people
-//! prints them; both read the same rows, so that they cannot disagree. The rows follow OpenZFS
+//! Tables first: who computes values (`values`, for pools) and who prints them read the same rows,
+//! so that they cannot disagree. The rows follow OpenZFS
 //! 2.3.2; what 2.4 adds is marked. Page: `docs/cli.md`.
 
 mod shape;
 pub mod table;
+mod value;
+mod values;
 pub mod vdev_table;
 
 pub use shape::{Edit, Form, NumberForm, Preset, Release, Shape, WordTable};
+pub use value::{Property, PropertySource, PropertyValue};
+pub use values::{literal_pool_properties, preset_value};

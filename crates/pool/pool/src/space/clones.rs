@@ -1,0 +1,63 @@
+//! What the tables of cloned blocks sum up to.
+//!
+//! Page `docs/format/space-accounting.md`, "Cloned blocks".
+
+use crate::error::Reading;
+use crate::{Pool, PoolError};
+use millpond_ondisk::pool_directory::clone_table_key;
+
+/// Sums over the clone tables of all vdevs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CloneTotals {
+    /// Blocks that have further references.
+    pub entries: u64,
+    /// Deflated bytes of those blocks, each once.
+    pub used_bytes: u64,
+    /// Deflated bytes that the further references do not take.
+    pub saved_bytes: u64,
+}
+
+impl CloneTotals {
+    /// `bcloneratio` in hundredths: 100 without clones.
+    #[must_use]
+    pub fn ratio_percent(&self) -> u64 {
+        let all = u128::from(self.used_bytes) + u128::from(self.saved_bytes);
+        let percent = (all * 100).checked_div(u128::from(self.used_bytes));
+        percent.map_or(100, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
+    }
+}
+
+pub(super) fn measure(pool: &Pool) -> Result<CloneTotals, PoolError> {
+    let what = "clone table";
+    let mut totals = CloneTotals::default();
+    let topology = pool.store().topology();
+    for (vdev, _) in topology.tree.tops() {
+        let Some(id) = pool.find_directory_object(&clone_table_key(vdev))? else {
+            continue;
+        };
+        let object = pool.mos().object(id).reading(what)?;
+        let bonus = object.bonus().reading(what)?;
+        let [_, _, _, entries, _, used, saved]: [u64; 7] =
+            object.dnode().endian.words(what, bonus).reading(what)?;
+        totals.entries = totals.entries.saturating_add(entries);
+        totals.used_bytes = totals.used_bytes.saturating_add(used);
+        totals.saved_bytes = totals.saved_bytes.saturating_add(saved);
+    }
+    Ok(totals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_counts_every_reference_against_the_blocks() {
+        let totals = CloneTotals {
+            entries: 4,
+            used_bytes: 454_656,
+            saved_bytes: 1_761_280,
+        };
+        assert_eq!(totals.ratio_percent(), 487);
+        assert_eq!(CloneTotals::default().ratio_percent(), 100);
+    }
+}

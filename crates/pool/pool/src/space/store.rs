@@ -1,0 +1,279 @@
+//! Space maps in the pool's own objects, as the allocator's crate asks for them.
+//!
+//! Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
+
+use crate::error::Reading;
+use crate::{Pool, PoolError};
+use millpond_alloc::{
+    AllocError, LogRecord, Metaslab, MetaslabId, SpaceMapStore, SpaceRecord, StoreError,
+    VdevGeometry, decode_log_records, decode_records,
+};
+use millpond_object::{Block, Object};
+use millpond_ondisk::pool_directory::{key, vdev_key};
+use millpond_ondisk::{BlockId, DecodeError, ObjectId, SpaceMapPhys, Txg, VdevId, WordArray, dsl};
+use millpond_vdev::{VdevKind, VdevNode};
+use millpond_zap::Zap;
+use std::collections::BTreeMap;
+
+/// A vdev of more metaslabs than this is refused: correct writers stop at about a quarter of it.
+/// Bounds the memory that a hostile configuration can ask for, to some tens of megabytes a vdev.
+const METASLABS_MAX: u64 = 1 << 20;
+
+/// The space maps of an open pool: which object belongs to which metaslab, what is unflushed.
+///
+/// Holds two words for each metaslab in memory.
+#[derive(Debug)]
+pub struct PoolSpaceMaps<'a> {
+    pool: &'a Pool,
+    vdevs: BTreeMap<VdevId, Vdev>,
+}
+
+#[derive(Debug)]
+struct Vdev {
+    geometry: VdevGeometry,
+    maps: Vec<u64>,
+    unflushed: Vec<u64>,
+}
+
+impl<'a> PoolSpaceMaps<'a> {
+    /// Reads the arrays of all top-level vdevs that space is allocated from.
+    ///
+    /// # Errors
+    /// If one cannot be read, or the configuration's geometry is impossible.
+    pub fn load(pool: &'a Pool) -> Result<Self, PoolError> {
+        let topology = pool.store().topology();
+        let mut vdevs = BTreeMap::new();
+        for (id, node) in topology.tree.tops() {
+            if is_concrete(node) {
+                vdevs.insert(id, Vdev::load(pool, id, node)?);
+            }
+        }
+        Ok(Self { pool, vdevs })
+    }
+
+    /// The geometry of each vdev.
+    #[must_use]
+    pub fn geometries(&self) -> BTreeMap<VdevId, VdevGeometry> {
+        self.vdevs
+            .iter()
+            .map(|(id, vdev)| (*id, vdev.geometry))
+            .collect()
+    }
+    /// A vdev's metaslabs with the headers of their maps; `None` for a metaslab that was never used.
+    ///
+    /// # Errors
+    /// If a header cannot be read.
+    pub fn headers(&self, id: VdevId) -> Result<Vec<(Metaslab, Option<SpaceMapPhys>)>, PoolError> {
+        let Some(vdev) = self.vdevs.get(&id) else {
+            return Ok(vec![]);
+        };
+        let mut headers = Vec::with_capacity(vdev.maps.len());
+        for (index, map) in (0u64..).zip(&vdev.maps) {
+            let Some(metaslab) = vdev.geometry.metaslab(index) else {
+                break;
+            };
+            let header = match ObjectId(*map).some() {
+                None => None,
+                Some(map) => Some(open_map(self.pool, map)?.1),
+            };
+            headers.push((metaslab, header));
+        }
+        Ok(headers)
+    }
+
+    fn vdev(&self, metaslab: MetaslabId) -> Option<(&Vdev, usize)> {
+        let index = usize::try_from(metaslab.index).ok()?;
+        Some((self.vdevs.get(&metaslab.vdev)?, index))
+    }
+
+    /// The logs by txg.
+    fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
+        let what = "log space maps";
+        let Some(id) = self.pool.find_directory_object(key::LOG_SPACE_MAP_ZAP)? else {
+            return Ok(BTreeMap::new());
+        };
+        let zap = Zap::open(self.pool.mos().object(id).reading(what)?).reading(what)?;
+        let mut logs = BTreeMap::new();
+        for entry in zap.iter() {
+            let entry = entry.reading(what)?;
+            if let (Some(txg), Some(log)) = (dsl::hex_key_number(&entry.name), entry.value.first())
+            {
+                logs.insert(Txg(txg), ObjectId(log));
+            }
+        }
+        Ok(logs)
+    }
+}
+
+impl Vdev {
+    fn load(pool: &Pool, id: VdevId, node: &VdevNode) -> Result<Self, PoolError> {
+        let config = &node.config;
+        let refuse = |reason| AllocError::Geometry { vdev: id.0, reason };
+        let shift = u8::try_from(config.metaslab_shift)
+            .map_err(|_| refuse("metaslab shift outside 17 to 62"))?;
+        let group = match &node.kind {
+            VdevKind::Draid(geometry) => Some(geometry.group_width()),
+            _ => None,
+        };
+        let geometry = VdevGeometry::new(id, config.asize_bytes, node.ashift, shift, group)?;
+        let count = geometry.metaslab_count();
+        if count > METASLABS_MAX {
+            return Err(refuse("more metaslabs than any writer makes").into());
+        }
+        let maps = match config.metaslab_array.some() {
+            None => vec![0; count as usize],
+            Some(array) => read_words(pool, array, count, "metaslab array")?,
+        };
+        let unflushed = match config.zap_top.and_then(ObjectId::some) {
+            None => None,
+            Some(zap) => vdev_zap_object(pool, zap, vdev_key::UNFLUSHED_TXGS)?,
+        };
+        let unflushed = match unflushed {
+            None => vec![0; count as usize],
+            Some(array) => read_words(pool, array, count, "unflushed txgs")?,
+        };
+        Ok(Self {
+            geometry,
+            maps,
+            unflushed,
+        })
+    }
+}
+
+impl SpaceMapStore for PoolSpaceMaps<'_> {
+    fn replay(
+        &self,
+        metaslab: MetaslabId,
+        each: &mut dyn FnMut(SpaceRecord) -> Result<(), AllocError>,
+    ) -> Result<(), AllocError> {
+        let wrap = |source| AllocError::Store { metaslab, source };
+        let Some((vdev, index)) = self.vdev(metaslab) else {
+            return Ok(());
+        };
+        let map = vdev.maps.get(index).and_then(|map| ObjectId(*map).some());
+        let (Some(map), Some(place)) = (map, vdev.geometry.metaslab(metaslab.index)) else {
+            return Ok(());
+        };
+        let (object, phys) = open_map(self.pool, map).map_err(|error| wrap(unreadable(&error)))?;
+        let units = place.units();
+        each_piece(&object, phys.length_bytes, &wrap, &mut |bytes, block| {
+            decode_records(bytes, block.endian, &units, wrap, each)
+        })
+    }
+
+    fn unflushed_txg(&self, metaslab: MetaslabId) -> Result<Txg, AllocError> {
+        let txg = self
+            .vdev(metaslab)
+            .and_then(|(vdev, index)| vdev.unflushed.get(index));
+        Ok(Txg(txg.copied().unwrap_or(0)))
+    }
+
+    fn replay_logs(
+        &self,
+        each: &mut dyn FnMut(LogRecord) -> Result<(), AllocError>,
+    ) -> Result<(), AllocError> {
+        let logs = self
+            .logs()
+            .map_err(|error| AllocError::Logs(unreadable(&error)))?;
+        for (txg, log) in logs {
+            let (object, phys) =
+                open_map(self.pool, log).map_err(|error| AllocError::Logs(unreadable(&error)))?;
+            each_piece(
+                &object,
+                phys.length_bytes,
+                &AllocError::Logs,
+                &mut |bytes, block| {
+                    decode_log_records(bytes, block.endian, txg, AllocError::Logs, each)
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether space is allocated from this top-level vdev.
+pub(super) fn is_concrete(node: &VdevNode) -> bool {
+    !matches!(
+        node.kind,
+        VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing | VdevKind::Root
+    )
+}
+
+/// Opens a space map and its header.
+pub(super) fn open_map(pool: &Pool, id: ObjectId) -> Result<(Object, SpaceMapPhys), PoolError> {
+    let what = "space map";
+    let object = pool.mos().object(id).reading(what)?;
+    let bonus = object.bonus().reading(what)?;
+    let phys = SpaceMapPhys::decode(bonus, object.dnode().endian).reading(what)?;
+    Ok((object, phys))
+}
+
+/// An entry of a vdev's ZAP that names an object.
+pub(super) fn vdev_zap_object(
+    pool: &Pool,
+    zap: ObjectId,
+    name: &str,
+) -> Result<Option<ObjectId>, PoolError> {
+    let what = "vdev ZAP";
+    let zap = Zap::open(pool.mos().object(zap).reading(what)?).reading(what)?;
+    let id = zap.lookup_u64(name.as_bytes()).reading(what)?;
+    Ok(id.and_then(|id| ObjectId(id).some()))
+}
+
+/// The first `count` words of an array; what the object is too short for is 0. Holes are passed
+/// over, not read.
+fn read_words(
+    pool: &Pool,
+    id: ObjectId,
+    count: u64,
+    what: &'static str,
+) -> Result<Vec<u64>, PoolError> {
+    let object = pool.mos().object(id).reading(what)?;
+    let per_block = (object.block_bytes() / 8).max(1);
+    let mut words = vec![0; count as usize];
+    let mut next = BlockId(0);
+    while let Some(block) = object.next_data_block(next).reading(what)? {
+        let Some(start) = block
+            .0
+            .checked_mul(per_block)
+            .filter(|start| *start < count)
+        else {
+            break;
+        };
+        let content = object.read_block(block).reading(what)?;
+        let array = WordArray::new(&content.bytes, content.endian);
+        for (slot, word) in words.iter_mut().skip(start as usize).zip(array.iter()) {
+            *slot = word;
+        }
+        next = BlockId(block.0.saturating_add(1));
+    }
+    Ok(words)
+}
+
+/// Gives the valid bytes of each block of a map to `each`, in order.
+fn each_piece(
+    object: &Object,
+    length_bytes: u64,
+    wrap: &dyn Fn(StoreError) -> AllocError,
+    each: &mut dyn FnMut(&[u8], &Block) -> Result<(), AllocError>,
+) -> Result<(), AllocError> {
+    if length_bytes > object.length_bytes() {
+        let error = DecodeError::new("space map", "it is longer than its object", 8);
+        return Err(wrap(error.into()));
+    }
+    let size = object.block_bytes().max(1);
+    let mut at = 0;
+    while at < length_bytes {
+        let block = object
+            .read_block(BlockId(at / size))
+            .map_err(|error| wrap(StoreError::Unreadable(error.to_string())))?;
+        let count = (length_bytes - at).min(block.bytes.len() as u64) as usize;
+        each(&block.bytes[..count], &block)?;
+        at += size;
+    }
+    Ok(())
+}
+
+fn unreadable(error: &PoolError) -> StoreError {
+    StoreError::Unreadable(error.to_string())
+}

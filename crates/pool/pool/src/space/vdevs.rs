@@ -1,0 +1,125 @@
+//! The figures of each top-level vdev.
+
+use super::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
+use crate::{Pool, PoolError};
+use millpond_alloc::{
+    AllocationClass, MetaslabFragmentation, UnflushedLogs, VdevFigures, deflate_ratio,
+    embedded_log_metaslab, metaslab_fragmentation, vdev_fragmentation,
+};
+use millpond_ondisk::pool_directory::{key, vdev_key};
+use millpond_ondisk::{ObjectId, Txg, VdevId};
+use millpond_vdev::VdevNode;
+
+/// The block whose size on a vdev tells the vdev's overhead, in bytes.
+const TYPICAL_BLOCK_BYTES: u64 = 128 << 10;
+/// The ratio of a vdev without overhead, and of every vdev before pool version 3.
+const RATIO_ONE: u64 = 512;
+
+/// The space of one top-level vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VdevSpace {
+    /// Its index among the top-level vdevs.
+    pub vdev: VdevId,
+    /// Size, allocation, class.
+    pub figures: VdevFigures,
+    /// Per cent, or `None` where no histograms are kept.
+    pub fragmentation_percent: Option<u8>,
+    /// Raw bytes that only the checkpoint keeps allocated.
+    pub checkpoint_bytes: u64,
+}
+
+pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
+    let maps = PoolSpaceMaps::load(pool)?;
+    let topology = pool.store().topology();
+    let is_deflated = pool.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0);
+    let exists = |id: VdevId| topology.tree.top(id).is_some();
+    let logs = UnflushedLogs::load(&maps, &maps.geometries(), &exists)?;
+    let mut spaces = vec![];
+    for (id, node) in topology.tree.tops().filter(|(_, node)| is_concrete(node)) {
+        let asize = topology.tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0));
+        let ratio = match asize {
+            Some(asize) if is_deflated => deflate_ratio(asize),
+            _ => RATIO_ONE,
+        };
+        spaces.push(measure_vdev(pool, &maps, &logs, id, node, ratio)?);
+    }
+    Ok(spaces)
+}
+
+fn measure_vdev(
+    pool: &Pool,
+    maps: &PoolSpaceMaps<'_>,
+    logs: &UnflushedLogs,
+    id: VdevId,
+    node: &VdevNode,
+    ratio: u64,
+) -> Result<VdevSpace, PoolError> {
+    let headers = maps.headers(id)?;
+    let in_maps: Vec<i64> = headers
+        .iter()
+        .map(|(_, header)| header.as_ref().map_or(0, |header| header.allocated_bytes))
+        .collect();
+    let class = class_of(node);
+    let embedded_log = match class {
+        AllocationClass::Normal | AllocationClass::Special => embedded_log_metaslab(&in_maps),
+        AllocationClass::Log | AllocationClass::Dedup => None,
+    };
+    let (mut space, mut allocated, mut embedded_log_bytes) = (0u64, 0i64, 0);
+    let mut fragmented = vec![];
+    for (index, (metaslab, header)) in headers.iter().enumerate() {
+        let unflushed = logs.of(metaslab.id).map_or(0, |log| log.allocated_bytes());
+        let used = in_maps[index].saturating_add(unflushed);
+        space = space.saturating_add(metaslab.size_bytes());
+        allocated = allocated.saturating_add(used);
+        if embedded_log == Some(index) {
+            embedded_log_bytes = metaslab.size_bytes();
+            continue;
+        }
+        let percent = match header {
+            None => Some(0),
+            Some(header) => header
+                .histogram
+                .map(|histogram| metaslab_fragmentation(&histogram, node.ashift)),
+        };
+        let used = u64::try_from(used).unwrap_or(0);
+        fragmented.push(MetaslabFragmentation {
+            percent,
+            free_bytes: metaslab.size_bytes().saturating_sub(used),
+        });
+    }
+    Ok(VdevSpace {
+        vdev: id,
+        figures: VdevFigures {
+            class,
+            space_bytes: space,
+            allocated_bytes: u64::try_from(allocated).unwrap_or(0),
+            deflate_ratio: ratio,
+            embedded_log_bytes,
+            is_non_allocating: node.config.non_allocating || node.config.removing,
+        },
+        fragmentation_percent: vdev_fragmentation(&fragmented),
+        checkpoint_bytes: checkpoint_bytes(pool, node)?,
+    })
+}
+
+fn checkpoint_bytes(pool: &Pool, node: &VdevNode) -> Result<u64, PoolError> {
+    let Some(zap) = node.config.zap_top.and_then(ObjectId::some) else {
+        return Ok(0);
+    };
+    let Some(map) = vdev_zap_object(pool, zap, vdev_key::CHECKPOINT_SPACE_MAP)? else {
+        return Ok(0);
+    };
+    // The map only frees, so that its sum is negative.
+    let (_, header) = open_map(pool, map)?;
+    Ok(u64::try_from(header.allocated_bytes.saturating_neg()).unwrap_or(0))
+}
+
+fn class_of(node: &VdevNode) -> AllocationClass {
+    match node.class {
+        _ if node.config.is_log => AllocationClass::Log,
+        millpond_vdev::AllocationClass::Normal => AllocationClass::Normal,
+        millpond_vdev::AllocationClass::Log => AllocationClass::Log,
+        millpond_vdev::AllocationClass::Special => AllocationClass::Special,
+        millpond_vdev::AllocationClass::Dedup => AllocationClass::Dedup,
+    }
+}

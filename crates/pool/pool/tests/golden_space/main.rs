@@ -1,0 +1,92 @@
+//! Figures and properties of pools that OpenZFS made, against what it said of them.
+#![allow(clippy::unwrap_used, dead_code)]
+
+#[path = "../golden_import/images.rs"]
+mod images;
+
+use images::{Case, cases};
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_pool::import::{find_pools, scan_devices};
+use millpond_pool::properties::literal_pool_properties;
+use millpond_pool::{OpenOptions, Pool};
+use std::collections::BTreeMap;
+
+fn open(case: &Case) -> Arc<Pool> {
+    let found = scan_devices(case.candidates());
+    let pools = find_pools(&found, 0);
+    Pool::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
+}
+
+/// What depends on the import or on the running system.
+const OF_THE_IMPORT: [&str; 4] = ["altroot", "cachefile", "readonly", "load_guid"];
+
+/// Figures that moved between the record and the last transaction group: of pools that lost power, the
+/// record is of the state after OpenZFS imported them; of others the export, with its last
+/// flush of space maps, came after the record.
+const MOVES: [&str; 10] = [
+    "allocated",
+    "free",
+    "fragmentation",
+    "capacity",
+    "freeing",
+    "checkpoint",
+    "dedup_table_size",
+    "bcloneused",
+    "bclonesaved",
+    "bcloneratio",
+];
+
+#[test]
+fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
+    let mut report = BTreeMap::<&str, Vec<String>>::new();
+    let (mut compared, mut equal) = (0, 0);
+    for case in cases() {
+        let pool = open(&case);
+        let found: BTreeMap<String, (String, String)> = literal_pool_properties(&pool)
+            .unwrap()
+            .into_iter()
+            .map(|(name, value, source)| (name, (value, source)))
+            .collect();
+        let recorded = case.record["zpool_get"].as_object().unwrap();
+        for (name, pair) in recorded {
+            if OF_THE_IMPORT.contains(&name.as_str()) {
+                continue;
+            }
+            compared += 1;
+            let wanted = (
+                pair[0].as_str().unwrap().to_owned(),
+                pair[1].as_str().unwrap().to_owned(),
+            );
+            if found.get(name) == Some(&wanted) {
+                equal += 1;
+                continue;
+            }
+            let line = format!("{}: {:?}, recorded {wanted:?}", case.name, found.get(name));
+            let key = MOVES.iter().find(|moving| *moving == name);
+            match key {
+                Some(key) => report.entry(key).or_default().push(line),
+                None => report
+                    .entry("unexpected")
+                    .or_default()
+                    .push(format!("{name}: {line}")),
+            }
+        }
+        for name in found.keys() {
+            // Features newer than the recording software are told of as disabled.
+            let is_news = name.starts_with("feature@") && found[name].0 == "disabled";
+            if !recorded.contains_key(name) && !is_news {
+                let line = format!("{name}: {}: not recorded", case.name);
+                report.entry("unexpected").or_default().push(line);
+            }
+        }
+    }
+    println!("{equal} of {compared} pool properties equal");
+    for (name, lines) in &report {
+        println!("{name}: {} differ", lines.len());
+        for line in lines {
+            println!("  {line}");
+        }
+    }
+    assert!(!report.contains_key("unexpected"));
+}
