@@ -134,7 +134,7 @@ fn raidz3_holds_what_it_should() {
 
 #[test]
 fn draid1_holds_what_it_should() {
-    check("draid1", 1, 4);
+    check("draid1", 1, 3);
 }
 
 #[test]
@@ -148,12 +148,12 @@ fn draid2_with_a_distributed_spare_in_use_holds_what_it_should() {
         "draid2: {} blocks, {runs} runs of bytes right",
         pool.blocks.len()
     );
-    survive_losses(&mut pool, 2, 5);
+    survive_losses(&mut pool, 2, 3);
 }
 
 #[test]
 fn widened_raidz_holds_what_it_should() {
-    check("expanded", 1, 4);
+    check("expanded", 1, 2);
     check("v24-raidz", 1, 2);
 }
 

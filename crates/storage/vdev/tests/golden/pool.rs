@@ -38,7 +38,7 @@ fn label_of(images: &[Image], image: usize) -> Option<Label> {
         .label_offsets_bytes()
         .into_iter()
         .filter_map(|offset| {
-            let at = offset + LABEL_CONFIG_OFFSET_BYTES as u64;
+            let at = offset + LABEL_CONFIG_OFFSET_BYTES;
             NvList::decode(&images[image].read(at, LABEL_CONFIG_BYTES as u64)?).ok()
         });
     let config = configs.max_by_key(|config| config.u64("txg").unwrap_or(0))?;
@@ -62,7 +62,7 @@ fn best_uberblock(images: &[Image], labels: &[Label]) -> Uberblock {
             .unwrap()
             .label_offsets_bytes()
         {
-            let at = offset + UBERBLOCK_RING_OFFSET_BYTES as u64;
+            let at = offset + UBERBLOCK_RING_OFFSET_BYTES;
             let bytes = image.read(at, UBERBLOCK_RING_BYTES as u64).unwrap();
             for (slot_at, slot) in ring.slots(&bytes) {
                 let Ok(uberblock) = Uberblock::decode(slot) else {
