@@ -46,6 +46,8 @@ pub(super) struct RowShape {
     pub(super) cells: Vec<CellShape>,
     /// Zeros that lie on the leaves beyond short cells (dRAID): read by audits only.
     pub(super) pads: Vec<CellShape>,
+    /// Bytes of a sector.
+    pub(super) sector: usize,
 }
 
 /// Where a block lies.
