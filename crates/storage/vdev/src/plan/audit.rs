@@ -108,7 +108,7 @@ impl AuditPlan {
     }
 
     /// Takes the outcomes of the last [`AuditStep::Read`] (none for the first call) and says what
-    /// comes next; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most three
+    /// comes next; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most five
     /// calls. Where nothing can be right or wrong (`verify` always true), copies and parity
     /// are compared with what the preferred copies give.
     pub fn advance(
@@ -125,6 +125,10 @@ impl AuditPlan {
         let mut search = Search::new(&self.cells, verify);
         let found = search.try_believing().or_else(|| search.try_doubting());
         let (tried, had_candidate) = (search.tried, search.had_candidate);
+        if found.is_none() && self.cells.split() {
+            // Once only.
+            return self.advance(Vec::new(), verify);
+        }
         let findings = findings(&self.cells, found.as_deref());
         let block = found.ok_or_else(|| failure(&self.cells, tried, had_candidate));
         AuditStep::Done(AuditReport { block, findings })

@@ -21,6 +21,17 @@ impl Bytes {
         self.buffer.get(self.start..self.end).unwrap_or(&[])
     }
 
+    /// Part of the same read.
+    pub(super) fn part(&self, start: usize, length: usize) -> Self {
+        let start = self.start.saturating_add(start).min(self.end);
+        let end = start.saturating_add(length).min(self.end);
+        Self {
+            buffer: Arc::clone(&self.buffer),
+            start,
+            end,
+        }
+    }
+
     /// The bytes themselves, without a copy where nobody else holds them.
     fn into_vec(self) -> Vec<u8> {
         match Arc::try_unwrap(self.buffer) {
@@ -105,6 +116,8 @@ pub(super) struct Row {
     pub(super) parity: usize,
     pub(super) cells: Vec<Cell>,
     pub(super) pads: Vec<Cell>,
+    /// Bytes of a sector.
+    pub(super) sector: usize,
 }
 
 /// Which copy of which cell: row, cell (pads counted after the cells), copy.
@@ -122,6 +135,8 @@ pub(super) struct Cells {
     pub(super) rows: Vec<Row>,
     pub(super) widths: Option<(u64, u64)>,
     pub(super) is_single: bool,
+    /// Whether rows have been cut into pieces.
+    pub(super) is_split: bool,
     pending: Vec<Pending>,
     /// Whether every answer so far was of the right length and without an error.
     pub(super) had_fault: bool,
@@ -143,6 +158,7 @@ impl Cells {
                 parity: row.parity,
                 cells: row.cells.into_iter().map(Cell::new).collect(),
                 pads: row.pads.into_iter().map(Cell::new).collect(),
+                sector: row.sector,
             })
             .collect();
         Self {
@@ -150,6 +166,7 @@ impl Cells {
             rows,
             widths: layout.widths,
             is_single,
+            is_split: false,
             pending: Vec::new(),
             had_fault: false,
         }

@@ -50,6 +50,18 @@ pub(super) struct RowShape {
     pub(super) sector: usize,
 }
 
+impl RowShape {
+    fn new(parity: usize, sector: Sector) -> Option<Self> {
+        let sector = usize::try_from(sector.bytes()).ok()?;
+        Some(Self {
+            parity,
+            cells: Vec::new(),
+            pads: Vec::new(),
+            sector,
+        })
+    }
+}
+
 /// Where a block lies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
@@ -188,11 +200,7 @@ impl Builder<'_> {
                 let mut done = 0u64;
                 for row in rows {
                     let parity = usize::try_from(row.parity).ok()?;
-                    let mut shape = RowShape {
-                        parity,
-                        cells: Vec::new(),
-                        pads: Vec::new(),
-                    };
+                    let mut shape = RowShape::new(parity, sector)?;
                     for (index, column) in row.columns.iter().enumerate() {
                         let child = *node.children.get(usize::try_from(column.child).ok()?)?;
                         let is_parity = index < parity;
@@ -220,11 +228,9 @@ impl Builder<'_> {
             _ => {
                 let at = piece.offset.checked_add(VDEV_DATA_START_BYTES)?;
                 let cell = self.cell(id, at, rounded, Some(0), piece, None)?;
-                self.layout.rows.push(RowShape {
-                    parity: 0,
-                    cells: vec![cell],
-                    pads: Vec::new(),
-                });
+                let mut row = RowShape::new(0, sector)?;
+                row.cells.push(cell);
+                self.layout.rows.push(row);
                 Some(())
             }
         }
@@ -243,11 +249,7 @@ impl Builder<'_> {
         if width == geometry.children() && !geometry.is_expanding() {
             let map = RaidzMap::new(piece.offset, rounded, node.ashift, width, geometry.parity())?;
             let mut done = 0u64;
-            let mut row = RowShape {
-                parity,
-                cells: Vec::new(),
-                pads: Vec::new(),
-            };
+            let mut row = RowShape::new(parity, sector)?;
             for (index, column) in map.columns.iter().enumerate() {
                 let child = *node.children.get(usize::try_from(column.child).ok()?)?;
                 let at = column.offset_bytes.checked_add(VDEV_DATA_START_BYTES)?;
@@ -271,11 +273,7 @@ impl Builder<'_> {
         )?;
         self.layout.widths = Some((geometry.first_width(), geometry.children()));
         for cells in map.rows {
-            let mut row = RowShape {
-                parity,
-                cells: Vec::new(),
-                pads: Vec::new(),
-            };
+            let mut row = RowShape::new(parity, sector)?;
             for cell in cells {
                 row.cells.push(match cell {
                     None => CellShape {

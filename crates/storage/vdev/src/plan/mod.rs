@@ -7,6 +7,7 @@ mod layout;
 mod read;
 mod search;
 mod solve;
+mod split;
 #[cfg(test)]
 mod tests;
 

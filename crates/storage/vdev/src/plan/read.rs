@@ -14,13 +14,16 @@ use crate::tree::VdevTree;
 ///
 /// First only one copy of each data column is read, together with as much parity as columns are
 /// known to be lost. If that is not right, the other sides of a mirror are read one after another;
-/// with parity or several pieces everything readable is read and combinations are tried.
+/// with parity or several pieces everything readable is read and combinations are tried. What is
+/// still not right then is cut into at most 64 pieces of whole sectors for each column: those that
+/// could not be read are read again one by one, and combinations of pieces are tried.
 ///
 /// Holds at most everything that its leaves hold of the block: a copy for each side of a mirror, or
 /// data and parity; and one more block while combinations are tried. Of these at most 262,144 are
 /// checked (fewer for large blocks: 16 GiB in all, but at least 4096), and 16,384 more (512 MiB in
 /// all, at least 512) where a block has several rows or its columns several copies; 4096 for blocks
-/// without parity.
+/// without parity. Cutting into pieces repeats the first if something could not be read, and adds 4096
+/// (256 MiB in all, at least 256).
 #[derive(Debug)]
 pub struct ReadPlan {
     cells: Cells,
@@ -63,7 +66,7 @@ impl ReadPlan {
     /// Takes the outcomes of the last [`Step::Read`], in its order (none for the first call), and says
     /// what comes next. `verify` tells whether candidate bytes, exactly as many as the range has, are
     /// right; it may be called many times. An outcome too few counts as a failed read, one too many is
-    /// ignored. Ends after at most one more step than the block has copies.
+    /// ignored. Ends after at most five more steps than the block has copies.
     pub fn advance(
         &mut self,
         outcomes: Vec<LeafOutcome>,
@@ -100,6 +103,12 @@ impl ReadPlan {
             }
             self.phase = Phase::Everything;
         }
+        self.advance_rest(verify)
+    }
+
+    /// Everything that can still be read, then every combination; once more with columns cut into
+    /// pieces.
+    fn advance_rest(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         let rest = self.cells.askable();
         if !rest.is_empty() {
             return Step::Read(self.cells.ask(rest));
@@ -110,6 +119,7 @@ impl ReadPlan {
         self.tried = self.tried.saturating_add(search.tried);
         match found {
             Some(block) => self.finish(block),
+            None if self.cells.split() => self.advance_rest(verify),
             None => self.fail(had_candidate),
         }
     }
@@ -143,6 +153,10 @@ impl ReadPlan {
         }
         match self.cells.askable().into_iter().next() {
             Some(next) => Step::Read(self.cells.ask(vec![next])),
+            None if self.cells.split() => {
+                self.phase = Phase::Everything;
+                self.advance_rest(verify)
+            }
             None => self.fail(self.tried > 0),
         }
     }

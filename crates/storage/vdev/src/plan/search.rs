@@ -3,7 +3,8 @@
 //! First whole leaves (on widened RAID-Z: whole children, at every width the vdev has had) are
 //! doubted, one, two, up to as many as there is parity. Then, where a block has several rows or cells
 //! have several copies, single copies are doubted, each by itself. Where there is no parity, every
-//! choice of copies is tried, those nearest to the preferred ones first.
+//! choice of copies is tried, those nearest to the preferred ones first. If all fails, the same once
+//! more with columns cut into pieces.
 
 use super::cells::{Cell, Cells, Copy};
 use super::solve::{Doubt, NoDoubt};
@@ -19,6 +20,10 @@ const COPY_CANDIDATE_BYTES_MAX: u64 = 512 << 20;
 const COPY_CANDIDATES: core::ops::RangeInclusive<u64> = 512..=16_384;
 /// Candidates checked among choices of copies of blocks without parity.
 const CHOICE_CANDIDATES_MAX: u64 = 4096;
+/// Bytes of candidates checked after columns were cut into pieces, in all...
+const PIECE_CANDIDATE_BYTES_MAX: u64 = 256 << 20;
+/// ...but at least and at most so many candidates.
+const PIECE_CANDIDATES: core::ops::RangeInclusive<u64> = 256..=4096;
 /// Sets looked at for each candidate allowed, since most sets of many are not worth a candidate.
 const SETS_PER_CANDIDATE: u64 = 4;
 
@@ -141,6 +146,10 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     fn doubt_leaves(&mut self) -> bool {
+        if self.cells.is_split && !self.cells.had_fault {
+            // Nothing was read that was not there when leaves were doubted before.
+            return false;
+        }
         let suspects = self.leaf_suspects();
         let budget = self.budget(LEAF_CANDIDATE_BYTES_MAX, LEAF_CANDIDATES);
         self.doubt_sets(&suspects, self.parity_max(), budget)
@@ -159,7 +168,11 @@ impl<'a, 'v> Search<'a, 'v> {
         }
         let suspects = self.copy_suspects();
         let most = suspects.len();
-        let budget = self.budget(COPY_CANDIDATE_BYTES_MAX, COPY_CANDIDATES);
+        let budget = if self.cells.is_split {
+            self.budget(PIECE_CANDIDATE_BYTES_MAX, PIECE_CANDIDATES)
+        } else {
+            self.budget(COPY_CANDIDATE_BYTES_MAX, COPY_CANDIDATES)
+        };
         self.doubt_sets(&suspects, most, budget)
     }
 
@@ -250,7 +263,12 @@ impl<'a, 'v> Search<'a, 'v> {
             .filter(|(_, copies)| copies.len() > 1)
             .map(|(row, _)| row)
             .collect();
-        let mut budget = CHOICE_CANDIDATES_MAX;
+        let mut budget = if self.cells.is_split {
+            self.budget(PIECE_CANDIDATE_BYTES_MAX, PIECE_CANDIDATES)
+                .candidates
+        } else {
+            CHOICE_CANDIDATES_MAX
+        };
         // A whole leaf that lies changes many cells at once.
         for leaf in self.leaf_suspects() {
             if !open.is_empty() && !self.cells.is_single {

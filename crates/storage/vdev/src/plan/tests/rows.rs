@@ -1,0 +1,134 @@
+//! Losses that differ from row to row of one block.
+
+use super::*;
+
+#[test]
+fn data_columns_that_lie_in_different_rows_of_a_crossing_block_are_found() {
+    // A dRAID block that crosses a border of groups is two rows, each with its own parity: in each
+    // another column lies, more leaves than there is parity.
+    let shape = Shape::Draid {
+        children: 6,
+        parity: 1,
+        data: 2,
+        spares: 0,
+    };
+    let stripes = (16u64 << 20) / 4096;
+    let mut twin = shape.twin(12, stripes - 1, pattern(6 * 4096, 9));
+    let mut plan = ReadPlan::new(&twin.tree, &AllGood, &NoIndirect, twin.range).unwrap();
+    let step = plan.advance(Vec::new(), &mut |_| true);
+    let reads = step.reads();
+    assert_eq!(reads.len(), 4);
+    let border = (4u64 << 20) + (16 << 20) - 4096;
+    let (first, second): (Vec<&LeafRead>, Vec<&LeafRead>) =
+        reads.iter().partition(|read| read.offset_bytes == border);
+    assert_eq!((first.len(), second.len()), (2, 2));
+    let liars = [*first[0], *second[1]];
+    assert_ne!(liars[0].leaf, liars[1].leaf);
+    for liar in liars {
+        let device = twin.device(liar.leaf.0);
+        let mut bytes = device.read(liar.offset_bytes, liar.length_bytes).unwrap();
+        bytes[17] ^= 1;
+        device.write(liar.offset_bytes, &bytes);
+    }
+    let resolved = twin.read().unwrap();
+    assert_eq!(resolved.data, twin.data);
+    assert_eq!(
+        Twin::named(&resolved),
+        liars.iter().map(|liar| liar.leaf).collect()
+    );
+}
+
+#[test]
+fn bad_sectors_of_all_leaves_at_different_heights_are_survived() {
+    for shape in [
+        Shape::Mirror { sides: 2 },
+        Shape::Raidz {
+            children: 4,
+            parity: 1,
+        },
+        Shape::Raidz {
+            children: 5,
+            parity: 2,
+        },
+        Shape::Draid {
+            children: 6,
+            parity: 1,
+            data: 3,
+            spares: 1,
+        },
+    ] {
+        for is_silent in [false, true] {
+            let mut twin = shape.twin(9, 24, pattern(512 * 24 - 9, 3));
+            let leaves: Vec<u32> = (0..twin.devices.len() as u32)
+                .filter(|leaf| twin.device(*leaf).written())
+                .collect();
+            // Of each leaf another sector; silently only two of them, or every set would be tried.
+            for (height, leaf) in leaves
+                .iter()
+                .enumerate()
+                .take(if is_silent { 2 } else { 4 })
+            {
+                let device = twin.device(*leaf);
+                let at = *device.written_at(512).iter().nth(height).unwrap();
+                if is_silent {
+                    let mut bytes = device.read(at, 512).unwrap();
+                    bytes[5] ^= 0x10;
+                    device.write(at, &bytes);
+                } else {
+                    device.bad_bytes.push(at..at + 512);
+                }
+            }
+            let resolved = twin.read().unwrap();
+            assert_eq!(resolved.data, twin.data, "{shape:?}");
+            let report = twin.audit();
+            assert_eq!(report.block.as_ref(), Ok(&twin.data));
+            twin.repair(&resolved);
+            assert_eq!(twin.read().unwrap().data, twin.data);
+        }
+    }
+}
+
+#[test]
+fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened() {
+    // Cells of neighbouring rows are read together; when such a read fails they are read alone.
+    let shape = Shape::Widened {
+        first: 4,
+        width: 4,
+        children: 5,
+        parity: 1,
+    };
+    let mut twin = shape.twin(9, 40, pattern(512 * 30, 3));
+    // Raid sectors 40 to 79. Sector 40 + 4 * row + column lies on child sector mod 5.
+    for sector in [41u64, 47, 53] {
+        let at = (4 << 20) + sector / 5 * 512;
+        twin.device((sector % 5) as u32)
+            .bad_bytes
+            .push(at..at + 512);
+    }
+    let resolved = twin.read().unwrap();
+    assert_eq!(resolved.data, twin.data);
+    assert!(resolved.liars.iter().all(|blame| blame.length_bytes == 512));
+    assert_eq!(resolved.liars.len(), 3);
+}
+
+#[test]
+fn a_child_that_lied_before_the_vdev_was_widened_is_found_at_its_old_width() {
+    // Rot happened while the vdev had 4 children and was copied since: the sectors of old child 2 are
+    // spread over all children now.
+    let shape = Shape::Widened {
+        first: 4,
+        width: 4,
+        children: 5,
+        parity: 1,
+    };
+    let mut twin = shape.twin(9, 0, pattern(512 * 27, 5));
+    for sector in (0..36u64).filter(|sector| sector % 4 == 2) {
+        let (leaf, at) = ((sector % 5) as u32, (4 << 20) + sector / 5 * 512);
+        let mut bytes = twin.device(leaf).read(at, 512).unwrap();
+        bytes[9] ^= 0x40;
+        twin.device(leaf).write(at, &bytes);
+    }
+    let resolved = twin.read().unwrap();
+    assert_eq!(resolved.data, twin.data);
+    assert!(resolved.liars.len() > 4);
+}
