@@ -44,12 +44,7 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
             .map_err(|e| Failure::Refused(e.to_string()))?;
         for pool in pools {
             let kinds = kinds_in(control, &pool, request);
-            let query = query(
-                &pool,
-                DatasetQuery::WHOLE_TREE.min(request.depth),
-                kinds,
-                request,
-            );
+            let query = query(&pool, request.depth, kinds, request);
             gather(control, &query, &mut found.datasets)
                 .map_err(|e| Failure::Refused(format!("cannot open '{pool}': {e}")))?;
         }

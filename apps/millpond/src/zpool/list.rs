@@ -116,7 +116,8 @@ fn round(session: &mut Session, ask: &Ask, operands: &[String], is_first: bool) 
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
     if ask.is_json {
-        if !has_failed && !(pools.is_empty() && operands.is_empty()) {
+        // Without a pool even JSON is silence.
+        if !has_failed && (!pools.is_empty() || !operands.is_empty()) {
             print_json(session, ask, &pools)?;
         }
         return Ok(status);
