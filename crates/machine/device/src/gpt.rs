@@ -173,6 +173,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::MemoryDevice;
+    use proptest::prelude::*;
 
     /// A disk of `blocks` blocks with one pool partition in blocks 100 to 199, and both tables.
     fn disk(block_bytes: usize, blocks: usize) -> Vec<u8> {
@@ -270,6 +271,34 @@ mod tests {
             let crc = crc32(&bytes[512..512 + 92]);
             bytes[512 + 16..512 + 20].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(read(bytes), Err(GptError::Damaged), "{field} {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_tables_with_good_checksums_give_partitions_inside_the_disk_or_an_error(
+            header in proptest::collection::vec((24usize..92, any::<u8>()), 0..4),
+            entries in proptest::collection::vec((0usize..256, any::<u8>()), 0..8),
+            block_bytes in prop_oneof![Just(512usize), Just(4096)],
+        ) {
+            let mut bytes = disk(block_bytes, 400);
+            for (at, byte) in entries {
+                bytes[2 * block_bytes + at] = byte;
+            }
+            let table = crc32(&bytes[2 * block_bytes..][..128 * 128]);
+            let start = block_bytes;
+            bytes[start + 88..start + 92].copy_from_slice(&table.to_le_bytes());
+            for (at, byte) in header {
+                bytes[start + at] = byte;
+            }
+            bytes[start + 16..start + 20].fill(0);
+            let crc = crc32(&bytes[start..start + 92]);
+            bytes[start + 16..start + 20].copy_from_slice(&crc.to_le_bytes());
+            let size_bytes = bytes.len() as u64;
+            for part in read(bytes).unwrap_or_default() {
+                prop_assert!(part.start_bytes > 0 && part.length_bytes > 0);
+                prop_assert!(part.start_bytes + part.length_bytes <= size_bytes);
+            }
         }
     }
 }

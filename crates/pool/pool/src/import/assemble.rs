@@ -10,6 +10,7 @@ use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LEAF_BYTES_MIN, LeafLayout, Txg};
 use millpond_vdev::{VdevConfig, VdevType};
+use std::path::Path;
 
 /// How much a configuration is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,6 +256,13 @@ impl Work<'_> {
             state = suitability(found.device().as_ref(), place);
         } else if self.found.went_with_split(self.pool, vdev.guid) {
             state = (VdevState::CannotOpen, VdevAux::SplitPool);
+        } else if vdev
+            .path
+            .as_ref()
+            .is_some_and(|path| self.found.is_met(Path::new(path)))
+        {
+            // Something is there, but it is not this leaf (any more).
+            state = (VdevState::CannotOpen, VdevAux::BadLabel);
         }
         match administered_state(vdev) {
             // Out of service whatever the device is like; degraded only if it works at all.

@@ -260,7 +260,7 @@ impl PoolCandidate {
         {
             conditions.push(ImportCondition::Errata { number });
         }
-        if version < 5000 {
+        if (1..=28).contains(&version) {
             conditions.push(ImportCondition::VersionOlder { version });
         }
         conditions

@@ -97,9 +97,9 @@ impl FoundLeaf {
             .own_entry()
             .and_then(|vdev| vdev.raw_string("path").ok())
             .map(|path| path.to_string_lossy().into_owned());
-        let names = std::iter::once(&self.candidate.path).chain(&self.candidate.aliases);
         let is_met = |path: &String| {
-            self.candidate.partition.is_none() && names.clone().any(|name| name == Path::new(path))
+            self.candidate.partition.is_none()
+                && names(&self.candidate).any(|name| name == Path::new(path))
         };
         named
             .filter(is_met)
@@ -121,6 +121,8 @@ fn own_entry(tree: &NvList, guid: Guid) -> Option<&NvList> {
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     leaves: Arc<Vec<FoundLeaf>>,
+    /// Every name of every device that could be opened, labelled or not.
+    met: Arc<BTreeSet<PathBuf>>,
     /// Devices without a label, and why each of the four is none.
     pub unlabelled: Vec<(PathBuf, Box<LabelFaults>)>,
     /// Paths that could not be opened.
@@ -146,6 +148,11 @@ impl Found {
     #[must_use]
     pub fn leaf_by_top_guid(&self, pool: Guid, top_guid: Guid) -> Option<&FoundLeaf> {
         self.best_of(|leaf| leaf.best.top_guid == top_guid && leaf.best.pool_guid == pool)
+    }
+    /// Whether a device was opened under this name, whatever its label said.
+    #[must_use]
+    pub fn is_met(&self, path: &Path) -> bool {
+        self.met.contains(path)
     }
     /// Whether the leaf `guid` of pool `pool` now belongs to another pool, that was split from it.
     #[must_use]
@@ -230,6 +237,7 @@ pub fn scan(search: &[PathBuf], options: ScanOptions) -> Found {
 pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
     let mut leaves = Vec::new();
     let mut unlabelled = Vec::new();
+    let met = candidates.iter().flat_map(names).cloned().collect();
     for (path, read) in read_all(candidates) {
         match read {
             Ok(leaf) => leaves.push(leaf),
@@ -238,9 +246,15 @@ pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
     }
     Found {
         leaves: Arc::new(leaves),
+        met: Arc::new(met),
         unlabelled,
         failures: Vec::new(),
     }
+}
+
+/// All names of a device.
+fn names(candidate: &Candidate) -> impl Iterator<Item = &PathBuf> {
+    std::iter::once(&candidate.path).chain(&candidate.aliases)
 }
 
 /// The outcome of reading one device, with its path.
@@ -277,11 +291,6 @@ const READERS_MAX: usize = 8;
 
 /// Adds leaves that labels place at paths outside the search, if they are there.
 fn follow_label_paths(found: &mut Found, options: SearchOptions) {
-    let mut tried: BTreeSet<PathBuf> = BTreeSet::new();
-    for leaf in found.leaves.iter() {
-        tried.insert(leaf.candidate.path.clone());
-        tried.extend(leaf.candidate.aliases.iter().cloned());
-    }
     let mut wanted: BTreeSet<(PathBuf, Guid, Guid)> = BTreeSet::new();
     for leaf in found
         .leaves
@@ -290,7 +299,7 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     {
         let pool = leaf.best.pool_guid;
         for (guid, path) in leaf_paths(&leaf.best.config) {
-            if path.is_absolute() && !tried.contains(&path) && wanted.len() < PATHS_MAX {
+            if path.is_absolute() && !found.is_met(&path) && wanted.len() < PATHS_MAX {
                 wanted.insert((path, pool, guid));
             }
         }
@@ -300,6 +309,7 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     for (path, pool, guid) in wanted {
         // What is not there any more was only a guess: no failure to report.
         let candidates = discover(&[path], options).candidates;
+        Arc::make_mut(&mut found.met).extend(candidates.iter().flat_map(names).cloned());
         let leaves = candidates
             .into_iter()
             .filter_map(|candidate| FoundLeaf::read(candidate).ok());

@@ -264,6 +264,21 @@ fn of_two_devices_with_one_label_the_better_serves_and_both_are_told() {
 }
 
 #[test]
+fn a_wiped_device_at_the_leafs_own_path_has_a_bad_label_and_elsewhere_the_leaf_is_missing() {
+    for (wiped_at, aux) in [
+        ("/dev/d12", VdevAux::BadLabel),
+        ("/dev/x", VdevAux::OpenFailed),
+    ] {
+        let pool = the_pool(vec![
+            member(11, &mirror()).named("/dev/d11"),
+            Disk::new().named(wiped_at),
+        ]);
+        let nodes = pool.assembly.unwrap().nodes;
+        assert_eq!((nodes[3].state, nodes[3].aux), (VdevState::CannotOpen, aux));
+    }
+}
+
+#[test]
 fn after_a_detach_the_last_child_is_found_by_the_guid_that_it_took_over() {
     // The label still knows leaf 11 below mirror 10; the pool knows a single device 10.
     let pool = the_pool(vec![member(11, &mirror()).named("/dev/d11")]);
