@@ -13,6 +13,7 @@ mod program;
 pub mod session;
 pub mod text;
 mod usage;
+pub mod verbs;
 mod version;
 pub mod zfs;
 pub mod zpool;

@@ -24,6 +24,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     let mut folders = Vec::new();
+    let all_words = words.clone();
     let program = match name.as_deref() {
         Some(name @ ("zpool" | "zfs")) => name.to_string(),
         _ => {
@@ -57,7 +58,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
         "zpool" => crate::zpool::run(&mut session, &words),
         "zfs" => crate::zfs::run(&mut session, &words),
         "help" | "--help" | "-h" => session.out.write_all(USAGE.as_bytes()).map(|()| 0),
-        other => writeln!(session.err, "millpond: '{other}' is not built yet").map(|()| 1),
+        _ => crate::verbs::run(&mut session, &all_words),
     };
     match ended.and_then(|status| out.flush().map(|()| status)) {
         Ok(status) => status,
@@ -137,6 +138,7 @@ fn users() -> BTreeMap<u64, String> {
 const USAGE: &str = "\
 usage: millpond [-d DIR]... zpool COMMAND ...
        millpond [-d DIR]... zfs COMMAND ...
+       millpond [-d DIR]... inspect PART ...
 
 Under the names zpool and zfs the program is those. Pools are looked for on the
 devices and images in each DIR, or in MILLPOND_DIR.

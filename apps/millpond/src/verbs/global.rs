@@ -1,0 +1,177 @@
+//! Options that all verbs share: where to look, which state of a pool, keys, and the form of output.
+
+use crate::session::Failure;
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use millpond::{OpenOptions, Pool, Rewind, Search, Txg};
+use std::path::PathBuf;
+
+/// What the shared options said.
+#[derive(Debug, Clone)]
+pub struct Global {
+    /// Where pools are looked for.
+    pub search: Search,
+    /// How they are opened.
+    pub open: OpenOptions,
+    /// Whether output is JSON.
+    pub is_json: bool,
+    /// Datasets and the files that hold their keys.
+    keys: Vec<(String, PathBuf)>,
+}
+
+/// The shared options.
+pub(super) fn arguments() -> Vec<Arg> {
+    vec![
+        Arg::new("dir")
+            .short('d')
+            .value_name("DIR")
+            .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_DIR, else the system's devices)")
+            .action(ArgAction::Append)
+            .value_parser(value_parser!(PathBuf))
+            .global(true),
+        Arg::new("json")
+            .long("json")
+            .help("Write JSON")
+            .action(ArgAction::SetTrue)
+            .global(true),
+        Arg::new("rewind")
+            .short('F')
+            .long("rewind")
+            .help("If the newest state cannot be read, try those up to two transaction groups older")
+            .action(ArgAction::SetTrue)
+            .global(true),
+        Arg::new("extreme")
+            .short('X')
+            .long("extreme-rewind")
+            .help("If the newest state cannot be read, try any older one")
+            .action(ArgAction::SetTrue)
+            .global(true),
+        Arg::new("txg")
+            .short('T')
+            .long("txg")
+            .value_name("TXG")
+            .help("Open the state as of this transaction group, or the newest before it")
+            .value_parser(value_parser!(u64))
+            .global(true),
+        Arg::new("checkpoint")
+            .long("checkpoint")
+            .help("Open the state that zpool checkpoint kept")
+            .action(ArgAction::SetTrue)
+            .global(true),
+        Arg::new("allow-missing")
+            .long("allow-missing")
+            .help("Open although whole top-level devices are missing: what lies on them is lost")
+            .action(ArgAction::SetTrue)
+            .global(true),
+        Arg::new("key")
+            .short('k')
+            .long("key")
+            .value_name("DATASET=FILE")
+            .help("Unlock a dataset, and what shares its key, with the key in a file (repeatable)")
+            .action(ArgAction::Append)
+            .global(true),
+    ]
+}
+
+impl Global {
+    /// Reads the shared options.
+    ///
+    /// # Errors
+    /// If one makes no sense.
+    pub(super) fn from_matches(matches: &ArgMatches) -> Result<Self, Failure> {
+        let mut search = Search::default();
+        match matches.get_many::<PathBuf>("dir") {
+            Some(folders) => search.paths.extend(folders.cloned()),
+            None => search
+                .paths
+                .extend(std::env::var_os("MILLPOND_DIR").map(PathBuf::from)),
+        }
+        let rewind = match matches.get_one::<u64>("txg") {
+            Some(txg) => Rewind::ToTxg(Txg(*txg)),
+            None if matches.get_flag("extreme") => Rewind::Extreme,
+            None if matches.get_flag("rewind") => Rewind::Recent,
+            None => Rewind::Never,
+        };
+        let mut keys = vec![];
+        for words in matches.get_many::<String>("key").into_iter().flatten() {
+            let Some((dataset, file)) = words.split_once('=') else {
+                return Err(Failure::Usage(format!(
+                    "-k wants DATASET=FILE, not '{words}'"
+                )));
+            };
+            keys.push((dataset.to_owned(), PathBuf::from(file)));
+        }
+        Ok(Self {
+            search,
+            open: OpenOptions {
+                rewind,
+                at_checkpoint: matches.get_flag("checkpoint"),
+                allow_missing_tops: matches.get_flag("allow-missing"),
+                ..OpenOptions::default()
+            },
+            is_json: matches.get_flag("json"),
+            keys,
+        })
+    }
+
+    /// Opens a pool as the options say and loads the keys that were given for it.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or a key is not the right one.
+    pub fn open_pool(&self, name: &str) -> Result<Pool, Failure> {
+        let pool = Pool::open(&self.search, name, &self.open).map_err(refused)?;
+        for (dataset, file) in &self.keys {
+            if dataset.split(['/', '@']).next() != Some(pool.name()) {
+                continue;
+            }
+            let key = std::fs::read(file).map_err(|error| {
+                Failure::Refused(format!("millpond: {}: {error}", file.display()))
+            })?;
+            let key = match pool.dataset(dataset).and_then(|found| key_of(&found, &key)) {
+                Ok(key) => key,
+                Err(error) => return Err(refused(error)),
+            };
+            pool.load_key(dataset, &key).map_err(refused)?;
+        }
+        Ok(pool)
+    }
+
+    /// The only pool that the search finds.
+    ///
+    /// # Errors
+    /// If it finds none, or several.
+    pub fn only_pool(&self) -> Result<String, Failure> {
+        let names: Vec<String> = self
+            .search
+            .pools()
+            .into_iter()
+            .map(|pool| pool.name)
+            .collect();
+        match names.as_slice() {
+            [] => Err(Failure::Refused("millpond: no pools found".into())),
+            [name] => Ok(name.clone()),
+            several => Err(Failure::Refused(format!(
+                "millpond: several pools found, say which: {}",
+                several.join(", ")
+            ))),
+        }
+    }
+}
+
+/// A file's content as a key: raw keys are taken whole, others end at the first line's end.
+fn key_of(dataset: &millpond::Dataset, content: &[u8]) -> Result<Vec<u8>, millpond::Error> {
+    let root = dataset.inner().directory().encryption_root()?;
+    let format = match root {
+        Some(root) => root.crypt_key()?.map(|key| key.key_format),
+        None => None,
+    };
+    if format == Some(millpond_dataset::KeyFormat::Raw) {
+        return Ok(content.to_vec());
+    }
+    let line = content.split(|byte| *byte == b'\n').next();
+    Ok(line.unwrap_or_default().to_vec())
+}
+
+/// An error of the library as a failure with status 1.
+pub(super) fn refused(error: impl std::fmt::Display) -> Failure {
+    Failure::Refused(format!("millpond: {error}"))
+}

@@ -1,0 +1,79 @@
+//! The program's own verbs, which read pools without importing them: `millpond -d DIR VERB …`.
+//!
+//! Options that all verbs share are in [`Global`]; each verb has a module with `command`, its options,
+//! and `run`.
+
+mod global;
+mod inspect;
+
+pub use global::Global;
+
+use crate::finish;
+use crate::session::{Ending, Failure, Session};
+use clap::{ArgMatches, Command};
+use std::io;
+
+/// A verb: what it is called and takes, and what it does.
+struct Verb {
+    command: fn() -> Command,
+    run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
+}
+
+const VERBS: [Verb; 1] = [Verb {
+    command: inspect::command,
+    run: inspect::run,
+}];
+
+/// All verbs with the options that they share.
+pub fn command() -> Command {
+    let command = Command::new("millpond")
+        .about("Reads ZFS pools from devices and images without importing them")
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(global::arguments())
+        .subcommands(VERBS.iter().map(|verb| (verb.command)()));
+    command.after_help(
+        "Also: millpond [-d DIR]... zpool COMMAND ..., millpond [-d DIR]... zfs COMMAND ...",
+    )
+}
+
+/// Runs a verb. `words` are all words behind the program's name.
+pub fn run(session: &mut Session, words: &[String]) -> io::Result<u8> {
+    let all = std::iter::once("millpond").chain(words.iter().map(String::as_str));
+    let matches = match command().try_get_matches_from(all) {
+        Ok(matches) => matches,
+        // Help that was asked for is no error; clap says which of the two it is.
+        Err(error) if error.use_stderr() => {
+            write!(session.err, "{error}")?;
+            return Ok(2);
+        }
+        Err(help) => {
+            write!(session.out, "{help}")?;
+            return Ok(0);
+        }
+    };
+    let ending = Global::from_matches(&matches).and_then(|global| {
+        let chosen = matches.subcommand().and_then(|(name, options)| {
+            let verb = VERBS
+                .iter()
+                .find(|verb| (verb.command)().get_name() == name)?;
+            Some((verb, options))
+        });
+        match chosen {
+            Some((verb, options)) => (verb.run)(session, &global, options),
+            None => Err(Failure::Usage("which verb?".into())),
+        }
+    });
+    finish(session, ending, |session, message| {
+        writeln!(session.err, "millpond: {message}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_options_of_all_verbs_fit_together() {
+        super::command().debug_assert();
+    }
+}
