@@ -5,6 +5,7 @@ use crate::reader::{Answer, Attributes, DatasetKind, Hold, PoolReader, ReadError
 use crate::record::Key;
 use millpond::{
     Dataset, Error, FileKind, FileSystem, Node, ObjectId, OpenOptions, Pool, PosixError, Search,
+    Volume,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
     Ok(Box::new(Reader {
         pool,
         files: BTreeMap::new(),
+        volumes: BTreeMap::new(),
         node: None,
     }))
 }
@@ -42,12 +44,16 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
 struct Reader {
     pool: Pool,
     files: BTreeMap<String, Arc<FileSystem>>,
+    volumes: BTreeMap<String, Arc<Volume>>,
     /// The file asked about last: content is read in many small pieces.
     node: Option<(String, u64, Node)>,
 }
 
 fn failed(error: impl Into<Error>) -> ReadError {
     match error.into() {
+        error @ Error::File(PosixError::NotAFileSystem { .. }) => {
+            ReadError::Other(error.to_string())
+        }
         Error::File(PosixError::NotFound { name }) => {
             ReadError::Other(format!("{} not found", String::from_utf8_lossy(&name)))
         }
@@ -67,6 +73,14 @@ impl Reader {
         let files = self.dataset(name)?.file_system().map_err(failed)?;
         self.files.insert(name.to_owned(), Arc::clone(&files));
         Ok(files)
+    }
+    fn volume(&mut self, name: &str) -> Answer<Arc<Volume>> {
+        if let Some(volume) = self.volumes.get(name) {
+            return Ok(Arc::clone(volume));
+        }
+        let volume = Arc::new(self.dataset(name)?.volume().map_err(failed)?);
+        self.volumes.insert(name.to_owned(), Arc::clone(&volume));
+        Ok(volume)
     }
     fn node(&mut self, dataset: &str, object: u64) -> Answer<Node> {
         if let Some((name, id, node)) = &self.node
@@ -153,12 +167,21 @@ impl PoolReader for Reader {
             let value = node.xattr(&name).map_err(failed)?.unwrap_or_default();
             xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
         }
+        // Where `.zfs` is visible a mounted root directory has one link more than it stores.
+        let is_root = stat.id == self.files(dataset)?.root_id() && !dataset.contains('@');
+        let shown = self
+            .dataset(dataset)?
+            .inner()
+            .property("snapdir", true)
+            .map_err(failed)?;
+        let has_visible_snapshots =
+            shown.is_some_and(|(value, _)| value == millpond::PropertyValue::Number(1));
         Ok(Attributes {
             kind: kind.to_owned(),
             mode: stat.permissions,
             uid: u64::from(stat.uid),
             gid: u64::from(stat.gid),
-            nlink: stat.links,
+            nlink: stat.links + u64::from(is_root && has_visible_snapshots),
             size: stat.size_bytes,
             blocks: stat.sectors,
             mtime_ns: ns(stat.mtime),
@@ -196,11 +219,13 @@ impl PoolReader for Reader {
             .collect()
     }
 
-    fn volume_size(&mut self, _dataset: &str) -> Answer<u64> {
-        Err(ReadError::NotOffered("volumes"))
+    fn volume_size(&mut self, dataset: &str) -> Answer<u64> {
+        Ok(self.volume(dataset)?.size_bytes())
     }
 
-    fn read_volume(&mut self, _dataset: &str, _offset: u64, _buffer: &mut [u8]) -> Answer<()> {
-        Err(ReadError::NotOffered("volumes"))
+    fn read_volume(&mut self, dataset: &str, offset: u64, buffer: &mut [u8]) -> Answer<()> {
+        self.volume(dataset)?
+            .read(offset, buffer)
+            .map_err(|error| failed(Error::Volume(error)))
     }
 }

@@ -6,6 +6,7 @@ use millpond_dataset::{Bookmark, Hold};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSet;
 use millpond_posix::FileSystem;
+use millpond_volume::Volume;
 
 /// A file system, volume or snapshot. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -94,5 +95,12 @@ impl Dataset {
     /// If it is a volume, is locked, or its master node cannot be read.
     pub fn file_system(&self) -> Result<Arc<FileSystem>, Error> {
         Ok(FileSystem::open(self.object_set()?)?)
+    }
+    /// Its blocks, if it is a volume or a snapshot of one.
+    ///
+    /// # Errors
+    /// If it holds files, is locked, or its size cannot be read.
+    pub fn volume(&self) -> Result<Volume, Error> {
+        Ok(Volume::from_object_set(self.name(), &self.object_set()?)?)
     }
 }

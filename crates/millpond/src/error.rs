@@ -1,6 +1,7 @@
 use millpond_dataset::DatasetError;
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::PosixError;
+use millpond_volume::VolumeError;
 
 /// What can go wrong for a program that uses pools.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum Error {
     /// Something about a file.
     #[error(transparent)]
     File(#[from] PosixError),
+    /// Something about a volume.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
 }
 
 fn joined(guids: &[u64]) -> String {
@@ -57,6 +61,7 @@ impl Error {
         match self {
             Self::Dataset(error) => matches!(error, DatasetError::Locked { .. }),
             Self::File(error) => error.is_locked(),
+            Self::Volume(error) => error.is_locked(),
             _ => false,
         }
     }

@@ -26,7 +26,7 @@ mod search;
 pub use dataset::Dataset;
 pub use error::Error;
 pub use millpond_dataset::properties::DatasetKind;
-pub use millpond_dataset::{Bookmark, DatasetError, Hold};
+pub use millpond_dataset::{Bookmark, DatasetError, Hold, PropertySource, PropertyValue};
 pub use millpond_object::{Object, ObjectError, ObjectSet};
 pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
@@ -35,5 +35,6 @@ pub use millpond_posix::{
     DirectoryEntries, DirectoryEntry, Extent, FileKind, FileSystem, Node, PosixError, Stat,
     Symlinks, Timestamp,
 };
+pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Datasets, Pool};
 pub use search::Search;
