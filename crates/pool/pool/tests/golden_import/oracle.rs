@@ -127,6 +127,16 @@ fn uberblocks_are_those_that_the_reference_dumper_lists() {
     println!("{compared} uberblocks compared");
 }
 
+/// Files, name, version, byte order, newest txg, health.
+type OldPool = (
+    &'static [&'static str],
+    &'static str,
+    u64,
+    Endian,
+    u64,
+    VdevState,
+);
+
 #[test]
 fn pools_of_old_versions_and_of_either_byte_order_are_found_whole() {
     let Some(pools) = oracle()
@@ -135,9 +145,8 @@ fn pools_of_old_versions_and_of_either_byte_order_are_found_whole() {
     else {
         return;
     };
-    // (files, name, version, byte order, newest txg, health)
     let (big, little) = (Endian::Big, Endian::Little);
-    let expected: [(&[&str], &str, u64, Endian, u64, VdevState); 7] = [
+    let expected: [OldPool; 7] = [
         (&["v1"], "v1-pool", 1, big, 14, VdevState::Healthy),
         (
             &["v1stripe1", "v1stripe2", "v1stripe3"],
