@@ -7,7 +7,7 @@ use millpond_tests::compare::{Findings, Leeway, compare};
 use millpond_tests::reader::ReadError;
 use millpond_tests::record::Record;
 use millpond_tests::runner::{self, Outcome, Trial};
-use millpond_tests::{absence, adaptor, images, old_pools, record};
+use millpond_tests::{absence, adaptor, images, mutate, old_pools, record};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,6 +18,13 @@ fn main() -> ExitCode {
         Ok(found) => trials.extend(found),
         Err(error) => {
             println!("the golden set cannot be listed: {error:#}");
+            return ExitCode::from(101);
+        }
+    }
+    match mutated_trials() {
+        Ok(found) => trials.extend(found),
+        Err(error) => {
+            println!("the small golden set cannot be listed: {error:#}");
             return ExitCode::from(101);
         }
     }
@@ -49,6 +56,47 @@ fn golden_trials() -> Result<Vec<Trial>> {
             }
         })
         .collect())
+}
+
+/// Small cases with bytes of their disks changed at random, from fixed seeds.
+fn mutated_trials() -> Result<Vec<Trial>> {
+    let small = images::workspace().join("testdata/golden");
+    anyhow::ensure!(small.is_dir(), "{} is missing", small.display());
+    let mut trials = Vec::new();
+    for case in ["bclone", "gang-raidz", "snapshots"] {
+        for seed in 1..=4 {
+            let folder = small.join(case);
+            trials.push(Trial {
+                name: format!("mutated::{case}-{seed}"),
+                run: Box::new(move || run_mutated(case, &folder, seed).unwrap_or_else(broken)),
+            });
+        }
+    }
+    Ok(trials)
+}
+
+fn run_mutated(case: &str, folder: &Path, seed: u64) -> Result<Outcome> {
+    let record = record::load(folder)?;
+    let mut present = Vec::new();
+    for (number, image) in record.images.iter().enumerate() {
+        let packed = folder.join(&image.file);
+        let whole = images::unpacked(&packed, &image.sha256, image.size_bytes)?;
+        // More rot with each seed; on a pool with redundancy on every disk.
+        let rotten =
+            mutate::rotten_copy(&whole, seed * 16 + number as u64, 4_usize.pow(seed as u32))?;
+        present.push((image.file.trim_end_matches(".zst").to_owned(), rotten));
+    }
+    let outcome = run_with(case, &record, &Leeway::default(), &present);
+    for (_, rotten) in &present {
+        std::fs::remove_file(rotten)?;
+    }
+    Ok(match outcome? {
+        Ok(findings) if findings.wrong_count > 0 => Outcome::Failed(describe(&[], &findings)),
+        Ok(findings) => Outcome::Passed(format!("{} errors", findings.differences_count)),
+        Err(ReadError::NotOffered(what)) => Outcome::PassedOver(format!("not offered yet: {what}")),
+        // Too rotten to open is an answer; a panic is not.
+        Err(error) => Outcome::Passed(format!("does not open: {error}")),
+    })
 }
 
 fn run_case(case: &str, folder: &Path) -> Result<Outcome> {

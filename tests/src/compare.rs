@@ -16,6 +16,8 @@ pub struct Findings {
     pub differences: Vec<String>,
     /// How many there were.
     pub differences_count: usize,
+    /// How many of them were wrong answers, not errors: what must never be, however rotten a disk is.
+    pub wrong_count: usize,
     /// What the reader cannot be asked, so was not compared.
     pub not_compared: BTreeSet<&'static str>,
     /// Files that were compared.
@@ -27,6 +29,11 @@ pub struct Findings {
 impl Findings {
     /// Notes a difference.
     pub fn differs(&mut self, place: &str, what: &str) {
+        self.wrong_count += 1;
+        self.keep(place, what);
+    }
+
+    fn keep(&mut self, place: &str, what: &str) {
         self.differences_count += 1;
         if self.differences.len() < DIFFERENCES_MAX {
             self.differences.push(format!("{place} {what}"));
@@ -39,7 +46,7 @@ impl Findings {
             ReadError::NotOffered(what) => {
                 self.not_compared.insert(what);
             }
-            error => self.differs(place, &format!("does not give {what}: {error}")),
+            error => self.keep(place, &format!("does not give {what}: {error}")),
         }
     }
 }

@@ -211,14 +211,14 @@ pub fn unpacked_bzip2(packed: &Path) -> Result<PathBuf> {
 }
 
 /// Writes a file leaving out what is zero, and digests what was given.
-struct SparseWriter {
+pub(crate) struct SparseWriter {
     file: File,
     digest: Sha256,
     length: u64,
 }
 
 impl SparseWriter {
-    fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).with_context(|| path.display().to_string())?;
         Ok(Self {
             file,
@@ -227,7 +227,7 @@ impl SparseWriter {
         })
     }
 
-    fn push(&mut self, chunk: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<()> {
         self.digest.update(chunk);
         for piece in chunk.chunks(HOLE_BYTES) {
             if piece.iter().any(|byte| *byte != 0) {
@@ -240,7 +240,7 @@ impl SparseWriter {
     }
 
     /// Length in bytes and digest.
-    fn finish(self) -> Result<(u64, String)> {
+    pub(crate) fn finish(self) -> Result<(u64, String)> {
         self.file.set_len(self.length)?;
         Ok((self.length, hex(&self.digest.finalize())))
     }
@@ -295,7 +295,7 @@ fn unique() -> String {
 }
 
 /// Runs of zeros of this length (and alignment) become holes.
-const HOLE_BYTES: usize = 4096;
+pub(crate) const HOLE_BYTES: usize = 4096;
 /// Frames were made with `--long=27`.
 const WINDOW_LOG_MAX: u32 = 27;
 const RECORD_BYTES_MAX: usize = 256 << 20;

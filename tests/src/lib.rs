@@ -4,7 +4,7 @@
 //! (`testdata/golden/README.md` describes the form). [`images`] finds and unpacks them, [`record`]
 //! reads the record, [`reader`] is the small view of a pool that the comparison needs, [`adaptor`]
 //! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
-//! disks may be missing, and [`runner`] runs and prints cases like the standard test harness does.
+//! disks may be missing, [`mutate`] makes disks rot, and [`runner`] runs and prints cases like the standard test harness does.
 //!
 //! The comparison knows nothing of the library: it can be (and is) tested against a pool that lies in
 //! memory, with each kind of difference planted.
@@ -15,6 +15,7 @@ pub mod adaptor;
 pub mod calendar;
 pub mod compare;
 pub mod images;
+pub mod mutate;
 pub mod old_pools;
 pub mod properties;
 pub mod reader;

@@ -1,0 +1,85 @@
+//! Disks with bytes changed behind the pool's back.
+
+use crate::images::{self, HOLE_BYTES, SparseWriter};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A copy of an image with `changes` bytes changed, in blocks that are not empty and outside the
+/// labels: there, an older uberblock could rightly be taken, and older content would be no error.
+/// The same seed changes the same bytes. The caller removes the copy.
+///
+/// # Errors
+/// When files cannot be read or written.
+pub fn rotten_copy(image: &Path, seed: u64, changes: usize) -> Result<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("rotten-{}-{number}.img", std::process::id());
+    let path = images::cache_folder().join(name);
+    let mut bytes = std::fs::read(image).with_context(|| image.display().to_string())?;
+    change(&mut bytes, seed, changes);
+    let mut writer = SparseWriter::create(&path)?;
+    writer.push(&bytes)?;
+    writer.finish()?;
+    Ok(path)
+}
+
+fn change(bytes: &mut [u8], seed: u64, changes: usize) {
+    let first = LABELS_FRONT_BYTES / HOLE_BYTES;
+    let last = bytes.len().saturating_sub(LABELS_BACK_BYTES) / HOLE_BYTES;
+    let used: Vec<usize> = (first..last)
+        .filter(|block| {
+            bytes[block * HOLE_BYTES..][..HOLE_BYTES]
+                .iter()
+                .any(|byte| *byte != 0)
+        })
+        .collect();
+    let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |limit: usize| {
+        dice ^= dice >> 12;
+        dice ^= dice << 25;
+        dice ^= dice >> 27;
+        (dice.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit.max(1)
+    };
+    for _ in 0..changes {
+        let Some(block) = used.get(below(used.len())) else {
+            return;
+        };
+        let at = block * HOLE_BYTES + below(HOLE_BYTES);
+        bytes[at] ^= 1 << below(8);
+    }
+}
+
+/// Labels 0 and 1 and the area for boot loaders.
+const LABELS_FRONT_BYTES: usize = 4 << 20;
+/// Labels 2 and 3, with what an odd size leaves behind them.
+const LABELS_BACK_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_used_blocks_outside_the_labels_change_and_the_same_seed_changes_the_same() {
+        let mut bytes = vec![0; 8 << 20];
+        bytes[100] = 1;
+        bytes[5 << 20..(5 << 20) + 8192].fill(7);
+        let before = bytes.clone();
+        let mut again = bytes.clone();
+        change(&mut bytes, 3, 10);
+        change(&mut again, 3, 10);
+        assert!(bytes == again && bytes != before);
+        let changed: Vec<usize> = (0..bytes.len())
+            .filter(|at| bytes[*at] != before[*at])
+            .collect();
+        assert!(
+            changed
+                .iter()
+                .all(|at| (5 << 20..(5 << 20) + 8192).contains(at)),
+            "{changed:?}"
+        );
+        let mut empty = vec![0; 8 << 20];
+        change(&mut empty, 3, 10);
+        assert!(empty.iter().all(|byte| *byte == 0));
+    }
+}
