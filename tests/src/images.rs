@@ -150,6 +150,24 @@ pub fn gather(label: &str, images: &[(String, PathBuf)]) -> Result<Disks> {
     Ok(disks)
 }
 
+/// Copies an image, leaving out what is zero.
+///
+/// # Errors
+/// When files cannot be read or written.
+pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
+    let mut file = File::open(from).with_context(|| from.display().to_string())?;
+    let mut writer = SparseWriter::create(to)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        writer.push(&buffer[..count])?;
+    }
+    writer.finish().map(|_| ())
+}
+
 /// Where unpacked images lie.
 pub fn cache_folder() -> PathBuf {
     workspace().join("target/golden-cache")
