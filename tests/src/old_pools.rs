@@ -84,20 +84,22 @@ pub fn read_everything(pool: &mut dyn PoolReader) -> Findings {
             return findings;
         }
     };
+    let kinds: BTreeMap<String, DatasetKind> = datasets.iter().cloned().collect();
     for (name, kind) in datasets {
         let outcome = match kind {
             DatasetKind::Bookmark => Ok(()),
             DatasetKind::Volume => read_volume(pool, &name),
             DatasetKind::Filesystem => read_tree(pool, &name, &mut findings),
-            // Of a snapshot nobody says which of the two it is.
-            DatasetKind::Snapshot => match read_tree(pool, &name, &mut findings) {
-                Err(ReadError::Other(_)) => read_volume(pool, &name),
-                outcome => outcome,
+            // A snapshot is read as what it was taken of.
+            DatasetKind::Snapshot => match kinds.get(name.split('@').next().unwrap_or(&name)) {
+                Some(DatasetKind::Volume) => read_volume(pool, &name),
+                _ => read_tree(pool, &name, &mut findings),
             },
         };
         match outcome {
             // Without its key, a dataset is refused.
             Ok(()) | Err(ReadError::Refused(_)) => {}
+            Err(ReadError::NotOffered(what)) => drop(findings.not_compared.insert(what)),
             Err(error) => findings.failed(&name, "everything in it", error),
         }
     }
@@ -147,10 +149,7 @@ fn read_volume(pool: &mut dyn PoolReader, dataset: &str) -> Answer<()> {
 
 const FILES_MAX: u64 = 1_000_000;
 
-const REFUSED: [(&str, &str); 2] = [
-    ("v999", "its version is in the future"),
-    ("vBROKEN", "its label is broken on purpose"),
-];
+const REFUSED: [(&str, &str); 1] = [("v999", "its version is in the future")];
 
 #[cfg(test)]
 mod tests {
