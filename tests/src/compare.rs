@@ -171,15 +171,10 @@ fn compare_dataset(
             record.lost.contains(&full)
         };
         let may_differ = |path: &[u8]| leeway.may_differ.contains(path);
-        let is_visible = dataset
-            .properties
-            .get("snapdir")
-            .is_some_and(|(value, _)| value == "visible");
         let expected = tree::Expected {
             dataset: name,
             entries,
             is_lost: &is_lost,
-            shows_control_directory: is_visible && dataset.kind == DatasetKind::Filesystem,
             may_differ: &may_differ,
         };
         tree::compare(pool, &expected, findings);

@@ -15,8 +15,6 @@ pub struct Expected<'a> {
     pub entries: &'a [Entry],
     /// Whether reading the file at this path must fail.
     pub is_lost: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether the root shows `.zfs`, which then counts as a link to it.
-    pub shows_control_directory: bool,
     /// Whether the file at this path may differ in content, size and times.
     pub may_differ: &'a dyn Fn(&[u8]) -> bool,
 }
@@ -108,14 +106,11 @@ fn compare_entry(
     place: &str,
     findings: &mut Findings,
 ) {
-    let mut found = match pool.attributes(expected.dataset, object) {
+    let found = match pool.attributes(expected.dataset, object) {
         Ok(found) => found,
         Err(error) => return findings.failed(place, "its attributes", error),
     };
     findings.files += 1;
-    if expected.shows_control_directory && entry.path == b"." {
-        found.nlink += 1;
-    }
     let may_differ = (expected.may_differ)(&entry.path);
     for difference in attribute_differences(entry, &found, may_differ) {
         findings.differs(place, &difference);
