@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod images;
+mod opening;
 mod oracle;
 
 use images::{Case, SparseImage, cases};
