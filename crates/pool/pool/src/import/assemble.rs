@@ -2,9 +2,9 @@
 //!
 //! Page `docs/format/import.md`, "Assembly".
 
+use super::ConfigError;
 use super::health::{VdevAux, VdevState};
 use super::scan::{Found, FoundLeaf};
-use super::{ConfigError, decode_vdev};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
@@ -140,7 +140,7 @@ impl Assembly {
 /// [`ConfigError`] if the configuration is not one of a pool. Missing or unsuitable devices are
 /// no errors but states.
 pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly, ConfigError> {
-    let mut root = decode_vdev(config.list("vdev_tree")?)?;
+    let mut root = VdevConfig::from_nvlist(config.list("vdev_tree")?)?;
     if root.kind != VdevType::Root {
         return Err(ConfigError::NoRoot);
     }
@@ -213,7 +213,7 @@ impl Work<'_> {
         });
         self.nodes.len().saturating_sub(1)
     }
-    /// Places a vdev and all below it; recursion is bounded by the depth of name/value lists.
+    /// Places a vdev and all below it; recursion is bounded by the depth of a configuration.
     fn vdev(&mut self, vdev: &mut VdevConfig, place: Place) -> VdevState {
         let node = self.push(vdev, place.is_log, place.is_being_replaced);
         let (state, aux) = match vdev.kind {

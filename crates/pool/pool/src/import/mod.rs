@@ -27,7 +27,6 @@ mod label;
 mod pools;
 mod scan;
 mod uberblocks;
-mod vdev_config;
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +40,6 @@ pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_la
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};
-pub use vdev_config::decode_vdev;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,21 +48,10 @@ pub enum ConfigError {
     /// A key is absent or of another type than pools write.
     #[error("configuration: {0}")]
     Lookup(#[from] millpond_nvlist::LookupError),
-    /// A vdev is of a kind that does not exist.
-    #[error("configuration: vdev {guid} is of unknown kind '{kind}'")]
-    UnknownVdevKind {
-        /// Its guid.
-        guid: u64,
-        /// What stands under `type`.
-        kind: String,
-    },
+    /// A vdev cannot be understood.
+    #[error(transparent)]
+    Vdev(#[from] millpond_vdev::VdevConfigError),
     /// The tree does not begin with a root vdev.
     #[error("configuration: the tree does not begin with a root vdev")]
     NoRoot,
-    /// There are more vdevs than any pool has.
-    #[error("configuration: more than {limit} vdevs")]
-    TooManyVdevs {
-        /// The most that is accepted.
-        limit: usize,
-    },
 }
