@@ -28,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("dnode", ondisk::dnode),
     ("dsl", ondisk::dsl),
     ("gang_header", ondisk::gang_header),
+    ("gpt", label::gpt),
     ("history", ondisk::history),
     ("intent_log_block", ondisk::intent_log_block),
     ("intent_log_records", file::intent_log_records),
