@@ -24,7 +24,6 @@ pub fn run(arguments: &[OsString]) -> u8 {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     let mut folders = Vec::new();
-    let all_words = words.clone();
     let program = match name.as_deref() {
         Some(name @ ("zpool" | "zfs")) => name.to_string(),
         _ => {
@@ -33,8 +32,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
                 return 2;
             }
             if words.is_empty() {
-                eprint!("{USAGE}");
-                return 2;
+                words.push("--help".into());
             }
             words.remove(0)
         }
@@ -57,8 +55,8 @@ pub fn run(arguments: &[OsString]) -> u8 {
     let ended = match program.as_str() {
         "zpool" => crate::zpool::run(&mut session, &words),
         "zfs" => crate::zfs::run(&mut session, &words),
-        "help" | "--help" | "-h" => session.out.write_all(USAGE.as_bytes()).map(|()| 0),
-        _ => crate::verbs::run(&mut session, &all_words),
+        "help" => crate::verbs::run(&mut session, &["millpond".into(), "--help".into()]),
+        _ => crate::verbs::run(&mut session, arguments),
     };
     match ended.and_then(|status| out.flush().map(|()| status)) {
         Ok(status) => status,
@@ -134,12 +132,3 @@ fn users() -> BTreeMap<u64, String> {
         })
         .collect()
 }
-
-const USAGE: &str = "\
-usage: millpond [-d DIR]... zpool COMMAND ...
-       millpond [-d DIR]... zfs COMMAND ...
-       millpond [-d DIR]... inspect PART ...
-
-Under the names zpool and zfs the program is those. Pools are looked for on the
-devices and images in each DIR, or in MILLPOND_DIR.
-";

@@ -1,8 +1,11 @@
 //! Options that all verbs share: where to look, which state of a pool, keys, and the form of output.
 
+use super::keys::KeyOption;
+use super::pools::explained;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use millpond::{OpenOptions, Pool, Rewind, Search, Txg};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What the shared options said.
@@ -14,8 +17,10 @@ pub struct Global {
     pub open: OpenOptions,
     /// Whether output is JSON.
     pub is_json: bool,
-    /// Datasets and the files that hold their keys.
-    keys: Vec<(String, PathBuf)>,
+    /// Datasets and where their keys are.
+    keys: Vec<KeyOption>,
+    /// Whether files that `keylocation` names may be read.
+    pub is_keylocation_used: bool,
 }
 
 /// The shared options.
@@ -23,11 +28,10 @@ pub(super) fn arguments() -> Vec<Arg> {
     vec![
         Arg::new("dir")
             .short('d')
-            .value_name("DIR")
+            .value_name("DIR|IMAGE")
             .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_DIR, else the system's devices)")
             .action(ArgAction::Append)
-            .value_parser(value_parser!(PathBuf))
-            .global(true),
+            .value_parser(value_parser!(PathBuf)),
         Arg::new("json")
             .long("json")
             .help("Write JSON")
@@ -65,9 +69,15 @@ pub(super) fn arguments() -> Vec<Arg> {
         Arg::new("key")
             .short('k')
             .long("key")
-            .value_name("DATASET=FILE")
-            .help("Unlock a dataset, and what shares its key, with the key in a file (repeatable)")
+            .value_name("DATASET=SOURCE")
+            .help("Unlock a dataset, and what shares its key: SOURCE is a file (also as file:///PATH) or the word prompt (repeatable)")
             .action(ArgAction::Append)
+            .value_parser(value_parser!(OsString))
+            .global(true),
+        Arg::new("use-keylocation")
+            .long("use-keylocation")
+            .help("Read keys from the files that the datasets' keylocation properties name")
+            .action(ArgAction::SetTrue)
             .global(true),
     ]
 }
@@ -92,13 +102,8 @@ impl Global {
             None => Rewind::Never,
         };
         let mut keys = vec![];
-        for words in matches.get_many::<String>("key").into_iter().flatten() {
-            let Some((dataset, file)) = words.split_once('=') else {
-                return Err(Failure::Usage(format!(
-                    "-k wants DATASET=FILE, not '{words}'"
-                )));
-            };
-            keys.push((dataset.to_owned(), PathBuf::from(file)));
+        for word in matches.get_many::<OsString>("key").into_iter().flatten() {
+            keys.push(KeyOption::parse(word)?);
         }
         Ok(Self {
             search,
@@ -110,6 +115,7 @@ impl Global {
             },
             is_json: matches.get_flag("json"),
             keys,
+            is_keylocation_used: matches.get_flag("use-keylocation"),
         })
     }
 
@@ -118,19 +124,10 @@ impl Global {
     /// # Errors
     /// If it cannot be opened, or a key is not the right one.
     pub fn open_pool(&self, name: &str) -> Result<Pool, Failure> {
-        let pool = Pool::open(&self.search, name, &self.open).map_err(refused)?;
-        for (dataset, file) in &self.keys {
-            if dataset.split(['/', '@']).next() != Some(pool.name()) {
-                continue;
-            }
-            let key = std::fs::read(file).map_err(|error| {
-                Failure::Refused(format!("millpond: {}: {error}", file.display()))
-            })?;
-            let key = match pool.dataset(dataset).and_then(|found| key_of(&found, &key)) {
-                Ok(key) => key,
-                Err(error) => return Err(refused(error)),
-            };
-            pool.load_key(dataset, &key).map_err(refused)?;
+        let pool = Pool::open(&self.search, name, &self.open)
+            .map_err(|error| refused(explained(&error)))?;
+        for key in &self.keys {
+            key.load(&pool, name)?;
         }
         Ok(pool)
     }
@@ -155,20 +152,6 @@ impl Global {
             ))),
         }
     }
-}
-
-/// A file's content as a key: raw keys are taken whole, others end at the first line's end.
-fn key_of(dataset: &millpond::Dataset, content: &[u8]) -> Result<Vec<u8>, millpond::Error> {
-    let root = dataset.inner().directory().encryption_root()?;
-    let format = match root {
-        Some(root) => root.crypt_key()?.map(|key| key.key_format),
-        None => None,
-    };
-    if format == Some(millpond_dataset::KeyFormat::Raw) {
-        return Ok(content.to_vec());
-    }
-    let line = content.split(|byte| *byte == b'\n').next();
-    Ok(line.unwrap_or_default().to_vec())
 }
 
 /// An error of the library as a failure with status 1.

@@ -3,14 +3,20 @@
 //! Options that all verbs share are in [`Global`]; each verb has a module with `command`, its options,
 //! and `run`.
 
+pub mod address;
 mod global;
 mod inspect;
+mod json;
+mod keys;
+mod name_text;
+pub mod pools;
 
 pub use global::Global;
 
 use crate::finish;
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Command};
+use std::ffi::OsString;
 use std::io;
 
 /// A verb: what it is called and takes, and what it does.
@@ -38,10 +44,9 @@ pub fn command() -> Command {
     )
 }
 
-/// Runs a verb. `words` are all words behind the program's name.
-pub fn run(session: &mut Session, words: &[String]) -> io::Result<u8> {
-    let all = std::iter::once("millpond").chain(words.iter().map(String::as_str));
-    let matches = match command().try_get_matches_from(all) {
+/// Runs a verb. The first of the arguments is the program's name.
+pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
+    let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         // Help that was asked for is no error; clap says which of the two it is.
         Err(error) if error.use_stderr() => {

@@ -1,0 +1,206 @@
+//! Keys of encrypted datasets: from files, from the property that names a file, from a person.
+
+use super::Global;
+use super::global::refused;
+use crate::session::Failure;
+use millpond::{Dataset, Pool};
+use millpond_dataset::properties::PropertyValue;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A key that an option gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyOption {
+    /// The dataset as the option names it.
+    dataset: String,
+    /// `prompt`, or a path, which may begin with `file://`.
+    source: Vec<u8>,
+}
+
+impl KeyOption {
+    /// Takes `DATASET=SOURCE` apart.
+    pub(super) fn parse(word: &OsStr) -> Result<Self, Failure> {
+        let bytes = word.as_bytes();
+        let wrong = || {
+            let word = word.to_string_lossy();
+            Failure::Usage(format!(
+                "--key {word}: DATASET=FILE, DATASET=file:///PATH or DATASET=prompt is wanted"
+            ))
+        };
+        let at = bytes.iter().position(|byte| *byte == b'=');
+        let at = at.ok_or_else(wrong)?;
+        let dataset = std::str::from_utf8(&bytes[..at]).map_err(|_| wrong())?;
+        let source = &bytes[at + 1..];
+        if dataset.is_empty() || source.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            dataset: dataset.to_owned(),
+            source: source.to_vec(),
+        })
+    }
+
+    /// Loads the key if its dataset lies in this pool, which was asked for by the word `called` (its
+    /// name or guid).
+    pub(super) fn load(&self, pool: &Pool, called: &str) -> Result<(), Failure> {
+        let Some(name) = self.name_in_pool(called, pool.name()) else {
+            return Ok(());
+        };
+        if self.source == b"prompt" {
+            return load(pool, &name, &ask(&name)?);
+        }
+        let path = self.source.strip_prefix(b"file://");
+        load_file(pool, &name, path.unwrap_or(&self.source))
+    }
+
+    /// The dataset's name below the pool's own name, if it is of this pool.
+    fn name_in_pool(&self, called: &str, pool: &str) -> Option<String> {
+        let end = self.dataset.find(['/', '@']).unwrap_or(self.dataset.len());
+        let (first, rest) = self.dataset.split_at(end);
+        (first == called || first == pool).then(|| format!("{pool}{rest}"))
+    }
+}
+
+/// Unlocks a dataset that the given keys left locked: by its property `keylocation` if that is
+/// allowed, else by asking if there is somebody to ask.
+pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> {
+    let pool = dataset.pool();
+    let root = root_name(dataset).unwrap_or_else(|| dataset.name().to_owned());
+    if global.is_keylocation_used {
+        match keylocation(dataset).as_deref() {
+            None | Some("prompt" | "none") => {}
+            Some(location) => match location.strip_prefix("file://") {
+                Some(path) => return load_file(pool, &root, path.as_bytes()),
+                None => {
+                    return Err(refused(format!(
+                        "the key of '{root}' lies at {location}, which cannot be read from here: \
+                         use --key"
+                    )));
+                }
+            },
+        }
+    }
+    if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+        return load(pool, &root, &ask(&root)?);
+    }
+    Err(refused(format!(
+        "'{}' is encrypted and locked: give its key with --key {root}=file:///PATH or \
+         --key {root}=prompt, or let --use-keylocation find it",
+        dataset.name()
+    )))
+}
+
+fn load_file(pool: &Pool, dataset: &str, path: &[u8]) -> Result<(), Failure> {
+    let path = Path::new(OsStr::from_bytes(path));
+    let key = key_file(path).map_err(|error| {
+        let path = path.display();
+        refused(format!(
+            "cannot read the key of '{dataset}' from {path}: {error}"
+        ))
+    })?;
+    load(pool, dataset, &without_newline(pool, dataset, key))
+}
+
+fn load(pool: &Pool, dataset: &str, key: &[u8]) -> Result<(), Failure> {
+    pool.load_key(dataset, key).map_err(refused)
+}
+
+fn key_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path)?;
+    file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > KEY_BYTES_MAX {
+        return Err(std::io::Error::other("the file is too long for a key"));
+    }
+    Ok(bytes)
+}
+
+/// Editors end text with a newline that belongs to no key; raw keys are kept whole.
+fn without_newline(pool: &Pool, dataset: &str, mut bytes: Vec<u8>) -> Vec<u8> {
+    let is_raw = pool
+        .dataset(dataset)
+        .ok()
+        .and_then(|dataset| dataset.inner().directory().crypt_key().ok().flatten())
+        .is_some_and(|key| key.key_format == millpond_dataset::KeyFormat::Raw);
+    if !is_raw && bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    bytes
+}
+
+/// The name of the dataset whose key unlocks this one.
+fn root_name(dataset: &Dataset) -> Option<String> {
+    let root = dataset.inner().directory().encryption_root().ok()??;
+    Some(root.name().to_owned())
+}
+
+fn keylocation(dataset: &Dataset) -> Option<String> {
+    let root = dataset.inner().directory().encryption_root().ok()??;
+    let stored = root.stored_properties().ok()?;
+    match stored.get("keylocation") {
+        Some((PropertyValue::Text(text), _)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Asks on the terminal without showing the answer.
+fn ask(dataset: &str) -> Result<Vec<u8>, Failure> {
+    let failed =
+        |error: std::io::Error| refused(format!("cannot ask for the key of '{dataset}': {error}"));
+    let mut terminal = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/tty")
+        .map_err(failed)?;
+    write!(terminal, "Key of '{dataset}': ").map_err(failed)?;
+    let before = tcgetattr(&terminal).map_err(|error| failed(error.into()))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&terminal, OptionalActions::Flush, &silent).map_err(|error| failed(error.into()))?;
+    let mut line = Vec::new();
+    let read = BufReader::new(&terminal)
+        .take(KEY_BYTES_MAX)
+        .read_until(b'\n', &mut line);
+    let restored = tcsetattr(&terminal, OptionalActions::Flush, &before);
+    let _ = writeln!(terminal);
+    read.map_err(failed)?;
+    restored.map_err(|error| failed(error.into()))?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    }
+    Ok(line)
+}
+
+const KEY_BYTES_MAX: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_option_names_a_dataset_and_a_source() {
+        let option = KeyOption::parse(OsStr::new("p/a=file:///k/x=y")).unwrap();
+        assert_eq!(
+            (option.dataset.as_str(), &option.source[..]),
+            ("p/a", &b"file:///k/x=y"[..])
+        );
+        for wrong in ["p/a", "=prompt", "p="] {
+            assert!(KeyOption::parse(OsStr::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_belongs_to_the_pool_that_its_dataset_lies_in() {
+        let name = |dataset: &str, called: &str| {
+            let option = KeyOption::parse(OsStr::new(&format!("{dataset}=k"))).unwrap();
+            option.name_in_pool(called, "p")
+        };
+        assert_eq!(name("p/a", "p"), Some("p/a".into()));
+        assert_eq!(name("77/a", "77"), Some("p/a".into()));
+        assert_eq!(name("p/a", "77"), Some("p/a".into()));
+        assert_eq!(name("pq/a", "p"), None);
+    }
+}

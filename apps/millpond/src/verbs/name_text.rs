@@ -1,0 +1,57 @@
+//! Names of files as text. Names are bytes: raw in a pipe, escaped on a terminal, where a name could
+//! otherwise move the cursor or change colours.
+
+use std::fmt::Write;
+
+/// A name with everything that is not plain text written as `\n`, `\t`, `\\` or `\xHH`.
+pub fn escaped(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                '\\' => text.push_str("\\\\"),
+                letter if is_hidden(letter) => {
+                    let mut bytes = [0; 4];
+                    for byte in letter.encode_utf8(&mut bytes).bytes() {
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
+                }
+                letter => text.push(letter),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// A name as it is printed.
+pub fn shown(name: &[u8], is_terminal: bool) -> Vec<u8> {
+    if is_terminal {
+        escaped(name).into_bytes()
+    } else {
+        name.to_vec()
+    }
+}
+
+/// Control characters, and those that turn the direction of writing or join what follows.
+fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_on_a_terminal_cannot_speak_to_the_terminal() {
+        assert_eq!(escaped(b"a\x1b[31mb"), "a\\x1b[31mb");
+        assert_eq!(escaped(b"\xff\\\n"), "\\xff\\\\\\n");
+        assert_eq!(escaped("äé\u{202e}".as_bytes()), "äé\\xe2\\x80\\xae");
+        assert_eq!(shown(b"\xff", false), b"\xff");
+    }
+}
