@@ -11,9 +11,9 @@ use crate::plan::Source;
 use crate::tree::{NodeId, VdevKind, VdevTree};
 
 /// Copies of one range that are considered; more are ignored.
-pub(crate) const SOURCES_MAX: usize = 256;
+pub(crate) const SOURCES_MAX: usize = 128;
 /// Vdevs looked at for one range, against configurations whose spares point at each other.
-const VISITS_MAX: usize = 4096;
+const VISITS_MAX: usize = 1024;
 /// log2 of the bytes after which reads turn to the next side of a mirror.
 const TURN_SHIFT: u32 = 21;
 
@@ -87,6 +87,9 @@ impl Walk<'_> {
             }
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => {
                 for child in &node.children {
+                    if self.visits > VISITS_MAX || self.found.len() >= SOURCES_MAX {
+                        break;
+                    }
                     self.visit(*child, is_stale);
                 }
             }

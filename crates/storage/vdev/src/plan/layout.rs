@@ -12,6 +12,9 @@ use crate::raidz::{ExpandedMap, RaidzGeometry, RaidzMap};
 use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::{Sector, round_up};
 
+/// Copies of cells that a block may have in all. A block of 16 MiB on a widened RAID-Z vdev with sectors of
+/// 512 bytes has 131,072 cells at most.
+const COPIES_MAX: usize = 1 << 20;
 /// Pieces that mappings of removed vdevs may lead into.
 const PIECES_MAX: usize = 1 << 16;
 
@@ -83,7 +86,8 @@ struct Piece {
 
 impl Layout {
     /// Lays out `range`. Allocates in proportion to the number of cells: at most one for each child
-    /// of the vdev, or for each sector of the block with its parity on a widened RAID-Z vdev.
+    /// of the vdev, or for each sector of the block with its parity on a widened RAID-Z vdev; and to
+    /// that of their copies, at most [`COPIES_MAX`].
     pub(super) fn new(
         tree: &VdevTree,
         health: &dyn Health,
@@ -105,6 +109,7 @@ impl Layout {
                 size,
                 ..Self::default()
             },
+            copies: 0,
         };
         let mut pieces = vec![Piece {
             vdev: range.vdev,
@@ -138,10 +143,14 @@ impl Layout {
                     }
                     pieces.extend(below.into_iter().rev());
                 }
-                _ => builder.place(id, node, piece).ok_or(PlanError::Offset {
-                    vdev: piece.vdev,
-                    offset_bytes: piece.offset,
-                })?,
+                _ if builder.place(id, node, piece).is_some() => {}
+                _ if builder.copies > COPIES_MAX => return Err(PlanError::TooManyPieces),
+                _ => {
+                    return Err(PlanError::Offset {
+                        vdev: piece.vdev,
+                        offset_bytes: piece.offset,
+                    });
+                }
             }
         }
         Ok(builder.layout)
@@ -186,6 +195,7 @@ struct Builder<'a> {
     tree: &'a VdevTree,
     health: &'a dyn Health,
     layout: Layout,
+    copies: usize,
 }
 
 impl Builder<'_> {
@@ -303,7 +313,7 @@ impl Builder<'_> {
     /// A cell of `length` bytes on `child`; `data` is where it stands in the piece, `None` for parity
     /// and padding.
     fn cell(
-        &self,
+        &mut self,
         child: NodeId,
         device_offset: u64,
         length: u64,
@@ -319,6 +329,10 @@ impl Builder<'_> {
         } else {
             sources(self.tree, self.health, child, device_offset, piece.birth)
         };
+        self.copies = self.copies.saturating_add(sources.len());
+        if self.copies > COPIES_MAX {
+            return None;
+        }
         Some(CellShape {
             length: usize::try_from(length).ok()?,
             block_offset: usize::try_from(block_offset).ok()?,

@@ -103,8 +103,9 @@ pub enum PlanError {
         /// The offset asked for.
         offset_bytes: u64,
     },
-    /// Mappings of removed vdevs lead in circles or into too many pieces.
-    #[error("mappings of removed vdevs lead into more than 65,536 pieces")]
+    /// Mappings of removed vdevs lead in circles or into more than 65,536 pieces, or the block has more
+    /// than 1,048,576 copies of pieces.
+    #[error("mappings of removed vdevs or mirrors lead into too many pieces")]
     TooManyPieces,
 }
 

@@ -445,6 +445,32 @@ fn any_config() -> impl Strategy<Value = VdevConfig> {
 
 proptest! {
     #[test]
+    fn damaged_lists_are_a_configuration_or_an_error(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let children = NvValue::ListArray((0..4).map(|at| leaf_list(at, 21 + at)).collect());
+        let raidz = list(vec![
+            ("type", "raidz".into()),
+            ("guid", 20u64.into()),
+            ("nparity", 1u64.into()),
+            ("ashift", 12u64.into()),
+            ("raidz_expand_txgs", NvValue::Uint64Array(vec![31])),
+            ("children", children),
+        ]);
+        let root = list(vec![("type", "root".into()), ("children", NvValue::ListArray(vec![raidz]))]);
+        let mut bytes = root.encode_xdr().unwrap();
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(list) = NvList::decode(&bytes)
+            && let Ok(config) = VdevConfig::from_nvlist(&list)
+        {
+            let _ = VdevTree::new(config, Reflow::default());
+        }
+    }
+
+    #[test]
     fn any_configuration_is_a_tree_or_an_error_and_serves_without_panic(
         tops in proptest::collection::vec(any_config(), 0..5),
         reflow in any::<u64>(), offset in any::<u64>(), size in 1u64..200_000, birth in any::<u64>(),

@@ -480,3 +480,45 @@ fn raidz_with(children: Vec<VdevConfig>, parity: u64) -> VdevConfig {
         ..over(VdevType::Raidz, 2, children)
     }
 }
+
+#[test]
+fn a_block_with_an_unreasonable_number_of_copies_is_refused() {
+    // Mirrors of 60 leaves below a widened RAID-Z vdev: 60 copies of each of many sectors.
+    let mirrors = (0..3u64)
+        .map(|at| {
+            let sides = (0..60).map(|side| leaf(1000 + at * 100 + side)).collect();
+            over(VdevType::Mirror, 10 + at, sides)
+        })
+        .collect();
+    let top = VdevConfig {
+        raidz_expand_txgs: vec![Txg(200)],
+        ..raidz_with(mirrors, 1)
+    };
+    let twin = Twin::over(top, Reflow::default());
+    let plan = |size_bytes: u64| {
+        let range = BlockRange {
+            size_bytes,
+            ..twin.range
+        };
+        ReadPlan::new(&twin.tree, &AllGood, &NoIndirect, range).map(|_| ())
+    };
+    assert_eq!(plan(128 << 10), Ok(()));
+    assert_eq!(plan(16 << 20), Err(PlanError::TooManyPieces));
+}
+
+#[test]
+fn the_largest_block_on_the_narrowest_widened_vdev_is_planned() {
+    let top = VdevConfig {
+        raidz_expand_txgs: vec![Txg(200)],
+        ..raidz_with((0..5).map(|at| leaf(10 + at)).collect(), 3)
+    };
+    let twin = Twin::over(top, Reflow::default());
+    let range = BlockRange {
+        size_bytes: 16 << 20,
+        ..twin.range
+    };
+    let mut plan = ReadPlan::new(&twin.tree, &AllGood, &NoIndirect, range).unwrap();
+    let step = plan.advance(Vec::new(), &mut |_| true);
+    let total: u64 = step.reads().iter().map(|read| read.length_bytes).sum();
+    assert_eq!(total, 16 << 20);
+}
