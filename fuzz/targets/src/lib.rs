@@ -12,6 +12,7 @@ mod file;
 mod label;
 mod nvlist;
 mod ondisk;
+mod vdev;
 mod zap;
 
 /// A target's name (that of its folders in `fuzz/corpus` and `fuzz/crashes`) and its function.
@@ -30,6 +31,7 @@ pub const TARGETS: &[Target] = &[
     ("gang_header", ondisk::gang_header),
     ("gpt", label::gpt),
     ("history", ondisk::history),
+    ("indirect_mapping", vdev::indirect_mapping),
     ("intent_log_block", ondisk::intent_log_block),
     ("intent_log_records", file::intent_log_records),
     ("nvlist", nvlist::nvlist),

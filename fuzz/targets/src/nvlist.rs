@@ -1,7 +1,8 @@
 //! Name/value lists.
 
 use millpond_nvlist::NvList;
-use millpond_vdev::{Reflow, VdevConfig, VdevTree};
+use millpond_ondisk::Guid;
+use millpond_vdev::{Reflow, VdevConfig, VdevTree, VdevType};
 
 pub fn nvlist(data: &[u8]) {
     let Ok((list, length)) = NvList::decode_prefix(data) else {
@@ -28,7 +29,13 @@ pub fn vdev_tree(data: &[u8]) {
     let Ok(config) = VdevConfig::from_nvlist(tree) else {
         return;
     };
-    if let Ok(tree) = VdevTree::new(config, Reflow::default()) {
+    // A label has one top-level vdev.
+    let root = match config.kind {
+        VdevType::Root => config,
+        _ => VdevConfig::root(Guid(1), vec![VdevConfig { id: None, ..config }]),
+    };
+    if let Ok(tree) = VdevTree::new(root, Reflow::default()) {
+        crate::vdev::plans_over(&tree);
         let _ = (tree.guid_sum(), tree.leaf_count(), tree.top_count());
         assert!(tree.nodes().len() <= millpond_vdev::NODES_MAX);
     }
