@@ -1,0 +1,133 @@
+//! Measures the codecs once and prints `name<TAB>MB/s` a line; `bench/run` repeats it and takes medians.
+//!
+//! Each figure is the best of a few tenths of a second on one core, with 128 KiB blocks, as the
+//! rivals' own benchmarks give theirs. MB are 10^6 bytes of user data.
+#![forbid(unsafe_code)]
+
+use millpond_checksum::{Checksummer, Salt, checksum};
+use millpond_compress::{ZstdLevel, compress, decompress};
+use millpond_ondisk::{ChecksumKind, CompressionKind, Endian};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let block = text_like(BLOCK_BYTES);
+    checksums(&block);
+    codecs(&block);
+    parity(&block);
+}
+
+fn checksums(block: &[u8]) {
+    for (name, kind) in [
+        ("fletcher2", ChecksumKind::Fletcher2),
+        ("fletcher4", ChecksumKind::Fletcher4),
+        ("sha256", ChecksumKind::Sha256),
+        ("sha512", ChecksumKind::Sha512),
+    ] {
+        report(&format!("checksum/{name}"), block.len(), || {
+            let _ = black_box(checksum(kind, black_box(block), Endian::Little, None));
+        });
+    }
+    let salted = Checksummer::new(Some(Salt([7; 32])));
+    for (name, kind) in [
+        ("skein", ChecksumKind::Skein),
+        ("edonr", ChecksumKind::Edonr),
+        ("blake3", ChecksumKind::Blake3),
+    ] {
+        report(&format!("checksum/{name}"), block.len(), || {
+            let _ = black_box(salted.checksum(kind, black_box(block), Endian::Little));
+        });
+    }
+}
+
+fn codecs(block: &[u8]) {
+    for (name, kind) in [
+        ("lzjb", CompressionKind::Lzjb),
+        ("lz4", CompressionKind::Lz4),
+        ("gzip-6", CompressionKind::Gzip(6)),
+        ("zstd-3", CompressionKind::Zstd),
+    ] {
+        report(&format!("compress/{name}"), block.len(), || {
+            black_box(compress(
+                kind,
+                ZstdLevel::DEFAULT,
+                black_box(block),
+                block.len(),
+            ));
+        });
+        let Some(stored) = compress(kind, ZstdLevel::DEFAULT, block, block.len()) else {
+            continue;
+        };
+        let mut out = vec![0; block.len()];
+        report(&format!("decompress/{name}"), block.len(), || {
+            let _ = black_box(decompress(kind, black_box(&stored), &mut out));
+            black_box(&mut out);
+        });
+    }
+}
+
+/// Eight data columns, as `raidz_test -B` has by default.
+fn parity(block: &[u8]) {
+    let columns: Vec<&[u8]> = block.chunks(block.len() / 8).collect();
+    for (count, name) in [(1, "p"), (2, "pq"), (3, "pqr")] {
+        let mut rows = vec![vec![0; block.len() / 8]; count];
+        report(&format!("parity/gen_{name}"), block.len(), || {
+            let mut rows: Vec<&mut [u8]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
+            let _ = black_box(millpond_parity::generate(black_box(&columns), &mut rows));
+            black_box(&mut rows);
+        });
+        let mut data: Vec<Vec<u8>> = columns.iter().map(|column| column.to_vec()).collect();
+        let missing: Vec<usize> = (0..count).collect();
+        report(&format!("parity/rec_{name}"), block.len(), || {
+            let mut data: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+            let mut rows: Vec<&mut [u8]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
+            let outcome = millpond_parity::reconstruct(&mut data, &mut rows, &missing, &[]);
+            let _ = black_box(outcome);
+            black_box(&mut data);
+        });
+    }
+}
+
+/// Runs the work in batches for a while and prints the best batch.
+fn report(name: &str, bytes: usize, mut work: impl FnMut()) {
+    let begun = Instant::now();
+    let mut best = f64::MAX;
+    while begun.elapsed() < MEASURE {
+        let started = Instant::now();
+        for _ in 0..BATCH {
+            work();
+        }
+        best = best.min(started.elapsed().as_secs_f64() / f64::from(BATCH));
+    }
+    println!("{name}\t{:.1}", bytes as f64 / best / 1e6);
+}
+
+/// Bytes that compress to about a half, as source code and logs do.
+fn text_like(length: usize) -> Vec<u8> {
+    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let word = WORDS[(dice % 13) as usize % WORDS.len()];
+        bytes.extend_from_slice(word.as_bytes());
+        bytes.extend_from_slice(format!("{:x}", dice >> 52).as_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+const WORDS: [&str; 8] = [
+    "pool ",
+    "dataset ",
+    "let mut ",
+    "\n    ",
+    "return ",
+    "snapshot",
+    "0x",
+    "block pointer ",
+];
+const BLOCK_BYTES: usize = 128 << 10;
+const BATCH: u32 = 16;
+const MEASURE: Duration = Duration::from_millis(250);
