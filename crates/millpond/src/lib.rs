@@ -22,6 +22,7 @@ mod dataset;
 mod error;
 mod pool;
 mod search;
+pub mod verify;
 
 pub use dataset::Dataset;
 pub use error::Error;

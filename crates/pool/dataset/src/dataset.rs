@@ -251,6 +251,14 @@ impl Dataset {
         Ok(entries)
     }
 
+    /// Opens one entry of [`Dataset::snapshot_entries`].
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open_snapshot(&self, name: &str, id: ObjectId) -> Result<Dataset, DatasetError> {
+        Self::open(&self.directory, id, Some(name.to_owned()))
+    }
+
     /// The snapshots that users see, oldest first.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
-use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES};
+use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{AuditFinding, AuditPlan, AuditStep, BlockRange, Verdict};
 
 /// What every device holds of one block.
@@ -18,6 +18,8 @@ pub struct BlockAudit {
     pub troubles: Vec<(Dva, String)>,
     /// Whether at least one copy of the whole block is right.
     pub is_readable: bool,
+    /// The stored bytes of that copy.
+    pub stored: Option<Vec<u8>>,
 }
 
 impl BlockAudit {
@@ -64,7 +66,7 @@ impl BlockStore {
         depth: u32,
     ) {
         let checksummer = self.checksummer();
-        let mut is_readable = false;
+        let mut stored = None;
         let mut gang_header = None;
         for dva in pointer.dvas() {
             if dva.is_gang {
@@ -75,17 +77,23 @@ impl BlockStore {
             }
             let size = pointer.psize_bytes();
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
-            is_readable |= audit_range(topology, pointer, dva, size, audit, &mut verify).is_some();
+            let found = audit_range(topology, pointer, dva, size, audit, &mut verify);
+            stored = stored.or(found);
         }
         if pointer.is_gang() {
-            is_readable = match gang_header {
+            stored = match gang_header {
                 Some(bytes) if depth < GANG_DEPTH_MAX => {
                     self.audit_pieces(topology, pointer, &bytes, audit, depth)
                 }
-                _ => false,
+                _ => None,
             };
+            // Inside the tree nobody checks; the leader's checksum judges the whole.
+            if depth == 0 {
+                stored = stored.filter(|bytes| checksummer.verify(pointer, bytes).is_ok());
+            }
         }
-        audit.is_readable = is_readable;
+        audit.is_readable = stored.is_some();
+        audit.stored = stored;
     }
 
     fn audit_gang_header(
@@ -106,6 +114,7 @@ impl BlockStore {
         audit_range(topology, pointer, dva, size, audit, &mut verify)
     }
 
+    /// Judges the pieces of a gang block. Returns them joined if all could be had.
     fn audit_pieces(
         &self,
         topology: &Topology,
@@ -113,29 +122,30 @@ impl BlockStore {
         header: &[u8],
         audit: &mut BlockAudit,
         depth: u32,
-    ) -> bool {
-        let verifier = GangVerifier::of(pointer);
-        let found = verifier
-            .and_then(|verifier| find_gang_header(header, verifier, Form::of(pointer)).ok());
-        let Some(found) = found else { return false };
+    ) -> Option<Vec<u8>> {
+        let found = find_gang_header(header, GangVerifier::of(pointer)?, Form::of(pointer)).ok()?;
         let bytes = header.get(..found.length).unwrap_or(header);
-        let Ok(header) = millpond_ondisk::GangHeader::decode(bytes, found.endian) else {
-            return false;
-        };
-        let mut all = true;
+        let header = GangHeader::decode(bytes, found.endian).ok()?;
+        let mut joined = Some(vec![]);
         for child in header.children() {
             let is_sound = child.validate().is_ok()
                 && topology.accepts(child).is_ok()
                 && !child.is_embedded()
                 && child.psize_bytes() <= pointer.psize_bytes();
             if !is_sound {
-                all = false;
+                joined = None;
                 continue;
             }
             self.audit_pointer(topology, child, audit, depth + 1);
-            all &= audit.is_readable;
+            joined = match (joined, audit.stored.take()) {
+                (Some(mut all), Some(piece)) => {
+                    all.extend_from_slice(&piece);
+                    Some(all)
+                }
+                _ => None,
+            };
         }
-        all
+        joined.filter(|all: &Vec<u8>| all.len() as u64 == pointer.psize_bytes())
     }
 }
 

@@ -204,6 +204,30 @@ impl BlockStore {
         self.read_copies(pointer, address)
     }
 
+    /// The content of a block whose stored bytes are at hand and verified, as an audit gives them.
+    /// Nothing is authenticated: without a key only what is plain can be unfolded.
+    ///
+    /// # Errors
+    /// [`BlockError::Locked`] if the content is encrypted (blocks of dnodes come back with their
+    /// bonus areas still encrypted); if it does not decompress.
+    pub fn unfold(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        stored: &[u8],
+    ) -> Result<Block, BlockError> {
+        let has_ciphertext = pointer.is_encrypted();
+        if has_ciphertext && pointer.object_type() != ObjectType::DNODE {
+            return Err(BlockError::Locked { address });
+        }
+        let bytes = decompress(pointer, stored, address)?;
+        Ok(Block {
+            bytes,
+            endian: pointer.endian(),
+            has_ciphertext,
+        })
+    }
+
     /// Refuses pointers that cannot be followed at all.
     fn admit(
         &self,

@@ -1,0 +1,260 @@
+//! Reading every copy, mirror side and parity column of everything in a pool.
+//!
+//! The walk starts at the uberblock's pointer and at every dataset and snapshot; a block that a snapshot
+//! shares with an older one is judged there, so each is judged once. Memory does not grow with the pool.
+//! What waits to be freed is not looked at: nobody will read it again.
+
+mod report;
+mod walk;
+mod work;
+
+pub use report::{
+    DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, Problem, ProblemKind, VerifyReport,
+};
+
+use crate::{Error, Pool};
+use millpond_dataset::{Dataset as DslDataset, Directory};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::thread;
+use millpond_ondisk::{ObjectId, Txg};
+use millpond_pool::import::read_labels;
+use std::collections::{BTreeMap, HashSet};
+use walk::{Root, Walk, Work};
+use work::Stack;
+
+/// How far a verification has come; read by whoever shows it, while it runs.
+#[derive(Debug, Default)]
+pub struct VerifyProgress {
+    blocks: AtomicU64,
+    allocated_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl VerifyProgress {
+    fn add(&self, allocated_bytes: u64, read_bytes: u64) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.allocated_bytes
+            .fetch_add(allocated_bytes, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+    }
+    /// Blocks judged so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+    /// Bytes that these blocks take on their vdevs, parity included.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+    /// Bytes read from devices so far.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What is known of a damaged object while the walk runs.
+#[derive(Default)]
+struct Tally {
+    lost: u64,
+    repairable: u64,
+    first: String,
+}
+
+impl Pool {
+    /// Reads and judges every copy of everything in the pool, with all cores.
+    ///
+    /// `on_problem` is called as problems are found, from several threads. The report names the
+    /// objects and files concerned.
+    ///
+    /// # Errors
+    /// If the list of datasets cannot be had at all. Damage is no error but the answer.
+    pub fn verify(
+        &self,
+        progress: &VerifyProgress,
+        on_problem: &(dyn Fn(&Problem) + Sync),
+    ) -> Result<VerifyReport, Error> {
+        let mut roots = vec![];
+        let mut troubles = vec![];
+        self.collect_roots(&mut roots, &mut troubles);
+        let store = self.inner().store();
+        let report = Mutex::new(VerifyReport::default());
+        let tallies: Mutex<BTreeMap<(u64, u64), Tally>> = Mutex::new(BTreeMap::new());
+        let overflow = AtomicU64::new(0);
+        let note = |problem: &Problem| {
+            tally(&tallies, &overflow, problem);
+            on_problem(problem);
+        };
+        let topology = store.topology();
+        let raw_bytes: u64 = topology
+            .tree
+            .tops()
+            .map(|(_, top)| top.config.asize_bytes)
+            .sum();
+        let walk = Walk {
+            store,
+            progress,
+            report: &report,
+            on_problem: &note,
+            stack: Stack::new(roots.into_iter().rev().map(Work::Root).collect()),
+            shared: Mutex::new(HashSet::new()),
+            charged_bytes: AtomicU64::new(0),
+            // What lies on removed vdevs is charged at its old size; twice everything is plenty.
+            charged_max: raw_bytes.saturating_mul(2).saturating_add(64 << 20),
+            gave_up: AtomicBool::new(false),
+        };
+        thread::scope(|scope| {
+            for _ in 0..thread::parallelism() * 2 {
+                scope.spawn(|| walk.run());
+            }
+        });
+        drop(walk);
+        let mut report = report.into_inner();
+        for trouble in troubles {
+            report.invalid += 1;
+            on_problem(&Problem {
+                address: millpond_block::BlockAddress::default(),
+                kind: ProblemKind::Invalid(trouble),
+            });
+        }
+        self.judge_labels(&mut report);
+        let (tallies, overflow) = (tallies.into_inner(), overflow.into_inner());
+        self.name_objects(tallies, &mut report);
+        report.damaged_not_listed += overflow;
+        Ok(report)
+    }
+
+    /// Every object set of the pool: the MOS, then each head and snapshot, internal and temporary ones
+    /// included.
+    fn collect_roots(&self, roots: &mut Vec<Root>, troubles: &mut Vec<String>) {
+        roots.push(Root {
+            dataset: 0,
+            pointer: self.inner().uberblock().root,
+            born_after: Txg(0),
+            has_log: false,
+        });
+        let mut stack = vec![];
+        match Directory::root(self.inner()) {
+            Ok(root) => stack.push(root),
+            Err(error) => troubles.push(error.to_string()),
+        }
+        while let Some(directory) = stack.pop() {
+            match directory.child_entries() {
+                Ok(children) => {
+                    for (component, id) in children.into_iter().rev() {
+                        match directory.open_child(&component, id) {
+                            Ok(child) => stack.push(child),
+                            Err(error) => troubles.push(error.to_string()),
+                        }
+                    }
+                }
+                Err(error) => troubles.push(error.to_string()),
+            }
+            if let Err(error) = push_datasets(&directory, roots, troubles) {
+                troubles.push(error.to_string());
+            }
+        }
+    }
+
+    fn judge_labels(&self, report: &mut VerifyReport) {
+        let topology = self.inner().store().topology();
+        for ((leaf, _), device) in topology.tree.leaves().zip(&topology.devices) {
+            let Some(device) = device else { continue };
+            for (number, label) in read_labels(device.as_ref()).into_iter().enumerate() {
+                let trouble = match label {
+                    Ok(label) if label.is_verified => continue,
+                    Ok(_) => "checksum does not match".to_owned(),
+                    Err(fault) => fault.to_string(),
+                };
+                let entry = report.leaves.entry(leaf.0).or_default();
+                entry.name = topology.leaf_name(leaf);
+                entry.labels.push((number, trouble));
+            }
+        }
+    }
+
+    /// Finds names for damaged objects, worst first.
+    fn name_objects(&self, tallies: BTreeMap<(u64, u64), Tally>, report: &mut VerifyReport) {
+        let mut tallies: Vec<_> = tallies.into_iter().collect();
+        tallies.sort_by_key(|(_, tally)| std::cmp::Reverse((tally.lost > 0, tally.lost)));
+        let mut open: Option<(u64, Option<crate::Dataset>)> = None;
+        for ((dataset, object), tally) in tallies {
+            if open.as_ref().is_none_or(|(id, _)| *id != dataset) {
+                let found = match dataset {
+                    0 => None,
+                    id => self.dataset_by_id(ObjectId(id)).ok(),
+                };
+                open = Some((dataset, found));
+            }
+            let known = open.as_ref().and_then(|(_, dataset)| dataset.as_ref());
+            let path = known.and_then(|dataset| {
+                let files = dataset.file_system().ok()?;
+                files.path_of(ObjectId(object)).ok().flatten()
+            });
+            report.damaged.push(DamagedObject {
+                dataset: known.map(|dataset| dataset.name().to_owned()),
+                object,
+                path,
+                lost: tally.lost,
+                repairable: tally.repairable,
+                first: tally.first,
+            });
+        }
+    }
+}
+
+fn tally(tallies: &Mutex<BTreeMap<(u64, u64), Tally>>, overflow: &AtomicU64, problem: &Problem) {
+    let key = (problem.address.dataset, problem.address.object.0);
+    let mut tallies = tallies.lock();
+    if tallies.len() >= DAMAGED_OBJECTS_MAX && !tallies.contains_key(&key) {
+        overflow.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let tally = tallies.entry(key).or_default();
+    let words = match &problem.kind {
+        ProblemKind::Lost(words) => {
+            tally.lost += 1;
+            words.join("; ")
+        }
+        ProblemKind::Repairable(words) => {
+            tally.repairable += 1;
+            words.join("; ")
+        }
+        ProblemKind::Invalid(words) => {
+            tally.lost += 1;
+            words.clone()
+        }
+    };
+    if tally.first.is_empty() {
+        tally.first = format!("{}: {words}", problem.address);
+    }
+}
+
+fn push_datasets(
+    directory: &Arc<Directory>,
+    roots: &mut Vec<Root>,
+    troubles: &mut Vec<String>,
+) -> Result<(), Error> {
+    let Some(head) = directory.head()? else {
+        return Ok(());
+    };
+    for (name, id) in head.snapshot_entries()? {
+        match head.open_snapshot(&name, id) {
+            Ok(snapshot) => roots.push(root_of(&snapshot)),
+            Err(error) => troubles.push(error.to_string()),
+        }
+    }
+    roots.push(root_of(&head));
+    Ok(())
+}
+
+fn root_of(dataset: &DslDataset) -> Root {
+    Root {
+        dataset: dataset.id().0,
+        pointer: dataset.phys().block_pointer,
+        born_after: dataset.phys().previous_snapshot_txg,
+        has_log: !dataset.is_snapshot(),
+    }
+}

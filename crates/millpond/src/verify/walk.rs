@@ -1,0 +1,493 @@
+//! Walking every block pointer of a pool and judging every copy of every block.
+
+use super::report::{LeafReport, Problem, ProblemKind};
+use super::work::Stack;
+use super::{VerifyProgress, VerifyReport};
+use millpond_block::{Block, BlockAddress, BlockAudit, BlockStore};
+use millpond_crypt::verify_indirect_block;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_intent::log_block_address;
+use millpond_ondisk::intent_log::{IntentLogBlock, IntentLogBlockForm};
+use millpond_ondisk::{
+    BlockId, BlockPointer, DNODE_SLOT_BYTES, Dnode, EmbeddedKind, IntentLogHeader, Level, ObjectId,
+    ObjectSetPhys, ObjectType, SPILL_BLOCK_ID, Txg,
+};
+use millpond_vdev::{AuditFinding, Verdict};
+use std::collections::HashSet;
+
+/// Pointers taken from a block at a time, so that the rest is there for other threads.
+const POINTERS_AT_ONCE: usize = 16;
+/// Blocks shared through dedup or cloning that are remembered, so that each is judged once. Beyond
+/// that some are judged again: 32 MiB at most.
+const SHARED_MAX: usize = 1 << 20;
+/// No log chain is longer; writers keep at most some thousands of blocks.
+const LOG_BLOCKS_MAX: u64 = 1 << 24;
+
+/// A tree whose object set is to be walked.
+pub(super) struct Root {
+    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    pub(super) dataset: u64,
+    pub(super) pointer: BlockPointer,
+    /// Blocks born up to here belong to an older snapshot, which is walked too.
+    pub(super) born_after: Txg,
+    /// Whether a log may hang from it: not for snapshots.
+    pub(super) has_log: bool,
+}
+
+/// Something to do.
+pub(super) enum Work {
+    Root(Root),
+    Pointers(Pointers),
+    Log {
+        dataset: u64,
+        header: IntentLogHeader,
+    },
+}
+
+/// Pointers of one object at one level, from `next` on.
+pub(super) struct Pointers {
+    owner: Arc<Owner>,
+    block: PointerBlock,
+    level: u8,
+    /// Block id of the first pointer.
+    first_id: u64,
+    next: usize,
+}
+
+enum PointerBlock {
+    Indirect(Arc<Block>),
+    Dnode(Vec<BlockPointer>),
+    Spill(BlockPointer),
+}
+
+impl PointerBlock {
+    fn get(&self, index: usize) -> Option<BlockPointer> {
+        match self {
+            Self::Indirect(block) => {
+                let bytes = block.bytes.get(index * 128..index * 128 + 128)?;
+                BlockPointer::decode(bytes, block.endian).ok()
+            }
+            Self::Dnode(pointers) => pointers.get(index).copied(),
+            Self::Spill(pointer) => (index == 0).then_some(*pointer),
+        }
+    }
+}
+
+/// The object that pointers belong to, and what its dnode promises of them.
+struct Owner {
+    dataset: u64,
+    object: ObjectId,
+    born_after: Txg,
+    pointers_shift: u32,
+    indirect_bytes: u64,
+    data_bytes: u64,
+    holds_dnodes: bool,
+}
+
+/// The walk's shared state.
+pub(super) struct Walk<'a> {
+    pub(super) store: &'a BlockStore,
+    pub(super) progress: &'a VerifyProgress,
+    pub(super) report: &'a Mutex<VerifyReport>,
+    pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
+    pub(super) stack: Stack<Work>,
+    pub(super) shared: Mutex<HashSet<(u64, u64)>>,
+    /// Bytes of blocks that belong to one place only, and how many can be.
+    pub(super) charged_bytes: AtomicU64,
+    pub(super) charged_max: u64,
+    pub(super) gave_up: AtomicBool,
+}
+
+impl Walk<'_> {
+    /// Works until all is done. Called by each thread.
+    pub(super) fn run(&self) {
+        while let Some(work) = self.stack.take() {
+            match work {
+                Work::Root(root) => self.root(&root),
+                Work::Pointers(pointers) => self.pointers(pointers),
+                Work::Log { dataset, header } => self.log(dataset, &header),
+            }
+            self.stack.finish();
+        }
+    }
+
+    fn root(&self, root: &Root) {
+        let address = BlockAddress::object_set(root.dataset);
+        if root.pointer.is_hole() {
+            return;
+        }
+        if root.pointer.object_type() != ObjectType::OBJECT_SET || root.pointer.level().0 != 0 {
+            return self.invalid(address, "its pointer is not one to an object set");
+        }
+        // A snapshot of an unchanged dataset shares its root; still, one of the two is walked.
+        if born(&root.pointer) <= root.born_after {
+            return;
+        }
+        let Some(block) = self.judge(&root.pointer, address) else {
+            return;
+        };
+        let phys = match ObjectSetPhys::decode(&block.bytes, block.endian) {
+            Ok(phys) => phys,
+            Err(error) => return self.invalid(address, &error.to_string()),
+        };
+        let mut work = vec![];
+        if root.has_log {
+            let header = IntentLogHeader::from_words(&phys.intent_log_header);
+            work.push(Work::Log {
+                dataset: root.dataset,
+                header,
+            });
+        }
+        let accounting = [
+            (u64::MAX, &phys.user_used),
+            (u64::MAX - 1, &phys.group_used),
+            (u64::MAX - 2, &phys.project_used),
+        ];
+        for (id, dnode) in accounting {
+            if let Some(dnode) = dnode {
+                push_dnode(
+                    &mut work,
+                    root.dataset,
+                    ObjectId(id),
+                    root.born_after,
+                    dnode,
+                );
+            }
+        }
+        push_dnode(
+            &mut work,
+            root.dataset,
+            ObjectId(0),
+            root.born_after,
+            &phys.meta_dnode,
+        );
+        self.stack.push(work);
+    }
+
+    fn pointers(&self, mut pointers: Pointers) {
+        let mut taken = vec![];
+        while taken.len() < POINTERS_AT_ONCE {
+            let Some(pointer) = pointers.block.get(pointers.next) else {
+                break;
+            };
+            if !pointer.is_hole() {
+                taken.push((pointers.next, pointer));
+            }
+            pointers.next += 1;
+        }
+        let (owner, level, first_id) = (
+            Arc::clone(&pointers.owner),
+            pointers.level,
+            pointers.first_id,
+        );
+        let is_spill = matches!(pointers.block, PointerBlock::Spill(_));
+        if pointers.block.get(pointers.next).is_some() {
+            self.stack.push([Work::Pointers(pointers)]);
+        }
+        for (index, pointer) in taken {
+            let id = if is_spill {
+                SPILL_BLOCK_ID.0
+            } else {
+                first_id.wrapping_add(index as u64)
+            };
+            self.pointer(&owner, &pointer, level, id, is_spill);
+        }
+    }
+
+    fn pointer(
+        &self,
+        owner: &Arc<Owner>,
+        pointer: &BlockPointer,
+        level: u8,
+        id: u64,
+        is_spill: bool,
+    ) {
+        if born(pointer) <= owner.born_after {
+            return;
+        }
+        let address = BlockAddress {
+            dataset: owner.dataset,
+            object: owner.object,
+            level: Level(level),
+            block: BlockId(id),
+        };
+        if pointer.level().0 != level {
+            return self.invalid(address, "pointer's level contradicts its place");
+        }
+        let expected = if level > 0 {
+            owner.indirect_bytes
+        } else {
+            owner.data_bytes
+        };
+        if pointer.lsize_bytes() != expected && !is_spill {
+            return self.invalid(address, "block's size contradicts the dnode");
+        }
+        if pointer.embedded_kind() == Some(EmbeddedKind::Redacted) {
+            return;
+        }
+        if level == 0 && !owner.holds_dnodes {
+            self.judge_stored(pointer, address);
+            return;
+        }
+        let Some(block) = self.judge(pointer, address) else {
+            return;
+        };
+        if level > 0 {
+            if pointer.has_crypt_bit()
+                && let Err(error) = verify_indirect_block(pointer, &block.bytes)
+            {
+                self.invalid(address, &error.to_string());
+            }
+            let first_id = id.checked_shl(owner.pointers_shift).unwrap_or(0);
+            self.stack.push([Work::Pointers(Pointers {
+                owner: Arc::clone(owner),
+                block: PointerBlock::Indirect(Arc::new(block)),
+                level: level - 1,
+                first_id,
+                next: 0,
+            })]);
+        } else {
+            self.dnodes(owner, &block, address);
+        }
+    }
+
+    fn dnodes(&self, owner: &Owner, block: &Block, address: BlockAddress) {
+        let per_block = owner.data_bytes / DNODE_SLOT_BYTES as u64;
+        let mut work = vec![];
+        let mut slot = 0;
+        while let Some(bytes) = block.bytes.get(slot * DNODE_SLOT_BYTES..)
+            && !bytes.is_empty()
+        {
+            let id = ObjectId(address.block.0 * per_block + slot as u64);
+            match Dnode::decode(bytes, block.endian) {
+                Ok(Some(dnode)) => {
+                    push_dnode(&mut work, owner.dataset, id, owner.born_after, &dnode);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let address = BlockAddress {
+                        object: id,
+                        ..address
+                    };
+                    self.invalid(address, &error.to_string());
+                }
+            }
+            slot += Dnode::slot_count(bytes);
+        }
+        // The first object is to be taken first.
+        work.reverse();
+        self.stack.push(work);
+    }
+
+    /// A log's blocks, as far as they verify: where one does not, the chain ends.
+    fn log(&self, dataset: u64, header: &IntentLogHeader) {
+        let mut pointer = header.log;
+        for sequence in 0..LOG_BLOCKS_MAX {
+            if pointer.is_hole() {
+                return;
+            }
+            let address = log_block_address(dataset, sequence);
+            let Ok(block) = self.store.read_log_block(&pointer, address, None) else {
+                return;
+            };
+            self.judge_stored(&pointer, address);
+            self.report.lock().log_blocks += 1;
+            let Some(form) = IntentLogBlockForm::of(&pointer) else {
+                return;
+            };
+            match IntentLogBlock::parse(&block.bytes, form) {
+                Ok(parsed) if parsed.continues(&pointer) => pointer = parsed.header.next,
+                _ => return,
+            }
+        }
+    }
+
+    /// Judges every copy of a block and gives back its content.
+    fn judge(&self, pointer: &BlockPointer, address: BlockAddress) -> Option<Block> {
+        if pointer.is_embedded() {
+            let block = self.store.read(pointer, address, None);
+            return match block {
+                Ok(block) => Some((*block).clone()),
+                Err(error) => {
+                    self.invalid(address, &error.to_string());
+                    None
+                }
+            };
+        }
+        let stored = self.judge_stored(pointer, address)?;
+        match self.store.unfold(pointer, address, &stored) {
+            Ok(block) => Some(block),
+            Err(error) => {
+                self.invalid(address, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Judges every copy of a block and gives back its stored bytes.
+    fn judge_stored(&self, pointer: &BlockPointer, address: BlockAddress) -> Option<Vec<u8>> {
+        if pointer.is_embedded() {
+            if let Err(error) = self.store.read(pointer, address, None)
+                && !error.is_locked()
+            {
+                self.invalid(address, &error.to_string());
+            }
+            return None;
+        }
+        if self.gave_up.load(Ordering::Relaxed) || !self.charge(pointer) {
+            return None;
+        }
+        match self.store.audit(pointer, address) {
+            Ok(audit) => self.note(pointer, address, audit),
+            Err(error) => {
+                self.invalid(address, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Whether the block is to be judged: not if it is shared and was judged before. Gives up if the
+    /// pool claims to hold more than fits on it.
+    fn charge(&self, pointer: &BlockPointer) -> bool {
+        let is_shared = pointer.is_dedup() || pointer.physical_birth() < pointer.birth();
+        if is_shared {
+            let mut shared = self.shared.lock();
+            let key = (pointer.words[0], pointer.words[1]);
+            return shared.len() >= SHARED_MAX || shared.insert(key);
+        }
+        let asize = pointer.asize_bytes();
+        let charged = self
+            .charged_bytes
+            .fetch_add(asize, Ordering::Relaxed)
+            .saturating_add(asize);
+        if charged > self.charged_max && !self.gave_up.swap(true, Ordering::Relaxed) {
+            self.report.lock().gave_up = Some(format!(
+                "the pool's pointers claim more than {} bytes, which is more than fits on its devices",
+                self.charged_max
+            ));
+            self.stack.stop();
+        }
+        true
+    }
+
+    fn note(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        audit: BlockAudit,
+    ) -> Option<Vec<u8>> {
+        self.progress.add(pointer.asize_bytes(), audit.read_bytes);
+        let topology = self.store.topology();
+        let mut words = vec![];
+        let mut report = self.report.lock();
+        report.blocks += 1;
+        report.logical_bytes += pointer.lsize_bytes();
+        report.read_bytes += audit.read_bytes;
+        for (_, finding) in &audit.findings {
+            let leaf = report.leaves.entry(finding.leaf.0).or_default();
+            if leaf.name.is_empty() {
+                leaf.name = topology.leaf_name(finding.leaf);
+            }
+            if let Some(text) = count(leaf, finding) {
+                words.push(text);
+            }
+        }
+        let kind = if audit.is_readable {
+            if words.is_empty() {
+                return audit.stored;
+            }
+            report.repairable += 1;
+            ProblemKind::Repairable(words)
+        } else {
+            report.lost += 1;
+            words.extend(audit.troubles.iter().map(|(_, words)| words.clone()));
+            ProblemKind::Lost(words)
+        };
+        drop(report);
+        (self.on_problem)(&Problem { address, kind });
+        audit.stored
+    }
+
+    fn invalid(&self, address: BlockAddress, words: &str) {
+        self.report.lock().invalid += 1;
+        let kind = ProblemKind::Invalid(words.to_owned());
+        (self.on_problem)(&Problem { address, kind });
+    }
+}
+
+/// Counts a finding; gives words for it if it is a fault of the device.
+fn count(leaf: &mut LeafReport, finding: &AuditFinding) -> Option<String> {
+    let what = match finding.verdict {
+        Verdict::Wrong => {
+            leaf.wrong += 1;
+            leaf.wrong_bytes += finding.length_bytes;
+            "wrong bytes".to_owned()
+        }
+        Verdict::Fault(fault) => {
+            leaf.faults += 1;
+            fault.to_string()
+        }
+        Verdict::Absent => {
+            leaf.absent += 1;
+            return None;
+        }
+        Verdict::Stale => {
+            leaf.stale += 1;
+            return None;
+        }
+        _ => return None,
+    };
+    let (name, offset, length) = (&leaf.name, finding.offset_bytes, finding.length_bytes);
+    Some(format!("{name}: {what} ({length} bytes at byte {offset})"))
+}
+
+/// The txg that decides whether an older snapshot has the block: of a rewritten block the txg in which
+/// it was written again, since older snapshots have the old copy.
+fn born(pointer: &BlockPointer) -> Txg {
+    if pointer.is_rewritten() {
+        pointer.birth().max(pointer.physical_birth())
+    } else {
+        pointer.birth()
+    }
+}
+
+fn push_dnode(
+    work: &mut Vec<Work>,
+    dataset: u64,
+    object: ObjectId,
+    born_after: Txg,
+    dnode: &Dnode,
+) {
+    let owner = Arc::new(Owner {
+        dataset,
+        object,
+        born_after,
+        pointers_shift: dnode.pointers_shift(),
+        indirect_bytes: dnode.indirect_block_bytes(),
+        data_bytes: dnode.data_block_bytes(),
+        holds_dnodes: object.0 == 0 && dnode.object_type == ObjectType::DNODE,
+    });
+    if let Some(spill) = dnode.spill.filter(|spill| !spill.is_hole()) {
+        work.push(Work::Pointers(Pointers {
+            owner: Arc::clone(&owner),
+            block: PointerBlock::Spill(spill),
+            level: 0,
+            first_id: 0,
+            next: 0,
+        }));
+    }
+    if dnode
+        .block_pointers
+        .iter()
+        .any(|pointer| !pointer.is_hole())
+    {
+        work.push(Work::Pointers(Pointers {
+            owner,
+            block: PointerBlock::Dnode(dnode.block_pointers.clone()),
+            level: dnode.levels.saturating_sub(1),
+            first_id: 0,
+            next: 0,
+        }));
+    }
+}
