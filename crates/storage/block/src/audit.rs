@@ -5,7 +5,7 @@ use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
-use millpond_vdev::{AuditFinding, AuditPlan, AuditStep, BlockRange, Verdict};
+use millpond_vdev::{AuditFinding, AuditPlan, AuditStep, BlockRange, VdevKind, Verdict};
 
 /// What every device holds of one block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +172,14 @@ fn audit_range(
             return None;
         }
     };
+    // Where every leaf holds all of the range, each that fails the checksum is wrong by itself; of
+    // columns nobody can tell which.
+    let is_whole_copy = topology.tree.top(dva.vdev).is_some_and(|top| {
+        !matches!(
+            top.kind,
+            VdevKind::Raidz(_) | VdevKind::Draid(_) | VdevKind::Indirect
+        )
+    });
     let mut outcomes = vec![];
     loop {
         match plan.advance(outcomes, verify) {
@@ -184,7 +192,10 @@ fn audit_range(
                     .findings
                     .into_iter()
                     .filter(|f| f.verdict != Verdict::Right);
-                for finding in bad {
+                for mut finding in bad {
+                    if finding.verdict == Verdict::Unjudged && is_whole_copy {
+                        finding.verdict = Verdict::Wrong;
+                    }
                     topology.count_finding(&finding);
                     audit.findings.push((dva, finding));
                 }
