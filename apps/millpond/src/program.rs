@@ -3,7 +3,9 @@
 
 use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
-use millpond::control::Control;
+use millpond::Search;
+use millpond::control::{Control, LocalPools};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -44,7 +46,10 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let mut err = io::stderr().lock();
-    let pools = Folders { folders };
+    let pools = Folders {
+        folders,
+        pools: OnceCell::new(),
+    };
     let environment = surroundings();
     let mut session = Session {
         out: &mut out,
@@ -85,9 +90,10 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
-/// The pools on the devices and images in some folders.
+/// The pools on the devices and images in some folders, looked for at the first question.
 struct Folders {
     folders: Vec<PathBuf>,
+    pools: OnceCell<LocalPools>,
 }
 
 impl OpenControl for Folders {
@@ -95,8 +101,20 @@ impl OpenControl for Folders {
         if self.folders.is_empty() {
             return Err("millpond: no pools: say where with -d DIR or MILLPOND_DIR".into());
         }
-        Err("millpond: opening pools is not built yet".into())
+        Ok(self.pools.get_or_init(|| {
+            let mut search = Search::new(self.folders.iter());
+            search.hostid = hostid();
+            LocalPools::search(&search)
+        }))
     }
+}
+
+/// The number that tells systems apart, from `/etc/hostid`; 0 if there is none.
+fn hostid() -> u64 {
+    let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
+    bytes
+        .first_chunk::<4>()
+        .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
 }
 
 fn surroundings() -> Environment {

@@ -267,7 +267,7 @@ fn sizes(control: &mut FakeControl, list: &str) {
                 }
                 if let (Some(allocated), Some(free)) = (number(2), number(3)) {
                     vdev.allocated_bytes = allocated;
-                    vdev.deflated_bytes = allocated + free;
+                    vdev.total_bytes = allocated + free;
                 }
                 vdev.fragmentation_percent = number(6);
                 vdev.expandable_bytes = number(5).unwrap_or(0);

@@ -411,9 +411,9 @@ fn pools_from_list(text: &str) -> Vec<PoolInfo> {
         if is_exact {
             let number = |at: usize| model::number(fields[at]).expect("a size");
             vdev.allocated_bytes = number(2);
-            vdev.deflated_bytes = number(2) + number(3);
+            vdev.total_bytes = number(2) + number(3);
         } else if fields[7].ends_with('%') {
-            (vdev.allocated_bytes, vdev.deflated_bytes) = space(&fields);
+            (vdev.allocated_bytes, vdev.total_bytes) = space(&fields);
         }
         vdev.fragmentation_percent = model::number(fields[6].trim_end_matches('%'));
         vdev.checkpoint_bytes = model::number(fields[4]).unwrap_or(0);

@@ -85,7 +85,7 @@ fn vdev(json: &Json) -> VdevInfo {
         info.physical_bytes = model::number(&cell("size")).unwrap_or(0);
         info.allocated_bytes = model::number(&cell("allocated")).unwrap_or(0);
         let free = model::number(&cell("free")).unwrap_or(0);
-        info.deflated_bytes = (info.allocated_bytes + free) >> 24 << 24;
+        info.total_bytes = (info.allocated_bytes + free) >> 24 << 24;
         info.fragmentation_percent = model::number(cell("fragmentation").trim_end_matches('%'));
     }
     info.children = json["vdevs"]

@@ -286,9 +286,11 @@ fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
     let is_spare = vdev.spare_use.is_some();
     let size = match vdev.kind.is_leaf() && vdev.physical_bytes > 0 {
         true => vdev.physical_bytes,
-        false => vdev.deflated_bytes,
+        false => vdev.total_bytes,
     };
-    let has_space = is_top && !is_spare && vdev.kind != VdevKind::Indirect;
+    // Of a cache that nobody opened for writing, what it holds is not known.
+    let is_unknown = vdev.class == VdevClass::Cache && vdev.total_bytes == 0;
+    let has_space = is_top && !is_spare && !is_unknown && vdev.kind != VdevKind::Indirect;
     let fragmentation = match vdev.fragmentation_percent {
         Some(percent) if has_space && is_exact => percent.to_string(),
         Some(percent) if has_space => format!("{percent}%"),
@@ -297,9 +299,9 @@ fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
     let capacity = match (has_space, is_exact) {
         (false, _) => dash(),
         (true, true) => {
-            number::whole_percent_of(vdev.allocated_bytes, vdev.deflated_bytes).to_string()
+            number::whole_percent_of(vdev.allocated_bytes, vdev.total_bytes).to_string()
         }
-        (true, false) => number::percent_of(vdev.allocated_bytes, vdev.deflated_bytes),
+        (true, false) => number::percent_of(vdev.allocated_bytes, vdev.total_bytes),
     };
     let space = |n: u64| if has_space { bytes(n) } else { dash() };
     [
@@ -309,7 +311,7 @@ fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
             or_dash(size)
         },
         space(vdev.allocated_bytes),
-        space(vdev.deflated_bytes.saturating_sub(vdev.allocated_bytes)),
+        space(vdev.total_bytes.saturating_sub(vdev.allocated_bytes)),
         if has_space {
             or_dash(vdev.checkpoint_bytes)
         } else {

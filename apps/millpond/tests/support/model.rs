@@ -426,8 +426,8 @@ fn apply_note(vdev: &mut VdevInfo, note: &str, is_spare: bool) {
         "split into new pool" => VdevAux::SplitPool,
         _ => VdevAux::None,
     };
-    if note.starts_with("was ") {
-        vdev.path = Some(note[4..].trim_end_matches(" (uninitialized)").into());
+    if let Some(path) = note.strip_prefix("was ") {
+        vdev.path = Some(path.trim_end_matches(" (uninitialized)").into());
         vdev.is_absent = true;
     }
     if aux != VdevAux::None || (note.is_empty() && vdev.state == VdevState::CannotOpen) {
@@ -468,9 +468,9 @@ pub fn vdev_named(name: &str) -> VdevInfo {
         };
         Some(VdevKind::Draid {
             parity: parity.parse().ok()?,
-            data: u8::try_from(digits(data)? as u64).ok()?,
+            data: u8::try_from(digits(data)?).ok()?,
             children: digits(children)? as u16,
-            spares: u8::try_from(digits(spares)? as u64).ok()?,
+            spares: u8::try_from(digits(spares)?).ok()?,
         })
     };
     vdev.kind = match word {
@@ -548,7 +548,7 @@ pub fn history(text: &str) -> Vec<HistoryRecord> {
             continue;
         }
         if let Some(at) = rest.rfind(" [").filter(|_| rest.ends_with(']')) {
-            origin(&mut record, &rest[at..].to_string());
+            origin(&mut record, &rest[at..]);
             rest.truncate(at);
         }
         record.event = match rest.strip_prefix("[txg:") {

@@ -11,6 +11,7 @@ mod dataset;
 mod error;
 mod health;
 mod history;
+mod local;
 mod pool;
 mod scan;
 mod value;
@@ -21,6 +22,7 @@ pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
 pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
+pub use local::LocalPools;
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
     MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,

@@ -183,9 +183,9 @@ pub struct VdevInfo {
     pub aux: VdevAux,
     /// Bytes allocated.
     pub allocated_bytes: u64,
-    /// Bytes that can be allocated.
+    /// Bytes that can be allocated, parity included: what `zpool list` calls size.
     pub total_bytes: u64,
-    /// The same, RAID-Z deflated: what `zpool list` calls size.
+    /// The same, deflated: without parity, as datasets are charged.
     pub deflated_bytes: u64,
     /// The least size of a device that can replace this one.
     pub replaceable_bytes: u64,

@@ -1,0 +1,197 @@
+//! The commands on real pools: golden images, opened by the engine in this process.
+
+mod support;
+
+use millpond::Search;
+use millpond::control::{Control, LocalPools};
+use millpond_cli::session::{OpenControl, Session};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::recording;
+
+struct Engine(LocalPools);
+
+impl OpenControl for Engine {
+    fn control(&self) -> Result<&dyn Control, String> {
+        Ok(&self.0)
+    }
+}
+
+/// Runs a command on the pool in `folder` and returns what it printed.
+fn run(folder: &Path, words: &[&str]) -> String {
+    let engine = Engine(LocalPools::search(&Search::new([folder])));
+    let environment = support::environment();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut session = Session {
+        out: &mut out,
+        err: &mut err,
+        pools: &engine,
+        environment: &environment,
+    };
+    let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+    let status = match words[0].as_str() {
+        "zpool" => millpond_cli::zpool::run(&mut session, &words[1..]),
+        _ => millpond_cli::zfs::run(&mut session, &words[1..]),
+    };
+    assert_eq!(
+        status.expect("writing to memory"),
+        0,
+        "{}",
+        String::from_utf8_lossy(&err)
+    );
+    String::from_utf8(out).expect("text")
+}
+
+/// A golden case with its images unpacked, or `None` (said so) where that cannot be.
+fn case(name: &str) -> Option<(Unpacked, serde_json::Value)> {
+    let folder = recording::golden()?.join(name);
+    let text = std::fs::read_to_string(folder.join("CASE.json")).ok()?;
+    let target = std::env::temp_dir().join(format!("millpond-cli-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&target).expect("a temporary folder");
+    let unpacked = Unpacked(target);
+    for entry in std::fs::read_dir(&folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let file = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let Some(image) = file.strip_suffix(".zst").filter(|f| f.ends_with(".img")) else {
+            continue;
+        };
+        let done = Command::new("zstd")
+            .args(["-q", "-d", "--long=27", "--sparse", "-o"])
+            .arg(unpacked.0.join(image))
+            .arg(&path)
+            .status();
+        if !done.is_ok_and(|status| status.success()) {
+            println!("zstd cannot unpack {}; passed over", path.display());
+            return None;
+        }
+    }
+    Some((unpacked, serde_json::from_str(&text).expect("JSON")))
+}
+
+/// Removed again at the end.
+struct Unpacked(PathBuf);
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Devices by their number alone, and columns without their widths.
+fn plain(text: &str) -> Vec<String> {
+    let device = |word: &str| -> String {
+        let last = word
+            .rsplit(['/', '-'])
+            .next()
+            .unwrap_or(word)
+            .trim_end_matches(".img");
+        let is_disk = last.len() > 1
+            && last.starts_with('d')
+            && last[1..].bytes().all(|b| b.is_ascii_digit())
+            && (word.starts_with('/') || word.ends_with(".img"));
+        if is_disk { last.into() } else { word.into() }
+    };
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(device)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    text.lines()
+        .map(words)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[test]
+fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
+    for name in ["single", "classes", "spare-used", "legacy-v28"] {
+        let Some((folder, case)) = case(name) else {
+            return;
+        };
+        let theirs = case["zpool_status"].as_str().expect("a status");
+        let ours = run(&folder.0, &["zpool", "status"]);
+        assert_eq!(plain(&ours), plain(theirs), "{name}");
+        // Exporting the pool was recorded after the description was taken.
+        let theirs: Vec<&str> = case["zpool_history"]
+            .as_str()
+            .expect("a history")
+            .trim_end()
+            .lines()
+            .collect();
+        let ours = run(&folder.0, &["zpool", "history", "-il"]);
+        let ours: Vec<&str> = ours.lines().take(theirs.len()).collect();
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+#[test]
+fn properties_of_real_pools_are_what_openzfs_printed() {
+    for name in ["single", "classes", "v24-special"] {
+        let Some((folder, case)) = case(name) else {
+            return;
+        };
+        let ours = run(&folder.0, &["zpool", "get", "-Hp", "all"]);
+        // These belong to the import, or moved on with the export.
+        let moving = [
+            "readonly",
+            "load_guid",
+            "free",
+            "allocated",
+            "capacity",
+            "fragmentation",
+        ];
+        let is_fixed = |property: &str| !moving.contains(&property);
+        let ours: Vec<Vec<&str>> = ours
+            .lines()
+            .map(|line| line.split('\t').skip(1).collect::<Vec<_>>())
+            .filter(|fields| is_fixed(fields[0]))
+            .collect();
+        let theirs: Vec<Vec<&str>> = case["zpool_get"]
+            .as_object()
+            .expect("properties")
+            .iter()
+            .filter(|(property, _)| is_fixed(property))
+            .map(|(p, pair)| {
+                vec![
+                    p.as_str(),
+                    pair[0].as_str().unwrap_or("-"),
+                    pair[1].as_str().unwrap_or("-"),
+                ]
+            })
+            .collect();
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+#[test]
+fn datasets_of_a_real_pool_are_all_listed_and_in_order() {
+    let Some((folder, case)) = case("snapshots") else {
+        return;
+    };
+    let ours = run(
+        &folder.0,
+        &["zfs", "list", "-H", "-t", "all", "-o", "name,type"],
+    );
+    let mut theirs: Vec<String> = case["datasets"]
+        .as_array()
+        .expect("datasets")
+        .iter()
+        .map(|d| {
+            format!(
+                "{}\t{}",
+                d["name"].as_str().unwrap_or(""),
+                d["type"].as_str().unwrap_or("")
+            )
+        })
+        .collect();
+    let mut ours: Vec<String> = ours.lines().map(str::to_string).collect();
+    assert_eq!(ours.first(), theirs.first());
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+}

@@ -1,0 +1,493 @@
+//! [`Control`] answered in this process, for pools found on devices and image files and opened for
+//! reading. Nothing is imported and nothing is written.
+
+mod dataset;
+mod history;
+mod tree;
+
+use super::{
+    Control, ControlError, DataError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats,
+    FeatureInfo, FeatureState, HistoryRecord, ImportablePool, LastHost, PoolInfo, ProgressState,
+    Property, RemovalInfo, RequestedFeatures, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux,
+    VdevState,
+};
+use crate::{OpenOptions, Pool, Search};
+use millpond_env::sync::Mutex;
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
+use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
+use std::collections::HashMap;
+
+/// The pools that a search finds.
+///
+/// Every pool counts as open that is not destroyed and can be opened; each is opened at the first
+/// question about it. Of several pools with one name only the first is reachable.
+pub struct LocalPools {
+    candidates: Vec<PoolCandidate>,
+    hostid: u64,
+    opened: Mutex<HashMap<String, Opened>>,
+}
+
+/// A pool, or that it cannot be opened.
+type Opened = Result<Pool, String>;
+
+impl LocalPools {
+    /// Looks for pools, which reads the labels of every device found.
+    #[must_use]
+    pub fn search(search: &Search) -> LocalPools {
+        let opened = Mutex::new(HashMap::new());
+        LocalPools {
+            candidates: search.pools(),
+            hostid: search.hostid,
+            opened,
+        }
+    }
+
+    fn candidate(&self, name: &str) -> Result<&PoolCandidate, ControlError> {
+        self.candidates
+            .iter()
+            .find(|pool| pool.name == name && pool.state != PoolState::Destroyed)
+            .ok_or(ControlError::NoSuchPool)
+    }
+
+    fn open(&self, name: &str) -> Result<Opened, ControlError> {
+        let candidate = self.candidate(name)?;
+        if let Some(opened) = self.opened.lock().get(name) {
+            return Ok(opened.clone());
+        }
+        // Opening reads devices: not under the lock. Two who come at once both open; one stays.
+        let opened = Pool::open_candidate(candidate, &OpenOptions::default())
+            .map_err(|error| error.to_string());
+        Ok(self
+            .opened
+            .lock()
+            .entry(name.to_owned())
+            .or_insert(opened)
+            .clone())
+    }
+
+    fn open_or_fail(&self, name: &str) -> Result<Pool, ControlError> {
+        self.open(name)?.map_err(ControlError::Io)
+    }
+}
+
+impl Control for LocalPools {
+    fn pools(&self) -> Result<Vec<String>, ControlError> {
+        let mut names: Vec<String> = self
+            .candidates
+            .iter()
+            .filter(|pool| pool.state != PoolState::Destroyed)
+            .map(|pool| pool.name.clone())
+            .collect();
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+        let candidate = self.candidate(name)?;
+        match self.open(name)? {
+            Ok(pool) => opened(&pool, candidate),
+            Err(_) => Ok(found(candidate, self.hostid)),
+        }
+    }
+
+    fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
+        let info = self.pool(pool)?;
+        tree::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+    }
+
+    fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let pool = query.root.split(['/', '@', '#']).next().unwrap_or_default();
+        dataset::walk(&self.open_or_fail(pool)?, query, each)
+    }
+
+    fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let pool = self.open_or_fail(pool)?;
+        let Some(records) = pool.inner().history().map_err(io)? else {
+            return Ok(());
+        };
+        for record in records {
+            if let Some(record) = history::record(&record.map_err(io)?) {
+                each(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
+        Ok(self
+            .candidates
+            .iter()
+            .map(|candidate| importable(candidate, self.hostid))
+            .collect())
+    }
+}
+
+fn io(error: impl std::fmt::Display) -> ControlError {
+    ControlError::Io(error.to_string())
+}
+
+/// What can be told of a pool that is open.
+fn opened(pool: &Pool, candidate: &PoolCandidate) -> Result<PoolInfo, ControlError> {
+    let inner = pool.inner();
+    let config = inner.config();
+    let number = |name: &str| config.opt_u64(name).ok().flatten();
+    let mut info = PoolInfo {
+        name: inner.name().to_owned(),
+        guid: inner.guid().0,
+        config_txg: number("txg").unwrap_or(0),
+        version: inner.version(),
+        is_loaded: true,
+        errata: number("errata"),
+        root: tree::root(inner.assembly()),
+        caches: tree::aside(inner.caches(), super::VdevClass::Cache),
+        spares: tree::aside(inner.spares(), super::VdevClass::Spare),
+        ..PoolInfo::default()
+    };
+    tree::mark_spares_in_use(&mut info);
+    for vdev in info.caches.iter_mut().chain(&mut info.spares) {
+        tree::locate(vdev, candidate.found());
+    }
+    info.properties = inner
+        .properties()
+        .map_err(io)?
+        .into_iter()
+        .map(property)
+        .collect();
+    for shape in millpond_pool::properties::table::POOL_PROPERTIES
+        .iter()
+        .filter(|s| !s.is_listed)
+    {
+        let hidden = inner.property(shape.name).map_err(io)?;
+        info.properties.extend(hidden.map(property));
+    }
+    name_bootfs(pool, &mut info);
+    info.comment = text_of(&info, "comment");
+    info.requested = requested(text_of(&info, "compatibility").as_deref());
+    features(inner, &mut info);
+    if let Ok(space) = inner.space() {
+        for top in &mut info.root.children {
+            if let Some(figures) = space
+                .vdevs
+                .iter()
+                .find(|figures| u64::from(figures.vdev.0) == top.id)
+            {
+                tree::space(top, figures);
+                top.expandable_bytes = inner.vdev_expandable_bytes(figures.vdev);
+            }
+        }
+        tree::sum(&mut info.root);
+        info.dedup = dedup(&space.dedup);
+    }
+    // What follows may be damaged in itself without hindering anything else.
+    info.scan = words(inner, key::SCAN).and_then(|words| scan(&words));
+    info.removal = words(inner, key::REMOVING).and_then(|words| removal(&words));
+    errors(pool, &mut info);
+    Ok(info)
+}
+
+/// `bootfs` is stored as a number; people know datasets by name.
+fn name_bootfs(pool: &Pool, info: &mut PoolInfo) {
+    let bootfs = info
+        .properties
+        .iter_mut()
+        .find(|property| property.name == "bootfs");
+    let Some(bootfs) = bootfs else { return };
+    if let Some(super::Value::Number(id)) = bootfs.value {
+        let dataset = pool.dataset_by_id(millpond_ondisk::ObjectId(id)).ok();
+        bootfs.value = dataset.map(|dataset| super::Value::Text(dataset.name().to_owned()));
+    }
+}
+
+fn text_of(info: &PoolInfo, name: &str) -> Option<String> {
+    info.property(name)?
+        .value
+        .as_ref()?
+        .text()
+        .map(str::to_owned)
+}
+
+/// Files of `compatibility` are not read here yet: whatever they name counts as unknown.
+fn requested(compatibility: Option<&str>) -> RequestedFeatures {
+    match compatibility {
+        None | Some("off" | "") => RequestedFeatures::All,
+        Some("legacy") => RequestedFeatures::Legacy,
+        Some(_) => RequestedFeatures::Unreadable,
+    }
+}
+
+fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
+    let state = |state| match state {
+        millpond_ondisk::FeatureState::Disabled => FeatureState::Disabled,
+        millpond_ondisk::FeatureState::Enabled => FeatureState::Enabled,
+        millpond_ondisk::FeatureState::Active(_) => FeatureState::Active,
+    };
+    info.features = pool
+        .feature_properties()
+        .into_iter()
+        .filter_map(|row| {
+            let name = row.name.strip_prefix("feature@")?.to_owned();
+            let known = pool
+                .features()
+                .known()
+                .find(|(feature, _)| feature.name() == name);
+            Some(FeatureInfo {
+                state: known.map_or(FeatureState::Disabled, |(_, s)| state(s)),
+                name,
+            })
+        })
+        .collect();
+    // A pool that knows nothing of a later release is not measured by it.
+    let is_later = |feature: &FeatureInfo| FEATURES_OF_2_4.contains(&feature.name.as_str());
+    let is_unused = |feature: &FeatureInfo| feature.state == FeatureState::Disabled;
+    if info.features.iter().filter(|f| is_later(f)).all(is_unused) {
+        info.features.retain(|feature| !is_later(feature));
+    }
+    let is_unreleased = |feature: &FeatureInfo| UNRELEASED.contains(&feature.name.as_str());
+    info.features
+        .retain(|feature| !is_unreleased(feature) || !is_unused(feature));
+    let write_only = pool.features().unreadable();
+    info.unsupported = pool
+        .features()
+        .unknown()
+        .into_iter()
+        .map(|feature| UnsupportedFeature {
+            is_active: feature.count > 0,
+            is_needed_for_write_only: !write_only.contains(&feature),
+            guid: feature.guid,
+            description: feature.description,
+        })
+        .collect();
+}
+
+fn words(pool: &millpond_pool::Pool, name: &str) -> Option<Vec<u64>> {
+    Some(pool.directory_value(name).ok()??.integers().collect())
+}
+
+fn scan(words: &[u64]) -> Option<ScanInfo> {
+    let phys = ScanPhys::from_words(words).ok()?;
+    let function = match phys.function {
+        millpond_ondisk::ScanFunction::Scrub => ScanFunction::Scrub,
+        millpond_ondisk::ScanFunction::Resilver => ScanFunction::Resilver,
+        _ => return None,
+    };
+    Some(ScanInfo {
+        function,
+        state: match phys.phase {
+            ScanPhase::Scanning => ProgressState::Active,
+            ScanPhase::Finished => ProgressState::Finished,
+            ScanPhase::Cancelled => ProgressState::Canceled,
+            _ => ProgressState::None,
+        },
+        start_s: phys.start_time,
+        end_s: phys.end_time,
+        to_examine_bytes: phys.to_examine_bytes,
+        examined_bytes: phys.examined_bytes,
+        skipped_bytes: phys.skipped_bytes,
+        processed_bytes: phys.processed_bytes,
+        errors: phys.errors,
+        // Nothing runs here: no pass, no rates.
+        ..ScanInfo::default()
+    })
+}
+
+fn removal(words: &[u64]) -> Option<RemovalInfo> {
+    let phys = RemovalPhys::from_words(words).ok()?;
+    let state = match phys.phase {
+        RemovalPhase::None => return None,
+        RemovalPhase::Active => ProgressState::Active,
+        RemovalPhase::Finished => ProgressState::Finished,
+        RemovalPhase::Cancelled => ProgressState::Canceled,
+    };
+    Some(RemovalInfo {
+        state,
+        top_id: phys.vdev.map_or(0, |vdev| vdev.0.into()),
+        start_s: phys.start_time,
+        end_s: phys.end_time,
+        to_copy_bytes: phys.bytes_to_copy,
+        copied_bytes: phys.bytes_copied,
+        // What mappings would take in a kernel's memory is not known here.
+        mapping_bytes: 0,
+    })
+}
+
+fn dedup(totals: &millpond_pool::DedupTotals) -> Option<DedupStats> {
+    let entries = totals.total().blocks;
+    let rows = totals
+        .buckets
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.blocks > 0);
+    let buckets = rows
+        .map(|(log2, row)| DedupBucket {
+            refcount_log2: u8::try_from(log2).unwrap_or(u8::MAX),
+            blocks: row.blocks,
+            logical_bytes: row.logical_bytes,
+            physical_bytes: row.physical_bytes,
+            allocated_bytes: row.allocated_bytes,
+            referenced_blocks: row.referenced_blocks,
+            referenced_logical_bytes: row.referenced_logical_bytes,
+            referenced_physical_bytes: row.referenced_physical_bytes,
+            referenced_allocated_bytes: row.referenced_allocated_bytes,
+        })
+        .collect();
+    (entries > 0).then_some(DedupStats {
+        entries,
+        disk_bytes: totals.disk_bytes,
+        core_bytes: totals.core_bytes,
+        buckets,
+    })
+}
+
+/// Damaged objects are named by their numbers: paths would need every directory to be read.
+fn errors(pool: &Pool, info: &mut PoolInfo) {
+    let Ok(logged) = pool.inner().logged_errors() else {
+        return;
+    };
+    info.error_count = logged.len() as u64;
+    let mut seen = std::collections::BTreeSet::new();
+    for error in logged
+        .iter()
+        .filter(|error| seen.insert((error.dataset, error.object)))
+    {
+        let object = error.object;
+        let dataset = match error.dataset {
+            0 => "<metadata>".to_owned(),
+            id => match pool.dataset_by_id(millpond_ondisk::ObjectId(id)) {
+                Ok(dataset) => dataset.name().to_owned(),
+                Err(_) => format!("<{id:#x}>"),
+            },
+        };
+        info.errors.push(DataError {
+            name: format!("{dataset}:<{object:#x}>"),
+        });
+    }
+}
+
+fn property(property: millpond_pool::properties::Property) -> Property {
+    Property {
+        name: property.name,
+        value: property.value.map(value),
+        source: source(property.source),
+        received: property.received.map(value),
+    }
+}
+
+fn value(value: millpond_pool::properties::PropertyValue) -> super::Value {
+    match value {
+        millpond_pool::properties::PropertyValue::Number(number) => super::Value::Number(number),
+        millpond_pool::properties::PropertyValue::Text(text) => super::Value::Text(text),
+    }
+}
+
+fn source(source: millpond_pool::properties::PropertySource) -> super::Source {
+    use millpond_pool::properties::PropertySource;
+    match source {
+        PropertySource::Local => super::Source::Local,
+        PropertySource::Received => super::Source::Received,
+        PropertySource::Inherited(from) => super::Source::Inherited(from),
+        PropertySource::Default => super::Source::Default,
+        PropertySource::None => super::Source::None,
+    }
+}
+
+/// What can be told of a pool by its labels alone.
+fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
+    let root = match &candidate.assembly {
+        Ok(assembly) => tree::root(assembly),
+        Err(_) => super::VdevInfo {
+            kind: super::VdevKind::Root,
+            state: VdevState::CannotOpen,
+            aux: VdevAux::CorruptData,
+            ..super::VdevInfo::default()
+        },
+    };
+    let mut info = PoolInfo {
+        name: candidate.name.clone(),
+        guid: candidate.guid.0,
+        config_txg: candidate.config_txg.0,
+        version: candidate.version,
+        is_loaded: false,
+        is_state_active: candidate.state == PoolState::Active,
+        config_hostid: candidate.hostid,
+        system_hostid: hostid,
+        comment: candidate.comment.clone(),
+        requested: requested(candidate.compatibility.as_deref()),
+        root,
+        ..PoolInfo::default()
+    };
+    info.root.guid = candidate.guid.0;
+    for condition in &candidate.conditions {
+        let aux = match condition {
+            ImportCondition::VersionNewer { .. } => VdevAux::VersionNewer,
+            ImportCondition::UnsupportedReadFeatures { features } => {
+                info.unsupported
+                    .extend(features.iter().map(|guid| UnsupportedFeature {
+                        guid: guid.clone(),
+                        description: None,
+                        is_active: true,
+                        is_needed_for_write_only: false,
+                    }));
+                VdevAux::UnsupportedFeature
+            }
+            ImportCondition::NoFeatureList
+            | ImportCondition::NoUberblock
+            | ImportCondition::CorruptConfig { .. } => VdevAux::CorruptData,
+            ImportCondition::Errata { number } => {
+                info.errata = Some(*number);
+                continue;
+            }
+            _ => continue,
+        };
+        (info.root.state, info.root.aux) = (VdevState::CannotOpen, aux);
+    }
+    info
+}
+
+/// A pool as an import would find it: what it says of itself, if it can be opened that far, and else
+/// what its labels say.
+fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
+    let by_labels = found(candidate, hostid);
+    let tried = Pool::open_candidate(candidate, &OpenOptions::default()).ok();
+    let mut info = match tried.and_then(|pool| opened(&pool, candidate).ok()) {
+        Some(info) => PoolInfo {
+            is_state_active: by_labels.is_state_active,
+            config_hostid: by_labels.config_hostid,
+            system_hostid: by_labels.system_hostid,
+            ..info
+        },
+        None => by_labels,
+    };
+    info.is_loaded = true;
+    let time_s = candidate
+        .newest()
+        .map_or(0, |found| found.uberblock.timestamp_s);
+    ImportablePool {
+        info,
+        is_destroyed: candidate.state == PoolState::Destroyed,
+        is_exported: candidate.state == PoolState::Exported,
+        last_host: candidate.hostname.clone().map(|name| LastHost {
+            name,
+            hostid: candidate.hostid,
+            time_s,
+        }),
+    }
+}
+
+/// What 2.4 added to the features of 2.3.
+const FEATURES_OF_2_4: [&str; 3] = [
+    "dynamic_gang_header",
+    "block_cloning_endian",
+    "physical_rewrite",
+];
+/// What no release of OpenZFS has yet.
+const UNRELEASED: [&str; 1] = ["draid_failure_domains"];
