@@ -5,12 +5,14 @@ use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
 use millpond::Search;
 use millpond::control::{Control, LocalPools};
+use millpond_env::Env;
+use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::Duration;
 
 /// Runs the program; the result is its exit status.
 pub fn run(arguments: &[OsString]) -> u8 {
@@ -125,7 +127,7 @@ fn surroundings() -> Environment {
     Environment {
         zone: TimeZone::system(),
         clock: now_s,
-        pause: std::thread::sleep,
+        pause,
         variables,
         man: PathBuf::from("man"),
         users: users(),
@@ -133,9 +135,17 @@ fn surroundings() -> Environment {
 }
 
 fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |elapsed| elapsed.as_secs())
+    Env::real().clock.wall_ns() / 1_000_000_000
+}
+
+/// Waits for nothing to happen on no descriptor.
+fn pause(time: Duration) {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // A signal may end the wait early: then a round comes early.
+    let _ = poll(&mut [], Some(&timeout));
 }
 
 /// Names of users by number, from the system's file of them.

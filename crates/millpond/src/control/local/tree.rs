@@ -6,7 +6,7 @@ use super::super::{
 use millpond_alloc::AllocationClass;
 use millpond_nvlist::NvList;
 use millpond_pool::VdevSpace;
-use millpond_pool::import::{self, Assembly, NodeHealth, decode_vdev};
+use millpond_pool::import::{self, Assembly, NodeHealth};
 use millpond_vdev::{VdevConfig, VdevType};
 
 /// The whole tree. Its depth is bounded by the decoder of configurations.
@@ -22,7 +22,9 @@ pub fn root(assembly: &Assembly) -> VdevInfo {
 
 /// Caches or spares from the lists that the pool keeps of them.
 pub fn aside(lists: &[NvList], class: VdevClass) -> Vec<VdevInfo> {
-    let configs = lists.iter().filter_map(|list| decode_vdev(list).ok());
+    let configs = lists
+        .iter()
+        .filter_map(|list| VdevConfig::from_nvlist(list).ok());
     configs
         .enumerate()
         .map(|(at, config)| {
