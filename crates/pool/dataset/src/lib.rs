@@ -18,4 +18,4 @@ pub use dataset::{Bookmark, Dataset, Hold};
 pub use directory::Directory;
 pub use error::DatasetError;
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
-pub use properties::{PropertySource, PropertyValue, StoredProperties};
+pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};

@@ -1,12 +1,21 @@
-//! What properties datasets have. Only tables here; values are computed elsewhere.
+//! What properties datasets have, and their values.
 
+mod content;
+mod figures;
 mod kind;
+mod names;
+mod owners;
 mod special;
 mod stored;
 pub mod table;
+mod token;
+mod values;
+mod written;
 
 pub use kind::{DatasetKind, Kinds};
 pub use millpond_pool::properties::{Property, PropertySource, PropertyValue};
+pub use owners::OwnerSpace;
 pub use special::{OwnerKind, PropertyName, QuotaSubject, by_name};
 pub use stored::StoredProperties;
 pub use table::{DATASET_PROPERTIES, DatasetProperty};
+pub use values::{PropertyReader, Wanted};

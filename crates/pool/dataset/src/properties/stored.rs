@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredProperties {
     local: BTreeMap<String, PropertyValue>,
+    /// Every property that has a value here, in the order of the table's hashes.
+    names: Vec<String>,
     received: BTreeMap<String, PropertyValue>,
     inherit_marks: Vec<String>,
     has_received: bool,
@@ -51,6 +53,14 @@ impl StoredProperties {
             } else {
                 PropertyValue::Number(entry.value.first().unwrap_or(0))
             };
+            let property = key
+                .strip_suffix(PROPERTY_RECEIVED_SUFFIX)
+                .unwrap_or(key.as_str());
+            let is_known =
+                stored.local.contains_key(property) || stored.received.contains_key(property);
+            if !property.contains('$') && !is_known {
+                stored.names.push(property.to_owned());
+            }
             if key == PROPERTY_HAS_RECEIVED {
                 stored.has_received = true;
             } else if let Some(key) = key.strip_suffix(PROPERTY_RECEIVED_SUFFIX) {
@@ -89,12 +99,9 @@ impl StoredProperties {
     pub fn has_received(&self) -> bool {
         self.has_received
     }
-    /// Names of all properties that have a value here.
+    /// Names of all properties that have a value here, in the order of their hashes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.local
-            .keys()
-            .chain(self.received.keys())
-            .map(String::as_str)
+        self.names.iter().map(String::as_str)
     }
 }
 
@@ -152,10 +159,20 @@ impl Dataset {
         property: &str,
         is_inheritable: bool,
     ) -> Result<Option<(PropertyValue, PropertySource)>, DatasetError> {
+        self.property_with(&self.own_properties()?, property, is_inheritable)
+    }
+
+    /// As [`Dataset::property`], with a snapshot's own table given.
+    pub(crate) fn property_with(
+        &self,
+        own: &StoredProperties,
+        property: &str,
+        is_inheritable: bool,
+    ) -> Result<Option<(PropertyValue, PropertySource)>, DatasetError> {
         if !self.is_snapshot() {
             return self.directory().property(property, is_inheritable);
         }
-        if let Some((value, is_received)) = self.own_properties()?.get(property) {
+        if let Some((value, is_received)) = own.get(property) {
             let source = if is_received {
                 PropertySource::Received
             } else {

@@ -24,7 +24,7 @@ use millpond_alloc::{
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::{FREE_DIRECTORY, LEAK_DIRECTORY};
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{BpObjectPhys, DslDirectoryPhys, ObjectId, VdevId};
+use millpond_ondisk::{BlockPointer, BpObjectPhys, DslDirectoryPhys, ObjectId, VdevId};
 use millpond_zap::Zap;
 
 /// The figures of a pool, as of the uberblock that it was opened at. All in bytes.
@@ -91,6 +91,17 @@ impl Pool {
             .clone()
     }
 
+    /// What a block pointer charges to its dataset, in deflated bytes.
+    #[must_use]
+    pub fn deflated_pointer_bytes(&self, pointer: &BlockPointer) -> u64 {
+        let is_deflated = matches!(self.directory_number(key::DEFLATE), Ok(Some(1..)));
+        let topology = self.store().topology();
+        millpond_alloc::deflated_pointer_bytes(pointer, |vdev| {
+            let ratio = vdevs::ratio_of(&topology.tree, vdev);
+            is_deflated.then_some(ratio)
+        })
+    }
+
     fn measure_space(&self) -> Result<PoolSpace, PoolError> {
         let vdevs = vdevs::measure(self)?;
         let dedup = dedup::measure(self)?;
@@ -118,8 +129,12 @@ impl Pool {
     }
 
     /// Whether OpenZFS 2.4 ever wrote the pool: it always leaves records of the times of txgs,
-    /// which no feature announces. Since then special and dedup vdevs count for `available`.
-    fn was_written_by_2_4(&self) -> Result<bool, PoolError> {
+    /// which no feature announces. Since then special and dedup vdevs count for `available`, and a
+    /// few properties look different.
+    ///
+    /// # Errors
+    /// If the object directory cannot be read.
+    pub fn was_written_by_2_4(&self) -> Result<bool, PoolError> {
         let [minutes, ..] = key::TXG_LOG_TIMES;
         Ok(self.directory_value(minutes)?.is_some())
     }

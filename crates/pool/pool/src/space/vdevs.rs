@@ -8,7 +8,7 @@ use millpond_alloc::{
 };
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ObjectId, Txg, VdevId};
-use millpond_vdev::VdevNode;
+use millpond_vdev::{VdevNode, VdevTree};
 
 /// The block whose size on a vdev tells the vdev's overhead, in bytes.
 const TYPICAL_BLOCK_BYTES: u64 = 128 << 10;
@@ -36,14 +36,20 @@ pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
     let logs = UnflushedLogs::load(&maps, &maps.geometries(), &exists)?;
     let mut spaces = vec![];
     for (id, node) in topology.tree.tops().filter(|(_, node)| is_concrete(node)) {
-        let asize = topology.tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0));
-        let ratio = match asize {
-            Some(asize) if is_deflated => deflate_ratio(asize),
-            _ => RATIO_ONE,
+        let ratio = if is_deflated {
+            ratio_of(&topology.tree, id)
+        } else {
+            RATIO_ONE
         };
         spaces.push(measure_vdev(pool, &maps, &logs, id, node, ratio)?);
     }
     Ok(spaces)
+}
+
+/// The deflate ratio of a vdev, which never changes: it is that of the width it was made with.
+pub(super) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
+    tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0))
+        .map_or(RATIO_ONE, deflate_ratio)
 }
 
 fn measure_vdev(

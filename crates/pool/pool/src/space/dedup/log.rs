@@ -3,10 +3,11 @@
 
 use super::DedupTotals;
 use crate::error::Reading;
+use crate::space::vdevs::ratio_of;
 use crate::{Pool, PoolError};
-use millpond_alloc::{deflate_ratio, deflated_bytes};
+use millpond_alloc::deflated_bytes;
 use millpond_object::Object;
-use millpond_ondisk::{BlockId, DecodeError, Dva, Endian, Txg, VdevId, WordArray};
+use millpond_ondisk::{BlockId, DecodeError, Dva, Endian, VdevId, WordArray};
 use std::collections::BTreeMap;
 
 /// More entries than this in the logs of one table are refused: writers flush long before.
@@ -49,12 +50,7 @@ pub(super) fn add(pool: &Pool, logs: &[Object], totals: &mut DedupTotals) -> Res
         })?;
     }
     let topology = pool.store().topology();
-    let ratio = |vdev: VdevId| {
-        topology
-            .tree
-            .asize(vdev, 128 << 10, Txg(0))
-            .map_or(512, deflate_ratio)
-    };
+    let ratio = |vdev: VdevId| ratio_of(&topology.tree, vdev);
     for (key, body) in entries {
         count(key, body, &ratio, totals);
     }

@@ -1,0 +1,80 @@
+//! Properties that lie in the dataset's own objects: of a file system in its master node, of a
+//! volume in its two first objects.
+//!
+//! These objects are authenticated but not encrypted, so that a locked dataset shows them too.
+
+use crate::error::Named;
+use crate::{Dataset, DatasetError};
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSet;
+use millpond_ondisk::dsl::keys::master_node;
+use millpond_ondisk::{ObjectId, ObjectSetKind};
+use millpond_zap::Zap;
+use std::collections::BTreeMap;
+
+const MASTER_NODE: ObjectId = ObjectId(1);
+const VOLUME_DATA: ObjectId = ObjectId(1);
+const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
+
+/// What a dataset's own objects say.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// The numbers in a file system's master node.
+    Files(BTreeMap<String, u64>),
+    /// A volume.
+    Volume {
+        size_bytes: Option<u64>,
+        block_bytes: u64,
+    },
+    /// Neither.
+    Other,
+}
+
+impl Content {
+    pub(super) fn read(dataset: &Dataset) -> Result<Self, DatasetError> {
+        let set = dataset.object_set(None)?;
+        match set.kind() {
+            ObjectSetKind::FileSystem => Self::read_files(&set, dataset.name()),
+            ObjectSetKind::Volume => Self::read_volume(&set, dataset.name()),
+            _ => Ok(Self::Other),
+        }
+    }
+
+    fn read_files(set: &Arc<ObjectSet>, name: &str) -> Result<Self, DatasetError> {
+        let zap = Zap::open(set.object(MASTER_NODE).named(name)?).named(name)?;
+        let mut numbers = BTreeMap::new();
+        for entry in zap.iter() {
+            let entry = entry.named(name)?;
+            if let Some(number) = entry.value.first() {
+                let key = String::from_utf8_lossy(&entry.name).into_owned();
+                numbers.insert(key, number);
+            }
+        }
+        Ok(Self::Files(numbers))
+    }
+
+    fn read_volume(set: &Arc<ObjectSet>, name: &str) -> Result<Self, DatasetError> {
+        let zap = Zap::open(set.object(VOLUME_PROPERTIES).named(name)?).named(name)?;
+        Ok(Self::Volume {
+            size_bytes: zap
+                .lookup_u64(master_node::VOLUME_SIZE.as_bytes())
+                .named(name)?,
+            block_bytes: set.object(VOLUME_DATA).named(name)?.block_bytes(),
+        })
+    }
+
+    /// A number of a file system's master node: 0 where a property of old file systems is
+    /// missing, `None` for default quotas that were never set.
+    pub(super) fn file_system_number(&self, property: &str) -> Option<u64> {
+        let Self::Files(numbers) = self else {
+            return None;
+        };
+        match property {
+            "version" => numbers.get(master_node::VERSION).copied(),
+            "normalization" | "utf8only" | "casesensitivity" => {
+                Some(numbers.get(property).copied().unwrap_or(0))
+            }
+            _ => numbers.get(property).copied(),
+        }
+    }
+}

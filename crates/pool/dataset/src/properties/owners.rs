@@ -1,0 +1,191 @@
+//! What users, groups and projects use and may use.
+//!
+//! Page `docs/format/space-accounting.md`, "Owners".
+
+use super::special::OwnerKind;
+use crate::error::Named;
+use crate::{Dataset, DatasetError, DatasetKey};
+use millpond_env::sync::Arc;
+use millpond_object::{Accounting, Object, ObjectSet};
+use millpond_ondisk::dsl::{hex_key_number, keys::master_node};
+use millpond_ondisk::{ObjectId, ObjectSetKind};
+use millpond_zap::Zap;
+use std::collections::BTreeMap;
+
+/// Prefix of the entries that count objects.
+const OBJECTS_PREFIX: &[u8] = b"obj-";
+const MASTER_NODE: ObjectId = ObjectId(1);
+
+/// What one user, group or project uses and may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OwnerSpace {
+    /// Its number.
+    pub id: u64,
+    /// Bytes charged to it.
+    pub used_bytes: u64,
+    /// The most it may use; 0 for no limit. Its own, or else the file system's default.
+    pub quota_bytes: u64,
+    /// Files charged to it; `None` where the file system does not count them.
+    pub objects: Option<u64>,
+    /// The most it may have; 0 for no limit. `None` as with `objects`.
+    pub objects_quota: Option<u64>,
+}
+
+impl Dataset {
+    /// What each user, group or project of a file system or a snapshot of one uses and may use, in
+    /// the order of their numbers: every one that owns something or has a limit of its own. None
+    /// where space is not accounted by owner. Memory is in proportion to the tables.
+    ///
+    /// # Errors
+    /// [`DatasetError::Locked`] without the key of an encrypted dataset; if a table cannot be read.
+    pub fn space_by_owner(
+        &self,
+        owners: OwnerKind,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<Vec<OwnerSpace>, DatasetError> {
+        let name = self.name();
+        let set = self.object_set(key)?;
+        if set.kind() != ObjectSetKind::FileSystem {
+            return Ok(vec![]);
+        }
+        let (accounting, index) = place_of(owners);
+        let master = Zap::open(set.object(MASTER_NODE).named(name)?).named(name)?;
+        let number = |key: &str| master.lookup_u64(key.as_bytes()).named(name);
+        let limits = |key: &str| match number(key)?.and_then(|id| ObjectId(id).some()) {
+            None => Ok(BTreeMap::new()),
+            Some(id) => read_limits(&set, id, name),
+        };
+        let byte_limits = limits(master_node::QUOTAS[index])?;
+        let object_limits = limits(master_node::OBJECT_QUOTAS[index])?;
+        let byte_default = number(master_node::DEFAULT_QUOTAS[index])?.unwrap_or(0);
+        let object_default = number(master_node::DEFAULT_OBJECT_QUOTAS[index])?.unwrap_or(0);
+
+        let (used, objects) = match set.accounting(accounting) {
+            Some(object) => read_counters(object, name)?,
+            None => (BTreeMap::new(), BTreeMap::new()),
+        };
+        let are_objects_counted = !objects.is_empty();
+        let mut ids: Vec<u64> = used
+            .keys()
+            .chain(objects.keys())
+            .chain(byte_limits.keys())
+            .chain(object_limits.keys())
+            .copied()
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let of = |table: &BTreeMap<u64, u64>, id: &u64| table.get(id).copied();
+        let row = |id: &u64| OwnerSpace {
+            id: *id,
+            used_bytes: of(&used, id).unwrap_or(0),
+            quota_bytes: of(&byte_limits, id).unwrap_or(byte_default),
+            objects: are_objects_counted.then(|| of(&objects, id).unwrap_or(0)),
+            objects_quota: are_objects_counted
+                .then(|| of(&object_limits, id).unwrap_or(object_default)),
+        };
+        Ok(ids.iter().map(row).collect())
+    }
+}
+
+impl Dataset {
+    /// The same for one user, group or project; `None` where space is not accounted by owner. Limits
+    /// are its own only, not the file system's default.
+    ///
+    /// # Errors
+    /// As [`Dataset::space_by_owner`].
+    pub fn owner_space(
+        &self,
+        owners: OwnerKind,
+        id: u64,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<Option<OwnerSpace>, DatasetError> {
+        let name = self.name();
+        let set = self.object_set(key)?;
+        if set.kind() != ObjectSetKind::FileSystem {
+            return Ok(None);
+        }
+        let (accounting, index) = place_of(owners);
+        let master = Zap::open(set.object(MASTER_NODE).named(name)?).named(name)?;
+        let limit = |key: &str| -> Result<u64, DatasetError> {
+            let table = master.lookup_u64(key.as_bytes()).named(name)?;
+            match table.and_then(|id| ObjectId(id).some()) {
+                None => Ok(0),
+                Some(table) => {
+                    let zap = Zap::open(set.object(table).named(name)?).named(name)?;
+                    let limit = zap.lookup_u64(format!("{id:x}").as_bytes()).named(name)?;
+                    Ok(limit.unwrap_or(0))
+                }
+            }
+        };
+        let (quota_bytes, objects_quota) = (
+            limit(master_node::QUOTAS[index])?,
+            limit(master_node::OBJECT_QUOTAS[index])?,
+        );
+        let mut counters = [0; 2];
+        if let Some(object) = set.accounting(accounting) {
+            let zap = Zap::open(object).named(name)?;
+            for (counter, key) in counters
+                .iter_mut()
+                .zip([format!("{id:x}"), format!("obj-{id:x}")])
+            {
+                *counter = zap.lookup_u64(key.as_bytes()).named(name)?.unwrap_or(0);
+            }
+        }
+        let [used_bytes, objects] = counters;
+        Ok(Some(OwnerSpace {
+            id,
+            used_bytes,
+            quota_bytes,
+            objects: Some(objects),
+            objects_quota: Some(objects_quota),
+        }))
+    }
+}
+
+/// Which accounting object, and which of the three names of each kind of limit.
+fn place_of(owners: OwnerKind) -> (Accounting, usize) {
+    match owners {
+        OwnerKind::User => (Accounting::User, 0),
+        OwnerKind::Group => (Accounting::Group, 1),
+        OwnerKind::Project => (Accounting::Project, 2),
+    }
+}
+
+/// Bytes and objects by owner.
+fn read_counters(
+    object: Object,
+    name: &str,
+) -> Result<(BTreeMap<u64, u64>, BTreeMap<u64, u64>), DatasetError> {
+    let (mut bytes, mut objects) = (BTreeMap::new(), BTreeMap::new());
+    let zap = match Zap::open(object) {
+        Ok(zap) => zap,
+        Err(error) => return Err(error).named(name),
+    };
+    for entry in zap.iter() {
+        let entry = entry.named(name)?;
+        let (table, key) = match entry.name.strip_prefix(OBJECTS_PREFIX) {
+            Some(key) => (&mut objects, key),
+            None => (&mut bytes, entry.name.as_slice()),
+        };
+        if let (Some(id), Some(count)) = (hex_key_number(key), entry.value.first()) {
+            table.insert(id, count);
+        }
+    }
+    Ok((bytes, objects))
+}
+
+fn read_limits(
+    set: &Arc<ObjectSet>,
+    id: ObjectId,
+    name: &str,
+) -> Result<BTreeMap<u64, u64>, DatasetError> {
+    let zap = Zap::open(set.object(id).named(name)?).named(name)?;
+    let mut limits = BTreeMap::new();
+    for entry in zap.iter() {
+        let entry = entry.named(name)?;
+        if let (Some(id), Some(limit)) = (hex_key_number(&entry.name), entry.value.first()) {
+            limits.insert(id, limit);
+        }
+    }
+    Ok(limits)
+}

@@ -1,0 +1,454 @@
+//! The properties of file systems, volumes, snapshots and bookmarks.
+//!
+//! Page `docs/format/properties.md`.
+
+use super::content::Content;
+use super::kind::DatasetKind;
+use super::names::{Names, directory_phys, is_origin_of_all};
+use super::special::PropertyName;
+use super::stored::StoredProperties;
+use super::table::{DATASET_PROPERTIES, DatasetProperty};
+use super::{Property, PropertySource, PropertyValue};
+use crate::{Bookmark, Dataset, DatasetError, DatasetKey, Directory};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{CryptKey, ObjectId, ObjectSetKind};
+use millpond_pool::Pool;
+use millpond_pool::properties::{Edit, preset_value};
+use std::collections::{HashMap, HashSet};
+
+/// Works out properties of the datasets of one pool.
+///
+/// It remembers what several datasets share (names, what is available, keys of encryption roots),
+/// so that one reader for a whole listing does linear work: make one for each listing. Memory is in
+/// proportion to the directories that it was asked about.
+#[derive(Debug)]
+pub struct PropertyReader {
+    pub(super) pool: Arc<Pool>,
+    pub(super) names: Names,
+    /// By directory.
+    pub(super) available: HashMap<ObjectId, u64>,
+    crypt_keys: HashMap<ObjectId, Option<CryptKey>>,
+    content_kinds: HashMap<ObjectId, ObjectSetKind>,
+    /// Loaded keys by directory.
+    pub(super) loaded: HashMap<ObjectId, Arc<DatasetKey>>,
+}
+
+/// Which properties are wanted. Some take reading: ask for few.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// Every one that `zfs get all` lists: native ones in their order, then those set by users.
+    All,
+    /// Exactly these. What does not apply or has no value is left out.
+    Named(&'a [PropertyName]),
+}
+
+/// A dataset with what its properties are made from.
+pub(super) struct Subject<'a> {
+    pub(super) dataset: &'a Dataset,
+    pub(super) kind: DatasetKind,
+    /// What it, or what it is a snapshot of, holds.
+    content_kind: ObjectSetKind,
+    /// A snapshot's own table.
+    own: StoredProperties,
+    content: Option<Content>,
+}
+
+impl PropertyReader {
+    /// A reader that knows nothing yet.
+    #[must_use]
+    pub fn new(pool: &Arc<Pool>) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+            names: Names::new(pool),
+            available: HashMap::new(),
+            crypt_keys: HashMap::new(),
+            content_kinds: HashMap::new(),
+            loaded: HashMap::new(),
+        }
+    }
+
+    /// Tells the reader that a directory's key is loaded: `keystatus` says so, and what is
+    /// encrypted of its datasets (space by owner) can be shown.
+    pub fn add_key(&mut self, directory: &Directory, key: Arc<DatasetKey>) {
+        self.loaded.insert(directory.id(), key);
+    }
+
+    /// Properties of a file system, volume or snapshot.
+    ///
+    /// # Errors
+    /// If something they are made from cannot be read. What lies in a dataset's own objects (such
+    /// as `version`) is merely left out of [`Wanted::All`] when those cannot be read.
+    pub fn properties(
+        &mut self,
+        dataset: &Dataset,
+        wanted: Wanted<'_>,
+    ) -> Result<Vec<Property>, DatasetError> {
+        let mut subject = self.subject(dataset)?;
+        let mut found = vec![];
+        match wanted {
+            Wanted::All => {
+                for property in DATASET_PROPERTIES.iter().filter(|row| row.shape.is_listed) {
+                    match self.native(&mut subject, property) {
+                        Ok(value) => found.extend(value),
+                        Err(_) if is_of_content(property.shape.name) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                found.extend(user_properties(&subject)?);
+            }
+            Wanted::Named(names) => {
+                for name in names {
+                    found.extend(self.named(&mut subject, name)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Properties of a bookmark.
+    ///
+    /// # Errors
+    /// If its redaction list cannot be read.
+    pub fn bookmark_properties(
+        &mut self,
+        bookmark: &Bookmark,
+        wanted: Wanted<'_>,
+    ) -> Result<Vec<Property>, DatasetError> {
+        let is_wanted = |property: &&DatasetProperty| {
+            match wanted {
+            Wanted::All => property.shape.is_listed,
+            Wanted::Named(names) => names.iter().any(
+                |name| matches!(name, PropertyName::Native(native) if native.shape.name == property.shape.name),
+            ),
+        }
+        };
+        let rows = DATASET_PROPERTIES
+            .iter()
+            .filter(|row| row.kinds.contains(DatasetKind::Bookmark));
+        let mut found = vec![];
+        for property in rows.filter(is_wanted) {
+            found.extend(self.of_bookmark(bookmark, property)?);
+        }
+        Ok(found)
+    }
+
+    /// What a head or snapshot is, for people.
+    ///
+    /// # Errors
+    /// If its object set (of a snapshot: that of its head) cannot be read.
+    pub fn kind(&mut self, dataset: &Dataset) -> Result<DatasetKind, DatasetError> {
+        if dataset.is_snapshot() {
+            return Ok(DatasetKind::Snapshot);
+        }
+        Ok(match self.content_kind(dataset)? {
+            ObjectSetKind::Volume => DatasetKind::Volume,
+            _ => DatasetKind::Filesystem,
+        })
+    }
+
+    /// What a dataset holds: the same for all of its directory, so read once.
+    fn content_kind(&mut self, dataset: &Dataset) -> Result<ObjectSetKind, DatasetError> {
+        let directory = dataset.directory().id();
+        if let Some(known) = self.content_kinds.get(&directory) {
+            return Ok(*known);
+        }
+        let kind = dataset.content_kind()?;
+        self.content_kinds.insert(directory, kind);
+        Ok(kind)
+    }
+
+    fn subject<'a>(&mut self, dataset: &'a Dataset) -> Result<Subject<'a>, DatasetError> {
+        Ok(Subject {
+            dataset,
+            kind: self.kind(dataset)?,
+            content_kind: self.content_kind(dataset)?,
+            own: dataset.own_properties()?,
+            content: None,
+        })
+    }
+
+    fn named(
+        &mut self,
+        subject: &mut Subject<'_>,
+        name: &PropertyName,
+    ) -> Result<Option<Property>, DatasetError> {
+        match name {
+            PropertyName::Native(property) => self.native(subject, property),
+            PropertyName::User(name) => subject.user(name),
+            PropertyName::WrittenSince { name, since } => {
+                let bytes = self.written_since(subject.dataset, since)?;
+                Ok(bytes.map(|bytes| Property::figure(name, bytes)))
+            }
+            PropertyName::PerOwner {
+                name,
+                owner_kind,
+                subject: figure,
+                owner,
+            } => {
+                let number = self.of_owner(subject.dataset, *owner_kind, *figure, owner)?;
+                Ok(number.map(|number| Property {
+                    source: PropertySource::Local,
+                    ..Property::figure(name, number)
+                }))
+            }
+        }
+    }
+
+    fn native(
+        &mut self,
+        subject: &mut Subject<'_>,
+        property: &'static DatasetProperty,
+    ) -> Result<Option<Property>, DatasetError> {
+        if !subject.has(property) {
+            return Ok(None);
+        }
+        let shape = &property.shape;
+        match shape.name {
+            "volsize" | "volblocksize" | "version" | "utf8only" | "normalization"
+            | "casesensitivity" => subject.of_content(shape.name),
+            name if name.starts_with("default") && name.ends_with("quota") => {
+                subject.of_content(shape.name)
+            }
+            "mountpoint" => subject.mountpoint(property),
+            "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt" | "encryptionroot"
+            | "keyguid" | "keystatus" => self.of_key(subject.dataset, property),
+            _ if shape.edit == Edit::ReadOnly => self.figure(subject, shape.name),
+            "special_small_blocks" | "xattr" => self.of_the_times(subject, property),
+            _ => subject.setting(property).map(Some),
+        }
+    }
+
+    /// Settings that OpenZFS 2.4 shows otherwise than 2.3: the pool tells which of them it has seen.
+    fn of_the_times(
+        &self,
+        subject: &Subject<'_>,
+        property: &'static DatasetProperty,
+    ) -> Result<Option<Property>, DatasetError> {
+        let mut setting = subject.setting(property)?;
+        let is_2_4 = self.pool.was_written_by_2_4()?;
+        let is_default = setting.source == PropertySource::Default;
+        match property.shape.name {
+            "special_small_blocks" if subject.kind == DatasetKind::Volume => {
+                Ok((is_2_4 || !is_default).then_some(setting))
+            }
+            "xattr" if is_2_4 && setting.value == Some(PropertyValue::Number(XATTR_SA)) => {
+                setting.value = Some(PropertyValue::Text("sa".into()));
+                Ok(Some(setting))
+            }
+            _ => Ok(Some(setting)),
+        }
+    }
+
+    /// What the key object of an encrypted dataset says.
+    fn of_key(
+        &mut self,
+        dataset: &Dataset,
+        property: &'static DatasetProperty,
+    ) -> Result<Option<Property>, DatasetError> {
+        let name = property.shape.name;
+        let plain = || match property.shape.edit {
+            Edit::ReadOnly => None,
+            _ => Some(Property::new(
+                name,
+                preset_value(&property.shape),
+                PropertySource::Default,
+            )),
+        };
+        let directory = dataset.directory().id();
+        let Some(key) = self.crypt_key(dataset.directory())? else {
+            return Ok(plain());
+        };
+        // Format, salt and rounds are right only in the encryption root's own object.
+        let root = match key.root_directory.some() {
+            Some(root) if root != directory => self.crypt_key_of(root)?.unwrap_or(key.clone()),
+            _ => key.clone(),
+        };
+        let number = match name {
+            "encryption" => key.suite.number(),
+            "keyguid" => key.guid.0,
+            "keyformat" => root.key_format as u64,
+            "keystatus" if self.loaded.contains_key(&directory) => KEY_AVAILABLE,
+            "keystatus" => KEY_UNAVAILABLE,
+            "encryptionroot" => {
+                let text = self.names.directory(key.root_directory)?;
+                let value = Some(PropertyValue::Text(text));
+                return Ok(Some(Property::new(name, value, PropertySource::None)));
+            }
+            _ => {
+                let number = match name {
+                    "pbkdf2salt" => root.pbkdf2_salt,
+                    _ => root.pbkdf2_iterations,
+                };
+                if number == 0 {
+                    return Ok(plain());
+                }
+                number
+            }
+        };
+        Ok(Some(Property::figure(name, number)))
+    }
+
+    fn crypt_key(&mut self, directory: &Arc<Directory>) -> Result<Option<CryptKey>, DatasetError> {
+        if let Some(known) = self.crypt_keys.get(&directory.id()) {
+            return Ok(known.clone());
+        }
+        let key = directory.crypt_key()?;
+        self.crypt_keys.insert(directory.id(), key.clone());
+        Ok(key)
+    }
+
+    fn crypt_key_of(&mut self, id: ObjectId) -> Result<Option<CryptKey>, DatasetError> {
+        if let Some(known) = self.crypt_keys.get(&id) {
+            return Ok(known.clone());
+        }
+        // Checks that it is a directory before its parents are followed.
+        directory_phys(&self.pool, id)?;
+        let directory = Directory::by_id(&self.pool, id)?;
+        self.crypt_key(&directory)
+    }
+}
+
+/// Both `on` and `sa`.
+const XATTR_SA: u64 = 2;
+const KEY_UNAVAILABLE: u64 = 1;
+const KEY_AVAILABLE: u64 = 2;
+
+impl Subject<'_> {
+    /// Whether the property applies: to its kind, and for a snapshot to what it is a snapshot of.
+    fn has(&self, property: &DatasetProperty) -> bool {
+        let kinds = property.kinds;
+        if !kinds.contains(self.kind) {
+            return false;
+        }
+        if self.kind != DatasetKind::Snapshot {
+            return true;
+        }
+        let live = match self.content_kind {
+            ObjectSetKind::Volume => DatasetKind::Volume,
+            _ => DatasetKind::Filesystem,
+        };
+        let is_of_snapshots_only =
+            !kinds.contains(DatasetKind::Filesystem) && !kinds.contains(DatasetKind::Volume);
+        is_of_snapshots_only || kinds.contains(live)
+    }
+
+    fn content(&mut self) -> Result<&Content, DatasetError> {
+        if self.content.is_none() {
+            self.content = Some(Content::read(self.dataset)?);
+        }
+        Ok(self.content.as_ref().unwrap_or(&Content::Other))
+    }
+
+    fn of_content(&mut self, name: &str) -> Result<Option<Property>, DatasetError> {
+        use millpond_ondisk::DslDatasetFlags as Flags;
+        if self.dataset.phys().flags.contains(Flags::INCONSISTENT) && name != "volsize" {
+            return Ok(None);
+        }
+        let (number, source) = match (self.content()?, name) {
+            (Content::Volume { size_bytes, .. }, "volsize") => (*size_bytes, PropertySource::Local),
+            (Content::Volume { block_bytes, .. }, "volblocksize") => {
+                let source = match *block_bytes {
+                    VOLUME_BLOCK_BYTES => PropertySource::Default,
+                    _ => PropertySource::None,
+                };
+                (Some(*block_bytes), source)
+            }
+            (content, name) => (content.file_system_number(name), PropertySource::None),
+        };
+        Ok(number.map(|number| Property::new(name, Some(PropertyValue::Number(number)), source)))
+    }
+
+    /// The value in force of a setting, the default where nobody set it.
+    fn setting(&self, property: &DatasetProperty) -> Result<Property, DatasetError> {
+        let shape = &property.shape;
+        let is_inheritable = shape.edit == Edit::Inheritable;
+        let (value, source) = match self.stored(shape.name, is_inheritable)? {
+            Some((value, source)) => (Some(value), source),
+            None => (preset_value(shape), PropertySource::Default),
+        };
+        Ok(Property {
+            received: self.received(shape.name)?,
+            ..Property::new(shape.name, value, source)
+        })
+    }
+
+    fn user(&self, name: &str) -> Result<Option<Property>, DatasetError> {
+        let stored = self.stored(name, true)?;
+        let received = self.received(name)?;
+        Ok(stored.map(|(value, source)| Property {
+            received,
+            ..Property::new(name, Some(value), source)
+        }))
+    }
+
+    fn stored(
+        &self,
+        name: &str,
+        is_inheritable: bool,
+    ) -> Result<Option<(PropertyValue, PropertySource)>, DatasetError> {
+        self.dataset.property_with(&self.own, name, is_inheritable)
+    }
+
+    fn received(&self, name: &str) -> Result<Option<PropertyValue>, DatasetError> {
+        if self.dataset.is_snapshot() {
+            return Ok(self.own.received(name).cloned());
+        }
+        let stored = self.dataset.directory().stored_properties()?;
+        Ok(stored.received(name).cloned())
+    }
+
+    /// Paths grow by what lies between the directory where one was set and this one.
+    fn mountpoint(&self, property: &DatasetProperty) -> Result<Option<Property>, DatasetError> {
+        let name = self.dataset.directory().name();
+        let mut found = self.setting(property)?;
+        let set_at = match &found.source {
+            PropertySource::Inherited(from) => from.as_str(),
+            PropertySource::Default => "",
+            _ => return Ok(Some(found)),
+        };
+        if let Some(PropertyValue::Text(path)) = &mut found.value
+            && path.starts_with('/')
+        {
+            let rest = name.strip_prefix(set_at).unwrap_or("");
+            let rest = rest.trim_start_matches('/');
+            *path = format!("{}/{rest}", path.trim_end_matches('/'));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// The block size of volumes that nobody chose, in bytes.
+const VOLUME_BLOCK_BYTES: u64 = 16 << 10;
+
+fn is_of_content(name: &str) -> bool {
+    ["volsize", "volblocksize", "version", "utf8only"].contains(&name)
+        || ["normalization", "casesensitivity"].contains(&name)
+        || (name.starts_with("default") && name.ends_with("quota"))
+}
+
+/// Properties set by users: those set on a snapshot, then on its dataset, then further and further
+/// up, each name where it is met first.
+fn user_properties(subject: &Subject<'_>) -> Result<Vec<Property>, DatasetError> {
+    let mut found: Vec<Property> = vec![];
+    let mut seen = HashSet::new();
+    let mut collect = |table: &StoredProperties| -> Result<(), DatasetError> {
+        for name in table.names().filter(|name| name.contains(':')) {
+            if seen.insert(name.to_owned()) {
+                found.extend(subject.user(name)?);
+            }
+        }
+        Ok(())
+    };
+    collect(&subject.own)?;
+    let mut at = Some(subject.dataset.directory());
+    while let Some(directory) = at {
+        collect(directory.stored_properties()?.as_ref())?;
+        at = directory.parent();
+    }
+    Ok(found)
+}
+
+/// Names that users never see.
+pub(super) fn visible(name: String) -> Option<String> {
+    (!is_origin_of_all(&name)).then_some(name)
+}
