@@ -10,6 +10,7 @@ mod json;
 mod keys;
 mod name_text;
 pub mod pools;
+mod verify;
 
 pub use global::Global;
 
@@ -25,10 +26,16 @@ struct Verb {
     run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
 }
 
-const VERBS: [Verb; 1] = [Verb {
-    command: inspect::command,
-    run: inspect::run,
-}];
+const VERBS: [Verb; 2] = [
+    Verb {
+        command: verify::command,
+        run: verify::run,
+    },
+    Verb {
+        command: inspect::command,
+        run: inspect::run,
+    },
+];
 
 /// All verbs with the options that they share.
 pub fn command() -> Command {

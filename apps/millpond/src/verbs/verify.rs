@@ -1,0 +1,242 @@
+//! `millpond verify`: reads every copy and every parity column of everything, and says what is wrong.
+
+use super::Global;
+use super::global::refused;
+use super::name_text;
+use crate::session::{Ending, Session};
+use crate::text::number;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use indicatif::{ProgressBar, ProgressStyle};
+use millpond::Pool;
+use millpond::verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::{Condvar, Mutex};
+use millpond_env::thread;
+use serde_json::json;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+/// Problems shown one by one as they are found; the summary counts them all.
+const PROBLEMS_SHOWN_MAX: u64 = 50;
+/// Damaged objects named in the summary.
+const OBJECTS_SHOWN_MAX: usize = 100;
+
+/// What it takes.
+pub fn command() -> Command {
+    Command::new("verify")
+        .about("Read every copy and parity column of everything, and say what is wrong where")
+        .long_about(
+            "Reads every copy of every block, every side of each mirror and every parity column, and \
+             compares them with the checksums. Names the devices that hold wrong bytes and the files \
+             that are lost. Nothing is repaired and nothing is written.\n\n\
+             Status: 0 all is right, 1 something is not.",
+        )
+        .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
+        .arg(
+            Arg::new("quiet")
+                .short('q')
+                .long("quiet")
+                .help("No progress, and problems in the summary only")
+                .action(ArgAction::SetTrue),
+        )
+}
+
+/// Verifies a pool.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let name = match matches.get_one::<String>("pool") {
+        Some(name) => name.clone(),
+        None => global.only_pool()?,
+    };
+    let pool = global.open_pool(&name)?;
+    let is_quiet = matches.get_flag("quiet") || global.is_json;
+    let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;
+    if global.is_json {
+        write_json(session, &pool, &report)?;
+    } else {
+        write_text(session, &pool, &report)?;
+    }
+    Ok(u8::from(!report.is_clean()))
+}
+
+/// Verifies while a bar on the terminal shows how far it has come.
+fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, millpond::Error> {
+    let progress = VerifyProgress::default();
+    let bar = if is_quiet || !io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(allocated_bytes(pool))
+    };
+    if let Ok(style) = ProgressStyle::with_template(
+        "{bar:30} {percent}%  {bytes} of {total_bytes}  {bytes_per_sec}  {msg}",
+    ) {
+        bar.set_style(style);
+    }
+    let shown = millpond_env::sync::atomic::AtomicU64::new(0);
+    let on_problem = |problem: &Problem| {
+        if is_json || is_quiet {
+            return;
+        }
+        let count = shown.fetch_add(1, Ordering::Relaxed);
+        if count < PROBLEMS_SHOWN_MAX {
+            let line = problem_line(problem);
+            bar.suspend(|| {
+                // If not even the terminal takes it, the summary will tell.
+                let _ = writeln!(io::stderr(), "{line}");
+            });
+        }
+    };
+    let (is_over, woken) = (Mutex::new(false), Condvar::new());
+    let stopped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut over = is_over.lock();
+            while !*over && !stopped.load(Ordering::Relaxed) {
+                bar.set_position(progress.allocated_bytes());
+                bar.set_message(format!("{} blocks", progress.blocks()));
+                woken.wait_for(&mut over, Duration::from_millis(200));
+            }
+        });
+        let report = pool.verify(&progress, &on_problem);
+        *is_over.lock() = true;
+        stopped.store(true, Ordering::Relaxed);
+        woken.notify_all();
+        bar.finish_and_clear();
+        report
+    })
+}
+
+/// About how much there is to judge, for the bar.
+fn allocated_bytes(pool: &Pool) -> u64 {
+    let topology = pool.inner().store().topology();
+    let raw: u64 = topology
+        .tree
+        .tops()
+        .map(|(_, top)| top.config.asize_bytes)
+        .sum();
+    let used =
+        millpond_dataset::Directory::root(pool.inner()).map_or(raw, |root| root.phys().used_bytes);
+    used.min(raw)
+}
+
+fn problem_line(problem: &Problem) -> String {
+    let (word, detail) = match &problem.kind {
+        ProblemKind::Lost(words) => ("lost", words.join("; ")),
+        ProblemKind::Repairable(words) => ("damaged, other copies are right", words.join("; ")),
+        ProblemKind::Invalid(words) => ("not valid", words.clone()),
+    };
+    format!("{}: {word}: {detail}", problem.address)
+}
+
+fn write_text(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::Result<()> {
+    let out = &mut *session.out;
+    let (blocks, read) = (report.blocks, number::bytes(report.read_bytes));
+    let logical = number::bytes(report.logical_bytes);
+    writeln!(
+        out,
+        "{}: {blocks} blocks of {logical} verified, {read} read",
+        pool.name()
+    )?;
+    for leaf in report.leaves.values() {
+        let mut words = vec![];
+        if leaf.wrong > 0 {
+            let bytes = number::bytes(leaf.wrong_bytes);
+            words.push(format!("{} wrong ({bytes})", leaf.wrong));
+        }
+        if leaf.faults > 0 {
+            words.push(format!("{} could not be read", leaf.faults));
+        }
+        if leaf.stale > 0 {
+            words.push(format!(
+                "{} not up to date, as its log of missed writes says",
+                leaf.stale
+            ));
+        }
+        if leaf.absent > 0 {
+            words.push(format!("{} not checked: the device is absent", leaf.absent));
+        }
+        for (label, trouble) in &leaf.labels {
+            words.push(format!("label {label}: {trouble}"));
+        }
+        if !words.is_empty() {
+            writeln!(out, "  {}: {}", leaf.name, words.join(", "))?;
+        }
+    }
+    for object in report.damaged.iter().take(OBJECTS_SHOWN_MAX) {
+        let place = match (&object.dataset, &object.path) {
+            (Some(dataset), Some(path)) => format!("{dataset}:/{}", name_text::escaped(path)),
+            (Some(dataset), None) => format!("{dataset}: object {}", object.object),
+            (None, _) => format!("pool metadata, object {}", object.object),
+        };
+        let state = match (object.lost, object.repairable) {
+            (0, count) => format!("{count} blocks damaged, other copies are right"),
+            (lost, 0) => format!("{lost} blocks lost"),
+            (lost, count) => format!("{lost} blocks lost, {count} damaged"),
+        };
+        writeln!(out, "  {place}: {state}")?;
+    }
+    let not_shown =
+        report.damaged.len().saturating_sub(OBJECTS_SHOWN_MAX) as u64 + report.damaged_not_listed;
+    if not_shown > 0 {
+        writeln!(out, "  … and {not_shown} more; --json lists them")?;
+    }
+    if let Some(words) = &report.gave_up {
+        writeln!(out, "  gave up: {words}")?;
+    }
+    if report.is_clean() {
+        let absent = report.leaves.values().any(|leaf| leaf.absent > 0);
+        let words = if absent {
+            "no errors in what is there"
+        } else {
+            "no errors"
+        };
+        writeln!(out, "{words}")
+    } else {
+        writeln!(
+            out,
+            "{} blocks lost, {} damaged and repairable, {} not valid",
+            report.lost, report.repairable, report.invalid
+        )
+    }
+}
+
+fn write_json(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::Result<()> {
+    let leaves: Vec<_> = report
+        .leaves
+        .values()
+        .map(|leaf| {
+            let labels: Vec<_> = leaf
+                .labels
+                .iter()
+                .map(|(label, trouble)| json!({"label": label, "trouble": trouble}))
+                .collect();
+            json!({
+                "device": leaf.name, "wrong": leaf.wrong, "wrong_bytes": leaf.wrong_bytes,
+                "faults": leaf.faults, "absent": leaf.absent, "stale": leaf.stale, "labels": labels,
+            })
+        })
+        .collect();
+    let damaged: Vec<_> = report
+        .damaged
+        .iter()
+        .map(|object| {
+            let mut map = serde_json::Map::new();
+            map.insert("dataset".into(), json!(object.dataset));
+            map.insert("object".into(), json!(object.object));
+            if let Some(path) = &object.path {
+                super::json::put_name(&mut map, "path", path);
+            }
+            map.insert("lost".into(), json!(object.lost));
+            map.insert("repairable".into(), json!(object.repairable));
+            map.insert("first".into(), json!(object.first));
+            serde_json::Value::Object(map)
+        })
+        .collect();
+    let whole = json!({
+        "pool": pool.name(), "is_clean": report.is_clean(), "blocks": report.blocks,
+        "log_blocks": report.log_blocks, "logical_bytes": report.logical_bytes,
+        "read_bytes": report.read_bytes, "lost": report.lost, "repairable": report.repairable,
+        "invalid": report.invalid, "devices": leaves, "damaged": damaged,
+        "damaged_not_listed": report.damaged_not_listed, "gave_up": report.gave_up,
+    });
+    writeln!(session.out, "{whole}")
+}
