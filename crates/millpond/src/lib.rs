@@ -20,6 +20,7 @@
 pub mod control;
 mod dataset;
 mod error;
+pub mod inspect;
 mod pool;
 mod search;
 pub mod verify;

@@ -1,0 +1,105 @@
+//! `inspect blocks`: all blocks by what they hold.
+
+use crate::session::{Ending, Session};
+use crate::text::number;
+use crate::verbs::Global;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use millpond::inspect::ondisk::ObjectType;
+use millpond::inspect::{BlockStatistics, BlockTotals, block_statistics};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+/// The part's options.
+pub fn command() -> Command {
+    Command::new("blocks")
+        .about("Count all blocks by type, reading all pointers of the pool")
+        .arg(super::pool_argument())
+        .arg(
+            Arg::new("levels")
+                .short('l')
+                .long("levels")
+                .help("Also by level of the block tree")
+                .action(ArgAction::SetTrue),
+        )
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let pool = super::open_pool(global, matches)?;
+    let found = block_statistics(pool.inner(), &mut |_| ControlFlow::Continue(()));
+    if global.is_json {
+        writeln!(session.out, "{:#}", value(&found))?;
+    } else {
+        let has_levels = matches.get_flag("levels");
+        write!(session.out, "{}", text(&found, has_levels))?;
+    }
+    for (_, error) in &found.unreadable {
+        writeln!(session.err, "millpond: {error}")?;
+    }
+    Ok(u8::from(found.unreadable_count > 0))
+}
+
+fn text(found: &BlockStatistics, has_levels: bool) -> String {
+    let total = found.total();
+    let mut text = format!(
+        "{:>10} {:>7} {:>7} {:>7} {:>6}  TYPE\n",
+        "BLOCKS", "LSIZE", "PSIZE", "ASIZE", "SHARE"
+    );
+    for (number, totals) in found.types() {
+        let name = ObjectType(number).name();
+        text += &line(&totals, &total, name);
+        let levels = found.by_type.range((number, 0)..=(number, u8::MAX));
+        for ((_, level), totals) in levels.rev().filter(|_| has_levels) {
+            text += &line(totals, &total, &format!("    L{level}"));
+        }
+    }
+    text += &line(&total, &total, "total");
+    text += &format!(
+        "\nganged {}, dedup {}, embedded in their pointers {}, unreadable {}\n",
+        total.ganged, found.dedup.count, found.embedded_count, found.unreadable_count
+    );
+    text
+}
+
+fn line(totals: &BlockTotals, total: &BlockTotals, name: &str) -> String {
+    let bytes = number::count;
+    format!(
+        "{:>10} {:>7} {:>7} {:>7} {:>6}  {name}\n",
+        totals.count,
+        bytes(totals.logical_bytes),
+        bytes(totals.physical_bytes),
+        bytes(totals.allocated_bytes),
+        number::percent_of(totals.allocated_bytes, total.allocated_bytes),
+    )
+}
+
+fn value(found: &BlockStatistics) -> Value {
+    let types: Vec<Value> = found
+        .by_type
+        .iter()
+        .map(|((number, level), totals)| {
+            let mut value = sums(totals);
+            value["type"] = ObjectType(*number).name().into();
+            value["type_number"] = (*number).into();
+            value["level"] = (*level).into();
+            value
+        })
+        .collect();
+    json!({
+        "types": types,
+        "total": sums(&found.total()),
+        "dedup": sums(&found.dedup),
+        "embedded": found.embedded_count,
+        "unreadable": found.unreadable_count,
+    })
+}
+
+fn sums(totals: &BlockTotals) -> Value {
+    json!({
+        "count": totals.count,
+        "ganged": totals.ganged,
+        "lsize": totals.logical_bytes,
+        "psize": totals.physical_bytes,
+        "asize": totals.allocated_bytes,
+    })
+}

@@ -1,0 +1,51 @@
+//! `inspect history`: the pool's history as it is recorded.
+
+use super::items::{Items, indented};
+use super::pointer;
+use crate::session::{Ending, Session};
+use crate::text::date;
+use crate::verbs::Global;
+use crate::verbs::global::refused;
+use clap::{ArgMatches, Command};
+use millpond::inspect::nvlist::NvList;
+
+/// The part's options.
+pub fn command() -> Command {
+    Command::new("history")
+        .about("Show every record of the pool's history, oldest first")
+        .arg(super::pool_argument())
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let pool = super::open_pool(global, matches)?;
+    let history = pool.inner().history().map_err(refused)?;
+    let zone = session.environment.zone.clone();
+    let mut items = Items::begin(session, global.is_json, "")?;
+    for record in history.into_iter().flatten() {
+        match record {
+            Ok(record) => items.item(
+                || pointer::list(&record),
+                || {
+                    let time = record.u64("history time").unwrap_or(0);
+                    format!("{} {}", date::ctime(time, &zone), text(&record))
+                },
+            )?,
+            Err(error) => items.failure(error)?,
+        }
+    }
+    Ok(items.end()?)
+}
+
+fn text(record: &NvList) -> String {
+    if let Ok(command) = record.string("history command") {
+        return command.to_owned();
+    }
+    if let Ok(event) = record.string("history internal name") {
+        let txg = record.u64("history txg").unwrap_or(0);
+        let text = record.string("history internal str").unwrap_or("");
+        let dataset = record.string("dsname").unwrap_or("");
+        return format!("[txg {txg}] {event} {dataset} {text}");
+    }
+    format!("\n{}", indented(&record.to_string(), 4))
+}

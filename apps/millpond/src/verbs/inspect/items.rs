@@ -1,0 +1,77 @@
+//! Output an item at a time: as lines, or as one JSON array.
+
+use crate::session::Session;
+use serde_json::Value;
+use std::io;
+
+/// Writes items as they come; nothing is gathered.
+pub struct Items<'a, 'b> {
+    session: &'a mut Session<'b>,
+    is_json: bool,
+    count: u64,
+    failures: u64,
+}
+
+impl<'a, 'b> Items<'a, 'b> {
+    /// Begins. `head` is written in front of text.
+    pub fn begin(session: &'a mut Session<'b>, is_json: bool, head: &str) -> io::Result<Self> {
+        if is_json {
+            write!(session.out, "[")?;
+        } else if !head.is_empty() {
+            writeln!(session.out, "{head}")?;
+        }
+        Ok(Self {
+            session,
+            is_json,
+            count: 0,
+            failures: 0,
+        })
+    }
+
+    /// Writes one item, in the form that is wanted. Text gets its line's end here.
+    pub fn item(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        if self.is_json {
+            let lead = if self.count == 0 { "\n" } else { ",\n" };
+            write!(self.session.out, "{lead}{}", json())?;
+        } else {
+            writeln!(self.session.out, "{}", text().trim_end())?;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Tells on standard error what cannot be shown; the end is then a failure.
+    pub fn failure(&mut self, error: impl std::fmt::Display) -> io::Result<()> {
+        self.failures += 1;
+        writeln!(self.session.err, "millpond: {error}")
+    }
+
+    /// How many items there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Ends; the result is the status.
+    pub fn end(self) -> io::Result<u8> {
+        if self.is_json {
+            writeln!(self.session.out, "\n]")?;
+        }
+        Ok(u8::from(self.failures > 0))
+    }
+}
+
+/// Hundredths of a per cent as `12.34`.
+pub fn hundredths(number: u64) -> String {
+    format!("{}.{:02}", number / 100, number % 100)
+}
+
+/// A text with a number of blanks in front of each line.
+pub fn indented(text: &str, blanks: usize) -> String {
+    text.lines()
+        .map(|line| format!("{:blanks$}{line}\n", ""))
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! `millpond inspect`: what a pool looks like below its files.
+//!
+//! Each part prints as it walks, an item at a time. How the output looks is in
+//! `docs/cli-inspect.md`.
+
+mod blocks;
+mod config;
+mod datasets;
+mod history;
+mod items;
+mod labels;
+mod log;
+mod objects;
+mod pointer;
+mod spacemaps;
+mod uberblocks;
+
+use super::Global;
+use crate::session::{Ending, Failure, Session};
+use clap::{Arg, ArgMatches, Command};
+use millpond::Pool;
+
+/// A part: its name, its options and what it does.
+struct Part {
+    command: fn() -> Command,
+    run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
+}
+
+const PARTS: [Part; 9] = [
+    Part {
+        command: labels::command,
+        run: labels::run,
+    },
+    Part {
+        command: uberblocks::command,
+        run: uberblocks::run,
+    },
+    Part {
+        command: config::command,
+        run: config::run,
+    },
+    Part {
+        command: datasets::command,
+        run: datasets::run,
+    },
+    Part {
+        command: objects::command,
+        run: objects::run,
+    },
+    Part {
+        command: blocks::command,
+        run: blocks::run,
+    },
+    Part {
+        command: spacemaps::command,
+        run: spacemaps::run,
+    },
+    Part {
+        command: log::command,
+        run: log::run,
+    },
+    Part {
+        command: history::command,
+        run: history::run,
+    },
+];
+
+/// The verb and its parts.
+pub fn command() -> Command {
+    Command::new("inspect")
+        .about("Show what a pool is made of: labels, objects, blocks, space maps, logs")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(PARTS.iter().map(|part| (part.command)()))
+}
+
+/// Runs one part.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let chosen = matches.subcommand().and_then(|(name, options)| {
+        let part = PARTS
+            .iter()
+            .find(|part| (part.command)().get_name() == name)?;
+        Some((part, options))
+    });
+    match chosen {
+        Some((part, options)) => (part.run)(session, global, options),
+        None => Err(Failure::Usage("inspect: which part?".into())),
+    }
+}
+
+/// The argument with the pool's name; without it the only pool found is meant.
+fn pool_argument() -> Arg {
+    Arg::new("pool")
+        .value_name("POOL")
+        .help("Name or guid of the pool (default: the only one found)")
+}
+
+/// Opens the pool that [`pool_argument`] names.
+fn open_pool(global: &Global, matches: &ArgMatches) -> Result<Pool, Failure> {
+    let name = match matches.get_one::<String>("pool") {
+        Some(name) => name.clone(),
+        None => global.only_pool()?,
+    };
+    global.open_pool(&name)
+}

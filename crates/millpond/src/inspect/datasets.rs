@@ -1,0 +1,116 @@
+//! Every dataset of a pool, as its own object describes it.
+
+use crate::Error;
+use millpond_dataset::{Dataset, Directory};
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSet;
+use millpond_ondisk::{BlockPointer, DslDatasetPhys, ObjectSetKind};
+use millpond_pool::Pool;
+
+/// A dataset's figures.
+#[derive(Debug, Clone)]
+pub struct DatasetSummary {
+    /// Its full name.
+    pub name: String,
+    /// Its object number in the MOS.
+    pub id: u64,
+    /// What it holds; `None` if its object set cannot be read.
+    pub kind: Option<ObjectSetKind>,
+    /// The txg in which it was made.
+    pub creation_txg: u64,
+    /// Bytes that can be reached from it.
+    pub referenced_bytes: u64,
+    /// How many objects it has.
+    pub object_count: u64,
+    /// Whether it is a snapshot.
+    pub is_snapshot: bool,
+    /// Whether it is partly received or being destroyed.
+    pub is_inconsistent: bool,
+    /// Whether a chain of log blocks hangs from it (never of a snapshot).
+    pub has_log: bool,
+    /// Where its object set lies.
+    pub root: BlockPointer,
+    /// Everything that its object says.
+    pub phys: DslDatasetPhys,
+}
+
+impl DatasetSummary {
+    /// Describes a dataset.
+    #[must_use]
+    pub fn of(dataset: &Dataset) -> Self {
+        let phys = dataset.phys().clone();
+        let set: Option<Arc<ObjectSet>> = dataset.object_set(None).ok();
+        Self {
+            name: dataset.name().to_owned(),
+            id: dataset.id().0,
+            kind: set.as_ref().map(|set| set.kind()),
+            creation_txg: phys.creation_txg.0,
+            referenced_bytes: phys.referenced_bytes,
+            object_count: phys.block_pointer.fill(),
+            is_snapshot: dataset.is_snapshot(),
+            is_inconsistent: phys
+                .flags
+                .contains(millpond_ondisk::DslDatasetFlags::INCONSISTENT),
+            has_log: !dataset.is_snapshot()
+                && set
+                    .as_ref()
+                    .is_some_and(|set| millpond_intent::IntentLog::open(set).is_some()),
+            root: phys.block_pointer,
+            phys,
+        }
+    }
+}
+
+/// Every dataset of a pool that has content: each directory's head, its snapshots, then what is
+/// below; internal and temporary ones included. Names of one directory are in memory at a time.
+pub fn datasets(pool: &Arc<Pool>) -> Summaries {
+    Summaries {
+        stack: vec![Directory::root(pool).map_err(Error::from)],
+        queue: Vec::new().into_iter(),
+    }
+}
+
+/// See [`datasets`].
+#[derive(Debug)]
+pub struct Summaries {
+    stack: Vec<Result<Arc<Directory>, Error>>,
+    queue: std::vec::IntoIter<Result<Dataset, Error>>,
+}
+
+impl Summaries {
+    fn enter(&mut self, directory: &Arc<Directory>) -> Result<(), Error> {
+        for (component, id) in directory.child_entries()?.into_iter().rev() {
+            let child = directory.open_child(&component, id);
+            self.stack.push(child.map_err(Error::from));
+        }
+        let Some(head) = directory.head()? else {
+            return Ok(());
+        };
+        let mut found = vec![];
+        if !head.phys().block_pointer.is_hole() {
+            let snapshots = head.snapshots()?;
+            found.push(Ok(head));
+            found.extend(snapshots.into_iter().map(Ok));
+        }
+        self.queue = found.into_iter();
+        Ok(())
+    }
+}
+
+impl Iterator for Summaries {
+    type Item = Result<Dataset, Error>;
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(dataset) = self.queue.next() {
+                return Some(dataset);
+            }
+            let entered = match self.stack.pop()? {
+                Ok(directory) => self.enter(&directory),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = entered {
+                return Some(Err(error));
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Looking below files: what objects, blocks and figures a pool is made of.
+//!
+//! Everything here is read as it stands, shown as plain values and kept only as long as it is
+//! looked at: listings are iterators or callbacks, so that memory does not grow with the pool.
+//! Labels and uberblocks are in [`millpond_pool::import`], space maps in
+//! [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`]; they are
+//! handed on here.
+
+mod datasets;
+mod object;
+mod statistics;
+mod tree;
+
+pub use datasets::{DatasetSummary, Summaries, datasets};
+pub use millpond_alloc::Metaslab;
+pub use millpond_block::BlockError;
+pub use millpond_intent::{
+    ChainBlock, ChainEnd, IntentLog, LoggedRecord, RecordFate, record_type_name,
+};
+pub use millpond_nvlist as nvlist;
+pub use millpond_ondisk as ondisk;
+pub use millpond_pool::PoolSpaceMaps;
+pub use millpond_pool::import::{
+    FoundLeaf, FoundUberblock, LabelFault, LeafLabel, read_uberblocks,
+};
+pub use object::{ObjectSummary, object_summaries};
+pub use statistics::{
+    BlockStatistics, BlockTotals, ObjectTypeNumber, UNREADABLE_KEPT_MAX, block_statistics,
+};
+pub use tree::{TreeWalk, WalkStep};
