@@ -56,7 +56,7 @@ pub struct BlockStatistics {
     /// Sums by dedup bit: of the pointers above, those that have it. A block that several point to
     /// counts as often.
     pub dedup: BlockTotals,
-    /// Pointers that hold their data themselves, and are no blocks.
+    /// Of the pointers above, those that hold their data themselves and take no space.
     pub embedded_count: u64,
     /// Blocks that could not be read, so that what hangs below was not counted.
     pub unreadable_count: u64,
@@ -86,7 +86,6 @@ impl BlockStatistics {
     fn add(&mut self, pointer: &BlockPointer) {
         if pointer.is_embedded() {
             self.embedded_count = self.embedded_count.saturating_add(1);
-            return;
         }
         let key = (pointer.object_type().0, pointer.level().0);
         self.by_type.entry(key).or_default().add(pointer);
