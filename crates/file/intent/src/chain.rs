@@ -109,6 +109,12 @@ where
     pub fn end(&self) -> Option<&ChainEnd> {
         self.end.as_ref()
     }
+    /// Where the walk stands: the pointer to the next block, or, at the end, to the block that did not
+    /// belong to the log any more (allocated, perhaps never written); a hole if there is none.
+    #[must_use]
+    pub fn next_pointer(&self) -> &BlockPointer {
+        &self.next
+    }
     fn step(&mut self) -> Result<ChainBlock, ChainEnd> {
         let pointer = self.next;
         if pointer.is_hole() {

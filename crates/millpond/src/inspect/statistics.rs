@@ -3,9 +3,13 @@
 use super::tree::{TreeWalk, WalkStep};
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
-use millpond_intent::IntentLog;
+use millpond_intent::{ChainEnd, IntentLog};
 use millpond_object::{Accounting, Object, ObjectError, ObjectSet};
-use millpond_ondisk::{BlockPointer, DslDatasetPhys, ObjectId, ObjectType, Txg};
+use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{
+    BlockId, BlockPointer, BpObjectEntry, BpObjectPhys, DslDatasetPhys, ObjectId, ObjectType, Txg,
+};
 use millpond_pool::Pool;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,16 +17,21 @@ use std::ops::ControlFlow;
 /// How many unreadable blocks are remembered by name; all are counted.
 pub const UNREADABLE_KEPT_MAX: usize = 100;
 
+/// Bytes of an entry in a list of blocks.
+const POINTER_BYTES: u64 = 128;
+/// Lists nest one deep; deeper ones are not followed.
+const LIST_DEPTH_MAX: u32 = 2;
+
 /// Sums over some blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockTotals {
     /// Pointers.
     pub count: u64,
-    /// Of these, pointers to gang blocks.
+    /// Copies that are gang blocks.
     pub ganged: u64,
     /// Bytes before compression.
     pub logical_bytes: u64,
-    /// Bytes after compression.
+    /// Bytes after compression; of what its pointer holds, 0.
     pub physical_bytes: u64,
     /// Bytes of all copies with parity and padding.
     pub allocated_bytes: u64,
@@ -32,9 +41,12 @@ impl BlockTotals {
     fn add(&mut self, pointer: &BlockPointer) {
         let into = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         into(&mut self.count, 1);
-        into(&mut self.ganged, u64::from(pointer.is_gang()));
+        let ganged = pointer.dvas().filter(|dva| dva.is_gang).count();
+        into(&mut self.ganged, ganged as u64);
         into(&mut self.logical_bytes, pointer.lsize_bytes());
-        into(&mut self.physical_bytes, pointer.psize_bytes());
+        if !pointer.is_embedded() {
+            into(&mut self.physical_bytes, pointer.psize_bytes());
+        }
         into(&mut self.allocated_bytes, pointer.asize_bytes());
     }
     /// Adds other sums.
@@ -53,6 +65,8 @@ impl BlockTotals {
 pub struct BlockStatistics {
     /// Sums by object type and level.
     pub by_type: BTreeMap<(u8, u8), BlockTotals>,
+    /// Blocks that nothing points to any more and that the next txgs free.
+    pub deferred: BlockTotals,
     /// Sums by dedup bit: of the pointers above, those that have it. A block that several point to
     /// counts as often.
     pub dedup: BlockTotals,
@@ -65,11 +79,11 @@ pub struct BlockStatistics {
 }
 
 impl BlockStatistics {
-    /// The sum of everything.
+    /// The sum of everything, deferred frees included.
     #[must_use]
     pub fn total(&self) -> BlockTotals {
         let mut total = BlockTotals::default();
-        for totals in self.by_type.values() {
+        for totals in self.by_type.values().chain([&self.deferred]) {
             total.merge(totals);
         }
         total
@@ -106,7 +120,10 @@ pub type ObjectTypeNumber = u8;
 
 /// Counts all blocks that the MOS, every dataset and every intent log point to, each where it
 /// was born: a block that a snapshot has counts for the first snapshot that has it, as in
-/// `zdb -b`. No key is needed. Lists of blocks that are still to be freed are not counted.
+/// `zdb -b`; and the blocks that the next txgs will free. No key is needed, but of an encrypted
+/// dataset's log only the chain itself is counted. Of a deduplicated block every pointer counts.
+/// What a checkpoint alone holds, and datasets that are being destroyed in the background, are not
+/// counted.
 ///
 /// Reads every indirect block and every block of dnodes once, and keeps none. `progress` is told the
 /// count now and then; where it breaks, the count ends.
@@ -143,6 +160,7 @@ impl Count<'_> {
                 self.dataset(pool, object.id(), &phys)?;
             }
         }
+        self.deferred(pool);
         ControlFlow::Continue(())
     }
 
@@ -166,16 +184,100 @@ impl Count<'_> {
         if !phys.is_snapshot()
             && let Some(log) = IntentLog::open(&set)
         {
-            self.log(&log);
+            self.log(&log, pool.uberblock().txg);
         }
         self.object_set(&set, phys.previous_snapshot_txg)
     }
 
-    /// The blocks of a log that hold anything, and the ones that claimed writes point to.
-    fn log(&mut self, log: &IntentLog) {
-        for block in log.blocks() {
-            self.found.add(&block.pointer);
+    /// The blocks of a log that the space maps know of: those that a txg up to the last synced one
+    /// allocated, or that were claimed; also the last one, which is not written yet. In a claimed log
+    /// also the blocks that records point to.
+    fn log(&mut self, log: &IntentLog, synced: Txg) {
+        let claim_txg = log.header().claim_txg;
+        let is_claimed = claim_txg != Txg(0);
+        let is_allocated = |pointer: &BlockPointer| is_claimed || pointer.birth() <= synced;
+        let mut chain = log.blocks();
+        for block in chain.by_ref() {
+            if is_allocated(&block.pointer) {
+                self.found.add(&block.pointer);
+            }
+            for record in block.records().filter(|_| is_claimed) {
+                let body = record.decode().map(|record| record.body);
+                if let Ok(LogRecordBody::Write {
+                    content: WriteContent::Indirect(pointer),
+                    ..
+                }) = body
+                    && !pointer.is_hole()
+                    && pointer.birth() >= claim_txg
+                {
+                    self.found.add(&pointer);
+                }
+            }
         }
+        let next = chain.next_pointer();
+        let is_next = matches!(
+            chain.end(),
+            Some(ChainEnd::Unreadable(_) | ChainEnd::Broken(_))
+        );
+        if is_next && !next.is_hole() && is_allocated(next) {
+            self.found.add(next);
+        }
+    }
+
+    /// The blocks in the list of deferred frees and in the list of a destroyed dataset's blocks.
+    fn deferred(&mut self, pool: &Arc<Pool>) {
+        for name in [key::SYNC_BPLIST, key::FREE_BPOBJ] {
+            if let Ok(Some(id)) = pool.find_directory_object(name) {
+                self.list(pool, id, LIST_DEPTH_MAX);
+            }
+        }
+    }
+
+    fn list(&mut self, pool: &Arc<Pool>, id: ObjectId, depth: u32) {
+        let outcome = self.list_entries(pool, id, depth);
+        if let Err(error) = outcome {
+            let address = BlockAddress {
+                object: id,
+                ..BlockAddress::default()
+            };
+            self.found.miss(address, error);
+        }
+    }
+
+    fn list_entries(
+        &mut self,
+        pool: &Arc<Pool>,
+        id: ObjectId,
+        depth: u32,
+    ) -> Result<(), ObjectError> {
+        let object = pool.mos().object(id)?;
+        let invalid = |error| ObjectError::Invalid {
+            dataset: 0,
+            object: id,
+            error,
+        };
+        let header =
+            BpObjectPhys::decode(object.bonus()?, object.dnode().endian).map_err(invalid)?;
+        let room = object.length_bytes() / POINTER_BYTES;
+        for index in 0..header.pointer_count.min(room) {
+            let mut bytes = [0u8; POINTER_BYTES as usize];
+            let at = index * POINTER_BYTES;
+            object.read(at, &mut bytes)?;
+            let block = object.read_block(BlockId(at / object.block_bytes().max(1)))?;
+            let entry = BpObjectEntry::decode(&bytes, block.endian).map_err(invalid)?;
+            self.found.deferred.add(&entry.pointer);
+        }
+        let Some(sub_objects) = header.sub_objects.filter(|_| depth > 0) else {
+            return Ok(());
+        };
+        let table = pool.mos().object(sub_objects)?;
+        for index in 0..header.sub_object_count.min(table.length_bytes() / 8) {
+            let mut bytes = [0u8; 8];
+            table.read(index * 8, &mut bytes)?;
+            let block = table.read_block(BlockId(index * 8 / table.block_bytes().max(1)))?;
+            self.list(pool, ObjectId(block.endian.u64(bytes)), depth - 1);
+        }
+        Ok(())
     }
 
     fn object_set(&mut self, set: &Arc<ObjectSet>, born_after: Txg) -> ControlFlow<()> {

@@ -53,6 +53,9 @@ fn text(found: &BlockStatistics, has_levels: bool) -> String {
             text += &line(totals, &total, &format!("    L{level}"));
         }
     }
+    if found.deferred.count > 0 {
+        text += &line(&found.deferred, &total, "(deferred frees)");
+    }
     text += &line(&total, &total, "total");
     text += &format!(
         "\nganged {}, dedup {}, embedded in their pointers {}, unreadable {}\n",
@@ -87,6 +90,7 @@ fn value(found: &BlockStatistics) -> Value {
         .collect();
     json!({
         "types": types,
+        "deferred": sums(&found.deferred),
         "total": sums(&found.total()),
         "dedup": sums(&found.dedup),
         "embedded": found.embedded_count,
