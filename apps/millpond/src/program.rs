@@ -4,7 +4,7 @@
 use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
 use millpond::Search;
-use millpond::control::{Control, LocalPools};
+use millpond::control::{Control, ImportablePool, LocalPools};
 use millpond_env::Env;
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
@@ -103,12 +103,22 @@ impl OpenControl for Folders {
         if self.folders.is_empty() {
             return Err("millpond: no pools: say where with -d DIR or MILLPOND_DIR".into());
         }
-        Ok(self.pools.get_or_init(|| {
-            let mut search = Search::new(self.folders.iter());
-            search.hostid = hostid();
-            LocalPools::search(&search)
-        }))
+        Ok(self.pools.get_or_init(|| search(&self.folders)))
     }
+
+    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
+        let told = |error: millpond::control::ControlError| error.to_string();
+        if folders.is_empty() {
+            return self.control()?.importable().map_err(told);
+        }
+        search(folders).importable().map_err(told)
+    }
+}
+
+fn search(folders: &[impl AsRef<Path>]) -> LocalPools {
+    let mut search = Search::new(folders.iter().map(AsRef::as_ref));
+    search.hostid = hostid();
+    LocalPools::search(&search)
 }
 
 /// The number that tells systems apart, from `/etc/hostid`; 0 if there is none.

@@ -1,7 +1,7 @@
 //! What a command is run with, and how it can end.
 
 use jiff::tz::TimeZone;
-use millpond::control::Control;
+use millpond::control::{Control, ImportablePool};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,6 +23,15 @@ pub struct Session<'a> {
 pub trait OpenControl {
     /// The open pools. The error is a whole message for people.
     fn control(&self) -> Result<&dyn Control, String>;
+
+    /// Pools that could be imported from these folders, or, if none is named, from where
+    /// [`OpenControl::control`] looks.
+    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
+        let _ = folders;
+        self.control()?
+            .importable()
+            .map_err(|error| error.to_string())
+    }
 }
 
 /// What a command's output depends on besides pools and arguments.

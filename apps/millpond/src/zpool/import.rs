@@ -25,10 +25,21 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if is_all && !parsed.operands.is_empty() {
         return Err(Failure::Usage("too many arguments".into()));
     }
+    if parsed.has("c") {
+        return Err(Failure::Refused(
+            "millpond: 'zpool import -c' is not built yet".into(),
+        ));
+    }
+    let folders: Vec<String> = parsed
+        .options
+        .iter()
+        .filter(|(option, _)| option == "d")
+        .filter_map(|(_, folder)| folder.clone())
+        .collect();
     let found = session
-        .control()?
-        .importable()
-        .map_err(|error| Failure::Refused(format!("cannot search for pools: {error}")))?;
+        .pools
+        .importable(&folders)
+        .map_err(Failure::Refused)?;
     if let Some(word) = parsed.operands.first() {
         let is_there = found
             .iter()

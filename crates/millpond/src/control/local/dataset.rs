@@ -5,7 +5,10 @@ use super::{io, source, value};
 use crate::{Dataset, Pool};
 use millpond_dataset::DatasetError;
 use millpond_dataset::properties::{DATASET_PROPERTIES, DatasetKind, PropertyName};
-use millpond_pool::properties::{Edit, Release, preset_value};
+use millpond_ondisk::ObjectId;
+use millpond_ondisk::dsl::keys;
+use millpond_pool::properties::{Edit, Release, Shape, preset_value};
+use millpond_zap::Zap;
 
 /// Calls `each` with every dataset that the query selects.
 pub fn walk(
@@ -142,9 +145,24 @@ fn one(
         return Ok(None);
     }
     let name = native.shape.name;
+    // A snapshot has what applies to the kind of dataset that it is of.
+    if kind == DatasetKind::Snapshot {
+        let of_files = native.kinds.contains(DatasetKind::Filesystem);
+        let of_volumes = native.kinds.contains(DatasetKind::Volume);
+        let has_files = dataset.has_files().map_err(io)?;
+        if of_files != of_volumes && of_files != has_files {
+            return Ok(None);
+        }
+    }
+    if name == "special_small_blocks" && kind == DatasetKind::Volume && !is_of_2_4(dataset) {
+        return Ok(None);
+    }
+    if FROM_CONTENT.contains(&name) {
+        return Ok(content(dataset, kind, name));
+    }
     match native.shape.edit {
         Edit::ReadOnly => Ok(figure(dataset, name)),
-        Edit::Once | Edit::OnceByKey => Ok(None),
+        Edit::Once | Edit::OnceByKey => Ok(unencrypted(dataset, &native.shape)),
         Edit::Settable | Edit::Inheritable => {
             let is_inheritable = native.shape.edit.is_inheritable();
             let found = inner.property(name, is_inheritable).map_err(io)?;
@@ -178,6 +196,67 @@ fn mountpoint(name: &str, property: &mut Property) {
     };
     let path = format!("{}{below}", stored.trim_end_matches('/'));
     property.value = Some(Value::Text(path));
+}
+
+/// Whether the pool uses anything that only OpenZFS 2.4 has: then what 2.4 shows is shown.
+fn is_of_2_4(dataset: &Dataset) -> bool {
+    let features = dataset.pool().inner().features().known();
+    let is_enabled = |state| state != millpond_ondisk::FeatureState::Disabled;
+    features
+        .filter(|(_, state)| is_enabled(*state))
+        .any(|(feature, _)| super::FEATURES_OF_2_4.contains(&feature.name()))
+}
+
+/// An unencrypted dataset has the presets of the properties of encryption; those of an encrypted one
+/// are not worked out here yet.
+fn unencrypted(dataset: &Dataset, shape: &Shape) -> Option<Property> {
+    let is_plain = matches!(dataset.inner().is_encrypted(), Ok(false));
+    let is_wanted =
+        shape.is_listed && ["encryption", "keyformat", "pbkdf2iters"].contains(&shape.name);
+    (is_plain && is_wanted)
+        .then(|| Property::new(shape.name, preset_value(shape).map(value), Source::Default))
+}
+
+/// What stands in the objects of the dataset itself; `None` where they cannot be read (a locked one)
+/// or do not have it.
+fn content(dataset: &Dataset, kind: DatasetKind, name: &str) -> Option<Property> {
+    let has_files = dataset.has_files().ok()?;
+    let objects = dataset.object_set().ok()?;
+    let number = |object: u64, key: &str| -> Option<u64> {
+        let zap = Zap::open(objects.object(ObjectId(object)).ok()?).ok()?;
+        zap.lookup_u64(key.as_bytes()).ok()?
+    };
+    let (number, source) = match (name, has_files) {
+        ("version", true) => (number(MASTER_NODE, "VERSION")?, Source::None),
+        // Old file systems do not say: they have none of it.
+        ("utf8only" | "normalization" | "casesensitivity", true) => {
+            (number(MASTER_NODE, name).unwrap_or(0), Source::None)
+        }
+        ("volsize", false) => (number(VOLUME_ZAP, "size")?, Source::Local),
+        ("volblocksize", false) if kind == DatasetKind::Volume => {
+            let data = objects.object(ObjectId(VOLUME_DATA)).ok()?;
+            let bytes = data.block_bytes();
+            (
+                bytes,
+                if bytes == 16384 {
+                    Source::Default
+                } else {
+                    Source::None
+                },
+            )
+        }
+        _ => return None,
+    };
+    Some(Property::new(name, Some(Value::Number(number)), source))
+}
+
+/// Counts of what is below; kept only where a limit was ever set.
+fn count_below(dataset: &Dataset, name: &str, key: &str) -> Option<Property> {
+    let stored = dataset.inner().directory().extension(key).ok()?;
+    Some(match stored.and_then(|words| words.first().copied()) {
+        Some(count) => Property::new(name, Some(Value::Number(count)), Source::Local),
+        None => Property::new(name, Some(Value::Number(u64::MAX)), Source::Default),
+    })
 }
 
 /// What stands in the dataset's and its directory's own records.
@@ -214,6 +293,8 @@ fn figure(dataset: &Dataset, name: &str) -> Option<Property> {
         }
         "userrefs" => dataset.holds().ok()?.len() as u64,
         "defer_destroy" => return defer_destroy(dataset),
+        "filesystem_count" => return count_below(dataset, name, keys::FILESYSTEM_COUNT),
+        "snapshot_count" => return count_below(dataset, name, keys::SNAPSHOT_COUNT),
         "origin" => {
             let origin = dataset.inner().origin().ok()??;
             let name = Value::Text(origin.name().to_owned());
@@ -263,3 +344,19 @@ fn bookmarked(of: &str, bookmark: &crate::Bookmark, wanted: &Wanted) -> DatasetI
             .collect(),
     }
 }
+
+/// Properties that stand in the dataset's own objects.
+const FROM_CONTENT: [&str; 6] = [
+    "version",
+    "utf8only",
+    "normalization",
+    "casesensitivity",
+    "volsize",
+    "volblocksize",
+];
+/// The first object of every file system.
+const MASTER_NODE: u64 = 1;
+/// The bytes of a volume.
+const VOLUME_DATA: u64 = 1;
+/// What is known of a volume.
+const VOLUME_ZAP: u64 = 2;

@@ -255,14 +255,14 @@ fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
     let is_unreleased = |feature: &FeatureInfo| UNRELEASED.contains(&feature.name.as_str());
     info.features
         .retain(|feature| !is_unreleased(feature) || !is_unused(feature));
-    let write_only = pool.features().unreadable();
+    let needed_to_read = pool.features().unreadable();
     info.unsupported = pool
         .features()
         .unknown()
         .into_iter()
         .map(|feature| UnsupportedFeature {
             is_active: feature.count > 0,
-            is_needed_for_write_only: !write_only.contains(&feature),
+            is_needed_for_write_only: !needed_to_read.contains(&feature),
             guid: feature.guid,
             description: feature.description,
         })
