@@ -1,12 +1,16 @@
 //! The library `millpond` as a [`PoolReader`].
 
 use crate::images::Disks;
-use crate::reader::{Answer, Attributes, DatasetKind, Hold, PoolReader, ReadError};
+use crate::reader::{
+    Answer, Attributes, DatasetKind, Hold, PoolReader, Properties, ReadError, SpaceOf, SpaceRow,
+};
 use crate::record::Key;
 use millpond::{
     Dataset, Error, FileKind, FileSystem, Node, ObjectId, OpenOptions, Pool, PosixError, Search,
     Volume,
 };
+use millpond_dataset::properties::OwnerKind;
+use millpond_pool::properties::literal_pool_properties;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +39,7 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
     }
     Ok(Box::new(Reader {
         pool,
+        encryption_roots: keys.keys().cloned().collect(),
         files: BTreeMap::new(),
         volumes: BTreeMap::new(),
         node: None,
@@ -43,6 +48,7 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
 
 struct Reader {
     pool: Pool,
+    encryption_roots: Vec<String>,
     files: BTreeMap<String, Arc<FileSystem>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     /// The file asked about last: content is read in many small pieces.
@@ -123,6 +129,48 @@ impl PoolReader for Reader {
             }
         }
         Ok(all)
+    }
+
+    fn pool_properties(&mut self) -> Answer<Properties> {
+        let rows = literal_pool_properties(self.pool.inner())
+            .map_err(|error| ReadError::Other(error.to_string()))?;
+        Ok(rows
+            .into_iter()
+            .map(|(name, value, source)| (name, (value, source)))
+            .collect())
+    }
+
+    fn space(&mut self, dataset: &str, of: SpaceOf) -> Answer<Vec<SpaceRow>> {
+        let owners = match of {
+            SpaceOf::Users => OwnerKind::User,
+            SpaceOf::Groups => OwnerKind::Group,
+            SpaceOf::Projects => OwnerKind::Project,
+        };
+        // The library keeps loaded keys to itself, and this figure asks below it.
+        let is_below = |root: &String| {
+            dataset
+                .strip_prefix(root.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if self.encryption_roots.iter().any(is_below) {
+            return Err(ReadError::NotOffered(
+                "space by owner of encrypted datasets",
+            ));
+        }
+        let dataset = self.dataset(dataset)?;
+        match dataset.inner().space_by_owner(owners, None) {
+            Ok(rows) => Ok(rows
+                .into_iter()
+                .map(|row| SpaceRow {
+                    id: row.id,
+                    used_bytes: row.used_bytes,
+                    quota_bytes: row.quota_bytes,
+                    objects: row.objects,
+                    objects_quota: row.objects_quota,
+                })
+                .collect()),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn holds(&mut self, snapshot: &str) -> Answer<Vec<Hold>> {
