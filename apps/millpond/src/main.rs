@@ -1,4 +1,5 @@
 //! The program `millpond`, which is also `zpool` and `zfs` under those names.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -399,3 +399,80 @@ fn top_level(pool: &PoolInfo, id: u64) -> Option<&VdevInfo> {
 const ESTIMABLE_RATE: u64 = 10 << 20;
 /// From this many hours on no estimate is given.
 const HOURS_MAX: u64 = 30 * 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(pool: &PoolInfo, now_s: u64) -> String {
+        let zone = TimeZone::UTC;
+        let naming = Naming::default();
+        lines(
+            pool,
+            Surroundings {
+                zone: &zone,
+                now_s,
+                naming,
+            },
+        )
+    }
+
+    const NOON: u64 = 1_795_262_400;
+
+    #[test]
+    fn a_running_scrub_tells_rates_and_an_estimate_once_it_is_fast_enough() {
+        let mut pool = PoolInfo {
+            scan: Some(ScanInfo {
+                function: ScanFunction::Scrub,
+                state: ProgressState::Active,
+                start_s: NOON,
+                pass_start_s: NOON,
+                to_examine_bytes: 10 << 30,
+                examined_bytes: 4 << 30,
+                pass_examined_bytes: 4 << 30,
+                issued_bytes: 2 << 30,
+                pass_issued_bytes: 2 << 30,
+                ..ScanInfo::default()
+            }),
+            ..PoolInfo::default()
+        };
+        assert_eq!(
+            told(&pool, NOON + 64),
+            "  scan: scrub in progress since Sat Nov 21 12:00:00 2026\n\
+             \t4G / 10G scanned at 64M/s, 2G / 10G issued at 32M/s\n\
+             \t0B repaired, 20.00% done, 00:04:16 to go\n"
+        );
+        // One mebibyte a second is too slow to tell.
+        assert!(told(&pool, NOON + 2048).ends_with(", no estimated completion time\n"));
+        // A suspended pool never ends anything.
+        pool.suspended = Some(millpond::control::SuspendReason::IoWait);
+        assert!(told(&pool, NOON + 64).ends_with(", no estimated completion time\n"));
+    }
+
+    #[test]
+    fn an_expansion_under_way_tells_how_far_it_is() {
+        let raidz = VdevInfo {
+            kind: VdevKind::RaidZ { parity: 1 },
+            ..VdevInfo::default()
+        };
+        let pool = PoolInfo {
+            root: VdevInfo {
+                children: vec![raidz],
+                ..VdevInfo::default()
+            },
+            expansion: Some(ExpansionInfo {
+                state: ProgressState::Active,
+                start_s: NOON,
+                to_reflow_bytes: 100 << 20,
+                reflowed_bytes: 10 << 20,
+                ..ExpansionInfo::default()
+            }),
+            ..PoolInfo::default()
+        };
+        assert_eq!(
+            told(&pool, NOON + 10),
+            "expand: expansion of raidz1-0 in progress since Sat Nov 21 12:00:00 2026\n\
+             \t10M / 100M copied at 1M/s, 10.00% done, 00:01:30 to go\n"
+        );
+    }
+}
