@@ -9,7 +9,7 @@ use millpond::{
     Dataset, Error, FileKind, FileSystem, Node, ObjectId, OpenOptions, Pool, PosixError, Search,
     Volume,
 };
-use millpond_dataset::properties::OwnerKind;
+use millpond_dataset::properties::{DATASET_PROPERTIES, OwnerKind, PropertyReader, Wanted};
 use millpond_pool::properties::literal_pool_properties;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,6 +137,27 @@ impl PoolReader for Reader {
         Ok(rows
             .into_iter()
             .map(|(name, value, source)| (name, (value, source)))
+            .collect())
+    }
+
+    fn properties(&mut self, dataset: &str) -> Answer<Properties> {
+        let mut reader = PropertyReader::new(self.pool.inner());
+        if dataset.contains('#') {
+            return Err(ReadError::NotOffered("properties of bookmarks"));
+        }
+        let found = reader
+            .properties(self.dataset(dataset)?.inner(), Wanted::All)
+            .map_err(failed)?;
+        Ok(found
+            .into_iter()
+            .map(|property| {
+                let shape = DATASET_PROPERTIES
+                    .iter()
+                    .find(|row| row.shape.name == property.name)
+                    .map(|row| &row.shape);
+                let text = property.literal(shape);
+                (property.name, (text, property.source.word()))
+            })
             .collect())
     }
 

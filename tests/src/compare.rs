@@ -123,9 +123,13 @@ fn compare_dataset(
     findings: &mut Findings,
 ) {
     let name = dataset.name.as_str();
+    let extensible = record.pool_properties.get("feature@extensible_dataset");
+    // A record without pool properties makes no exception.
+    let is_extensible = record.pool_properties.is_empty()
+        || extensible.is_some_and(|(value, _)| value == "active" || value == "enabled");
     match pool.properties(name) {
         Ok(found) => {
-            for difference in properties::of_dataset(&dataset.properties, &found) {
+            for difference in properties::of_dataset(&dataset.properties, &found, is_extensible) {
                 findings.differs(&format!("{name}:"), &difference);
             }
         }
