@@ -47,7 +47,8 @@ pub fn run(arguments: &[OsString]) -> u8 {
         folders.push(PathBuf::from(folder));
     }
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut err = io::stderr().lock();
+    // Not locked: other threads draw progress there.
+    let mut err = io::stderr();
     let pools = Folders {
         folders,
         pools: OnceCell::new(),

@@ -4,6 +4,8 @@
 //! and `run`.
 
 pub mod address;
+mod content;
+mod cp;
 mod global;
 mod inspect;
 mod json;
@@ -26,7 +28,11 @@ struct Verb {
     run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
 }
 
-const VERBS: [Verb; 2] = [
+const VERBS: &[Verb] = &[
+    Verb {
+        command: cp::command,
+        run: cp::run,
+    },
     Verb {
         command: verify::command,
         run: verify::run,

@@ -1,0 +1,174 @@
+//! What a copy gets besides its bytes: owner, mode, times, extended attributes.
+
+use super::report::Report;
+use millpond::{Node, Stat, Timestamp};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,
+    fchown, fsetxattr, fstat, futimens, openat, setxattr, utimensat,
+};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+
+/// Which attributes are copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Owner and group.
+    pub has_owner: bool,
+    /// Extended attributes.
+    pub has_xattrs: bool,
+}
+
+/// The attributes of one file.
+#[derive(Debug, Clone)]
+pub struct Attributes {
+    owner: Option<(u32, u32)>,
+    mode: u32,
+    times: Timestamps,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Attributes {
+    /// Reads them. What cannot be read of the extended attributes is returned beside.
+    pub fn of(node: &Node, stat: &Stat, wanted: Wanted) -> (Self, Option<String>) {
+        let mut mode = stat.permissions;
+        if !wanted.has_owner {
+            // These bits would lend the rights of whoever copies.
+            mode &= !0o6000;
+        }
+        let (xattrs, trouble) = if wanted.has_xattrs {
+            xattrs(node)
+        } else {
+            (vec![], None)
+        };
+        let attributes = Self {
+            owner: wanted.has_owner.then_some((stat.uid, stat.gid)),
+            mode,
+            times: Timestamps {
+                last_access: timespec(stat.atime),
+                last_modification: timespec(stat.mtime),
+            },
+            xattrs,
+        };
+        (attributes, trouble)
+    }
+
+    /// Gives them to an open file or directory. The owner comes first, because a change of owner
+    /// clears capabilities and the bits of mode that lend rights; times come last.
+    pub fn give(&self, fd: BorrowedFd<'_>, path: &[u8], report: &Report) {
+        let told = |what: &str, outcome: Result<(), Errno>| told(report, path, what, outcome);
+        let mut mode = self.mode;
+        if let Some((uid, gid)) = self.owner {
+            let outcome = fchown(fd, user(uid), group(gid));
+            if outcome.is_err() {
+                mode &= !0o6000;
+            }
+            told("owner", outcome);
+        }
+        for (name, value) in &self.xattrs {
+            let outcome = fsetxattr(fd, name.as_slice(), value, XattrFlags::empty());
+            told(&xattr_text(name), outcome);
+        }
+        told("mode", fchmod(fd, Mode::from_raw_mode(mode)));
+        told("times", futimens(fd, &self.times));
+    }
+
+    /// Gives them to a link, pipe, socket or device node that was just made. No link is followed,
+    /// whatever has meanwhile taken the name.
+    pub fn give_by_name(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        is_symlink: bool,
+        path: &[u8],
+        report: &Report,
+    ) {
+        let told = |what: &str, outcome: Result<(), Errno>| told(report, path, what, outcome);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match openat(directory, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(error) => return told("attributes", Err(error)),
+        };
+        let mut mode = self.mode;
+        if let Some((uid, gid)) = self.owner {
+            let outcome = chownat(&fd, "", user(uid), group(gid), AtFlags::EMPTY_PATH);
+            if outcome.is_err() {
+                mode &= !0o6000;
+            }
+            told("owner", outcome);
+        }
+        let place = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+        for (name, value) in &self.xattrs {
+            let outcome = setxattr(place.as_str(), name.as_slice(), value, XattrFlags::empty());
+            told(&xattr_text(name), outcome);
+        }
+        if !is_symlink {
+            let outcome = fstat(&fd).and_then(|found| {
+                // Never through a link: it is another file's mode then.
+                match rustix::fs::FileType::from_raw_mode(found.st_mode) {
+                    rustix::fs::FileType::Symlink => Err(Errno::LOOP),
+                    _ => chmod(place.as_str(), Mode::from_raw_mode(mode)),
+                }
+            });
+            told("mode", outcome);
+        }
+        let outcome = utimensat(directory, name, &self.times, AtFlags::SYMLINK_NOFOLLOW);
+        told("times", outcome);
+    }
+}
+
+fn told(report: &Report, path: &[u8], what: &str, outcome: Result<(), Errno>) {
+    if let Err(error) = outcome {
+        let error = std::io::Error::from(error);
+        report.note(format!("cannot set {what}: {error}"), path);
+    }
+}
+
+fn xattr_text(name: &[u8]) -> String {
+    // One note for a class of names, not one for each name.
+    let class = name.split(|byte| *byte == b'.').next().unwrap_or_default();
+    let class = super::super::name_text::escaped(class);
+    format!("extended attributes {class}.*")
+}
+
+fn xattrs(node: &Node) -> (Vec<(Vec<u8>, Vec<u8>)>, Option<String>) {
+    let names = match node.xattr_names() {
+        Ok(names) => names,
+        Err(error) => return (vec![], Some(error.to_string())),
+    };
+    let mut found = vec![];
+    let mut trouble = None;
+    let mut total = 0usize;
+    for name in names {
+        match node.xattr(&name) {
+            Ok(Some(value)) => {
+                total = total.saturating_add(value.len());
+                if total > XATTRS_BYTES_MAX {
+                    let error = format!("more than {XATTRS_BYTES_MAX} bytes of values");
+                    return (found, trouble.or(Some(error)));
+                }
+                found.push((name, value));
+            }
+            Ok(None) => {}
+            Err(error) => trouble = Some(error.to_string()),
+        }
+    }
+    (found, trouble)
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.min(999_999_999).cast_signed(),
+    }
+}
+
+fn user(uid: u32) -> Option<Uid> {
+    (uid != u32::MAX).then(|| Uid::from_raw(uid))
+}
+fn group(gid: u32) -> Option<Gid> {
+    (gid != u32::MAX).then(|| Gid::from_raw(gid))
+}
+
+/// Extended attributes of one file that are held at once.
+const XATTRS_BYTES_MAX: usize = 32 << 20;

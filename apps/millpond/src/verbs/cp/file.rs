@@ -1,0 +1,273 @@
+//! The copy of one plain file or volume: its bytes, written by any number of threads, then its
+//! attributes.
+
+use super::attributes::Attributes;
+use super::links::{FileId, Links};
+use super::place::Directory;
+use super::report::{Problem, Report};
+use super::tree::link;
+use crate::verbs::content::Content;
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_ondisk::BlockId;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, pwritev};
+use std::io::IoSlice;
+
+/// A file that is being copied. When the last handle goes it gets its attributes and the names that
+/// wait for it.
+pub struct OpenFile {
+    pub content: Content,
+    pub fd: OwnedFd,
+    pub directory: Arc<Directory>,
+    pub name: Vec<u8>,
+    /// For messages.
+    pub source: Vec<u8>,
+    /// `None` for volumes.
+    pub attributes: Option<Attributes>,
+    /// Set if it has several names.
+    pub link: Option<FileId>,
+    pub links: Arc<Links>,
+    pub report: Arc<Report>,
+    pub lost: Mutex<Lost>,
+    pub has_write_failed: AtomicBool,
+    /// Whether a damaged copy is removed.
+    pub is_whole_wanted: bool,
+}
+
+/// What could not be read of a file.
+#[derive(Debug, Default)]
+pub struct Lost {
+    ranges: Vec<(u64, u64)>,
+    reason: String,
+}
+
+/// A part of a file.
+pub struct Chunk {
+    pub file: Arc<OpenFile>,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+}
+
+impl OpenFile {
+    /// Goes through the file's data; parts of large ones go to `hand_over`, which may give them back.
+    pub fn copy(self: &Arc<Self>, hand_over: &dyn Fn(Chunk) -> Result<(), Chunk>) {
+        let size = self.content.size_bytes;
+        if let Err(error) = rustix::fs::ftruncate(&self.fd, size) {
+            return self.cannot_write(error);
+        }
+        let mut at = 0;
+        while let Some(piece) = self.content.next_piece(at) {
+            if self.is_given_up() {
+                return;
+            }
+            let end = piece.offset_bytes + piece.length_bytes;
+            if let Some(reason) = piece.lost {
+                self.lose(piece.offset_bytes, end, &reason);
+            } else {
+                let mut from = piece.offset_bytes;
+                while from < end {
+                    // Chunks end at multiples of their size, which are ends of blocks, too.
+                    let to = (from / CHUNK_BYTES + 1)
+                        .saturating_mul(CHUNK_BYTES)
+                        .min(end);
+                    let chunk = Chunk {
+                        file: Arc::clone(self),
+                        offset_bytes: from,
+                        length_bytes: to - from,
+                    };
+                    if size <= CHUNK_BYTES {
+                        chunk.copy();
+                    } else if let Err(chunk) = hand_over(chunk) {
+                        chunk.copy();
+                    }
+                    from = to;
+                    if self.is_given_up() {
+                        return;
+                    }
+                }
+            }
+            at = end;
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.has_write_failed.load(Ordering::Relaxed)
+            || self.report.is_stopped()
+            || (self.is_whole_wanted && !self.lost.lock().ranges.is_empty())
+    }
+
+    fn lose(&self, start: u64, end: u64, reason: &str) {
+        let mut lost = self.lost.lock();
+        if lost.ranges.is_empty() {
+            lost.reason = reason.to_owned();
+        }
+        if lost.ranges.len() < RANGES_MAX {
+            lost.ranges.push((start, end));
+        }
+        // Often enough that the list holds ranges, not blocks.
+        if lost.ranges.len().is_multiple_of(64) {
+            lost.ranges = joined(std::mem::take(&mut lost.ranges));
+        }
+    }
+
+    fn cannot_write(&self, error: Errno) {
+        if !self.has_write_failed.swap(true, Ordering::Relaxed) {
+            let text = std::io::Error::from(error);
+            let path = self.source.clone();
+            self.report.absent(path, format!("cannot write: {text}"));
+        }
+        if matches!(error, Errno::NOSPC | Errno::DQUOT) {
+            self.report.stop();
+        }
+    }
+
+    /// Writes blocks that follow each other; they are not copied on the way.
+    fn write(&self, mut at: u64, mut slices: Vec<IoSlice<'_>>) -> Result<(), Errno> {
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            match pwritev(&self.fd, rest, at) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => {
+                    self.report.wrote(count as u64);
+                    at += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Chunk {
+    /// Reads the blocks of the chunk and writes them; those that cannot be read stay holes.
+    pub fn copy(&self) {
+        let file = &*self.file;
+        let object = &file.content.object;
+        let size = object.block_bytes().max(1);
+        let end = self.offset_bytes + self.length_bytes;
+        let mut at = self.offset_bytes;
+        while at < end && !file.is_given_up() {
+            let start = at;
+            let mut blocks = Vec::new();
+            let mut held = 0;
+            let mut bad = None;
+            while at < end && held < BATCH_BYTES && blocks.len() < BATCH_BLOCKS {
+                let within = at % size;
+                let count = (size - within).min(end - at);
+                match object.read_block(BlockId(at / size)) {
+                    Ok(block) => blocks.push((block, within as usize, count as usize)),
+                    Err(error) => {
+                        bad = Some((at, at + count, error));
+                        at += count;
+                        break;
+                    }
+                }
+                held += count;
+                at += count;
+            }
+            let slices = blocks
+                .iter()
+                .filter_map(|(block, within, count)| block.bytes.get(*within..within + count))
+                .map(IoSlice::new)
+                .collect();
+            if let Err(error) = file.write(start, slices) {
+                return file.cannot_write(error);
+            }
+            if let Some((from, to, error)) = bad {
+                file.lose(from, to, &error.to_string());
+            }
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let lost = std::mem::take(self.lost.get_mut());
+        let has_write_failed = *self.has_write_failed.get_mut();
+        let is_damaged = !lost.ranges.is_empty();
+        let is_removed = has_write_failed || (is_damaged && self.is_whole_wanted);
+        if is_damaged && !has_write_failed {
+            self.report.problem(Problem {
+                path: self.source.clone(),
+                reason: lost.reason,
+                lost: joined(lost.ranges),
+                is_absent: is_removed,
+            });
+        }
+        if is_removed {
+            if let Err(error) = self.directory.remove(&self.name) {
+                let what = format!("cannot remove: {}", std::io::Error::from(error));
+                self.report.note(what, &self.source);
+            }
+        } else {
+            if let Some(attributes) = &self.attributes {
+                attributes.give(self.fd.as_fd(), &self.source, &self.report);
+            }
+            self.report.copied();
+        }
+        let Some(id) = self.link else {
+            return;
+        };
+        let below = self.directory.below();
+        let copy = (!is_removed).then_some((below, self.name.as_slice()));
+        for waiting in self.links.settle(id, copy) {
+            let path = waiting.directory.source_of(&waiting.name);
+            if is_removed {
+                self.report.absent(path, FIRST_NAME_FAILED);
+                continue;
+            }
+            match link(
+                &self.directory,
+                &self.name,
+                &waiting.directory,
+                &waiting.name,
+            ) {
+                Ok(()) => self.report.copied(),
+                Err(error) => {
+                    let error = std::io::Error::from(error);
+                    self.report.absent(path, format!("cannot link: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// Ranges in order, each as long as it can be.
+fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut all: Vec<(u64, u64)> = vec![];
+    for (start, end) in ranges {
+        match all.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => all.push((start, end)),
+        }
+    }
+    all
+}
+
+/// Why a further name of a file is not there.
+pub const FIRST_NAME_FAILED: &str = "its content could not be copied (see its other name)";
+/// What one thread copies of a large file before it looks for other work.
+const CHUNK_BYTES: u64 = 16 << 20;
+/// Blocks are gathered up to this before they are written (a single one may have 16 MiB).
+const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_BLOCKS: usize = 512;
+/// Lost ranges that are kept of one file.
+const RANGES_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_blocks_that_touch_are_one_range() {
+        assert_eq!(
+            joined(vec![(8, 12), (0, 4), (4, 8), (20, 24)]),
+            [(0, 12), (20, 24)]
+        );
+        assert_eq!(joined(vec![]), []);
+    }
+}

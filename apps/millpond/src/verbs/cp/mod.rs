@@ -1,0 +1,249 @@
+//! `millpond cp`: files, trees and volumes out of a pool.
+
+mod attributes;
+mod file;
+mod links;
+mod place;
+mod queue;
+mod report;
+mod tree;
+
+use super::address::Address;
+use super::content::Content;
+use super::global::refused;
+use super::pools::{FileTarget, Pools, Target, explained};
+use super::Global;
+use crate::session::{Ending, Failure, Session};
+use attributes::Wanted;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use links::Links;
+use millpond::{FileKind, Symlinks};
+use millpond_env::sync::Arc;
+use place::Directory;
+use queue::Queue;
+use report::Report;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tree::{Copy, Order, Rules};
+
+#[derive(Debug, Args)]
+struct Options {
+    /// Copy directories with all they hold
+    #[arg(short = 'r', long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// The same as -r: everything is preserved anyhow
+    #[arg(short = 'a', long)]
+    archive: bool,
+    /// Leave files alone that the destination has already
+    #[arg(short = 'n', long)]
+    no_clobber: bool,
+    /// Do not copy extended attributes and POSIX ACLs
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Do not set owners and groups
+    #[arg(long, conflicts_with = "owner")]
+    no_owner: bool,
+    /// Set owners and groups (the default for root)
+    #[arg(long)]
+    owner: bool,
+    /// Leave files out that cannot be read whole; by default what is lost is a hole in the copy
+    #[arg(long)]
+    skip_damaged: bool,
+    /// Show no progress
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// What to copy, POOL/DATASET[@SNAP]:/PATH or POOL/VOLUME[@SNAP]; then where to
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
+    words: Vec<OsString>,
+}
+
+/// The verb.
+pub fn command() -> Command {
+    let command = Command::new("cp")
+        .about("Copy files, trees and volumes out of a pool")
+        .after_help(NOTES);
+    Options::augment_args(command)
+}
+
+/// Copies.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let options =
+        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let Some((destination, sources)) = options.words.split_last() else {
+        return Err(Failure::Usage("what is to be copied?".into()));
+    };
+    let is_recursive = options.recursive || options.archive;
+    let is_root = rustix::process::geteuid().is_root();
+    let rules = Rules {
+        wanted: Wanted {
+            has_owner: !options.no_owner && (options.owner || is_root),
+            has_xattrs: !options.no_xattrs,
+        },
+        is_recursive,
+        is_kept: options.no_clobber,
+        is_whole_wanted: options.skip_damaged,
+    };
+    let place = Place::of(Path::new(destination), sources.len())?;
+    // Links named in a call are followed, as cp does; with -r they are copied.
+    let symlinks = if is_recursive {
+        Symlinks::Keep
+    } else {
+        Symlinks::Follow
+    };
+    let mut pools = Pools::new(global);
+    let mut orders = vec![];
+    let mut volumes = vec![];
+    let mut datasets: Vec<String> = vec![];
+    let mut is_missing = false;
+    for word in sources {
+        match pools.target(word, symlinks) {
+            Ok(Target::File(target)) => {
+                let name = target.dataset.name().to_owned();
+                let known = datasets.iter().position(|known| *known == name);
+                let source = known.unwrap_or_else(|| {
+                    datasets.push(name);
+                    datasets.len() - 1
+                });
+                orders.push(order(word, target, source, &place)?);
+            }
+            Ok(Target::Volume(dataset)) => {
+                let volume = dataset
+                    .volume()
+                    .map_err(|error| refused(explained(&error)))?;
+                let path = dataset.name().as_bytes().to_vec();
+                let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+                let name = place.name.clone().unwrap_or_else(|| last.to_vec());
+                volumes.push((Content::from(&volume), name, path));
+            }
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                is_missing = true;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if orders.is_empty() && volumes.is_empty() {
+        return Ok(1);
+    }
+    raise_limit();
+    let has_bar = !options.quiet && !global.is_json && std::io::stderr().is_terminal();
+    let report = Arc::new(Report::new(has_bar));
+    let fd = open(&place.folder, OPEN_FLAGS, Mode::empty()).map_err(|error| {
+        let folder = place.folder.display();
+        refused(format!("{folder}: {}", std::io::Error::from(error)))
+    })?;
+    let top = Directory::top(fd, &report);
+    let links = Arc::new(Links::default());
+    let copy = || Copy {
+        rules,
+        top: Arc::clone(&top),
+        report: Arc::clone(&report),
+        links: Arc::clone(&links),
+        queue: Queue::new(),
+    };
+    if !orders.is_empty() {
+        copy().run(orders);
+    }
+    for (content, name, path) in volumes {
+        copy().run_volume(content, name, path);
+    }
+    let is_whole = report.finish(session.out, session.err, global.is_json)?;
+    Ok(u8::from(!is_whole || is_missing))
+}
+
+/// Where copies go: a directory that is there, and the copy's name if the call chose one.
+struct Place {
+    folder: PathBuf,
+    name: Option<Vec<u8>>,
+    /// Whether the destination was there as a directory.
+    is_directory: bool,
+}
+
+impl Place {
+    fn of(destination: &Path, sources: usize) -> Result<Self, Failure> {
+        let shown = destination.display();
+        let found = std::fs::metadata(destination);
+        match found {
+            Ok(found) if found.is_dir() => {
+                return Ok(Self {
+                    folder: destination.to_owned(),
+                    name: None,
+                    is_directory: true,
+                });
+            }
+            Ok(found) if !found.is_file() => {
+                return Err(refused(format!(
+                    "'{shown}' is no plain file: write to it with millpond cat"
+                )));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(refused(format!("{shown}: {error}"))),
+        }
+        if sources > 1 {
+            return Err(Failure::Usage(format!(
+                "'{shown}' is no directory, and several things are to be copied"
+            )));
+        }
+        let Some(name) = destination.file_name() else {
+            return Err(refused(format!("'{shown}': no such directory")));
+        };
+        let parent = destination
+            .parent()
+            .filter(|parent| *parent != Path::new(""));
+        Ok(Self {
+            folder: parent.unwrap_or(Path::new(".")).to_owned(),
+            name: Some(name.as_bytes().to_vec()),
+            is_directory: false,
+        })
+    }
+}
+
+fn order(word: &OsStr, target: FileTarget, source: usize, place: &Place) -> Result<Order, Failure> {
+    let address = Address::parse(word).map_err(Failure::Usage)?;
+    let is_directory = target.node.kind() == FileKind::Directory;
+    let name = match (&place.name, address.last_name()) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(name)) => Some(name.to_vec()),
+        // The root of a file system: its content goes into the destination.
+        (None, None) if is_directory && place.is_directory => None,
+        (None, None) => return Err(refused("this has no name to copy it by")),
+    };
+    let mut path = target.dataset.name().as_bytes().to_vec();
+    path.push(b':');
+    if target.path.first() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(&target.path);
+    Ok(Order {
+        target,
+        source,
+        path,
+        name,
+    })
+}
+
+/// Deep trees hold a descriptor for each level.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+const OPEN_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+const NOTES: &str = "\
+Modes, times, extended attributes, ACLs, hard links among what is copied, links, pipes, sockets,
+device nodes and holes are restored; owners only by root or with --owner.
+If DESTINATION is a directory, copies go into it under their own names (the content of a dataset's
+root goes into it directly); otherwise the copy gets that name.
+What cannot be read does not stop the copy. It is listed at the end, and the status is then 1.";

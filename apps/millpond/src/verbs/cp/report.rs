@@ -1,0 +1,235 @@
+//! What a copy has done so far and what went wrong, for the bar, the summary and JSON.
+
+use crate::text::number;
+use crate::verbs::json::put_name;
+use crate::verbs::name_text::escaped;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Counted by all threads.
+pub struct Report {
+    counts: Arc<Counts>,
+    problems: Mutex<Vec<Problem>>,
+    notes: Mutex<BTreeMap<String, Note>>,
+    bar: Option<ProgressBar>,
+    is_stopped: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    problems: AtomicU64,
+}
+
+/// Something that was not copied, or not whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, as `DATASET:/PATH`.
+    pub path: Vec<u8>,
+    /// Why.
+    pub reason: String,
+    /// Ranges of bytes, begin and end, that are holes in the copy.
+    pub lost: Vec<(u64, u64)>,
+    /// Whether no copy was left.
+    pub is_absent: bool,
+}
+
+/// Attributes that the destination did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Note {
+    count: u64,
+    example: Vec<u8>,
+}
+
+impl Report {
+    /// Nothing done; with a bar on standard error if `has_bar`.
+    pub fn new(has_bar: bool) -> Self {
+        let counts = Arc::new(Counts::default());
+        let bar = has_bar.then(|| bar(&counts));
+        Self {
+            counts,
+            problems: Mutex::new(vec![]),
+            notes: Mutex::new(BTreeMap::new()),
+            bar,
+            is_stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// A file of any kind, or a directory, is there.
+    pub fn copied(&self) {
+        self.counts.files.fetch_add(1, Ordering::Relaxed);
+    }
+    /// So many bytes were written.
+    pub fn wrote(&self, bytes: u64) {
+        self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    /// Something was not copied. At most [`PROBLEMS_MAX`] are kept; the rest is counted.
+    pub fn problem(&self, problem: Problem) {
+        self.counts.problems.fetch_add(1, Ordering::Relaxed);
+        let mut problems = self.problems.lock();
+        if problems.len() < PROBLEMS_MAX {
+            problems.push(problem);
+        }
+    }
+    /// A file was not copied at all.
+    pub fn absent(&self, path: Vec<u8>, reason: impl fmt::Display) {
+        self.problem(Problem {
+            path,
+            reason: reason.to_string(),
+            lost: vec![],
+            is_absent: true,
+        });
+    }
+    /// An attribute was not taken by the destination.
+    pub fn note(&self, what: String, path: &[u8]) {
+        let mut notes = self.notes.lock();
+        if notes.len() >= NOTES_MAX && !notes.contains_key(&what) {
+            return;
+        }
+        let note = notes.entry(what).or_insert_with(|| Note {
+            count: 0,
+            example: path.to_vec(),
+        });
+        note.count += 1;
+    }
+    /// The destination can take no more: nobody need go on.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+    /// Whether to give up.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Takes the bar away and tells how it went: to people on `err`, as JSON on `out`. True if
+    /// everything was copied.
+    pub fn finish(
+        &self,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+        is_json: bool,
+    ) -> io::Result<bool> {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let mut problems = self.problems.lock();
+        problems.sort_by(|one, other| one.path.cmp(&other.path));
+        let notes = self.notes.lock();
+        let count = self.counts.problems.load(Ordering::Relaxed);
+        let files = self.counts.files.load(Ordering::Relaxed);
+        let bytes = self.counts.bytes.load(Ordering::Relaxed);
+        if is_json {
+            for problem in problems.iter() {
+                writeln!(out, "{}", problem.to_json())?;
+            }
+            for (what, note) in notes.iter() {
+                let mut map = Map::new();
+                map.insert("note".into(), what.as_str().into());
+                map.insert("count".into(), note.count.into());
+                put_name(&mut map, "example", &note.example);
+                writeln!(out, "{}", Value::Object(map))?;
+            }
+            let summary = json!({
+                "files": files, "bytes": bytes, "problems": count,
+                "is_stopped": self.is_stopped(),
+            });
+            writeln!(out, "{}", json!({ "summary": summary }))?;
+            return Ok(count == 0);
+        }
+        for (what, note) in notes.iter() {
+            let example = escaped(&note.example);
+            let count = note.count;
+            writeln!(err, "millpond: {what} ({count} times, first {example})")?;
+        }
+        if self.bar.is_some() {
+            let amount = number::bytes(bytes);
+            writeln!(err, "{files} files, {amount} copied")?;
+        }
+        if count > 0 {
+            writeln!(err, "millpond: {count} could not be copied, or not whole:")?;
+            for problem in problems.iter().take(SHOWN_MAX) {
+                writeln!(err, "  {problem}")?;
+            }
+            if count > SHOWN_MAX as u64 {
+                let more = count - SHOWN_MAX as u64;
+                writeln!(err, "  and {more} more; --json lists them all")?;
+            }
+        }
+        if self.is_stopped() {
+            writeln!(err, "millpond: stopped: the destination takes no more")?;
+        }
+        Ok(count == 0)
+    }
+}
+
+impl Problem {
+    fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        put_name(&mut map, "path", &self.path);
+        map.insert("problem".into(), self.reason.as_str().into());
+        map.insert("is_absent".into(), self.is_absent.into());
+        if !self.lost.is_empty() {
+            let lost: Vec<Value> = self
+                .lost
+                .iter()
+                .map(|(start, end)| json!({ "offset": start, "length": end - start }))
+                .collect();
+            map.insert("lost".into(), lost.into());
+        }
+        Value::Object(map)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", escaped(&self.path))?;
+        if self.is_absent {
+            f.write_str("not copied: ")?;
+        }
+        for (index, (start, end)) in self.lost.iter().take(RANGES_SHOWN_MAX).enumerate() {
+            let lead = if index == 0 { "lost bytes " } else { ", " };
+            write!(f, "{lead}{start}-{}", end - 1)?;
+        }
+        if self.lost.len() > RANGES_SHOWN_MAX {
+            write!(f, " and {} more ranges", self.lost.len() - RANGES_SHOWN_MAX)?;
+        }
+        if !self.lost.is_empty() {
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+fn bar(counts: &Arc<Counts>) -> ProgressBar {
+    let counts = Arc::clone(counts);
+    let state = move |_: &ProgressState, text: &mut dyn fmt::Write| {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let amount = number::bytes(load(&counts.bytes));
+        let _ = write!(text, "{} files, {amount}", load(&counts.files));
+        let problems = load(&counts.problems);
+        if problems > 0 {
+            let _ = write!(text, ", {problems} not read whole");
+        }
+    };
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {state}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner())
+        .with_key("state", state);
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Problems kept with their reasons.
+const PROBLEMS_MAX: usize = 100_000;
+/// Kinds of notes kept.
+const NOTES_MAX: usize = 100;
+/// Problems that the summary shows.
+const SHOWN_MAX: usize = 20;
+const RANGES_SHOWN_MAX: usize = 4;
