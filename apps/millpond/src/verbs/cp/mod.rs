@@ -8,11 +8,11 @@ mod queue;
 mod report;
 mod tree;
 
+use super::Global;
 use super::address::Address;
 use super::content::Content;
 use super::global::refused;
 use super::pools::{FileTarget, Pools, Target, explained};
-use super::Global;
 use crate::session::{Ending, Failure, Session};
 use attributes::Wanted;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
