@@ -1,6 +1,7 @@
 //! [`Control`] answered in this process, for pools found on devices and image files and opened for
 //! reading. Nothing is imported and nothing is written.
 
+mod activity;
 mod dataset;
 mod history;
 mod tree;
@@ -11,12 +12,12 @@ use super::{
     Property, RemovalInfo, RequestedFeatures, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux,
     VdevState,
 };
-use crate::{OpenOptions, Pool, Search};
-use millpond_env::sync::Mutex;
+use crate::{FileSystem, ObjectId, OpenOptions, Pool, Search};
+use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The pools that a search finds.
 ///
@@ -191,6 +192,7 @@ fn opened(pool: &Pool, candidate: &PoolCandidate) -> Result<PoolInfo, ControlErr
     // What follows may be damaged in itself without hindering anything else.
     info.scan = words(inner, key::SCAN).and_then(|words| scan(&words));
     info.removal = words(inner, key::REMOVING).and_then(|words| removal(&words));
+    activity::fill(inner, &mut info);
     errors(pool, &mut info);
     Ok(info)
 }
@@ -295,6 +297,7 @@ fn scan(words: &[u64]) -> Option<ScanInfo> {
         skipped_bytes: phys.skipped_bytes,
         processed_bytes: phys.processed_bytes,
         errors: phys.errors,
+        issued_bytes: phys.issued_bytes(),
         // Nothing runs here: no pass, no rates.
         ..ScanInfo::default()
     })
@@ -315,7 +318,6 @@ fn removal(words: &[u64]) -> Option<RemovalInfo> {
         end_s: phys.end_time,
         to_copy_bytes: phys.bytes_to_copy,
         copied_bytes: phys.bytes_copied,
-        // What mappings would take in a kernel's memory is not known here.
         mapping_bytes: 0,
     })
 }
@@ -348,29 +350,54 @@ fn dedup(totals: &millpond_pool::DedupTotals) -> Option<DedupStats> {
     })
 }
 
-/// Damaged objects are named by their numbers: paths would need every directory to be read.
+/// Damaged files are named by their paths, other objects and files that cannot be found by numbers.
 fn errors(pool: &Pool, info: &mut PoolInfo) {
     let Ok(logged) = pool.inner().logged_errors() else {
         return;
     };
     info.error_count = logged.len() as u64;
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut datasets = HashMap::new();
     for error in logged
         .iter()
         .filter(|error| seen.insert((error.dataset, error.object)))
     {
-        let object = error.object;
-        let dataset = match error.dataset {
-            0 => "<metadata>".to_owned(),
-            id => match pool.dataset_by_id(millpond_ondisk::ObjectId(id)) {
-                Ok(dataset) => dataset.name().to_owned(),
-                Err(_) => format!("<{id:#x}>"),
-            },
+        let id = error.dataset;
+        let dataset = datasets.entry(id).or_insert_with(|| damaged(pool, id));
+        let are_many = info.errors.len() >= DAMAGED_PATHS_MAX;
+        let files = dataset.files.as_ref().filter(|_| !are_many);
+        let path = files.and_then(|files| files.path_of(ObjectId(error.object)).ok()?);
+        let object = match path {
+            Some(path) => format!("/{}", String::from_utf8_lossy(&path)),
+            None => format!("<{:#x}>", error.object),
         };
         info.errors.push(DataError {
-            name: format!("{dataset}:<{object:#x}>"),
+            name: format!("{}:{object}", dataset.name),
         });
     }
+}
+
+/// Paths are looked for in so many damaged files only: each takes reading directories.
+const DAMAGED_PATHS_MAX: usize = 10_000;
+
+/// A dataset with damaged objects.
+struct Damaged {
+    name: String,
+    /// Its files; `None` for volumes, locked ones and such as are gone.
+    files: Option<Arc<FileSystem>>,
+}
+
+fn damaged(pool: &Pool, id: u64) -> Damaged {
+    let dataset = match id {
+        0 => None,
+        id => Some(pool.dataset_by_id(ObjectId(id))),
+    };
+    let (name, files) = match dataset {
+        None => ("<metadata>".to_owned(), None),
+        Some(Err(_)) => (format!("<{id:#x}>"), None),
+        Some(Ok(dataset)) => (dataset.name().to_owned(), dataset.file_system().ok()),
+    };
+    Damaged { name, files }
 }
 
 fn property(property: millpond_pool::properties::Property) -> Property {

@@ -124,7 +124,7 @@ fn kind(config: &VdevConfig) -> VdevKind {
             spares: byte(config.draid_nspares),
         },
         VdevType::DraidSpare => VdevKind::DistributedSpare {
-            parity: byte(config.nparity),
+            parity: dspare_parity(config),
             top_id: dspare_top(config),
             spare_id: config.spare_id.unwrap_or(0),
         },
@@ -133,6 +133,14 @@ fn kind(config: &VdevConfig) -> VdevKind {
         // A type of later software: nothing can be told of it.
         _ => VdevKind::Missing,
     }
+}
+
+fn dspare_parity(config: &VdevConfig) -> u8 {
+    let name = config.path.as_deref().unwrap_or_default();
+    let digits = name
+        .strip_prefix("draid")
+        .and_then(|rest| rest.split('-').next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 /// A distributed spare's path is its name, `draid1-0-2`: parity, dRAID, spare.
