@@ -22,12 +22,13 @@ mod dataset;
 mod error;
 pub mod inspect;
 mod pool;
+mod properties;
 mod search;
 pub mod verify;
 
 pub use dataset::Dataset;
 pub use error::Error;
-pub use millpond_dataset::properties::DatasetKind;
+pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{Bookmark, DatasetError, Hold, PropertySource, PropertyValue};
 pub use millpond_object::{Object, ObjectError, ObjectSet};
 pub use millpond_ondisk::{ObjectId, Txg};
@@ -39,4 +40,5 @@ pub use millpond_posix::{
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Datasets, Pool};
+pub use properties::LiteralProperty;
 pub use search::Search;

@@ -151,16 +151,13 @@ fn place_of(owners: OwnerKind) -> (Accounting, usize) {
     }
 }
 
+/// A number for each owner.
+type ByOwner = BTreeMap<u64, u64>;
+
 /// Bytes and objects by owner.
-fn read_counters(
-    object: Object,
-    name: &str,
-) -> Result<(BTreeMap<u64, u64>, BTreeMap<u64, u64>), DatasetError> {
+fn read_counters(object: Object, name: &str) -> Result<(ByOwner, ByOwner), DatasetError> {
     let (mut bytes, mut objects) = (BTreeMap::new(), BTreeMap::new());
-    let zap = match Zap::open(object) {
-        Ok(zap) => zap,
-        Err(error) => return Err(error).named(name),
-    };
+    let zap = Zap::open(object).named(name)?;
     for entry in zap.iter() {
         let entry = entry.named(name)?;
         let (table, key) = match entry.name.strip_prefix(OBJECTS_PREFIX) {
@@ -174,11 +171,7 @@ fn read_counters(
     Ok((bytes, objects))
 }
 
-fn read_limits(
-    set: &Arc<ObjectSet>,
-    id: ObjectId,
-    name: &str,
-) -> Result<BTreeMap<u64, u64>, DatasetError> {
+fn read_limits(set: &Arc<ObjectSet>, id: ObjectId, name: &str) -> Result<ByOwner, DatasetError> {
     let zap = Zap::open(set.object(id).named(name)?).named(name)?;
     let mut limits = BTreeMap::new();
     for entry in zap.iter() {

@@ -119,7 +119,6 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::properties::table::find;
 
     #[test]

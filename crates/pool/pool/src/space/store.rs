@@ -250,12 +250,15 @@ fn read_words(
     Ok(words)
 }
 
+/// Takes the valid bytes of a block of a map, and the block.
+type EachPiece<'a> = &'a mut dyn FnMut(&[u8], &Block) -> Result<(), AllocError>;
+
 /// Gives the valid bytes of each block of a map to `each`, in order.
 fn each_piece(
     object: &Object,
     length_bytes: u64,
     wrap: &dyn Fn(StoreError) -> AllocError,
-    each: &mut dyn FnMut(&[u8], &Block) -> Result<(), AllocError>,
+    each: EachPiece<'_>,
 ) -> Result<(), AllocError> {
     if length_bytes > object.length_bytes() {
         let error = DecodeError::new("space map", "it is longer than its object", 8);
