@@ -6,11 +6,9 @@ use crate::reader::{
 };
 use crate::record::Key;
 use millpond::{
-    Dataset, Error, FileKind, FileSystem, Node, ObjectId, OpenOptions, Pool, PosixError, Search,
-    Volume,
+    Dataset, Error, FileKind, FileSystem, LiteralProperty, Node, ObjectId, OpenOptions, OwnerKind,
+    Pool, PosixError, Search, Volume,
 };
-use millpond_dataset::properties::{DATASET_PROPERTIES, OwnerKind, PropertyReader, Wanted};
-use millpond_pool::properties::literal_pool_properties;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,7 +37,6 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
     }
     Ok(Box::new(Reader {
         pool,
-        encryption_roots: keys.keys().cloned().collect(),
         files: BTreeMap::new(),
         volumes: BTreeMap::new(),
         node: None,
@@ -48,7 +45,6 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
 
 struct Reader {
     pool: Pool,
-    encryption_roots: Vec<String>,
     files: BTreeMap<String, Arc<FileSystem>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     /// The file asked about last: content is read in many small pieces.
@@ -132,33 +128,18 @@ impl PoolReader for Reader {
     }
 
     fn pool_properties(&mut self) -> Answer<Properties> {
-        let rows = literal_pool_properties(self.pool.inner())
-            .map_err(|error| ReadError::Other(error.to_string()))?;
-        Ok(rows
-            .into_iter()
-            .map(|(name, value, source)| (name, (value, source)))
-            .collect())
+        Ok(by_name(self.pool.literal_properties().map_err(failed)?))
     }
 
     fn properties(&mut self, dataset: &str) -> Answer<Properties> {
-        let mut reader = PropertyReader::new(self.pool.inner());
-        if dataset.contains('#') {
-            return Err(ReadError::NotOffered("properties of bookmarks"));
-        }
-        let found = reader
-            .properties(self.dataset(dataset)?.inner(), Wanted::All)
-            .map_err(failed)?;
-        Ok(found
-            .into_iter()
-            .map(|property| {
-                let shape = DATASET_PROPERTIES
-                    .iter()
-                    .find(|row| row.shape.name == property.name)
-                    .map(|row| &row.shape);
-                let text = property.literal(shape);
-                (property.name, (text, property.source.word()))
-            })
-            .collect())
+        let properties = match dataset.split_once('#') {
+            Some((head, bookmark)) => {
+                let head = self.dataset(head)?;
+                head.literal_bookmark_properties(bookmark)
+            }
+            None => self.dataset(dataset)?.literal_properties(),
+        };
+        Ok(by_name(properties.map_err(failed)?))
     }
 
     fn space(&mut self, dataset: &str, of: SpaceOf) -> Answer<Vec<SpaceRow>> {
@@ -167,31 +148,18 @@ impl PoolReader for Reader {
             SpaceOf::Groups => OwnerKind::Group,
             SpaceOf::Projects => OwnerKind::Project,
         };
-        // The library keeps loaded keys to itself, and this figure asks below it.
-        let is_below = |root: &String| {
-            dataset
-                .strip_prefix(root.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        if self.encryption_roots.iter().any(is_below) {
-            return Err(ReadError::NotOffered(
-                "space by owner of encrypted datasets",
-            ));
-        }
-        let dataset = self.dataset(dataset)?;
-        match dataset.inner().space_by_owner(owners, None) {
-            Ok(rows) => Ok(rows
-                .into_iter()
-                .map(|row| SpaceRow {
-                    id: row.id,
-                    used_bytes: row.used_bytes,
-                    quota_bytes: row.quota_bytes,
-                    objects: row.objects,
-                    objects_quota: row.objects_quota,
-                })
-                .collect()),
-            Err(error) => Err(failed(error)),
-        }
+        let rows = self.dataset(dataset)?.space_by_owner(owners);
+        Ok(rows
+            .map_err(failed)?
+            .into_iter()
+            .map(|row| SpaceRow {
+                id: row.id,
+                used_bytes: row.used_bytes,
+                quota_bytes: row.quota_bytes,
+                objects: row.objects,
+                objects_quota: row.objects_quota,
+            })
+            .collect())
     }
 
     fn holds(&mut self, snapshot: &str) -> Answer<Vec<Hold>> {
@@ -297,4 +265,11 @@ impl PoolReader for Reader {
             .read(offset, buffer)
             .map_err(|error| failed(Error::Volume(error)))
     }
+}
+
+fn by_name(properties: Vec<LiteralProperty>) -> Properties {
+    properties
+        .into_iter()
+        .map(|property| (property.name, (property.value, property.source)))
+        .collect()
 }

@@ -24,7 +24,7 @@ enum Rule {
 pub fn of_dataset(recorded: &Properties, found: &Properties, is_extensible: bool) -> Vec<String> {
     compare(recorded, found, |name| match name {
         "snapshots_changed" if !is_extensible => Rule::Ignored,
-        "mounted" | "keystatus" => Rule::Ignored,
+        "mounted" => Rule::Ignored,
         "receive_resume_token" => Rule::Token,
         "clones" | "redact_snaps" => Rule::SameSet,
         "compressratio" | "refcompressratio" => Rule::CloseRatio,
