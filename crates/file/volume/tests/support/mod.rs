@@ -4,7 +4,7 @@
 #[path = "../../../../pool/pool/tests/golden_import/images.rs"]
 mod images;
 
-use images::Case;
+use images::{Case, SparseImage};
 use millpond_dataset::{Dataset, DatasetKey};
 use millpond_pool::import::{Found, find_pools, scan_devices};
 use millpond_pool::{OpenOptions, Pool};
@@ -54,6 +54,15 @@ impl Golden {
             found,
             pool,
         })
+    }
+
+    /// Writes the images to a folder, with holes.
+    pub fn save(&self, to: &Path) {
+        for image in self.record["images"].as_array().unwrap() {
+            let packed = image["file"].as_str().unwrap();
+            let plain = packed.strip_suffix(".zst").unwrap();
+            SparseImage::unpack(&self.folder.join(packed)).save(&to.join(plain));
+        }
     }
 
     /// The records of datasets.
