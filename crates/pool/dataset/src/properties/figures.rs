@@ -55,7 +55,7 @@ impl PropertyReader {
             "objsetid" => Some(dataset.id().0),
             "used" if is_snapshot => Some(phys.unique_bytes),
             "used" => Some(directory.used_bytes),
-            "available" => Some(self.available(dataset)?),
+            "available" => self.available(dataset)?,
             "referenced" => Some(phys.referenced_bytes),
             "logicalreferenced" => Some(phys.uncompressed_bytes),
             "logicalused" => Some(directory.uncompressed_bytes),
@@ -167,8 +167,11 @@ impl PropertyReader {
         Ok(Some(Property::new(name, value, source)))
     }
 
-    /// What a head may still write, in bytes.
-    fn available(&mut self, dataset: &Dataset) -> Result<u64, DatasetError> {
+    /// What a head may still write, in bytes. `None` where damage hides how full the pool is.
+    fn available(&mut self, dataset: &Dataset) -> Result<Option<u64>, DatasetError> {
+        if self.pool.space().is_err() {
+            return Ok(None);
+        }
         let in_directory = self.available_in(dataset.directory())?;
         let phys = dataset.phys();
         let limit = |name| -> Result<u64, DatasetError> {
@@ -183,7 +186,7 @@ impl PropertyReader {
             ref_quota_bytes: limit("refquota")?,
             ref_reserved_bytes: limit("refreservation")?,
         };
-        Ok(available_in_head(in_directory, limits))
+        Ok(Some(available_in_head(in_directory, limits)))
     }
 
     /// The same for a directory. Depth is bounded where directories are opened.

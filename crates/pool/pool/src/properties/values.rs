@@ -7,7 +7,7 @@ use super::table::POOL_PROPERTIES;
 use super::value::{Property, PropertySource, PropertyValue};
 use crate::error::Reading;
 use crate::import::VdevState;
-use crate::{Pool, PoolError};
+use crate::{Pool, PoolError, PoolSpace};
 use millpond_env::sync::Arc;
 use millpond_ondisk::FeatureState;
 use millpond_ondisk::pool_directory::key;
@@ -21,10 +21,11 @@ const DNODE_BYTES: (u64, u64) = (512, 16 << 10);
 impl Pool {
     /// Every native property that `zpool get all` lists, in its order, then those set by users.
     /// Features are not among them ([`Pool::feature_properties`]). `bootfs`, where set, is the
-    /// dataset's object number: names of datasets are not known here.
+    /// dataset's object number: names of datasets are not known here. Figures of space have no value
+    /// where space maps or tables are damaged ([`Pool::space`] says how).
     ///
     /// # Errors
-    /// If something they are made from cannot be read.
+    /// If something else they are made from cannot be read.
     pub fn properties(&self) -> Result<Vec<Property>, PoolError> {
         let stored = self.stored_properties()?;
         let listed = POOL_PROPERTIES.iter().filter(|shape| shape.is_listed);
@@ -109,29 +110,32 @@ impl Pool {
         stored: &[(String, PropertyValue)],
     ) -> Result<Property, PoolError> {
         let number = |number| Ok(Property::figure(shape.name, number));
-        let space = || self.space();
+        // Damaged space maps hide figures, not the rest of the pool.
+        let figure = |of: fn(&PoolSpace) -> u64| match self.space() {
+            Ok(space) => Ok(Property::figure(shape.name, of(&space))),
+            Err(_) => Ok(Property::new(shape.name, None, PropertySource::None)),
+        };
         match shape.name {
             "name" => Ok(Property::new(
                 shape.name,
                 Some(PropertyValue::Text(self.name().to_owned())),
                 PropertySource::None,
             )),
-            "size" => number(space()?.pool().space_bytes),
-            "capacity" => number(space()?.pool().capacity_percent()),
-            "free" => number(space()?.pool().free_bytes()),
-            "allocated" => number(space()?.pool().allocated_bytes),
+            "size" => figure(|space| space.pool().space_bytes),
+            "capacity" => figure(|space| space.pool().capacity_percent()),
+            "free" => figure(|space| space.pool().free_bytes()),
+            "allocated" => figure(|space| space.pool().allocated_bytes),
             "fragmentation" => {
-                let percent = space()?.fragmentation_percent();
-                number(percent.map_or(u64::MAX, u64::from))
+                figure(|space| space.fragmentation_percent().map_or(u64::MAX, u64::from))
             }
-            "freeing" => number(space()?.freeing_bytes),
-            "leaked" => number(space()?.leaked_bytes),
-            "checkpoint" => number(space()?.figures.checkpoint_bytes),
-            "dedupratio" => number(space()?.dedup.ratio_percent()),
-            "dedup_table_size" => number(space()?.dedup.disk_bytes),
-            "bcloneused" => number(space()?.clones.used_bytes),
-            "bclonesaved" => number(space()?.clones.saved_bytes),
-            "bcloneratio" => number(space()?.clones.ratio_percent()),
+            "freeing" => figure(|space| space.freeing_bytes),
+            "leaked" => figure(|space| space.leaked_bytes),
+            "checkpoint" => figure(|space| space.figures.checkpoint_bytes),
+            "dedupratio" => figure(|space| space.dedup.ratio_percent()),
+            "dedup_table_size" => figure(|space| space.dedup.disk_bytes),
+            "bcloneused" => figure(|space| space.clones.used_bytes),
+            "bclonesaved" => figure(|space| space.clones.saved_bytes),
+            "bcloneratio" => figure(|space| space.clones.ratio_percent()),
             "dedupcached" => number(0),
             "health" => number(self.health() as u64),
             "guid" => number(self.guid().0),
