@@ -81,6 +81,10 @@ fn a_count_that_is_told_to_stop_stops() {
 #[test]
 fn datasets_and_their_objects_are_as_many_as_zdb_said() {
     for (case, golden) in POOLS.iter() {
+        if !golden.folder.join("zdb.txt").exists() {
+            println!("{case}: what zdb said is not in this set: nothing compared");
+            continue;
+        }
         let recorded = golden.file("zdb.txt");
         let recorded = String::from_utf8_lossy(&recorded);
         let mut expected = BTreeMap::new();
