@@ -1,5 +1,6 @@
 //! `inspect config`: the pool's configuration as its MOS holds it.
 
+use super::items::plain;
 use super::pointer;
 use crate::session::{Ending, Session};
 use crate::verbs::Global;
@@ -19,7 +20,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     if global.is_json {
         writeln!(session.out, "{:#}", pointer::list(config))?;
     } else {
-        write!(session.out, "{config}")?;
+        write!(session.out, "{}", plain(&config.to_string()))?;
     }
     Ok(0)
 }

@@ -41,11 +41,24 @@ fn text(record: &NvList) -> String {
     if let Ok(command) = record.string("history command") {
         return command.to_owned();
     }
-    if let Ok(event) = record.string("history internal name") {
-        let txg = record.u64("history txg").unwrap_or(0);
-        let text = record.string("history internal str").unwrap_or("");
-        let dataset = record.string("dsname").unwrap_or("");
-        return format!("[txg {txg}] {event} {dataset} {text}");
-    }
-    format!("\n{}", indented(&record.to_string(), 4))
+    let name = ["internal_name", "ioctl"]
+        .into_iter()
+        .find_map(|key| record.string(key).ok());
+    let Some(name) = name else {
+        return format!("\n{}", indented(&record.to_string(), 4));
+    };
+    let txg = match record.u64("history txg") {
+        Ok(txg) => format!("[txg {txg}] "),
+        Err(_) => String::new(),
+    };
+    let dataset = record
+        .string("dsname")
+        .map_or(String::new(), |name| format!(" {name}"));
+    let text = record
+        .string("history internal str")
+        .map_or(String::new(), |text| format!(" {text}"));
+    let input = record.list("in_nvl").map_or(String::new(), |list| {
+        format!("\n{}", indented(&list.to_string(), 4))
+    });
+    format!("{txg}{name}{dataset}{text}{input}")
 }

@@ -38,7 +38,7 @@ impl<'a, 'b> Items<'a, 'b> {
             let lead = if self.count == 0 { "\n" } else { ",\n" };
             write!(self.session.out, "{lead}{}", json())?;
         } else {
-            writeln!(self.session.out, "{}", text().trim_end())?;
+            writeln!(self.session.out, "{}", plain(text().trim_end()))?;
         }
         self.count += 1;
         Ok(())
@@ -64,6 +64,17 @@ impl<'a, 'b> Items<'a, 'b> {
     }
 }
 
+/// A text without anything that could move a terminal's cursor: labels and names are anybody's.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|letter| match letter {
+            '\n' => letter,
+            _ if letter.is_control() => '\u{fffd}',
+            _ => letter,
+        })
+        .collect()
+}
+
 /// Hundredths of a per cent as `12.34`.
 pub fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
@@ -74,4 +85,24 @@ pub fn indented(text: &str, blanks: usize) -> String {
     text.lines()
         .map(|line| format!("{:blanks$}{line}\n", ""))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_is_written() {
+        assert_eq!(
+            plain("a\n\u{1b}[2J\r\u{9b}b"),
+            "a\n\u{fffd}[2J\u{fffd}\u{fffd}b"
+        );
+    }
+
+    #[test]
+    fn every_line_is_indented() {
+        assert_eq!(indented("a\nb\n", 2), "  a\n  b\n");
+        assert_eq!(hundredths(9), "0.09");
+        assert_eq!(hundredths(10_000), "100.00");
+    }
 }

@@ -5,9 +5,11 @@ use super::pointer;
 use crate::session::{Ending, Failure, Session};
 use crate::verbs::Global;
 use crate::verbs::global::refused;
+use crate::verbs::name_text::escaped;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use millpond::inspect::ondisk::intent_log::{LogRecordBody, WriteContent};
 use millpond::inspect::{ChainEnd, IntentLog, LoggedRecord, RecordFate, datasets};
-use millpond::{Dataset, Pool};
+use millpond::{Dataset, ObjectId, Pool};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -169,14 +171,9 @@ fn fate(record: &LoggedRecord) -> &'static str {
 
 fn record_text(name: &str, record: &LoggedRecord) -> String {
     let body = match record.decode() {
-        Ok(decoded) => format!("{:?}", decoded.body),
+        Ok(decoded) => body_text(&decoded.body),
         Err(error) => error.to_string(),
     };
-    let mut body: String = body.chars().take(BODY_CHARACTERS_MAX + 1).collect();
-    if body.chars().count() > BODY_CHARACTERS_MAX {
-        body.pop();
-        body.push('…');
-    }
     format!(
         "{name} {:<18} block {} len {:>6} txg {} seq {} {} {body}",
         record.type_name(),
@@ -186,6 +183,97 @@ fn record_text(name: &str, record: &LoggedRecord) -> String {
         record.sequence,
         fate(record)
     )
+}
+
+/// What a record says, in a line. Names come from the disk and are escaped.
+fn body_text(body: &LogRecordBody<'_>) -> String {
+    let range = |object: &ObjectId, offset: u64, length: u64| {
+        format!("object {object} offset {offset:#x} length {length:#x}")
+    };
+    match body {
+        LogRecordBody::Create(create) => {
+            let mut text = format!(
+                "object {} in {} '{}' mode {:o} uid {} gid {}",
+                create.object.object,
+                create.directory,
+                escaped(create.name),
+                create.mode,
+                create.uid,
+                create.gid
+            );
+            if !create.target.is_empty() {
+                text += &format!(" -> '{}'", escaped(create.target));
+            }
+            text
+        }
+        LogRecordBody::Remove {
+            directory, name, ..
+        } => format!("'{}' in {directory}", escaped(name)),
+        LogRecordBody::Link {
+            directory,
+            object,
+            name,
+        } => format!("object {object} as '{}' in {directory}", escaped(name)),
+        LogRecordBody::Rename {
+            source_directory,
+            target_directory,
+            source_name,
+            target_name,
+            ..
+        } => format!(
+            "'{}' in {source_directory} to '{}' in {target_directory}",
+            escaped(source_name),
+            escaped(target_name)
+        ),
+        LogRecordBody::Write {
+            object,
+            offset,
+            length,
+            content,
+        } => {
+            let place = match content {
+                WriteContent::Immediate(_) => "data in the record".to_owned(),
+                WriteContent::Indirect(pointer) => pointer::text(pointer),
+            };
+            format!("{} {place}", range(object, *offset, *length))
+        }
+        LogRecordBody::WriteAgain {
+            object,
+            offset,
+            length,
+        }
+        | LogRecordBody::Truncate {
+            object,
+            offset,
+            length,
+        } => range(object, *offset, *length),
+        LogRecordBody::SetAttributes(set) => format!(
+            "object {} mask {:#x} mode {:o} uid {} gid {} size {}",
+            set.object, set.mask, set.mode, set.uid, set.gid, set.size
+        ),
+        LogRecordBody::SetAclV0 { object, entries } => {
+            format!("object {object} {} bytes of entries", entries.len())
+        }
+        LogRecordBody::SetAcl { object, acl } => {
+            format!("object {object} {} entries", acl.entry_count)
+        }
+        LogRecordBody::SetXattr {
+            object,
+            name,
+            value,
+        } => format!("object {object} '{}' {} bytes", escaped(name), value.len()),
+        LogRecordBody::CloneRange {
+            object,
+            offset,
+            length,
+            pointers,
+            ..
+        } => format!(
+            "{} {} blocks",
+            range(object, *offset, *length),
+            pointers.iter().count()
+        ),
+    }
 }
 
 fn record_value(name: &str, record: &LoggedRecord) -> Value {
@@ -200,6 +288,3 @@ fn record_value(name: &str, record: &LoggedRecord) -> Value {
         "encrypted": record.has_ciphertext,
     })
 }
-
-/// Longer bodies are data, which nobody reads in a list.
-const BODY_CHARACTERS_MAX: usize = 240;
