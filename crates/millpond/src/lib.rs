@@ -35,7 +35,7 @@ pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{OpenError, OpenOptions, PoolError};
 pub use millpond_posix::{
-    DirectoryEntries, DirectoryEntry, Extent, FileKind, FileSystem, Node, PosixError, Stat,
+    DirectoryEntries, DirectoryEntry, Extent, FileFlags, FileKind, FileSystem, Node, PosixError, Stat,
     Symlinks, Timestamp,
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};

@@ -31,41 +31,48 @@ pub(super) fn arguments() -> Vec<Arg> {
             .value_name("DIR|IMAGE")
             .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_DIR, else the system's devices)")
             .action(ArgAction::Append)
-            .value_parser(value_parser!(PathBuf)),
+            .value_parser(value_parser!(PathBuf))
+            .help_heading(HEADING),
         Arg::new("json")
             .long("json")
             .help("Write JSON")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("rewind")
             .short('F')
             .long("rewind")
             .help("If the newest state cannot be read, try those up to two transaction groups older")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("extreme")
             .short('X')
             .long("extreme-rewind")
             .help("If the newest state cannot be read, try any older one")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("txg")
             .short('T')
             .long("txg")
             .value_name("TXG")
             .help("Open the state as of this transaction group, or the newest before it")
             .value_parser(value_parser!(u64))
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("checkpoint")
             .long("checkpoint")
             .help("Open the state that zpool checkpoint kept")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("allow-missing")
             .long("allow-missing")
             .help("Open although whole top-level devices are missing: what lies on them is lost")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("key")
             .short('k')
             .long("key")
@@ -73,12 +80,14 @@ pub(super) fn arguments() -> Vec<Arg> {
             .help("Unlock a dataset, and what shares its key: SOURCE is a file (also as file:///PATH) or the word prompt (repeatable)")
             .action(ArgAction::Append)
             .value_parser(value_parser!(OsString))
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
         Arg::new("use-keylocation")
             .long("use-keylocation")
             .help("Read keys from the files that the datasets' keylocation properties name")
             .action(ArgAction::SetTrue)
-            .global(true),
+            .global(true)
+            .help_heading(HEADING),
     ]
 }
 
@@ -158,3 +167,6 @@ impl Global {
 pub(super) fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(format!("millpond: {error}"))
 }
+
+/// What stands above these options in help.
+const HEADING: &str = "Pools, keys and output";

@@ -3,16 +3,25 @@
 //! Options that all verbs share are in [`Global`]; each verb has a module with `command`, its options,
 //! and `run`.
 
+mod acl_text;
 pub mod address;
+mod cat;
 mod content;
 mod cp;
+mod entry_text;
+mod find;
 mod global;
+mod import;
 mod inspect;
 mod json;
 mod keys;
+mod ls;
 mod name_text;
 pub mod pools;
+mod stat;
+mod tree;
 mod verify;
+mod walk;
 
 pub use global::Global;
 
@@ -29,6 +38,30 @@ struct Verb {
 }
 
 const VERBS: &[Verb] = &[
+    Verb {
+        command: import::command,
+        run: import::run,
+    },
+    Verb {
+        command: ls::command,
+        run: ls::run,
+    },
+    Verb {
+        command: tree::command,
+        run: tree::run,
+    },
+    Verb {
+        command: find::command,
+        run: find::run,
+    },
+    Verb {
+        command: stat::command,
+        run: stat::run,
+    },
+    Verb {
+        command: cat::command,
+        run: cat::run,
+    },
     Verb {
         command: cp::command,
         run: cp::run,
@@ -53,7 +86,13 @@ pub fn command() -> Command {
         .args(global::arguments())
         .subcommands(VERBS.iter().map(|verb| (verb.command)()));
     command.after_help(
-        "Also: millpond [-d DIR]... zpool COMMAND ..., millpond [-d DIR]... zfs COMMAND ...",
+        "Addresses:
+  POOL/DATASET[@SNAPSHOT]:/PATH  a file or directory; POOL/DATASET alone is its root
+  POOL/VOLUME[@SNAPSHOT]         a volume
+A pool may be named by its guid. POOL/DATASET:/.zfs/snapshot/NAME/PATH works as well.
+
+Also: millpond [-d DIR]... zpool COMMAND ..., millpond [-d DIR]... zfs COMMAND ...
+Status: 0 done, 1 something could not be read or was not there, 2 wrong usage.",
     )
 }
 

@@ -65,6 +65,7 @@ struct Options {
 pub fn command() -> Command {
     let command = Command::new("cp")
         .about("Copy files, trees and volumes out of a pool")
+        .override_usage("millpond cp [OPTIONS] SOURCE... DESTINATION")
         .after_help(NOTES);
     Options::augment_args(command)
 }

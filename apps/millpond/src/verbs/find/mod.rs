@@ -1,0 +1,143 @@
+//! `millpond find`: files by name, kind, size, time and owner.
+
+mod expression;
+mod pattern;
+
+use super::Global;
+use super::entry_text::to_json;
+use super::name_text::{escaped, shown};
+use super::pools::Pools;
+use super::walk::{Walk, beginning};
+use crate::session::{Ending, Failure, Session};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use expression::{Expression, parse};
+use millpond::Symlinks;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+/// The verb.
+pub fn command() -> Command {
+    Command::new("find")
+        .about("Find files by name, kind, size, time and owner")
+        .override_usage("millpond find ADDRESS... [TEST]...")
+        .arg(
+            Arg::new("words")
+                .value_name("WORD")
+                .help("Addresses to begin at, then tests")
+                .required(true)
+                .num_args(1..)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .value_parser(value_parser!(OsString)),
+        )
+        .after_help(TESTS)
+}
+
+/// Finds.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let words: Vec<OsString> = matches
+        .get_many::<OsString>("words")
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    let first_test = words.iter().position(|word| is_test(word));
+    let (addresses, tests) = words.split_at(first_test.unwrap_or(words.len()));
+    if addresses.is_empty() {
+        return Err(Failure::Usage("find: where to begin?".into()));
+    }
+    let mut pools = Pools::new(global);
+    let expression = parse(tests, &mut pools, session.environment)?;
+    let is_json = global.is_json || expression.is_json;
+    let is_terminal = io::stdout().is_terminal();
+    let mut status = 0;
+    for word in addresses {
+        let target = match pools.file(word, Symlinks::Keep) {
+            Ok(target) => target,
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                status = 1;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let begin = beginning(word.as_encoded_bytes());
+        let mut walk = Walk::new(&target, &begin, expression.depth_max);
+        while let Some(step) = walk.next() {
+            for (path, reason) in walk.problems.drain(..) {
+                status = 1;
+                writeln!(session.err, "millpond: {}: {reason}", escaped(&path))?;
+            }
+            if step.depth < expression.depth_min {
+                continue;
+            }
+            let found = step.node.clone().and_then(|node| match node.stat() {
+                Ok(stat) => Ok((node, stat)),
+                Err(error) => Err(error.to_string()),
+            });
+            let (node, stat) = match found {
+                Ok(found) => found,
+                Err(reason) => {
+                    status = 1;
+                    writeln!(session.err, "millpond: {}: {reason}", escaped(&step.path))?;
+                    continue;
+                }
+            };
+            let name = if step.depth == 0 {
+                last_name(&step.path)
+            } else {
+                &step.name
+            };
+            if !expression.holds(name, &step.path, &stat) {
+                continue;
+            }
+            if is_json {
+                let map = to_json(&step.path, &node, &stat);
+                writeln!(session.out, "{}", Value::Object(map))?;
+            } else if expression.ends_with_nul {
+                session.out.write_all(&step.path)?;
+                session.out.write_all(b"\0")?;
+            } else {
+                session.out.write_all(&shown(&step.path, is_terminal))?;
+                session.out.write_all(b"\n")?;
+            }
+        }
+        for (path, reason) in walk.problems.drain(..) {
+            status = 1;
+            writeln!(session.err, "millpond: {}: {reason}", escaped(&path))?;
+        }
+    }
+    Ok(status)
+}
+
+fn is_test(word: &OsString) -> bool {
+    let bytes = word.as_encoded_bytes();
+    bytes.starts_with(b"-") || bytes == b"!"
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    let mut names = path.rsplit(|byte| *byte == b'/');
+    names.find(|name| !name.is_empty()).unwrap_or_default()
+}
+
+impl Expression {
+    fn holds(&self, name: &[u8], path: &[u8], stat: &millpond::Stat) -> bool {
+        self.tests
+            .iter()
+            .all(|(is_wanted, test)| test.holds(name, path, stat) == *is_wanted)
+    }
+}
+
+const TESTS: &str = "\
+Tests, all of which must hold; ! or -not before one turns it round:
+  -name GLOB, -iname GLOB    the name; * ? [a-z] and \\x
+  -path GLOB                 the whole address, * also matches /
+  -type f|d|l|p|s|b|c        file, directory, link, pipe, socket, block or character device
+  -size [+-]N[c|k|M|G|T]     size rounded up to units (without a letter: 512 bytes)
+  -mtime [+-]N               changed N times 24 hours ago; +N longer, -N less long ago
+  -newer ADDRESS             changed after that file
+  -user NAME|UID, -uid [+-]N, -group NAME|GID, -gid [+-]N
+  -inum [+-]N, -links [+-]N, -empty
+  -maxdepth N, -mindepth N   levels below each address
+  -print, -print0, --json    how paths are printed";

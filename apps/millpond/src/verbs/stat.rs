@@ -1,0 +1,298 @@
+//! `millpond stat`: everything that is known of a file.
+
+use super::Global;
+use super::acl_text;
+use super::entry_text::{Names, kind_word, mode_text, to_json};
+use super::global::refused;
+use super::json::{base64, put_name};
+use super::name_text::escaped;
+use super::pools::{FileTarget, Pools, Target, explained};
+use crate::session::{Ending, Failure, Session};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use millpond::{Dataset, FileFlags, FileKind, Symlinks};
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+
+#[derive(Debug, Args)]
+struct Options {
+    /// What a symbolic link leads to, not the link
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// Numbers in place of the names of users and groups
+    #[arg(short = 'n', long)]
+    numeric: bool,
+    /// Files, POOL/DATASET[@SNAP]:/PATH, and volumes, POOL/VOLUME[@SNAP]
+    #[arg(required = true, value_name = "ADDRESS")]
+    addresses: Vec<OsString>,
+}
+
+/// The verb.
+pub fn command() -> Command {
+    let command = Command::new("stat")
+        .about("Tell everything about a file: times, flags, ACLs, extended attributes, blocks");
+    Options::augment_args(command)
+}
+
+/// Tells.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let options =
+        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let names = Names::new(session.environment, options.numeric);
+    let symlinks = if options.dereference {
+        Symlinks::Follow
+    } else {
+        Symlinks::Keep
+    };
+    let mut pools = Pools::new(global);
+    let mut status = 0;
+    for word in &options.addresses {
+        let told = pools
+            .target(word, symlinks)
+            .and_then(|target| match target {
+                Target::File(file) => Told::of_file(&file, word.as_encoded_bytes(), &names),
+                Target::Volume(volume) => Told::of_volume(&volume),
+            });
+        let told = match told {
+            Ok(told) => told,
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                status = 1;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        if !told.problems.is_empty() {
+            status = 1;
+        }
+        if global.is_json {
+            writeln!(session.out, "{}", Value::Object(told.json))?;
+            continue;
+        }
+        session.out.write_all(told.text.as_bytes())?;
+        for problem in &told.problems {
+            writeln!(
+                session.err,
+                "millpond: {}: {problem}",
+                word.to_string_lossy()
+            )?;
+        }
+    }
+    Ok(status)
+}
+
+/// A file in words and in JSON.
+struct Told {
+    text: String,
+    json: Map<String, Value>,
+    problems: Vec<String>,
+}
+
+impl Told {
+    fn line(&mut self, label: &str, value: impl std::fmt::Display) {
+        self.text.push_str(&format!("{label:>12}: {value}\n"));
+    }
+    fn problem(&mut self, what: &str, error: impl std::fmt::Display) {
+        self.problems.push(format!("{what}: {error}"));
+    }
+
+    fn of_volume(dataset: &Dataset) -> Result<Self, Failure> {
+        let volume = dataset
+            .volume()
+            .map_err(|error| refused(explained(&error)))?;
+        let mut told = Self {
+            text: String::new(),
+            json: Map::new(),
+            problems: vec![],
+        };
+        let used = volume.data().dnode().used_bytes();
+        told.line("volume", dataset.name());
+        told.line("size", volume.size_bytes());
+        told.line("block size", volume.block_bytes());
+        told.line("space", used);
+        told.json = match json!({
+            "path": dataset.name(), "type": "volume", "size": volume.size_bytes(),
+            "block_bytes": volume.block_bytes(), "used_bytes": used,
+        }) {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        Ok(told)
+    }
+
+    fn of_file(file: &FileTarget, path: &[u8], names: &Names) -> Result<Self, Failure> {
+        let node = &file.node;
+        let stat = node
+            .stat()
+            .map_err(|error| refused(format!("{}: {error}", escaped(path))))?;
+        let mut told = Self {
+            text: String::new(),
+            json: to_json(path, node, &stat),
+            problems: vec![],
+        };
+        told.line("file", escaped(path));
+        if stat.kind == FileKind::Symlink {
+            match node.link_target() {
+                Ok(target) => told.line("target", escaped(&target.unwrap_or_default())),
+                Err(error) => told.problem("target", error),
+            }
+        }
+        told.line("kind", kind_word(stat.kind));
+        if let Some((major, minor)) = stat.device {
+            told.line("device", format!("{major}, {minor}"));
+        }
+        told.line("size", stat.size_bytes);
+        told.line("space", format!("{} sectors of 512 bytes", stat.sectors));
+        told.line("block size", stat.block_bytes);
+        told.json
+            .insert("block_bytes".into(), stat.block_bytes.into());
+        told.extents(file);
+        told.line("object", stat.id);
+        told.line("generation", stat.generation);
+        told.json
+            .insert("generation".into(), stat.generation.into());
+        told.line("links", stat.links);
+        let mode = mode_text(stat.kind, stat.permissions);
+        told.line("mode", format!("{:04o} {mode}", stat.permissions));
+        told.line("owner", format!("{} {}", stat.uid, names.user(stat.uid)));
+        told.line("group", format!("{} {}", stat.gid, names.group(stat.gid)));
+        for (label, fuid) in [("owner_fuid", stat.owner), ("group_fuid", stat.group)] {
+            if fuid.domain() != 0 {
+                let text = format!("domain {} id {}", fuid.domain(), fuid.id());
+                told.json.insert(label.into(), text.as_str().into());
+                told.line(label, text);
+            }
+        }
+        for (label, time) in [
+            ("accessed", stat.atime),
+            ("modified", stat.mtime),
+            ("changed", stat.ctime),
+            ("born", stat.crtime),
+        ] {
+            told.line(label, names.full_time(time));
+        }
+        let flags = flags(stat.flags);
+        told.line(
+            "flags",
+            if flags.is_empty() {
+                "none".into()
+            } else {
+                flags.join(" ")
+            },
+        );
+        told.json.insert("flags".into(), json!(flags));
+        if let Some(project) = stat.project {
+            told.line("project", project);
+            told.json.insert("project".into(), project.into());
+        }
+        told.parent(file);
+        told.xattrs(file, names);
+        match node.nfs4_acl() {
+            Ok(acl) => {
+                let acl: Vec<String> = acl
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|ace| acl_text::nfs4(ace, names))
+                    .collect();
+                for entry in &acl {
+                    told.line("acl", entry);
+                }
+                told.json.insert("nfs4_acl".into(), json!(acl));
+            }
+            Err(error) => told.problem("acl", error),
+        }
+        let problems = json!(told.problems);
+        if !told.problems.is_empty() {
+            told.json.insert("problems".into(), problems);
+        }
+        Ok(told)
+    }
+
+    fn extents(&mut self, file: &FileTarget) {
+        if file.node.kind() != FileKind::Regular {
+            return;
+        }
+        let (mut count, mut bytes) = (0u64, 0u64);
+        for extent in file.node.extents() {
+            match extent {
+                Ok(extent) => {
+                    count += 1;
+                    bytes = bytes.saturating_add(extent.length_bytes);
+                }
+                Err(error) => self.problem("extents", error),
+            }
+        }
+        let plural = if count == 1 { "extent" } else { "extents" };
+        self.line("data", format!("{bytes} bytes in {count} {plural}"));
+        self.json.insert("extents".into(), count.into());
+        self.json.insert("data_bytes".into(), bytes.into());
+    }
+
+    fn parent(&mut self, file: &FileTarget) {
+        match file.node.parent_id() {
+            Ok(id) => {
+                let path = file.files.path_of(id).ok().flatten();
+                let shown = match &path {
+                    Some(path) => format!("{id} /{}", escaped(path)),
+                    None => format!("{id}"),
+                };
+                self.line("parent", shown);
+                self.json.insert("parent_ino".into(), id.0.into());
+                if let Some(path) = path {
+                    let path = [b"/", path.as_slice()].concat();
+                    put_name(&mut self.json, "parent_path", &path);
+                }
+            }
+            Err(error) => self.problem("parent", error),
+        }
+    }
+
+    fn xattrs(&mut self, file: &FileTarget, names: &Names) {
+        let found = match file.node.xattr_names() {
+            Ok(found) => found,
+            Err(error) => return self.problem("extended attributes", error),
+        };
+        let mut list = vec![];
+        for name in found {
+            let value = match file.node.xattr(&name) {
+                Ok(value) => value.unwrap_or_default(),
+                Err(error) => {
+                    self.problem(&format!("extended attribute {}", escaped(&name)), error);
+                    continue;
+                }
+            };
+            self.line(
+                "xattr",
+                format!("{} ({} bytes)", escaped(&name), value.len()),
+            );
+            let mut map = Map::new();
+            put_name(&mut map, "name", &name);
+            map.insert("size".into(), value.len().into());
+            if value.len() <= VALUE_BYTES_MAX {
+                map.insert("value_b64".into(), base64(&value).into());
+            }
+            let is_acl = name.starts_with(b"system.posix_acl_");
+            if let Some(lines) = acl_text::posix(&value, names).filter(|_| is_acl) {
+                let label = if name.ends_with(b"default") {
+                    "default acl"
+                } else {
+                    "posix acl"
+                };
+                for line in &lines {
+                    self.line(label, line);
+                }
+                map.insert("acl".into(), json!(lines));
+            }
+            list.push(Value::Object(map));
+        }
+        self.json.insert("xattrs".into(), list.into());
+    }
+}
+
+fn flags(flags: FileFlags) -> Vec<String> {
+    flags
+        .iter_names()
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .collect()
+}
+
+const VALUE_BYTES_MAX: usize = 64 << 10;

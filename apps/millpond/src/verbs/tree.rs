@@ -1,0 +1,114 @@
+//! `millpond tree`: a directory and all below it as a drawing.
+
+use super::Global;
+use super::entry_text::to_json;
+use super::name_text::{escaped, shown};
+use super::pools::Pools;
+use super::walk::{Walk, beginning};
+use crate::session::{Ending, Failure, Session};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use millpond::{FileKind, Symlinks};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+#[derive(Debug, Args)]
+struct Options {
+    /// Names that begin with a dot, too
+    #[arg(short = 'a')]
+    is_all: bool,
+    /// So many levels and no deeper
+    #[arg(short = 'L', value_name = "LEVELS")]
+    levels: Option<u32>,
+    /// Where to begin, POOL/DATASET[@SNAP]:/PATH
+    #[arg(required = true, value_name = "ADDRESS")]
+    addresses: Vec<OsString>,
+}
+
+/// The verb.
+pub fn command() -> Command {
+    Options::augment_args(Command::new("tree").about("Draw a directory and all below it"))
+}
+
+/// Draws.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let options =
+        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let is_terminal = io::stdout().is_terminal();
+    let mut pools = Pools::new(global);
+    let mut status = 0;
+    for word in &options.addresses {
+        let target = match pools.file(word, Symlinks::Keep) {
+            Ok(target) => target,
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                status = 1;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let begin = beginning(word.as_encoded_bytes());
+        let levels = options.levels.unwrap_or(u32::MAX);
+        let mut walk = Walk::new(&target, &begin, levels);
+        walk.is_hidden_skipped = !options.is_all;
+        // Whether each level above still has something to come.
+        let mut open: Vec<bool> = vec![];
+        let (mut directories, mut others) = (0u64, 0u64);
+        while let Some(step) = walk.next() {
+            let is_directory = matches!(&step.node, Ok(node) if node.kind() == FileKind::Directory);
+            if step.depth > 0 {
+                *(if is_directory {
+                    &mut directories
+                } else {
+                    &mut others
+                }) += 1;
+            }
+            if let Err(reason) = &step.node {
+                status = 1;
+                writeln!(session.err, "millpond: {}: {reason}", escaped(&step.path))?;
+            }
+            if global.is_json {
+                if let Ok(node) = &step.node
+                    && let Ok(stat) = node.stat()
+                {
+                    let map = to_json(&step.path, node, &stat);
+                    writeln!(session.out, "{}", Value::Object(map))?;
+                }
+                continue;
+            }
+            let depth = step.depth as usize;
+            open.truncate(depth.saturating_sub(1));
+            for is_open in &open {
+                write!(session.out, "{}", if *is_open { "│   " } else { "    " })?;
+            }
+            if depth == 0 {
+                session.out.write_all(&shown(&step.path, is_terminal))?;
+            } else {
+                let branch = if step.is_last {
+                    "└── "
+                } else {
+                    "├── "
+                };
+                write!(session.out, "{branch}")?;
+                session.out.write_all(&shown(&step.name, is_terminal))?;
+                open.push(!step.is_last);
+            }
+            if let Ok(node) = &step.node
+                && let Ok(Some(to)) = node.link_target()
+                && node.kind() == FileKind::Symlink
+            {
+                session.out.write_all(b" -> ")?;
+                session.out.write_all(&shown(&to, is_terminal))?;
+            }
+            writeln!(session.out)?;
+        }
+        for (path, reason) in &walk.problems {
+            status = 1;
+            writeln!(session.err, "millpond: {}: {reason}", escaped(path))?;
+        }
+        if !global.is_json {
+            writeln!(session.out, "\n{directories} directories, {others} files")?;
+        }
+    }
+    Ok(status)
+}
