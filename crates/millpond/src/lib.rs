@@ -35,8 +35,8 @@ pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{OpenError, OpenOptions, PoolError};
 pub use millpond_posix::{
-    DirectoryEntries, DirectoryEntry, Extent, FileFlags, FileKind, FileSystem, Node, PosixError, Stat,
-    Symlinks, Timestamp,
+    DirectoryEntries, DirectoryEntry, Extent, FileFlags, FileKind, FileSystem, Node, PosixError,
+    Stat, Symlinks, Timestamp,
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Datasets, Pool};
