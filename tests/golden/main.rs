@@ -21,6 +21,13 @@ fn main() -> ExitCode {
             return ExitCode::from(101);
         }
     }
+    match checkpoint_trial() {
+        Ok(found) => trials.extend(found),
+        Err(error) => {
+            println!("the golden set cannot be listed: {error:#}");
+            return ExitCode::from(101);
+        }
+    }
     match mutated_trials() {
         Ok(found) => trials.extend(found),
         Err(error) => {
@@ -56,6 +63,42 @@ fn golden_trials() -> Result<Vec<Trial>> {
             }
         })
         .collect())
+}
+
+/// The state that a pool's checkpoint kept, where the set has such a case.
+fn checkpoint_trial() -> Result<Option<Trial>> {
+    let folder = images::golden_set()?.folder.join("checkpoint");
+    if !folder.is_dir() {
+        println!("the state at a checkpoint: passed over, only the large set has the case");
+        return Ok(None);
+    }
+    Ok(Some(Trial {
+        name: "golden::checkpoint-rewound".to_owned(),
+        run: Box::new(move || run_checkpoint(&folder).unwrap_or_else(broken)),
+    }))
+}
+
+fn run_checkpoint(folder: &Path) -> Result<Outcome> {
+    let record = record::load_state(folder, "CHECKPOINT.json")?;
+    let mut present = Vec::new();
+    for image in &record.images {
+        let packed = folder.join(&image.file);
+        let path = images::unpacked(&packed, &image.sha256, image.size_bytes)?;
+        present.push((image.file.trim_end_matches(".zst").to_owned(), path));
+    }
+    let disks = images::gather("checkpoint-rewound", &present)?;
+    let leeway = leeway("checkpoint");
+    Ok(match adaptor::open_state(&disks, &record.keys, true) {
+        Ok(mut pool) => {
+            let findings = compare(&mut *pool, &record, &leeway);
+            if findings.differences_count == 0 {
+                Outcome::Passed(format!("{} files", findings.files))
+            } else {
+                Outcome::Failed(describe(&[], &findings))
+            }
+        }
+        Err(error) => Outcome::Failed(error.to_string()),
+    })
 }
 
 /// Small cases with bytes of their disks changed at random, from fixed seeds.

@@ -17,6 +17,18 @@ use std::sync::Arc;
 /// # Errors
 /// What the library says.
 pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolReader>> {
+    open_state(disks, keys, false)
+}
+
+/// As [`open`], or the state that the pool's checkpoint kept.
+///
+/// # Errors
+/// What the library says.
+pub fn open_state(
+    disks: &Disks,
+    keys: &BTreeMap<String, Key>,
+    at_checkpoint: bool,
+) -> Answer<Box<dyn PoolReader>> {
     let search = Search::new([disks.folder.clone()]);
     let candidates = search.pools();
     let [candidate] = candidates.as_slice() else {
@@ -27,6 +39,7 @@ pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolR
     };
     let options = OpenOptions {
         cache_bytes: 64 << 20,
+        at_checkpoint,
         ..OpenOptions::default()
     };
     let pool = Pool::open_candidate(candidate, &options)

@@ -117,7 +117,16 @@ pub enum Content {
 /// When the files are missing, damaged, or say something unknown.
 pub fn load(case: &Path) -> Result<Record> {
     let main = object_of(case, "CASE.json")?;
-    let named = text(&main, "read_only_equals")?;
+    let named = text(&main, "read_only_equals")?.to_owned();
+    load_state(case, &named)
+}
+
+/// Reads the record of another state of the pool, from a file of the case that is named.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_state(case: &Path, named: &str) -> Result<Record> {
+    let main = object_of(case, "CASE.json")?;
     let named = named.strip_suffix(".zst").unwrap_or(named);
     let seen = if named == "CASE.json" {
         main.clone()

@@ -114,6 +114,26 @@ impl OpenControl for Folders {
         }
         search(folders).importable().map_err(told)
     }
+
+    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
+        search_cache_file(file)?
+            .importable()
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn search_cache_file(file: &str) -> Result<LocalPools, String> {
+    let opened = Search::in_cache_file(Path::new(file));
+    let mut search = opened.map_err(|error| match error {
+        // The words of the system, without our number behind them.
+        millpond::Error::CacheFile { reason, .. } => {
+            let words = reason.split(" (os error").next().unwrap_or_default();
+            format!("failed to open cache file: {words}")
+        }
+        other => other.to_string(),
+    })?;
+    search.hostid = hostid();
+    Ok(LocalPools::search(&search))
 }
 
 fn search(folders: &[impl AsRef<Path>]) -> LocalPools {

@@ -32,6 +32,11 @@ pub trait OpenControl {
             .importable()
             .map_err(|error| error.to_string())
     }
+
+    /// Pools of a cache file that could be imported. The error is a whole message for people.
+    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
+        Err(format!("millpond: {file}: cache files are not read here"))
+    }
 }
 
 /// What a command's output depends on besides pools and arguments.

@@ -2,6 +2,7 @@ use millpond_dataset::DatasetError;
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::PosixError;
 use millpond_volume::VolumeError;
+use std::path::PathBuf;
 
 /// What can go wrong for a program that uses pools.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -31,6 +32,14 @@ pub enum Error {
         name: String,
         /// Why.
         error: Box<OpenError>,
+    },
+    /// A cache file cannot be used.
+    #[error("cannot use cache file {}: {reason}", path.display())]
+    CacheFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// Something that belongs to the pool as a whole cannot be read.
     #[error(transparent)]

@@ -1,7 +1,15 @@
 //! Looking for pools.
 
-use millpond_pool::import::{Found, PoolCandidate, ScanOptions, find_pools, scan};
-use std::path::PathBuf;
+use crate::Error;
+use millpond_nvlist::NvList;
+use millpond_pool::import::{
+    Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
+};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The largest cache file that is read, in bytes: thousands of pools.
+const CACHE_FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where to look for pools, as with `zpool import -d`.
 #[derive(Debug, Clone, Default)]
@@ -12,20 +20,56 @@ pub struct Search {
     /// This system's host id, 0 if it has none; only for telling whether a pool was last used
     /// elsewhere.
     pub hostid: u64,
+    /// Configurations of pools from a cache file; then only these pools are found.
+    pub configs: Vec<NvList>,
 }
 
 impl Search {
+    /// A search for the pools that a cache file (`zpool.cache`) tells of, at the places that it names;
+    /// more places may be added to `paths`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is larger than 64 MiB or is no cache file.
+    pub fn in_cache_file(path: &Path) -> Result<Self, Error> {
+        let fail = |reason: String| Error::CacheFile {
+            path: path.to_owned(),
+            reason,
+        };
+        let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
+        let mut bytes = vec![];
+        file.take(CACHE_FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| fail(error.to_string()))?;
+        if bytes.len() as u64 > CACHE_FILE_BYTES_MAX {
+            return Err(fail("it is larger than 64 MiB".into()));
+        }
+        let pools = cached_pools(&bytes).map_err(|error| fail(error.to_string()))?;
+        Ok(Self {
+            configs: pools.into_iter().map(|(_, config)| config).collect(),
+            ..Self::default()
+        })
+    }
+
     /// A search in these files, devices and directories.
     pub fn new(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         Self {
             paths: paths.into_iter().map(Into::into).collect(),
-            hostid: 0,
+            ..Self::default()
         }
     }
 
     /// Reads the labels of everything found there.
     #[must_use]
     pub fn scan(&self) -> Found {
+        if !self.configs.is_empty() {
+            let named = self
+                .configs
+                .iter()
+                .flat_map(leaf_paths)
+                .map(|(_, path)| path);
+            let paths: Vec<PathBuf> = named.chain(self.paths.iter().cloned()).collect();
+            return scan(&paths, ScanOptions::default());
+        }
         if self.paths.is_empty() {
             let paths = millpond_device::default_search_paths();
             return scan(&paths, ScanOptions::default());
@@ -36,6 +80,13 @@ impl Search {
     /// The pools found there, destroyed ones included.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolCandidate> {
-        find_pools(&self.scan(), self.hostid)
+        let found = self.scan();
+        if self.configs.is_empty() {
+            return find_pools(&found, self.hostid);
+        }
+        let configs = self.configs.iter();
+        configs
+            .filter_map(|config| pool_from_config(config, &found, self.hostid).ok())
+            .collect()
     }
 }

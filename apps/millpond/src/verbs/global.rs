@@ -33,6 +33,13 @@ pub(super) fn arguments() -> Vec<Arg> {
             .action(ArgAction::Append)
             .value_parser(value_parser!(PathBuf))
             .help_heading(HEADING),
+        Arg::new("cachefile")
+            .short('c')
+            .long("cachefile")
+            .value_name("FILE")
+            .help("Take pools and the places of their devices from this cache file (zpool.cache)")
+            .value_parser(value_parser!(PathBuf))
+            .help_heading(HEADING),
         Arg::new("json")
             .long("json")
             .help("Write JSON")
@@ -97,7 +104,10 @@ impl Global {
     /// # Errors
     /// If one makes no sense.
     pub(super) fn from_matches(matches: &ArgMatches) -> Result<Self, Failure> {
-        let mut search = Search::default();
+        let mut search = match matches.get_one::<PathBuf>("cachefile") {
+            Some(file) => Search::in_cache_file(file).map_err(refused)?,
+            None => Search::default(),
+        };
         match matches.get_many::<PathBuf>("dir") {
             Some(folders) => search.paths.extend(folders.cloned()),
             None => search

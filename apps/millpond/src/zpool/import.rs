@@ -25,21 +25,18 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if is_all && !parsed.operands.is_empty() {
         return Err(Failure::Usage("too many arguments".into()));
     }
-    if parsed.has("c") {
-        return Err(Failure::Refused(
-            "millpond: 'zpool import -c' is not built yet".into(),
-        ));
-    }
     let folders: Vec<String> = parsed
         .options
         .iter()
         .filter(|(option, _)| option == "d")
         .filter_map(|(_, folder)| folder.clone())
         .collect();
-    let found = session
-        .pools
-        .importable(&folders)
-        .map_err(Failure::Refused)?;
+    let cache_file = parsed.value("c");
+    let found = match cache_file {
+        Some(file) => session.pools.importable_in_cache_file(file),
+        None => session.pools.importable(&folders),
+    }
+    .map_err(Failure::Refused)?;
     if let Some(word) = parsed.operands.first() {
         let is_there = found
             .iter()
