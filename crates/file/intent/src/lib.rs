@@ -5,6 +5,9 @@
 //! them the tree does not contain yet. Nothing is claimed, replayed or freed here: that joins with
 //! the writing engine.
 //!
+//! A [`ContentOverlay`] shows what the pending records of a volume would write. For files there is
+//! no such view yet.
+//!
 //! Blocks come through a function, usually `BlockStore::read_log_block`, so that the walk can be
 //! tried without a pool.
 //!
@@ -31,9 +34,11 @@
 )]
 
 mod chain;
+mod content;
 mod log;
 mod pending;
 
 pub use chain::{Chain, ChainBlock, ChainEnd, log_block_address};
+pub use content::{ContentOverlay, OVERLAY_BYTES_MAX, OverlayError};
 pub use log::{IntentLog, LogRecords, LoggedRecord, ReadLogBlock, RecordFate, record_type_name};
 pub use pending::Pending;

@@ -1,0 +1,276 @@
+//! What pending records do to the content of one object, without changing anything.
+
+use crate::{IntentLog, RecordFate};
+use millpond_block::BlockError;
+use millpond_env::sync::Arc;
+use millpond_object::Block;
+use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use std::collections::BTreeMap;
+
+/// Data of records that is kept in memory at most, in bytes; a log with more is not laid over.
+pub const OVERLAY_BYTES_MAX: u64 = 1 << 30;
+
+/// The object of a volume that holds its data.
+const VOLUME_DATA: ObjectId = ObjectId(1);
+
+/// Ranges of an object that a replay would write, with what it would write there. To be laid over what the
+/// object holds. Data in records is kept (see [`OVERLAY_BYTES_MAX`]); of blocks only the pointers are.
+/// Page `docs/format/intent-log.md`.
+#[derive(Debug, Clone, Default)]
+pub struct ContentOverlay {
+    /// By offset; ranges do not overlap.
+    pieces: BTreeMap<u64, Piece>,
+    kept_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Piece {
+    end: u64,
+    /// Where in the source the piece begins, in bytes.
+    from: u64,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Zeros,
+    Bytes(Arc<[u8]>),
+    Block(BlockPointer),
+}
+
+/// Why a log could not be laid over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OverlayError {
+    /// Records hold more data than is kept in memory.
+    #[error("the intent log holds more than {OVERLAY_BYTES_MAX} bytes of data")]
+    TooLarge,
+    /// The log is encrypted and its key is not loaded.
+    #[error("the dataset is locked: its encryption key is not loaded")]
+    Locked,
+    /// A pending record cannot stand in such a log: a replay stops there and gives up the rest.
+    #[error("record {sequence} ({type_name}) cannot be applied")]
+    Unexpected {
+        /// Its sequence number.
+        sequence: u64,
+        /// Its type.
+        type_name: &'static str,
+    },
+}
+
+impl ContentOverlay {
+    /// What the pending records of a volume's log write. `synced` is the last synced txg of the pool.
+    ///
+    /// A record that points to a block which cannot be read ends a log that is not claimed yet, as it does for
+    /// whoever claims it: that write was never finished.
+    ///
+    /// # Errors
+    /// [`OverlayError`]. Clones of blocks are not laid over yet and count as unexpected.
+    pub fn of_volume(log: &IntentLog, synced: Txg) -> Result<Self, OverlayError> {
+        let mut overlay = Self::default();
+        let is_claimed = log.header().claim_txg != Txg(0);
+        for record in log.records(synced) {
+            if record.has_ciphertext {
+                return Err(OverlayError::Locked);
+            }
+            if record.fate != RecordFate::Pending {
+                continue;
+            }
+            let unexpected = OverlayError::Unexpected {
+                sequence: record.sequence,
+                type_name: record.type_name(),
+            };
+            let decoded = record.decode().map_err(|_| unexpected.clone())?;
+            match decoded.body {
+                LogRecordBody::Write {
+                    object: VOLUME_DATA,
+                    offset,
+                    content,
+                    ..
+                } => match content {
+                    WriteContent::Immediate(data) => overlay.write(offset, data)?,
+                    WriteContent::Indirect(pointer) => {
+                        let is_new = !is_claimed && pointer.birth() > synced;
+                        if is_new && log.read_indirect(&pointer, VOLUME_DATA, offset).is_err() {
+                            return Ok(overlay);
+                        }
+                        overlay.write_block(offset, pointer);
+                    }
+                },
+                LogRecordBody::Truncate {
+                    object: VOLUME_DATA,
+                    offset,
+                    length,
+                } => overlay.zero(offset, length),
+                _ => return Err(unexpected),
+            }
+        }
+        Ok(overlay)
+    }
+
+    /// Whether nothing would change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Lays `data` over the object from `offset` on.
+    ///
+    /// # Errors
+    /// [`OverlayError::TooLarge`].
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), OverlayError> {
+        let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        self.kept_bytes = self.kept_bytes.saturating_add(length);
+        if self.kept_bytes > OVERLAY_BYTES_MAX {
+            return Err(OverlayError::TooLarge);
+        }
+        self.put(offset, length, Source::Bytes(data.into()));
+        Ok(())
+    }
+    /// Lays a whole block over the object: the one that holds the byte at `offset`.
+    pub fn write_block(&mut self, offset: u64, pointer: BlockPointer) {
+        let size = pointer.lsize_bytes().max(1);
+        let within = offset.checked_rem(size).unwrap_or(0);
+        self.put(offset.saturating_sub(within), size, Source::Block(pointer));
+    }
+    /// Makes a range zeros; a length of 0 reaches to the end.
+    pub fn zero(&mut self, offset: u64, length: u64) {
+        let length = if length == 0 { u64::MAX } else { length };
+        self.put(offset, length, Source::Zeros);
+    }
+
+    fn put(&mut self, start: u64, length: u64, source: Source) {
+        let end = start.saturating_add(length);
+        if end <= start {
+            return;
+        }
+        // What an older piece has before and behind the new one stays.
+        if let Some((_, before)) = self.pieces.range_mut(..start).next_back()
+            && before.end > start
+        {
+            let tail = before.clone();
+            let (old_end, old_start) = (before.end, start);
+            before.end = old_start;
+            let begin = self
+                .pieces
+                .range(..start)
+                .next_back()
+                .map_or(0, |(at, _)| *at);
+            if old_end > end {
+                self.pieces.insert(end, tail.cut(end.saturating_sub(begin)));
+            }
+        }
+        while let Some(at) = self.pieces.range(start..end).next().map(|(at, _)| *at) {
+            let Some(old) = self.pieces.remove(&at) else {
+                break;
+            };
+            if old.end > end {
+                self.pieces.insert(end, old.cut(end.saturating_sub(at)));
+            }
+        }
+        let from = 0;
+        self.pieces.insert(start, Piece { end, from, source });
+    }
+
+    /// Lays the ranges over `buffer`, which holds what the object has from `offset` on. `read` returns the content of
+    /// a block, usually by [`IntentLog::read_indirect`].
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn apply(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        read: &mut dyn FnMut(&BlockPointer, u64) -> Result<Arc<Block>, BlockError>,
+    ) -> Result<(), BlockError> {
+        let end = offset.saturating_add(u64::try_from(buffer.len()).unwrap_or(u64::MAX));
+        let first = self
+            .pieces
+            .range(..=offset)
+            .next_back()
+            .map_or(offset, |(at, _)| *at);
+        for (at, piece) in self.pieces.range(first..end) {
+            let (from, to) = ((*at).max(offset), piece.end.min(end));
+            let index = |at: u64| usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX);
+            if from >= to {
+                continue;
+            }
+            let Some(target) = buffer.get_mut(index(from)..index(to)) else {
+                continue;
+            };
+            let skip = piece.from.saturating_add(from.saturating_sub(*at));
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            let block;
+            let bytes: &[u8] = match &piece.source {
+                Source::Zeros => &[],
+                Source::Bytes(bytes) => bytes,
+                Source::Block(pointer) => {
+                    block = read(pointer, from)?;
+                    &block.bytes
+                }
+            };
+            let bytes = bytes.get(skip..).unwrap_or_default();
+            for (index, to) in target.iter_mut().enumerate() {
+                *to = bytes.get(index).copied().unwrap_or(0);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    /// The piece without its first `bytes`.
+    fn cut(self, bytes: u64) -> Self {
+        Self {
+            from: self.from.saturating_add(bytes),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn apply(overlay: &ContentOverlay, offset: u64, buffer: &mut [u8]) {
+        let mut read = |_: &BlockPointer, _: u64| unreachable!("no block was laid over");
+        overlay.apply(offset, buffer, &mut read).unwrap();
+    }
+
+    #[test]
+    fn a_write_inside_another_splits_it() {
+        let mut overlay = ContentOverlay::default();
+        overlay.write(10, &[1, 2, 3, 4, 5, 6]).unwrap();
+        overlay.write(12, &[9, 9]).unwrap();
+        let mut buffer = [7; 8];
+        apply(&overlay, 9, &mut buffer);
+        assert_eq!(buffer, [7, 1, 2, 9, 9, 5, 6, 7]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_writes_and_holes_gives_what_a_plain_buffer_gives(
+            steps in proptest::collection::vec((0u64..60, 1u64..20, any::<u8>(), any::<bool>()), 0..30),
+            at in 0u64..60,
+        ) {
+            let mut plain = vec![0xaau8; 100];
+            let mut overlay = ContentOverlay::default();
+            for (offset, length, byte, is_hole) in steps {
+                let range = offset as usize..(offset + length) as usize;
+                if is_hole {
+                    overlay.zero(offset, length);
+                    plain[range].fill(0);
+                } else {
+                    let data: Vec<u8> = (0..length).map(|n| byte.wrapping_add(n as u8)).collect();
+                    overlay.write(offset, &data).unwrap();
+                    plain[range].copy_from_slice(&data);
+                }
+            }
+            let mut buffer = vec![0xaau8; 30];
+            apply(&overlay, at, &mut buffer);
+            prop_assert_eq!(&buffer[..], &plain[at as usize..at as usize + 30]);
+        }
+    }
+}
