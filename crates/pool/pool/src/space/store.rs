@@ -15,9 +15,10 @@ use millpond_vdev::{VdevKind, VdevNode};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
-/// A vdev of more metaslabs than this is refused: correct writers stop at about a quarter of it.
-/// Bounds the memory that a hostile configuration can ask for, to some tens of megabytes a vdev.
-const METASLABS_MAX: u64 = 1 << 20;
+/// A pool of more metaslabs than this is refused: correct writers make a few hundred for each vdev, and
+/// for the largest vdevs some 2^18. Bounds the memory that a hostile configuration can ask for, to
+/// some hundred megabytes.
+const METASLABS_MAX: u64 = 1 << 21;
 
 /// The space maps of an open pool: which object belongs to which metaslab, what is unflushed.
 ///
@@ -43,9 +44,12 @@ impl<'a> PoolSpaceMaps<'a> {
     pub fn load(pool: &'a Pool) -> Result<Self, PoolError> {
         let topology = pool.store().topology();
         let mut vdevs = BTreeMap::new();
+        let mut room = METASLABS_MAX;
         for (id, node) in topology.tree.tops() {
             if is_concrete(node) {
-                vdevs.insert(id, Vdev::load(pool, id, node)?);
+                let vdev = Vdev::load(pool, id, node, room)?;
+                room = room.saturating_sub(vdev.maps.len() as u64);
+                vdevs.insert(id, vdev);
             }
         }
         Ok(Self { pool, vdevs })
@@ -59,15 +63,19 @@ impl<'a> PoolSpaceMaps<'a> {
             .map(|(id, vdev)| (*id, vdev.geometry))
             .collect()
     }
-    /// A vdev's metaslabs with the headers of their maps; `None` for a metaslab that was never used.
+    /// Calls `each` with every metaslab of a vdev and the header of its map; `None` for a metaslab
+    /// that was never used.
     ///
     /// # Errors
     /// If a header cannot be read.
-    pub fn headers(&self, id: VdevId) -> Result<Vec<(Metaslab, Option<SpaceMapPhys>)>, PoolError> {
+    pub fn each_header(
+        &self,
+        id: VdevId,
+        each: &mut dyn FnMut(Metaslab, Option<SpaceMapPhys>),
+    ) -> Result<(), PoolError> {
         let Some(vdev) = self.vdevs.get(&id) else {
-            return Ok(vec![]);
+            return Ok(());
         };
-        let mut headers = Vec::with_capacity(vdev.maps.len());
         for (index, map) in (0u64..).zip(&vdev.maps) {
             let Some(metaslab) = vdev.geometry.metaslab(index) else {
                 break;
@@ -76,9 +84,9 @@ impl<'a> PoolSpaceMaps<'a> {
                 None => None,
                 Some(map) => Some(open_map(self.pool, map)?.1),
             };
-            headers.push((metaslab, header));
+            each(metaslab, header);
         }
-        Ok(headers)
+        Ok(())
     }
 
     fn vdev(&self, metaslab: MetaslabId) -> Option<(&Vdev, usize)> {
@@ -106,7 +114,8 @@ impl<'a> PoolSpaceMaps<'a> {
 }
 
 impl Vdev {
-    fn load(pool: &Pool, id: VdevId, node: &VdevNode) -> Result<Self, PoolError> {
+    /// `room` is how many metaslabs the pool may still have.
+    fn load(pool: &Pool, id: VdevId, node: &VdevNode, room: u64) -> Result<Self, PoolError> {
         let config = &node.config;
         let refuse = |reason| AllocError::Geometry { vdev: id.0, reason };
         let shift = u8::try_from(config.metaslab_shift)
@@ -117,7 +126,7 @@ impl Vdev {
         };
         let geometry = VdevGeometry::new(id, config.asize_bytes, node.ashift, shift, group)?;
         let count = geometry.metaslab_count();
-        if count > METASLABS_MAX {
+        if count > room {
             return Err(refuse("more metaslabs than any writer makes").into());
         }
         let maps = match config.metaslab_array.some() {

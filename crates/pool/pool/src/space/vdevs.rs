@@ -28,6 +28,15 @@ pub struct VdevSpace {
     pub checkpoint_bytes: u64,
 }
 
+/// What one metaslab adds.
+struct Measured {
+    size_bytes: u64,
+    in_map_bytes: i64,
+    unflushed_bytes: i64,
+    /// `None` where no histogram is kept.
+    percent: Option<u8>,
+}
+
 pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
     let maps = PoolSpaceMaps::load(pool)?;
     let topology = pool.store().topology();
@@ -60,11 +69,22 @@ fn measure_vdev(
     node: &VdevNode,
     ratio: u64,
 ) -> Result<VdevSpace, PoolError> {
-    let headers = maps.headers(id)?;
-    let in_maps: Vec<i64> = headers
-        .iter()
-        .map(|(_, header)| header.as_ref().map_or(0, |header| header.allocated_bytes))
-        .collect();
+    let mut metaslabs: Vec<Measured> = vec![];
+    maps.each_header(id, &mut |metaslab, header| {
+        let percent = match &header {
+            None => Some(0),
+            Some(header) => header
+                .histogram
+                .map(|histogram| metaslab_fragmentation(&histogram, node.ashift)),
+        };
+        metaslabs.push(Measured {
+            size_bytes: metaslab.size_bytes(),
+            in_map_bytes: header.map_or(0, |header| header.allocated_bytes),
+            unflushed_bytes: logs.of(metaslab.id).map_or(0, |log| log.allocated_bytes()),
+            percent,
+        });
+    })?;
+    let in_maps: Vec<i64> = metaslabs.iter().map(|one| one.in_map_bytes).collect();
     let class = class_of(node);
     let embedded_log = match class {
         AllocationClass::Normal | AllocationClass::Special => embedded_log_metaslab(&in_maps),
@@ -72,25 +92,18 @@ fn measure_vdev(
     };
     let (mut space, mut allocated, mut embedded_log_bytes) = (0u64, 0i64, 0);
     let mut fragmented = vec![];
-    for (index, (metaslab, header)) in headers.iter().enumerate() {
-        let unflushed = logs.of(metaslab.id).map_or(0, |log| log.allocated_bytes());
-        let used = in_maps[index].saturating_add(unflushed);
-        space = space.saturating_add(metaslab.size_bytes());
+    for (index, one) in metaslabs.iter().enumerate() {
+        let used = one.in_map_bytes.saturating_add(one.unflushed_bytes);
+        space = space.saturating_add(one.size_bytes);
         allocated = allocated.saturating_add(used);
         if embedded_log == Some(index) {
-            embedded_log_bytes = metaslab.size_bytes();
+            embedded_log_bytes = one.size_bytes;
             continue;
         }
-        let percent = match header {
-            None => Some(0),
-            Some(header) => header
-                .histogram
-                .map(|histogram| metaslab_fragmentation(&histogram, node.ashift)),
-        };
         let used = u64::try_from(used).unwrap_or(0);
         fragmented.push(MetaslabFragmentation {
-            percent,
-            free_bytes: metaslab.size_bytes().saturating_sub(used),
+            percent: one.percent,
+            free_bytes: one.size_bytes.saturating_sub(used),
         });
     }
     Ok(VdevSpace {

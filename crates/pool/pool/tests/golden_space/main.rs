@@ -66,7 +66,13 @@ fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
                 continue;
             }
             let line = format!("{}: {:?}, recorded {wanted:?}", case.name, found.get(name));
-            let key = MOVES.iter().find(|moving| *moving == name);
+            // Of pools that lost power the record is of the state after an import and its replay.
+            let state = case.record["state"].as_str().unwrap_or_default();
+            let is_later = name.starts_with("feature@") && state.contains("import");
+            let key = match is_later {
+                true => Some(&"features of a later state"),
+                false => MOVES.iter().find(|moving| *moving == name),
+            };
             match key {
                 Some(key) => report.entry(key).or_default().push(line),
                 None => report
