@@ -63,6 +63,16 @@ impl<'a> PoolSpaceMaps<'a> {
             .map(|(id, vdev)| (*id, vdev.geometry))
             .collect()
     }
+    /// A vdev's metaslabs with the headers of their maps, all at once: some 400 bytes for each. See
+    /// [`PoolSpaceMaps::each_header`].
+    ///
+    /// # Errors
+    /// If a header cannot be read.
+    pub fn headers(&self, id: VdevId) -> Result<Vec<(Metaslab, Option<SpaceMapPhys>)>, PoolError> {
+        let mut headers = vec![];
+        self.each_header(id, &mut |metaslab, header| headers.push((metaslab, header)))?;
+        Ok(headers)
+    }
     /// Calls `each` with every metaslab of a vdev and the header of its map; `None` for a metaslab
     /// that was never used.
     ///
