@@ -8,6 +8,9 @@ use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use std::collections::BTreeMap;
 
+/// Reads the block behind a write's pointer; the number is a byte offset of the object inside it.
+pub type ReadBlock<'a> = dyn FnMut(&BlockPointer, u64) -> Result<Arc<Block>, BlockError> + 'a;
+
 /// Data of records that is kept in memory at most, in bytes; a log with more is not laid over.
 pub const OVERLAY_BYTES_MAX: u64 = 1 << 30;
 
@@ -182,7 +185,7 @@ impl ContentOverlay {
         &self,
         offset: u64,
         buffer: &mut [u8],
-        read: &mut dyn FnMut(&BlockPointer, u64) -> Result<Arc<Block>, BlockError>,
+        read: &mut ReadBlock<'_>,
     ) -> Result<(), BlockError> {
         let end = offset.saturating_add(u64::try_from(buffer.len()).unwrap_or(u64::MAX));
         let first = self

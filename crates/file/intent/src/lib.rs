@@ -39,6 +39,6 @@ mod log;
 mod pending;
 
 pub use chain::{Chain, ChainBlock, ChainEnd, log_block_address};
-pub use content::{ContentOverlay, OVERLAY_BYTES_MAX, OverlayError};
+pub use content::{ContentOverlay, OVERLAY_BYTES_MAX, OverlayError, ReadBlock};
 pub use log::{IntentLog, LogRecords, LoggedRecord, ReadLogBlock, RecordFate, record_type_name};
 pub use pending::Pending;
