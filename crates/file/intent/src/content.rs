@@ -258,7 +258,7 @@ mod tests {
             steps in proptest::collection::vec((0u64..60, 1u64..20, any::<u8>(), any::<bool>()), 0..30),
             at in 0u64..60,
         ) {
-            let mut plain = vec![0xaau8; 100];
+            let mut plain = [0xaau8; 100];
             let mut overlay = ContentOverlay::default();
             for (offset, length, byte, is_hole) in steps {
                 let range = offset as usize..(offset + length) as usize;
