@@ -2,6 +2,7 @@
 //! reading. Nothing is imported and nothing is written.
 
 mod activity;
+mod compatibility;
 mod dataset;
 mod history;
 mod tree;
@@ -173,7 +174,7 @@ fn opened(pool: &Pool, candidate: &PoolCandidate) -> Result<PoolInfo, ControlErr
     }
     name_bootfs(pool, &mut info);
     info.comment = text_of(&info, "comment");
-    info.requested = requested(text_of(&info, "compatibility").as_deref());
+    info.requested = compatibility::requested(text_of(&info, "compatibility").as_deref());
     features(inner, &mut info);
     if let Ok(space) = inner.space() {
         for top in &mut info.root.children {
@@ -216,15 +217,6 @@ fn text_of(info: &PoolInfo, name: &str) -> Option<String> {
         .as_ref()?
         .text()
         .map(str::to_owned)
-}
-
-/// Files of `compatibility` are not read here yet: whatever they name counts as unknown.
-fn requested(compatibility: Option<&str>) -> RequestedFeatures {
-    match compatibility {
-        None | Some("off" | "") => RequestedFeatures::All,
-        Some("legacy") => RequestedFeatures::Legacy,
-        Some(_) => RequestedFeatures::Unreadable,
-    }
 }
 
 fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
@@ -448,7 +440,7 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
         config_hostid: candidate.hostid,
         system_hostid: hostid,
         comment: candidate.comment.clone(),
-        requested: requested(candidate.compatibility.as_deref()),
+        requested: compatibility::requested(candidate.compatibility.as_deref()),
         root,
         ..PoolInfo::default()
     };

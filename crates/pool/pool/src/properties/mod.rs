@@ -4,6 +4,7 @@
 //! so that they cannot disagree. The rows follow OpenZFS
 //! 2.3.2; what 2.4 adds is marked. Page: `docs/cli.md`.
 
+pub mod compatibility;
 mod shape;
 pub mod table;
 mod value;
