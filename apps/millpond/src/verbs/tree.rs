@@ -54,7 +54,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         // Whether each level above still has something to come.
         let mut open: Vec<bool> = vec![];
         let (mut directories, mut others) = (0u64, 0u64);
-        while let Some(step) = walk.next() {
+        for step in walk.by_ref() {
             let is_directory = matches!(&step.node, Ok(node) if node.kind() == FileKind::Directory);
             if step.depth > 0 {
                 *(if is_directory {

@@ -25,8 +25,11 @@ pub struct Attributes {
     owner: Option<(u32, u32)>,
     mode: u32,
     times: Timestamps,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    xattrs: Vec<Xattr>,
 }
+
+/// Name and value.
+type Xattr = (Vec<u8>, Vec<u8>);
 
 impl Attributes {
     /// Reads them. What cannot be read of the extended attributes is returned beside.
@@ -131,7 +134,7 @@ fn xattr_text(name: &[u8]) -> String {
     format!("extended attributes {class}.*")
 }
 
-fn xattrs(node: &Node) -> (Vec<(Vec<u8>, Vec<u8>)>, Option<String>) {
+fn xattrs(node: &Node) -> (Vec<Xattr>, Option<String>) {
     let names = match node.xattr_names() {
         Ok(names) => names,
         Err(error) => return (vec![], Some(error.to_string())),

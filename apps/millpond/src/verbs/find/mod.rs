@@ -42,7 +42,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         .flatten()
         .cloned()
         .collect();
-    let first_test = words.iter().position(|word| is_test(word));
+    let first_test = words.iter().position(is_test);
     let (addresses, tests) = words.split_at(first_test.unwrap_or(words.len()));
     if addresses.is_empty() {
         return Err(Failure::Usage("find: where to begin?".into()));

@@ -1,0 +1,6 @@
+//! The verbs of `millpond`, run as a person runs them, on pools that OpenZFS made and recorded.
+
+mod copies;
+mod golden;
+mod messages;
+mod reading;
