@@ -10,8 +10,7 @@ mod tree;
 use super::{
     Control, ControlError, DataError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats,
     FeatureInfo, FeatureState, HistoryRecord, ImportablePool, LastHost, PoolInfo, ProgressState,
-    Property, RemovalInfo, RequestedFeatures, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux,
-    VdevState,
+    Property, RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevState,
 };
 use crate::{FileSystem, ObjectId, OpenOptions, Pool, Search};
 use millpond_env::sync::{Arc, Mutex};
