@@ -1,25 +1,33 @@
 //! Comparing what each leaf gave with what it should hold, once the block is known.
 
+use std::borrow::Cow;
+
 use super::cells::{Cell, Cells, CopyState, Row};
 use super::{Blame, BlameReason, Failure, FailureKind, Repair};
 
-/// What every cell of `row` should hold, given the right block. `None` only if the shapes do not fit.
-pub(super) fn truth_of(row: &Row, block: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut truth = Vec::with_capacity(row.cells.len());
-    for cell in row.cells.iter().take(row.parity) {
-        truth.push(vec![0; cell.length]);
-    }
+/// What every cell of `row` should hold, given the right block; cells that hold nothing else than bytes
+/// of the block are borrowed from it. `None` only if the shapes do not fit.
+pub(super) fn truth_of<'a>(row: &Row, block: &'a [u8]) -> Option<Vec<Cow<'a, [u8]>>> {
+    let mut data = Vec::with_capacity(row.cells.len());
     for cell in row.cells.iter().skip(row.parity) {
-        let mut bytes = block.get(cell.block_range())?.to_vec();
-        bytes.resize(cell.length, 0);
-        truth.push(bytes);
+        let bytes = block.get(cell.block_range())?;
+        data.push(if bytes.len() == cell.length {
+            Cow::Borrowed(bytes)
+        } else {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(cell.length, 0);
+            Cow::Owned(bytes)
+        });
     }
+    let cells = row.cells.iter().take(row.parity);
+    let mut parity: Vec<Vec<u8>> = cells.map(|cell| vec![0; cell.length]).collect();
     if row.parity > 0 {
-        let (parity, data) = truth.split_at_mut_checked(row.parity)?;
-        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let data: Vec<&[u8]> = data.iter().map(AsRef::as_ref).collect();
         let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
         millpond_parity::generate(&data, &mut parity).ok()?;
     }
+    let mut truth: Vec<Cow<'a, [u8]>> = parity.into_iter().map(Cow::Owned).collect();
+    truth.append(&mut data);
     Some(truth)
 }
 
@@ -68,7 +76,7 @@ pub(super) fn blame(cells: &Cells, block: &[u8]) -> (Vec<Blame>, Vec<Repair>) {
                 repairs.push(Repair {
                     leaf: copy.source.leaf,
                     offset_bytes: copy.source.offset_bytes,
-                    data: truth.clone(),
+                    data: truth.to_vec(),
                 });
             }
         }
