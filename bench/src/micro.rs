@@ -1,4 +1,5 @@
 //! Measures the codecs once and prints `name<TAB>MB/s` a line; `bench/run` repeats it and takes medians.
+//! `micro PREFIX` measures only those whose name begins so.
 //!
 //! Each figure is the best of a few tenths of a second on one core, with 128 KiB blocks, as the
 //! rivals' own benchmarks give theirs. MB are 10^6 bytes of user data.
@@ -12,6 +13,11 @@ use std::time::{Duration, Instant};
 
 fn main() {
     let block = text_like(BLOCK_BYTES);
+    let mut copied = vec![0; block.len()];
+    report("memcpy", block.len(), || {
+        copied.copy_from_slice(black_box(&block));
+        black_box(&mut copied);
+    });
     checksums(&block);
     codecs(&block);
     parity(&block);
@@ -66,7 +72,8 @@ fn codecs(block: &[u8]) {
     }
 }
 
-/// Eight data columns, as `raidz_test -B` has by default.
+/// Eight data columns, as `raidz_test -B` has by default. What is missing besides data is parity that
+/// the name leaves out; it is computed anew, too.
 fn parity(block: &[u8]) {
     let columns: Vec<&[u8]> = block.chunks(block.len() / 8).collect();
     for (count, name) in [(1, "p"), (2, "pq"), (3, "pqr")] {
@@ -76,13 +83,24 @@ fn parity(block: &[u8]) {
             let _ = black_box(millpond_parity::generate(black_box(&columns), &mut rows));
             black_box(&mut rows);
         });
+    }
+    let patterns: [(&str, usize, &[usize], &[usize]); 7] = [
+        ("p", 1, &[0], &[]),
+        ("q", 2, &[0], &[0]),
+        ("r", 3, &[0], &[0, 1]),
+        ("pq", 2, &[0, 1], &[]),
+        ("pr", 3, &[0, 1], &[1]),
+        ("qr", 3, &[0, 1], &[0]),
+        ("pqr", 3, &[0, 1, 2], &[]),
+    ];
+    for (name, count, data_lost, parity_lost) in patterns {
+        let mut rows = vec![vec![0; block.len() / 8]; count];
         let mut data: Vec<Vec<u8>> = columns.iter().map(|column| column.to_vec()).collect();
-        let missing: Vec<usize> = (0..count).collect();
         report(&format!("parity/rec_{name}"), block.len(), || {
             let mut data: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
             let mut rows: Vec<&mut [u8]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
-            let outcome = millpond_parity::reconstruct(&mut data, &mut rows, &missing, &[]);
-            let _ = black_box(outcome);
+            let lost = millpond_parity::reconstruct(&mut data, &mut rows, data_lost, parity_lost);
+            let _ = black_box(lost);
             black_box(&mut data);
         });
     }
@@ -90,6 +108,11 @@ fn parity(block: &[u8]) {
 
 /// Runs the work in batches for a while and prints the best batch.
 fn report(name: &str, bytes: usize, mut work: impl FnMut()) {
+    if let Some(prefix) = std::env::args().nth(1)
+        && !name.starts_with(&prefix)
+    {
+        return;
+    }
     let begun = Instant::now();
     let mut best = f64::MAX;
     while begun.elapsed() < MEASURE {
