@@ -119,7 +119,8 @@ fn one(command: &str) -> anyhow::Result<()> {
         bail!("{status}");
     }
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     let cpu = seconds(usage.user_time()) + seconds(usage.system_time());
     println!("{wall:.4}\t{cpu:.4}\t{}", usage.max_rss() * 1024);
     Ok(())

@@ -11,7 +11,8 @@ use std::path::Path;
 
 fn main() -> anyhow::Result<()> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| ".".into());
-    let read = |name: &str| std::fs::read_to_string(Path::new(&folder).join(name)).unwrap_or_default();
+    let read =
+        |name: &str| std::fs::read_to_string(Path::new(&folder).join(name)).unwrap_or_default();
     let mut out = String::from("# Benchmarks\n\n");
     out.push_str(&read("about.md"));
     races(&mut out, &read("races.tsv"))?;
@@ -79,7 +80,8 @@ fn races(out: &mut String, lines: &str) -> anyhow::Result<()> {
         let runs = races.entry((name, label)).or_default();
         runs.wall.push(wall.parse()?);
         runs.cpu.push(cpu.parse()?);
-        runs.memory.push(memory.parse::<f64>()? / f64::from(1 << 20));
+        runs.memory
+            .push(memory.parse::<f64>()? / f64::from(1 << 20));
     }
     if names.is_empty() {
         return Ok(());
@@ -188,13 +190,19 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
     );
     let giga = |who: &str, what: &str| -> Vec<f64> {
         let found = figures.iter().find(|((w, n), _)| *w == who && *n == what);
-        found.map_or(vec![], |(_, values)| values.iter().map(|v| v / 1000.0).collect())
+        found.map_or(vec![], |(_, values)| {
+            values.iter().map(|v| v / 1000.0).collect()
+        })
     };
     let copied = giga("millpond", "memcpy");
     for what in names {
         let (ours, theirs) = (giga("millpond", what), giga("rival", what));
         let share = ours.iter().zip(&copied).map(|(ours, copied)| ours / copied);
-        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+        let ratios: Vec<f64> = ours
+            .iter()
+            .zip(&theirs)
+            .map(|(ours, theirs)| ours / theirs)
+            .collect();
         writeln!(
             out,
             "| `{what}` | {} | {} | {} | {} |",
@@ -209,5 +217,6 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
 }
 
 const PARITY: [&str; 10] = [
-    "gen_p", "gen_pq", "gen_pqr", "rec_p", "rec_q", "rec_r", "rec_pq", "rec_pr", "rec_qr", "rec_pqr",
+    "gen_p", "gen_pq", "gen_pqr", "rec_p", "rec_q", "rec_r", "rec_pq", "rec_pr", "rec_qr",
+    "rec_pqr",
 ];

@@ -12,7 +12,11 @@ use std::path::PathBuf;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let folder = PathBuf::from(arguments.next().context("usage: tree FOLDER [SMALL] [LARGE]")?);
+    let folder = PathBuf::from(
+        arguments
+            .next()
+            .context("usage: tree FOLDER [SMALL] [LARGE]")?,
+    );
     let small: u64 = arguments.next().map_or(Ok(20_000), |text| text.parse())?;
     let large: u64 = arguments.next().map_or(Ok(8), |text| text.parse())?;
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
@@ -22,7 +26,10 @@ fn main() -> anyhow::Result<()> {
             fs::create_dir_all(&place)?;
         }
         let length = 1024 + dice.next() % (31 << 10);
-        fs::write(place.join(format!("file-{number:06}")), content(number, length, &mut dice))?;
+        fs::write(
+            place.join(format!("file-{number:06}")),
+            content(number, length, &mut dice),
+        )?;
     }
     fs::create_dir_all(folder.join("large"))?;
     for number in 0..large {
