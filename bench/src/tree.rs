@@ -46,7 +46,7 @@ fn content(number: u64, length: u64, dice: &mut Dice) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 16);
     while bytes.len() < length {
         let word = dice.next();
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             bytes.extend_from_slice(WORDS[word as usize % WORDS.len()]);
             bytes.extend_from_slice(format!("{:x}", word >> 52).as_bytes());
         } else {
