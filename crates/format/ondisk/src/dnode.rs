@@ -274,3 +274,6 @@ impl Dnode {
         u64::from(self.extra_slots).saturating_add(1)
     }
 }
+
+#[cfg(test)]
+mod tests;

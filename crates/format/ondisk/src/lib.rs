@@ -103,7 +103,7 @@ pub use label::{
     LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LEAF_BYTES_MIN, LeafLayout, UBERBLOCK_RING_BYTES,
     UBERBLOCK_RING_OFFSET_BYTES, unsealed_label_region,
 };
-pub use objset::{ObjectSetKind, ObjectSetPhys};
+pub use objset::{OBJECT_SET_BYTES, ObjectSetKind, ObjectSetPhys};
 pub use removal::{
     CondensingIndirectPhys, INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES,
     IndirectBirthEntry, IndirectBirthsPhys, IndirectMappingEntry, IndirectMappingPhys,

@@ -20,3 +20,24 @@ pub fn swapped_words(bytes: &[u8]) -> Vec<u8> {
         .flat_map(|word| word.iter().rev().copied())
         .collect()
 }
+
+/// A sound dnode of this type with three holes for pointers.
+pub(crate) fn dnode(object_type: u8) -> crate::Dnode {
+    crate::Dnode {
+        object_type: crate::ObjectType(object_type),
+        indirect_block_shift: 17,
+        levels: 1,
+        bonus_type: crate::ObjectType(0),
+        checksum: 0,
+        compression: 0,
+        flags: crate::DnodeFlags::USED_BYTES,
+        data_block_sectors: 32,
+        extra_slots: 0,
+        block_id_max: crate::BlockId(0),
+        used: 4096,
+        block_pointers: vec![crate::BlockPointer::default(); 3],
+        bonus: vec![],
+        spill: None,
+        endian: crate::Endian::Little,
+    }
+}
