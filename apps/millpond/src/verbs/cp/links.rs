@@ -106,3 +106,45 @@ impl Links {
 }
 
 const FILES_MAX: usize = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::{DIRECTORY_FLAGS, Directory};
+    use super::super::report::Report;
+    use super::*;
+    use rustix::fs::{Mode, open};
+
+    fn top() -> Arc<Directory> {
+        let folder = tempfile::tempdir().unwrap();
+        let fd = open(folder.path(), DIRECTORY_FLAGS, Mode::empty()).unwrap();
+        Directory::top(fd, &Arc::new(Report::new(false)))
+    }
+
+    #[test]
+    fn names_that_come_while_the_first_is_copied_wait_for_it() {
+        let (links, top) = (Links::default(), top());
+        assert!(matches!(links.claim((0, 7), 3, &top, b"a"), Claim::Copy));
+        assert!(matches!(links.claim((0, 7), 3, &top, b"b"), Claim::Waits));
+        // The same number in another dataset is another file.
+        assert!(matches!(links.claim((1, 7), 3, &top, b"a"), Claim::Copy));
+        let waiting = links.settle((0, 7), Some((b"dir", b"a")));
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(waiting[0].name, b"b");
+        match links.claim((0, 7), 3, &top, b"c") {
+            Claim::Link(below, name) => {
+                assert_eq!((&below[..], &name[..]), (&b"dir"[..], &b"a"[..]))
+            }
+            _ => panic!("the copy is there"),
+        }
+        // All three names were met: nothing is remembered.
+        assert_eq!(links.files.lock().len(), 1);
+    }
+
+    #[test]
+    fn names_of_a_file_that_could_not_be_copied_fail_with_it() {
+        let (links, top) = (Links::default(), top());
+        assert!(matches!(links.claim((0, 7), 2, &top, b"a"), Claim::Copy));
+        assert!(links.settle((0, 7), None).is_empty());
+        assert!(matches!(links.claim((0, 7), 2, &top, b"b"), Claim::Failed));
+    }
+}
