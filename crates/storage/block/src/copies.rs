@@ -2,7 +2,7 @@
 
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
-use millpond_ondisk::{BlockPointer, DecodeError, Dva, Txg};
+use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
 use millpond_vdev::{BlameReason, BlockRange, Failure, FailureKind, ReadPlan, Step};
 
 /// Gang blocks nest at most this deep: three children of a 16 MiB block split down to sectors need
@@ -67,11 +67,13 @@ impl BlockStore {
     ) -> Result<Vec<u8>, BlockError> {
         let topology = self.topology();
         let checksummer = self.checksummer();
-        if let Err(error) = checksummer.verify(pointer, &[])
-            && !error.is_damage()
-            && !matches!(error, millpond_checksum::ChecksumError::Size { .. })
-        {
-            // A function that no block can carry, or a salt that is not known: no copy will help.
+        let is_computable = match pointer.checksum_kind() {
+            None | Some(ChecksumKind::Inherit | ChecksumKind::On) => false,
+            Some(kind) if kind.is_embedded() => false,
+            Some(kind) => !kind.is_salted() || checksummer.salt().is_some(),
+        };
+        if !is_computable {
+            // A function that no such block can carry, or a salt that is not known: no copy will help.
             let reason = "its checksum function cannot be computed";
             let error = DecodeError::new("block pointer", reason, 53);
             return Err(BlockError::Invalid { address, error });

@@ -159,7 +159,11 @@ impl BlockStore {
             identity: &identity,
             flight: &flight,
         };
-        let outcome = self.fetch(pointer, address, key);
+        // Another reader may have landed between our look into the cache and our take-off.
+        let outcome = match self.cache.get(&identity) {
+            Some(block) => Ok(block),
+            None => self.fetch(pointer, address, key),
+        };
         if let Ok(block) = &outcome {
             self.cache.insert(
                 identity.clone(),

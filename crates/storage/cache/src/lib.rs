@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 /// Locks of the map: enough that the threads of a large machine seldom meet.
-const SHARDS: usize = 16;
+const SHARDS_MAX: u64 = 16;
+/// A shard's share is at least this, so that the largest block of a pool (16 MiB) finds room.
+const SHARD_BYTES_MIN: u64 = 64 << 20;
 
 /// A bounded, thread-safe, scan-resistant cache.
 pub struct Cache<K, V> {
@@ -62,8 +64,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// A cache whose values weigh at most `limit_bytes` together.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
-        let limit = limit_bytes / SHARDS as u64;
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(limit))).collect();
+        let count = (limit_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let limit = limit_bytes / count;
+        let shards = (0..count).map(|_| Mutex::new(Shard::new(limit))).collect();
         Self {
             shards,
             hasher: std::hash::RandomState::new(),
@@ -72,7 +75,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
         use std::hash::BuildHasher;
-        let index = self.hasher.hash_one(key) as usize % SHARDS;
+        let index = self.hasher.hash_one(key) as usize % self.shards.len();
         &self.shards[index]
     }
 
@@ -243,6 +246,13 @@ mod tests {
         cache.insert(2, 2, 1_000_000);
         assert_eq!(cache.get(&1), Some(1));
         assert_eq!(cache.get(&2), None);
+    }
+
+    #[test]
+    fn the_largest_block_of_a_pool_is_kept_by_the_usual_cache() {
+        let cache = Cache::new(256 << 20);
+        cache.insert(1u64, 1u64, 16 << 20);
+        assert_eq!(cache.get(&1), Some(1));
     }
 
     #[test]
