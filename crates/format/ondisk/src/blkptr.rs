@@ -433,21 +433,10 @@ impl core::fmt::Debug for BlockPointer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::hex;
 
     /// The root pointer of a one-disk pool, as its bytes lie in an uberblock.
     const ROOT: &str = "080000000000000090190000000000000800000000000000a08d0000000000000800000000000000b0060100000000000700070002070b80000000000000000000000000000000000000000000000000290000000000000034 00000000000000bb754d10030000002df95c59c30b00000d3fb6f5359b1600d0b59bcdcf70fe1c";
-
-    fn hex(text: &str) -> Vec<u8> {
-        let digits: Vec<u8> = text
-            .chars()
-            .filter(|c| !c.is_whitespace())
-            .map(|c| c.to_digit(16).unwrap() as u8)
-            .collect();
-        digits
-            .chunks(2)
-            .map(|pair| pair[0] << 4 | pair[1])
-            .collect()
-    }
 
     #[test]
     fn a_root_pointer_reads_as_its_fields_and_encodes_to_equal_bytes() {

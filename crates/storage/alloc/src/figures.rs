@@ -1,6 +1,6 @@
 //! The figures of space that `zpool list` and `zfs list` show, from plain numbers.
 //!
-//! Everything is in bytes. "Raw" counts parity, "deflated" does not. Page `docs/format/space-figures.md`.
+//! Everything is in bytes. "Raw" counts parity, "deflated" does not. Page `docs/format/space-accounting.md`.
 
 use millpond_ondisk::{BlockPointer, VdevId};
 

@@ -18,7 +18,7 @@ pub struct MetaslabFragmentation {
 }
 
 /// The fragmentation in percent of a metaslab whose map counts free segments in `histogram`, in
-/// units of the vdev's ashift: 0 without free segments. Page `docs/format/space-figures.md`.
+/// units of the vdev's ashift: 0 without free segments. Page `docs/format/space-accounting.md`.
 #[must_use]
 pub fn metaslab_fragmentation(histogram: &SpaceHistogram, ashift: Ashift) -> u8 {
     let mut weighted = 0u128;

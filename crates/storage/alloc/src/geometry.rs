@@ -13,7 +13,7 @@ const METASLAB_SHIFT_MIN: u8 = 17;
 /// A normal or special vdev lends a metaslab to the intent log if it has more than this many.
 const EMBEDDED_LOG_METASLABS_ABOVE: usize = 64;
 
-/// What a top-level vdev is allocated for. Page `docs/format/space-figures.md`.
+/// What a top-level vdev is allocated for. Page `docs/format/space-accounting.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocationClass {
     /// Everything that no other class takes.

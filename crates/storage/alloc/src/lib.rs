@@ -13,7 +13,7 @@
 //! assert!(free.remove(0..8192).is_err());
 //! ```
 //!
-//! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-figures.md`.
+//! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-accounting.md`.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::unwrap_used,

@@ -1,19 +1,7 @@
 use super::*;
-use crate::testing::dnode;
+use crate::testing::{dnode, hex};
 use crate::{Level, Txg};
 use proptest::prelude::*;
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text
-        .chars()
-        .filter(|c| !c.is_whitespace())
-        .map(|c| c.to_digit(16).unwrap() as u8)
-        .collect();
-    digits
-        .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
-}
 
 /// A root directory of a little-endian file system: object 4, one 512-byte block, two copies.
 fn root_directory() -> Vec<u8> {

@@ -8,7 +8,7 @@ pub const INDIRECT_MAPPING_ENTRY_BYTES: usize = 24;
 pub const INDIRECT_BIRTH_ENTRY_BYTES: usize = 16;
 
 /// The header of a mapping: the bonus of its object, 24 or 32 bytes.
-/// Page `docs/format/indirect-mapping.md`.
+/// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndirectMappingPhys {
     /// Byte offset on the removed vdev behind everything mapped.
@@ -56,7 +56,7 @@ impl IndirectMappingPhys {
     }
 }
 
-/// One segment that was copied. Page `docs/format/indirect-mapping.md`.
+/// One segment that was copied. Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectMappingEntry {
     /// Byte offset on the removed vdev.
@@ -138,7 +138,7 @@ impl IndirectBirthsPhys {
 }
 
 /// Everything from the previous entry's offset up to this one's was copied in one txg.
-/// Page `docs/format/indirect-mapping.md`.
+/// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectBirthEntry {
     /// Byte offset on the removed vdev at which the range ends.

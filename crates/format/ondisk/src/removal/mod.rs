@@ -1,6 +1,6 @@
 //! Removed top-level vdevs: where their blocks went.
 //!
-//! Page `docs/format/indirect-mapping.md`.
+//! Page `docs/format/indirect-vdev.md`.
 
 mod mapping;
 mod state;

@@ -16,7 +16,7 @@ pub enum RemovalPhase {
 }
 
 /// The state of device removal: 7 words under `com.delphix:removing`.
-/// Page `docs/format/indirect-mapping.md`.
+/// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalPhys {
     /// What is going on.
@@ -107,7 +107,7 @@ fn vdev_or_none(word: u64, offset: usize) -> Result<Option<VdevId>, DecodeError>
 }
 
 /// A mapping is being shortened: 3 words under `com.delphix:condensing_indirect`.
-/// Page `docs/format/indirect-mapping.md`.
+/// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingIndirectPhys {
     /// The removed vdev.

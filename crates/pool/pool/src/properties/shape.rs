@@ -191,3 +191,56 @@ mod tests {
         assert_eq!(SHAPE.word_of(5), None);
     }
 }
+
+/// A property that `get all` shows.
+#[allow(non_upper_case_globals)] // reads as a word of the tables
+pub(super) const Listed: bool = true;
+/// A property that only its name asks for.
+#[allow(non_upper_case_globals)] // reads as a word of the tables
+pub(super) const Hidden: bool = false;
+
+/// One row of a table.
+#[allow(clippy::too_many_arguments)] // read as columns
+pub(super) const fn row(
+    name: &'static str,
+    header: &'static str,
+    form: Form,
+    is_right_aligned: bool,
+    edit: Edit,
+    preset: Preset,
+    is_listed: bool,
+    values: &'static str,
+) -> Shape {
+    Shape {
+        name,
+        header,
+        form,
+        is_right_aligned,
+        edit,
+        preset,
+        is_listed,
+        values,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod check {
+    use super::{Form, Preset, Shape};
+
+    pub(crate) fn names_are_unique(table: &[Shape]) {
+        for (at, shape) in table.iter().enumerate() {
+            for word in [shape.name.to_string(), shape.header.to_ascii_lowercase()] {
+                let owner = table.iter().position(|other| other.is_named(&word));
+                assert_eq!(owner, Some(at), "{word}");
+            }
+        }
+    }
+
+    pub(crate) fn presets_are_words(table: &[Shape]) {
+        for shape in table {
+            if let (Form::Words(_), Preset::Text(word)) = (shape.form, shape.preset) {
+                assert!(shape.number_of(word).is_some(), "{}", shape.name);
+            }
+        }
+    }
+}

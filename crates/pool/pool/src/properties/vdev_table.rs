@@ -1,7 +1,7 @@
 //! The properties of a vdev, whether leaf or inner or root.
 #![allow(non_upper_case_globals)] // Listed and Hidden read as words of the table
 
-use super::shape::{Edit, Form, NumberForm, Preset, Shape, WordTable};
+use super::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, WordTable, row};
 use Edit::{ReadOnly, Settable};
 use Form::{Number, Text, Words};
 use NumberForm::{BytesOrUnset, Count, Digits, Limit, Percent, State};
@@ -68,32 +68,6 @@ pub fn find(word: &str) -> Option<&'static Shape> {
     VDEV_PROPERTIES.iter().find(|shape| shape.is_named(word))
 }
 
-const Listed: bool = true;
-const Hidden: bool = false;
-
-#[allow(clippy::too_many_arguments)] // one row of a table, read as columns
-const fn row(
-    name: &'static str,
-    header: &'static str,
-    form: Form,
-    is_right_aligned: bool,
-    edit: Edit,
-    preset: Preset,
-    is_listed: bool,
-    values: &'static str,
-) -> Shape {
-    Shape {
-        name,
-        header,
-        form,
-        is_right_aligned,
-        edit,
-        preset,
-        is_listed,
-        values,
-    }
-}
-
 #[rustfmt::skip]
 mod words {
     use super::WordTable;
@@ -106,23 +80,15 @@ use words::*;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::properties::shape::check;
 
     #[test]
     fn no_name_and_no_alias_belongs_to_two_properties() {
-        for (at, shape) in VDEV_PROPERTIES.iter().enumerate() {
-            for word in [shape.name.to_string(), shape.header.to_ascii_lowercase()] {
-                let owner = VDEV_PROPERTIES.iter().position(|s| s.is_named(&word));
-                assert_eq!(owner, Some(at), "{word}");
-            }
-        }
+        check::names_are_unique(&VDEV_PROPERTIES);
     }
 
     #[test]
     fn every_preset_of_an_indexed_property_is_one_of_its_words() {
-        for shape in VDEV_PROPERTIES {
-            if let (Form::Words(_), Preset::Text(word)) = (shape.form, shape.preset) {
-                assert!(shape.number_of(word).is_some(), "{}", shape.name);
-            }
-        }
+        check::presets_are_words(&VDEV_PROPERTIES);
     }
 }
