@@ -109,10 +109,14 @@ impl OpenControl for Folders {
 
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
         let told = |error: millpond::control::ControlError| error.to_string();
-        if folders.is_empty() {
-            return self.control()?.importable().map_err(told);
+        if !folders.is_empty() {
+            return search(folders).importable().map_err(told);
         }
-        search(folders).importable().map_err(told)
+        if self.folders.is_empty() {
+            // As `zpool import`: the directories of devices that the system keeps.
+            return search(&[] as &[PathBuf]).importable().map_err(told);
+        }
+        self.control()?.importable().map_err(told)
     }
 
     fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
