@@ -5,7 +5,7 @@ use millpond_dataset::{DatasetError, DatasetKey, Directory, WrappingKey};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::ObjectId;
-use millpond_pool::import::{PoolCandidate, PoolState};
+use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::{OpenError, OpenOptions};
 use std::collections::HashMap;
 
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 pub struct Pool {
     inner: Arc<millpond_pool::Pool>,
     keys: Arc<KeyRing>,
+    is_live: bool,
 }
 
 /// Keys given so far. Locks are held for single look-ups; deriving keys happens outside of them.
@@ -76,6 +77,10 @@ impl Pool {
         Ok(Self {
             inner,
             keys: Arc::new(KeyRing::default()),
+            is_live: candidate
+                .conditions
+                .iter()
+                .any(|condition| matches!(condition, ImportCondition::LiveDevice { .. })),
         })
     }
 
@@ -83,6 +88,12 @@ impl Pool {
     #[must_use]
     pub fn inner(&self) -> &Arc<millpond_pool::Pool> {
         &self.inner
+    }
+    /// Whether somebody held one of its devices for writing when it was found: then what is read may
+    /// change meanwhile, and blocks may be gone.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.is_live
     }
     /// Its name.
     #[must_use]

@@ -6,6 +6,7 @@ use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use millpond::{OpenOptions, Pool, Rewind, Search, Txg};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// What the shared options said.
@@ -145,6 +146,13 @@ impl Global {
     pub fn open_pool(&self, name: &str) -> Result<Pool, Failure> {
         let pool = Pool::open(&self.search, name, &self.open)
             .map_err(|error| refused(explained(&error)))?;
+        if pool.is_live() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "millpond: warning: '{name}' is in use by somebody who may write to it: what is read may \
+                 change meanwhile"
+            );
+        }
         for key in &self.keys {
             key.load(&pool, name)?;
         }
