@@ -99,11 +99,10 @@ impl DeviceError {
         }
     }
     /// Checks that a request lies within a device of `size_bytes`.
-    pub(crate) fn check_range(
-        offset_bytes: u64,
-        length_bytes: u64,
-        size_bytes: u64,
-    ) -> Result<(), Self> {
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn check_range(offset_bytes: u64, length_bytes: u64, size_bytes: u64) -> Result<(), Self> {
         match offset_bytes.checked_add(length_bytes) {
             Some(end) if end <= size_bytes => Ok(()),
             _ => Err(Self::OutOfRange {

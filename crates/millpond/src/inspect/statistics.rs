@@ -11,7 +11,7 @@ use millpond_ondisk::{
     BlockId, BlockPointer, BpObjectEntry, BpObjectPhys, DslDatasetPhys, ObjectId, ObjectType, Txg,
 };
 use millpond_pool::Pool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 /// How many unreadable blocks are remembered by name; all are counted.
@@ -76,6 +76,12 @@ pub struct BlockStatistics {
     pub unreadable_count: u64,
     /// The first of these.
     pub unreadable: Vec<(BlockAddress, ObjectError)>,
+    /// Whether the count ended early because the pool's pointers claim more blocks of metadata than fit
+    /// on its devices, which only happens where many lead to one.
+    pub gave_up: bool,
+    /// Bytes of blocks of metadata met so far.
+    charged_bytes: u64,
+    charged_max: u64,
 }
 
 impl BlockStatistics {
@@ -107,6 +113,15 @@ impl BlockStatistics {
             self.dedup.add(pointer);
         }
     }
+    /// Notes a block that will be read. Blocks of metadata belong to one place each.
+    fn charge(&mut self, bytes: u64) -> ControlFlow<()> {
+        self.charged_bytes = self.charged_bytes.saturating_add(bytes);
+        if self.charged_bytes > self.charged_max {
+            self.gave_up = true;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
     fn miss(&mut self, address: BlockAddress, error: ObjectError) {
         self.unreadable_count = self.unreadable_count.saturating_add(1);
         if self.unreadable.len() < UNREADABLE_KEPT_MAX {
@@ -132,7 +147,10 @@ pub fn block_statistics(
     progress: &mut dyn FnMut(&BlockStatistics) -> ControlFlow<()>,
 ) -> BlockStatistics {
     let mut count = Count {
-        found: BlockStatistics::default(),
+        found: BlockStatistics {
+            charged_max: pool.store().topology().capacity_bytes(),
+            ..BlockStatistics::default()
+        },
         progress,
     };
     let _ = count.pool(pool);
@@ -228,13 +246,18 @@ impl Count<'_> {
     fn deferred(&mut self, pool: &Arc<Pool>) {
         for name in [key::SYNC_BPLIST, key::FREE_BPOBJ] {
             if let Ok(Some(id)) = pool.find_directory_object(name) {
-                self.list(pool, id, LIST_DEPTH_MAX);
+                let mut seen = HashSet::new();
+                self.list(pool, id, LIST_DEPTH_MAX, &mut seen);
             }
         }
     }
 
-    fn list(&mut self, pool: &Arc<Pool>, id: ObjectId, depth: u32) {
-        let outcome = self.list_entries(pool, id, depth);
+    fn list(&mut self, pool: &Arc<Pool>, id: ObjectId, depth: u32, seen: &mut HashSet<ObjectId>) {
+        // A list belongs to one other list. One that came already would come again and again.
+        if !seen.insert(id) {
+            return;
+        }
+        let outcome = self.list_entries(pool, id, depth, seen);
         if let Err(error) = outcome {
             let address = BlockAddress {
                 object: id,
@@ -249,6 +272,7 @@ impl Count<'_> {
         pool: &Arc<Pool>,
         id: ObjectId,
         depth: u32,
+        seen: &mut HashSet<ObjectId>,
     ) -> Result<(), ObjectError> {
         let object = pool.mos().object(id)?;
         let invalid = |error| ObjectError::Invalid {
@@ -266,6 +290,9 @@ impl Count<'_> {
             let block = object.read_block(BlockId(at / object.block_bytes().max(1)))?;
             let entry = BpObjectEntry::decode(&bytes, block.endian).map_err(invalid)?;
             self.found.deferred.add(&entry.pointer);
+            if self.found.charge(POINTER_BYTES).is_break() {
+                return Ok(());
+            }
         }
         let Some(sub_objects) = header.sub_objects.filter(|_| depth > 0) else {
             return Ok(());
@@ -275,7 +302,7 @@ impl Count<'_> {
             let mut bytes = [0u8; 8];
             table.read(index * 8, &mut bytes)?;
             let block = table.read_block(BlockId(index * 8 / table.block_bytes().max(1)))?;
-            self.list(pool, ObjectId(block.endian.u64(bytes)), depth - 1);
+            self.list(pool, ObjectId(block.endian.u64(bytes)), depth - 1, seen);
         }
         Ok(())
     }
@@ -299,11 +326,14 @@ impl Count<'_> {
                 }
                 WalkStep::Unreadable { .. } => None,
             };
-            take(found, step);
+            take(found, step)?;
             if let Some(block) = is_dnodes {
                 let first = block.0.saturating_mul(per_block);
                 objects_in(found, set, first, per_block, born_after);
                 result = progress(found);
+                if found.gave_up {
+                    result = ControlFlow::Break(());
+                }
             }
             result
         });
@@ -357,21 +387,28 @@ fn objects_in(
         };
         after = object.id().0;
         one_object(found, &object, born_after);
+        if found.gave_up {
+            return;
+        }
     }
 }
 
 fn one_object(found: &mut BlockStatistics, object: &Object, born_after: Txg) {
     let _ = TreeWalk::new(object)
         .born_after(born_after)
-        .run(&mut |step| {
-            take(found, step);
-            ControlFlow::Continue(())
-        });
+        .run(&mut |step| take(found, step));
 }
 
-fn take(found: &mut BlockStatistics, step: WalkStep<'_>) {
+fn take(found: &mut BlockStatistics, step: WalkStep<'_>) -> ControlFlow<()> {
     match step {
-        WalkStep::Pointer { pointer, .. } => found.add(pointer),
+        WalkStep::Pointer { address, pointer } => {
+            found.add(pointer);
+            let is_metadata = address.level.0 > 0 || pointer.object_type() == ObjectType::DNODE;
+            if is_metadata && !pointer.is_embedded() {
+                return found.charge(pointer.psize_bytes());
+            }
+        }
         WalkStep::Unreadable { address, error } => found.miss(address, error),
     }
+    ControlFlow::Continue(())
 }

@@ -88,11 +88,6 @@ impl Pool {
             on_problem(problem);
         };
         let topology = store.topology();
-        let raw_bytes: u64 = topology
-            .tree
-            .tops()
-            .map(|(_, top)| top.config.asize_bytes)
-            .sum();
         let walk = Walk {
             store,
             progress,
@@ -101,8 +96,7 @@ impl Pool {
             stack: Stack::new(roots.into_iter().rev().map(Work::Root).collect()),
             shared: Mutex::new(HashSet::new()),
             charged_bytes: AtomicU64::new(0),
-            // What lies on removed vdevs is charged at its old size; twice everything is plenty.
-            charged_max: raw_bytes.saturating_mul(2).saturating_add(64 << 20),
+            charged_max: topology.capacity_bytes(),
             gave_up: AtomicBool::new(false),
         };
         thread::scope(|scope| {

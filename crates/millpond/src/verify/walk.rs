@@ -350,13 +350,17 @@ impl Walk<'_> {
     /// Whether the block is to be judged: not if it is shared and was judged before. Gives up if the
     /// pool claims to hold more than fits on it.
     fn charge(&self, pointer: &BlockPointer) -> bool {
-        let is_shared = pointer.is_dedup() || pointer.physical_birth() < pointer.birth();
+        // Only content is ever shared. Of what leads further each block belongs to one place.
+        let is_content = pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE;
+        let is_shared =
+            is_content && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth());
         if is_shared {
             let mut shared = self.shared.lock();
             let key = (pointer.words[0], pointer.words[1]);
             return shared.len() >= SHARED_MAX || shared.insert(key);
         }
-        let asize = pointer.asize_bytes();
+        // An address may claim less than it leads to.
+        let asize = pointer.asize_bytes().max(pointer.psize_bytes());
         let charged = self
             .charged_bytes
             .fetch_add(asize, Ordering::Relaxed)

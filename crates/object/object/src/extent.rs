@@ -24,7 +24,12 @@ impl Object {
     fn next(&self, from: BlockId, want_hole: bool) -> Result<Option<BlockId>, ObjectError> {
         let shift = self.dnode().pointers_shift();
         let mut id = from.0;
+        // Behind what the tree can address is one hole, however large the dnode claims to be.
+        let end = self.dnode().addressable_blocks().unwrap_or(u64::MAX);
         while id <= self.block_id_max().0 {
+            if id >= end {
+                return Ok(want_hole.then_some(BlockId(id)));
+            }
             let (pointer, level) = self.descend(0, id)?;
             if pointer.is_hole() == want_hole {
                 return Ok(Some(BlockId(id)));

@@ -7,9 +7,10 @@ use crate::{Dataset, DatasetError, StoredProperties};
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::Object;
 use millpond_ondisk::dsl::keys::is_hidden_name;
-use millpond_ondisk::{DslDirectoryPhys, ObjectId, ObjectType};
+use millpond_ondisk::{DecodeError, DslDirectoryPhys, ObjectId, ObjectType};
 use millpond_pool::Pool;
 use millpond_zap::Zap;
+use std::collections::HashSet;
 
 /// Names nest at most this deep; a longer chain of parents on disk is a cycle.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -43,14 +44,7 @@ impl Directory {
         name: String,
     ) -> Result<Arc<Self>, DatasetError> {
         let object = pool.mos().object(id).named(&name)?;
-        let invalid = |reason| {
-            Err(millpond_ondisk::DecodeError::new(
-                "DSL directory",
-                reason,
-                0,
-            ))
-            .named(&name)
-        };
+        let invalid = |reason| Err(DecodeError::new("DSL directory", reason, 0)).named(&name);
         // A directory's object changes its type when it becomes a ZAP; the bonus never does.
         if object.dnode().bonus_type != ObjectType::DSL_DIRECTORY {
             return invalid("the object is not a directory");
@@ -61,6 +55,13 @@ impl Directory {
         }
         let bonus = object.bonus().named(&name)?;
         let phys = DslDirectoryPhys::decode(bonus, object.dnode().endian).named(&name)?;
+        // Else a directory could be below itself, or below two others: a few lines on disk would be
+        // more names than anybody can list.
+        if let Some(parent) = &parent
+            && phys.parent != Some(parent.id())
+        {
+            return invalid("the directory belongs to another parent");
+        }
         let pool = Arc::clone(pool);
         Ok(Arc::new(Self {
             pool,
@@ -88,7 +89,7 @@ impl Directory {
                 None => break,
                 Some(parent) if chain.len() <= DEPTH_MAX => at = parent,
                 Some(_) => {
-                    return Err(millpond_ondisk::DecodeError::new(
+                    return Err(DecodeError::new(
                         "DSL directory",
                         "parents form a cycle",
                         16,
@@ -153,7 +154,7 @@ impl Directory {
     /// temporary ones (`$`, `%`) included.
     ///
     /// # Errors
-    /// If the table of children cannot be read.
+    /// If the table of children cannot be read, or gives one directory two names.
     pub fn child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
         let Some(id) = self.phys.child_directories else {
             return Ok(vec![]);
@@ -170,6 +171,11 @@ impl Directory {
             children.push((component, ObjectId(child)));
         }
         children.sort();
+        let mut seen = HashSet::with_capacity(children.len());
+        if !children.iter().all(|(_, child)| seen.insert(*child)) {
+            let reason = "two names for one directory";
+            return Err(DecodeError::new("DSL directory", reason, 0)).named(&self.name);
+        }
         Ok(children)
     }
 

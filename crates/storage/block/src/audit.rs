@@ -126,6 +126,14 @@ impl BlockStore {
         let found = find_gang_header(header, GangVerifier::of(pointer)?, Form::of(pointer)).ok()?;
         let bytes = header.get(..found.length).unwrap_or(header);
         let header = GangHeader::decode(bytes, found.endian).ok()?;
+        // A reader refuses the others too; without this a small block could stand for endless pieces.
+        let pieces = header
+            .children()
+            .map(BlockPointer::psize_bytes)
+            .fold(0, u64::saturating_add);
+        if pieces != pointer.psize_bytes() {
+            return None;
+        }
         let mut joined = Some(vec![]);
         for child in header.children() {
             let is_sound = child.validate().is_ok()

@@ -1,5 +1,6 @@
 //! Trying a block's copies, on every leaf that holds a part of them.
 
+use crate::gang::HeaderBudget;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
@@ -56,7 +57,8 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<Vec<u8>, BlockError> {
-        self.read_copies_at_depth(pointer, address, 0)
+        let mut budget = HeaderBudget::of(pointer);
+        self.read_copies_at_depth(pointer, address, 0, &mut budget)
     }
 
     pub(crate) fn read_copies_at_depth(
@@ -64,6 +66,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         depth: u32,
+        budget: &mut HeaderBudget,
     ) -> Result<Vec<u8>, BlockError> {
         let topology = self.topology();
         let checksummer = self.checksummer();
@@ -83,7 +86,7 @@ impl BlockStore {
         let mut all_unavailable = true;
         for dva in pointer.dvas() {
             let outcome = if dva.is_gang {
-                self.read_gang(pointer, dva, address, depth)
+                self.read_gang(pointer, dva, address, depth, budget)
             } else {
                 let size = pointer.psize_bytes();
                 read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)

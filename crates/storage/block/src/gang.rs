@@ -13,6 +13,28 @@ pub(crate) struct FoundHeader {
     pub(crate) length_bytes: u64,
 }
 
+/// How many more headers may be read for one block. Pieces add up to the whole, so that the tree of a
+/// correct writer has fewer headers than the block has sectors, each in up to three copies. Without
+/// this bound headers that lead to themselves would be tried again at every level: 3^24 times.
+pub(crate) struct HeaderBudget {
+    left: u64,
+}
+
+impl HeaderBudget {
+    pub(crate) fn of(pointer: &BlockPointer) -> Self {
+        let sectors = pointer.psize_bytes() / GANG_HEADER_BYTES as u64;
+        Self {
+            left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
+        }
+    }
+    fn take(&mut self) -> Result<(), CopyTrouble> {
+        let left = self.left.checked_sub(1);
+        self.left =
+            left.ok_or_else(|| CopyTrouble::Other("too many gang headers for one block".into()))?;
+        Ok(())
+    }
+}
+
 impl BlockStore {
     /// Reads the header at one address of a gang pointer, then the pieces, and verifies the whole.
     pub(crate) fn read_gang(
@@ -21,7 +43,9 @@ impl BlockStore {
         dva: Dva,
         address: BlockAddress,
         depth: u32,
+        budget: &mut HeaderBudget,
     ) -> Result<Vec<u8>, CopyTrouble> {
+        budget.take()?;
         let header = self.read_gang_header(pointer, dva)?.header;
         if depth >= GANG_DEPTH_MAX {
             return Err(CopyTrouble::Other("gang blocks nest too deep".into()));
@@ -45,9 +69,9 @@ impl BlockStore {
                 ));
             }
             let piece = if child.is_gang() {
-                self.read_gang_node(child, address, depth + 1)
+                self.read_gang_node(child, address, depth + 1, budget)
             } else {
-                self.read_copies_at_depth(child, address, depth + 1)
+                self.read_copies_at_depth(child, address, depth + 1, budget)
                     .map_err(|error| CopyTrouble::Other(format!("piece of a gang block: {error}")))
             }?;
             bytes.extend_from_slice(&piece);
@@ -67,10 +91,11 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         depth: u32,
+        budget: &mut HeaderBudget,
     ) -> Result<Vec<u8>, CopyTrouble> {
         let mut last = CopyTrouble::Other("gang pointer without an address".into());
         for dva in pointer.dvas() {
-            match self.read_gang(pointer, dva, address, depth) {
+            match self.read_gang(pointer, dva, address, depth, budget) {
                 Ok(bytes) => return Ok(bytes),
                 Err(trouble) => last = trouble,
             }

@@ -84,6 +84,26 @@ impl Topology {
         }
     }
 
+    /// More bytes than all blocks of the pool can take on their devices, removed vdevs included: twice
+    /// what the devices hold, and a little. Walks over a pool whose pointers claim more are not worth
+    /// ending: many pointers lead to one block. An absent device counts as the largest present one.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        let sizes = self
+            .devices
+            .iter()
+            .flatten()
+            .map(|device| device.size_bytes());
+        let largest = sizes.max().unwrap_or(0);
+        let leaves = self.devices.len() as u64;
+        let tops = self.tree.tops().map(|(_, top)| top.config.asize_bytes);
+        let claimed = tops.fold(0, u64::saturating_add);
+        claimed
+            .min(largest.saturating_mul(leaves))
+            .saturating_mul(2)
+            .saturating_add(64 << 20)
+    }
+
     /// What a leaf has done; zeros for a number that no leaf has.
     #[must_use]
     pub fn figures(&self, leaf: LeafId) -> LeafFigures {

@@ -36,7 +36,12 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     for (_, error) in &found.unreadable {
         writeln!(session.err, "millpond: {error}")?;
     }
-    Ok(u8::from(found.unreadable_count > 0))
+    if found.gave_up {
+        let reason =
+            "counting ended early: the pool's pointers claim more than fits on its devices";
+        writeln!(session.err, "millpond: {reason}")?;
+    }
+    Ok(u8::from(found.unreadable_count > 0 || found.gave_up))
 }
 
 fn text(found: &BlockStatistics, has_levels: bool) -> String {
