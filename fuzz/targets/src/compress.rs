@@ -1,6 +1,6 @@
 //! Compressed blocks.
 
-use millpond_compress::decompress as decompress_block;
+use millpond_compress::{ZstdHeader, decompress as decompress_block};
 use millpond_ondisk::CompressionKind;
 
 pub fn decompress(data: &[u8]) {
@@ -13,4 +13,14 @@ pub fn decompress(data: &[u8]) {
     // 512 bytes to 128 KiB, as logical sizes of blocks are.
     let mut destination = vec![0; (usize::from(*size) + 1) * 512];
     let _ = decompress_block(kind, rest, &mut destination);
+}
+
+/// The header before zstd frames.
+pub fn zstd_header(data: &[u8]) {
+    if let Ok(header) = ZstdHeader::decode(data) {
+        let _ = format!("{header:?}");
+    }
+    for size in [512, 4096, 1 << 17] {
+        let _ = decompress_block(CompressionKind::Zstd, data, &mut vec![0; size]);
+    }
 }

@@ -3,7 +3,7 @@
 use crate::ordered;
 use millpond_ondisk::acl::{decode_acl, decode_old_acl};
 use millpond_ondisk::intent_log::LogRecordFrames;
-use millpond_ondisk::sa::SaHeader;
+use millpond_ondisk::sa::{SaHeader, SaRegistration};
 use millpond_ondisk::znode::ZnodePhys;
 
 pub fn znode(data: &[u8]) {
@@ -37,6 +37,33 @@ pub fn intent_log_records(data: &[u8]) {
         if let Ok(record) = frame.decode() {
             let _ = format!("{record:?}");
             let _ = record.encode();
+        }
+    }
+}
+
+/// Attributes: how many are registered, then registrations (length and number), then the buffer.
+pub fn system_attributes(data: &[u8]) {
+    let Some((count, rest)) = data.split_first() else {
+        return;
+    };
+    let count = usize::from(count % 32).min(rest.len() / 3);
+    let (head, buffer) = rest.split_at(count * 3);
+    let layout: Vec<SaRegistration> = head
+        .as_chunks::<3>()
+        .0
+        .iter()
+        .filter_map(|[length, number, byteswap]| {
+            let word =
+                u64::from(*length) << 24 | u64::from(*number) | u64::from(byteswap & 7) << 16;
+            SaRegistration::from_word(word).ok()
+        })
+        .collect();
+    if let Ok(header) = SaHeader::decode(buffer)
+        && let Ok(fields) = header.fields(buffer, &layout)
+    {
+        assert_eq!(fields.len(), layout.len());
+        for field in fields {
+            assert!(field.start <= field.end && field.end <= buffer.len());
         }
     }
 }

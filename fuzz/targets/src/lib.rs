@@ -6,12 +6,16 @@
 //! `fuzz/README.md` has the recipe.
 #![forbid(unsafe_code)]
 
+mod checksum;
+mod command_line;
 mod compress;
+mod crypt;
 mod dedup;
 mod file;
 mod label;
 mod nvlist;
 mod ondisk;
+mod pool;
 mod vdev;
 mod zap;
 
@@ -23,28 +27,41 @@ pub const TARGETS: &[Target] = &[
     ("block_list", ondisk::block_list),
     ("block_pointer", ondisk::block_pointer),
     ("boot_environment", label::boot_environment),
+    ("cache_file", pool::cache_file),
     ("checksum_trailer", label::checksum_trailer),
+    ("checksums", checksum::checksums),
+    ("command_line", command_line::command_line),
+    ("crypt_key", crypt::crypt_key),
+    ("dataset_name", command_line::dataset_name),
     ("decompress", compress::decompress),
     ("dedup", dedup::dedup),
     ("dnode", ondisk::dnode),
     ("dsl", ondisk::dsl),
+    ("encrypted_block", crypt::encrypted_block),
     ("gang_header", ondisk::gang_header),
     ("gpt", label::gpt),
     ("history", ondisk::history),
     ("indirect_mapping", vdev::indirect_mapping),
     ("intent_log_block", ondisk::intent_log_block),
     ("intent_log_records", file::intent_log_records),
+    ("keys", ondisk::keys),
+    ("label_config", pool::label_config),
+    ("name_normalisation", zap::normalisation),
     ("nvlist", nvlist::nvlist),
     ("object_set", ondisk::object_set),
+    ("parity", checksum::parity),
     ("removal", ondisk::removal),
     ("scan", ondisk::scan),
     ("space_map", ondisk::space_map),
+    ("system_attributes", file::system_attributes),
     ("uberblock", label::uberblock),
     ("vdev_tree", nvlist::vdev_tree),
+    ("zap", zap::zap),
     ("zap_header", zap::header),
     ("zap_leaf", zap::leaf),
     ("zap_micro", zap::micro),
     ("znode", file::znode),
+    ("zstd_header", compress::zstd_header),
 ];
 
 /// The target with this name.

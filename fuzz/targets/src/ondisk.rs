@@ -1,6 +1,7 @@
 //! Structures of the crate `ondisk`.
 
 use crate::{ordered, words};
+use millpond_ondisk::dsl;
 use millpond_ondisk::intent_log::{IntentLogBlock, IntentLogBlockForm};
 use millpond_ondisk::{
     BlockPointer, BookmarkPhys, BpObjectEntries, BpObjectPhys, BpTreeEntry, BpTreePhys,
@@ -197,4 +198,19 @@ pub fn intent_log_block(data: &[u8]) {
     };
     assert!(block.records.len() <= rest.len() && block.covered.len() <= rest.len());
     let _ = block.continues(&block.header.next);
+}
+
+/// Keys of tables: of damaged blocks, of permissions, of sets of numbers.
+pub fn keys(data: &[u8]) {
+    if let Some(entry) = millpond_ondisk::ErrorLogEntry::parse(data) {
+        let again = millpond_ondisk::ErrorLogEntry::parse(entry.key().as_bytes());
+        assert_eq!(again, Some(entry));
+    }
+    if let Some(bookmark) = millpond_ondisk::parse_error_log_bookmark(data) {
+        let key = millpond_ondisk::error_log_bookmark_key(&bookmark);
+        let again = millpond_ondisk::parse_error_log_bookmark(key.as_bytes());
+        assert_eq!(again, Some(bookmark));
+    }
+    let _ = format!("{:?}", dsl::PermissionKey::parse(data));
+    let _ = dsl::keys::is_hidden_name(data);
 }
