@@ -101,13 +101,16 @@ fn run_checkpoint(folder: &Path) -> Result<Outcome> {
     })
 }
 
-/// Small cases with bytes of their disks changed at random, from fixed seeds.
+/// Small cases with bytes of their disks changed at random, from fixed seeds. `MILLPOND_ROT_SEEDS` asks
+/// for more than four of each.
 fn mutated_trials() -> Result<Vec<Trial>> {
     let small = images::workspace().join("testdata/golden");
     anyhow::ensure!(small.is_dir(), "{} is missing", small.display());
     let mut trials = Vec::new();
-    for case in ["bclone", "gang-raidz", "snapshots"] {
-        for seed in 1..=4 {
+    let seeds = std::env::var("MILLPOND_ROT_SEEDS").ok();
+    let seeds: u64 = seeds.and_then(|count| count.parse().ok()).unwrap_or(4);
+    for case in ROTTEN_CASES {
+        for seed in 1..=seeds {
             let folder = small.join(case);
             trials.push(Trial {
                 name: format!("mutated::{case}-{seed}"),
@@ -118,6 +121,21 @@ fn mutated_trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
+/// Of every kind of redundancy, encrypted, old, with tables of every kind.
+const ROTTEN_CASES: &[&str] = &[
+    "bclone",
+    "gang-raidz",
+    "snapshots",
+    "crypt",
+    "dedup-fast",
+    "draid1",
+    "embedded",
+    "legacy-v28",
+    "names",
+    "quotas",
+    "v24-default",
+];
+
 fn run_mutated(case: &str, folder: &Path, seed: u64) -> Result<Outcome> {
     let record = record::load(folder)?;
     let mut present = Vec::new();
@@ -125,8 +143,11 @@ fn run_mutated(case: &str, folder: &Path, seed: u64) -> Result<Outcome> {
         let packed = folder.join(&image.file);
         let whole = images::unpacked(&packed, &image.sha256, image.size_bytes)?;
         // More rot with each seed; on a pool with redundancy on every disk.
-        let rotten =
-            mutate::rotten_copy(&whole, seed * 16 + number as u64, 4_usize.pow(seed as u32))?;
+        let rotten = mutate::rotten_copy(
+            &whole,
+            seed * 16 + number as u64,
+            4_usize.pow(1 + (seed - 1) as u32 % 5),
+        )?;
         present.push((image.file.trim_end_matches(".zst").to_owned(), rotten));
     }
     let outcome = run_with(case, &record, &Leeway::default(), &present);

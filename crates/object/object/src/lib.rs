@@ -16,6 +16,7 @@
 //! Pages: `docs/format/object-set.md`, `docs/format/dnode.md`.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod error;
 mod extent;
 mod object;

@@ -1,11 +1,12 @@
 //! Object sets: finding objects by number and listing them.
 
+use crate::claims::Claims;
 use crate::{Object, ObjectError};
 use millpond_block::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
-    BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, ObjectId, ObjectSetKind,
+    BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, Level, ObjectId, ObjectSetKind,
     ObjectSetPhys, ObjectType,
 };
 
@@ -228,16 +229,43 @@ impl ObjectSet {
         }
     }
 
+    fn charge(
+        self: &Arc<Self>,
+        claims: &mut Claims,
+        id: ObjectId,
+        block: BlockId,
+    ) -> Result<(), ObjectError> {
+        let pointer = self.meta_object().pointer(Level(0), block)?;
+        claims
+            .charge(&pointer)
+            .map_err(|reason| ObjectError::Invalid {
+                dataset: self.dataset,
+                object: id,
+                error: DecodeError::new("array of dnodes", reason, 0),
+            })
+    }
+
     /// Every object in order of number. After an error the walk goes on with the next block of
-    /// dnodes, so that one bad block does not hide the rest.
+    /// dnodes, so that one bad block does not hide the rest. It ends with an error where one block
+    /// comes twice in a row, or blocks of dnodes are more than fit on the pool's devices: a few
+    /// indirect blocks could claim 2^60 objects.
     pub fn objects(self: &Arc<Self>) -> impl Iterator<Item = Result<Object, ObjectError>> + use<> {
         let set = Arc::clone(self);
         let mut after = Some(ObjectId(0));
+        let mut claims = Claims::new(&set);
+        let mut last_block = None;
         std::iter::from_fn(move || {
             let at = after?;
             match set.next_object(at) {
                 Ok(Some(object)) => {
                     after = Some(object.id());
+                    let block = object.id().0 / set.slots_per_block();
+                    if last_block.replace(block) != Some(block)
+                        && let Err(error) = set.charge(&mut claims, object.id(), BlockId(block))
+                    {
+                        after = None;
+                        return Some(Err(error));
+                    }
                     Some(Ok(object))
                 }
                 Ok(None) => {
@@ -265,7 +293,9 @@ impl ObjectSet {
                         }
                         _ => u64::MAX,
                     };
-                    after = (next > at.0 && next < u64::MAX - 64).then_some(ObjectId(next));
+                    let may_go_on = claims.charge_bytes(DNODE_SLOT_BYTES as u64).is_ok();
+                    let is_further = next > at.0 && next < u64::MAX - 64;
+                    after = (is_further && may_go_on).then_some(ObjectId(next));
                     Some(Err(error))
                 }
             }
