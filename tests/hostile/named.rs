@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use millpond_ondisk::{BlockPointer, ObjectType};
+use millpond_tests::hostile::child;
 use millpond_tests::hostile::exercise::exercise;
 use millpond_tests::hostile::image::{Changed, PoolImage, gang_pointer, pointers_in};
 
@@ -33,6 +34,7 @@ pub fn run(name: &str, load: &dyn Fn(&str) -> Result<PoolImage>, confine: &dyn F
     let mut changed = image.change();
     tell(name, &mut changed)?;
     let has_opened = exercise(changed.seal());
+    child::begin(if has_opened { "opened" } else { "refused" });
     if name.starts_with("nothing") || name.starts_with("everything") {
         ensure!(has_opened, "the pool does not open");
     }
@@ -152,12 +154,14 @@ fn datasets(changed: &mut Changed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fills every indirect block with its first pointer, and gives every tree as many levels as it can have.
+/// Fills the holes of every indirect block with its first pointer, and gives every array of dnodes as
+/// many levels as it can have.
 fn bombs(changed: &mut Changed<'_>) -> Result<()> {
     let mut count = 0;
     for number in 0..changed.image().blocks.len() {
         let pointer = changed.image().blocks[number].pointer;
-        if pointer.level().0 == 0 {
+        // The pool must still open, so its own objects are left alone.
+        if pointer.level().0 == 0 || changed.image().set_of(number) == Some(0) {
             continue;
         }
         let found = pointers_in(&pointer, changed.content(number));
@@ -170,6 +174,9 @@ fn bombs(changed: &mut Changed<'_>) -> Result<()> {
     ensure!(count > 0, "no indirect block");
     // Six levels for the arrays of dnodes: each a block full of pointers to the one below.
     for set in changed.image().of_type(ObjectType::OBJECT_SET, 0) {
+        if set == 0 {
+            continue;
+        }
         let pointer = changed.image().blocks[set].pointer;
         let Some((at, mut root)) = pointers_in(&pointer, changed.content(set))
             .into_iter()
@@ -195,7 +202,12 @@ fn bombs(changed: &mut Changed<'_>) -> Result<()> {
 
 fn fill(changed: &mut Changed<'_>, number: usize, pointer: &BlockPointer) {
     for at in (0..changed.content(number).len()).step_by(128) {
-        changed.put_pointer(number, at, pointer);
+        if changed.content(number)[at..at + 16]
+            .iter()
+            .all(|byte| *byte == 0)
+        {
+            changed.put_pointer(number, at, pointer);
+        }
     }
 }
 

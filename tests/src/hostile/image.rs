@@ -199,8 +199,8 @@ impl PoolImage {
         None
     }
 
-    /// The object set block above a block of dnodes.
-    fn set_of(&self, mut number: usize) -> Option<usize> {
+    /// The object set block above a block; 0 for blocks of the MOS.
+    pub fn set_of(&self, mut number: usize) -> Option<usize> {
         loop {
             let block = self.blocks.get(number)?;
             if block.pointer.object_type() == ObjectType::OBJECT_SET {
