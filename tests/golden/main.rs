@@ -130,7 +130,6 @@ const ROTTEN_CASES: &[&str] = &[
     "dedup-fast",
     "draid1",
     "embedded",
-    "legacy-v28",
     "names",
     "quotas",
     "v24-default",

@@ -149,7 +149,7 @@ fn file(files: &Arc<FileSystem>, node: &Node) {
         let _ = node.xattr(&name);
     }
     // Searches every directory on the way.
-    if node.id().0 % 8 == 0 {
+    if node.id().0.is_multiple_of(8) {
         let _ = files.path_of(node.id());
     }
     match node.kind() {

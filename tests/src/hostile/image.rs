@@ -59,7 +59,7 @@ impl PoolImage {
         let found = scan_devices(vec![candidate(Overlay::new(Arc::clone(&base)))]);
         let pools = find_pools(&found, 0);
         let pool = pools.first().context("no pool in the image")?;
-        let uberblock = pool.newest().context("no uberblock")?.uberblock.clone();
+        let uberblock = pool.newest().context("no uberblock")?.uberblock;
         let ashift = pool
             .config
             .list("vdev_tree")
@@ -123,11 +123,9 @@ impl PoolImage {
         let Some(dva) = pointer.dvas().next() else {
             return;
         };
-        let is_plain = !pointer.is_embedded()
-            && !pointer.is_hole()
-            && !pointer.is_gang()
-            && !(pointer.is_encrypted() && pointer.level() == Level(0))
-            && dva.vdev.0 == 0;
+        let is_ciphertext = pointer.is_encrypted() && pointer.level() == Level(0);
+        let is_special = pointer.is_embedded() || pointer.is_hole() || pointer.is_gang();
+        let is_plain = dva.vdev.0 == 0 && !is_special && !is_ciphertext;
         if !is_plain || self.blocks.len() >= BLOCKS_MAX || !seen.insert(dva.offset_bytes) {
             return;
         }
