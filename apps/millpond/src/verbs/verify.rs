@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use millpond::Pool;
 use millpond::verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
-use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_env::thread;
 use serde_json::json;
@@ -86,23 +86,38 @@ fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, m
         }
     };
     let (is_over, woken) = (Mutex::new(false), Condvar::new());
-    let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut over = is_over.lock();
-            while !*over && !stopped.load(Ordering::Relaxed) {
+            while !*over {
                 bar.set_position(progress.allocated_bytes());
                 bar.set_message(format!("{} blocks", progress.blocks()));
                 woken.wait_for(&mut over, Duration::from_millis(200));
             }
         });
+        // Told on the way out of a panic, too, or the scope would wait for the bar for ever.
+        let ending = BarEnd {
+            is_over: &is_over,
+            woken: &woken,
+        };
         let report = pool.verify(&progress, &on_problem);
-        *is_over.lock() = true;
-        stopped.store(true, Ordering::Relaxed);
-        woken.notify_all();
+        drop(ending);
         bar.finish_and_clear();
         report
     })
+}
+
+/// Ends the bar's thread when it goes.
+struct BarEnd<'a> {
+    is_over: &'a Mutex<bool>,
+    woken: &'a Condvar,
+}
+
+impl Drop for BarEnd<'_> {
+    fn drop(&mut self) {
+        *self.is_over.lock() = true;
+        self.woken.notify_all();
+    }
 }
 
 /// About how much there is to judge, for the bar.

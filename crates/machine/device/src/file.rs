@@ -198,6 +198,22 @@ impl Device for FileDevice {
             .read_exact_at(buffer, offset_bytes)
             .map_err(|error| DeviceError::io("read", offset_bytes, length_bytes, &error))
     }
+    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        let failed = |error| DeviceError::io("read", offset_bytes, length_bytes as u64, &error);
+        self.check(offset_bytes, length_bytes as u64)?;
+        let mut bytes = Vec::with_capacity(length_bytes);
+        while bytes.len() < length_bytes {
+            let at = offset_bytes.saturating_add(bytes.len() as u64);
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno.into())),
+            }
+        }
+        // The allocator may have given more than was asked for.
+        bytes.truncate(length_bytes);
+        Ok(bytes)
+    }
     fn read_many(&self, mut requests: &mut [ReadRequest<'_>]) {
         while !requests.is_empty() {
             let (run, rest) = requests.split_at_mut(adjacent(requests));
@@ -315,6 +331,27 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         file
+    }
+
+    #[test]
+    fn a_read_into_new_memory_gives_what_a_read_into_old_memory_gives() {
+        let bytes: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        let file = image(&bytes);
+        let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+        for (offset, length) in [(0, 0), (0, 100_000), (1, 99_999), (4097, 333), (99_999, 1)] {
+            let read = device.read_vec(offset, length).unwrap();
+            assert_eq!(read, bytes[offset as usize..][..length]);
+        }
+        assert!(matches!(
+            device.read_vec(99_999, 2),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        // The file became shorter behind the device's back.
+        file.as_file().set_len(50_000).unwrap();
+        assert!(matches!(
+            device.read_vec(40_000, 20_000),
+            Err(DeviceError::Io { .. })
+        ));
     }
 
     #[test]

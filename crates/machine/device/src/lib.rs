@@ -1,7 +1,7 @@
 //! Layer `machine`: block devices as traits, and the real ones.
 //!
 //! [`Device`] is the seam at which the simulator, fault injection and crash recording plug in: six
-//! calls. The real devices (image files, block devices, partitions of whole-disk images) and the
+//! calls (two more have bodies of their own). The real devices (image files, block devices, partitions of whole-disk images) and the
 //! search for them live beside it. This crate knows no ZFS structure.
 #![deny(unsafe_code)]
 
@@ -35,6 +35,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`DeviceError::Io`] or [`DeviceError::OutOfRange`]; then the buffer's content is undefined.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+    /// As [`Device::read`], into memory of its own; better where the device can fill memory that was
+    /// not cleared before. The caller bounds the length.
+    ///
+    /// # Errors
+    /// As for [`Device::read`].
+    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = vec![0; length_bytes];
+        self.read(offset_bytes, &mut bytes)?;
+        Ok(bytes)
+    }
     /// Serves several reads, each with its own outcome; better than one at a time where the device
     /// can queue.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {

@@ -51,6 +51,10 @@ impl Device for PartitionDevice {
         let offset_bytes = self.translate(offset_bytes, buffer.len() as u64)?;
         self.whole.read(offset_bytes, buffer)
     }
+    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        let offset_bytes = self.translate(offset_bytes, length_bytes as u64)?;
+        self.whole.read_vec(offset_bytes, length_bytes)
+    }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         // Requests beyond this range must not reach the whole device, where they would succeed.
         let inside: Vec<bool> = requests
@@ -111,6 +115,8 @@ mod tests {
         let mut buffer = [0; 4];
         part.read(6, &mut buffer).unwrap();
         assert_eq!(buffer, [106, 107, 108, 109]);
+        assert_eq!(part.read_vec(6, 4).unwrap(), buffer);
+        assert!(part.read_vec(7, 4).is_err());
         assert!(matches!(
             part.read(7, &mut buffer),
             Err(DeviceError::OutOfRange { size_bytes: 10, .. })

@@ -129,19 +129,19 @@ impl Topology {
             return Err(LeafFault::OutOfRange);
         }
         // A plan's reads are never longer than a block with its padding: below 32 MiB.
-        let mut bytes =
-            vec![0u8; usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?];
+        let length = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
         if let Some(counters) = self.counters.get(index) {
             counters.reads.fetch_add(1, Ordering::Relaxed);
             counters
                 .read_bytes
                 .fetch_add(read.length_bytes, Ordering::Relaxed);
         }
-        match device.read(read.offset_bytes, &mut bytes) {
-            Ok(()) => Ok(bytes),
-            Err(DeviceError::OutOfRange { .. }) => Err(LeafFault::OutOfRange),
-            Err(_) => Err(LeafFault::Io),
-        }
+        device
+            .read_vec(read.offset_bytes, length)
+            .map_err(|error| match error {
+                DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
+                _ => LeafFault::Io,
+            })
     }
 
     /// Counts what a plan found out about leaves.
