@@ -2,7 +2,7 @@
 //! what it reads.
 //!
 //! The limit (`ulimit -d`) covers everything the program allocates, thread stacks included; an
-//! allocation beyond it ends the program. Budgets are those of `docs/cli.md`.
+//! allocation beyond it ends the program. Budgets are those of `docs/memory.md`.
 
 use millpond_tests::{images, record};
 use std::path::{Path, PathBuf};
