@@ -77,9 +77,9 @@ impl Race {
                 }
                 let measured = Command::new(std::env::current_exe()?)
                     .args(["--one", command])
-                    .stderr(Stdio::inherit())
                     .output()?;
                 if !measured.status.success() {
+                    std::io::stderr().write_all(&measured.stderr)?;
                     bail!("{}: {label} failed: {command}", self.name);
                 }
                 let figures = String::from_utf8(measured.stdout)?;
