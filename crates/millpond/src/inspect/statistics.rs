@@ -77,11 +77,13 @@ pub struct BlockStatistics {
     /// The first of these.
     pub unreadable: Vec<(BlockAddress, ObjectError)>,
     /// Whether the count ended early because the pool's pointers claim more blocks of metadata than fit
-    /// on its devices, which only happens where many lead to one.
+    /// on its devices, or neighbours lead to one block, which no correct writer makes.
     pub gave_up: bool,
     /// Bytes of blocks of metadata met so far.
     charged_bytes: u64,
     charged_max: u64,
+    /// The last block of metadata of each type and level.
+    last: BTreeMap<(u8, u8), [u64; 2]>,
 }
 
 impl BlockStatistics {
@@ -405,6 +407,13 @@ fn take(found: &mut BlockStatistics, step: WalkStep<'_>) -> ControlFlow<()> {
             found.add(pointer);
             let is_metadata = address.level.0 > 0 || pointer.object_type() == ObjectType::DNODE;
             if is_metadata && !pointer.is_embedded() {
+                // Neighbours that lead to one block: so little could stand for 2^60 blocks.
+                let key = (pointer.object_type().0, address.level.0);
+                let place = [pointer.words[0], pointer.words[1]];
+                if found.last.insert(key, place) == Some(place) {
+                    found.gave_up = true;
+                    return ControlFlow::Break(());
+                }
                 return found.charge(pointer.psize_bytes());
             }
         }
