@@ -98,6 +98,10 @@ impl OpenControl for FakeControl {
     fn control(&self) -> Result<&dyn Control, String> {
         Ok(self)
     }
+
+    fn importable_in_cache_file(&self, _file: &str) -> Result<Vec<ImportablePool>, String> {
+        Control::importable(self).map_err(|error| error.to_string())
+    }
 }
 
 /// What a command printed, and its status.
