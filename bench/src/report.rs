@@ -185,8 +185,8 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
     }
     out.push_str(
         "## Checksums and codecs\n\nGB/s of user data on one core, blocks of 128 KiB of text-like data (lz4 makes \
-         them about half as long). `memcpy` copies the same block from one place of the cache to another: what \
-         any of them could reach at best.\n\n| what | GB/s | of memcpy | rival | ratio |\n|---|---|---|---|---|\n",
+         them about half as long). `memcpy` copies the same block from one place of the cache to another; \
+         what only reads can be faster.\n\n| what | GB/s | of memcpy | rival | ratio |\n|---|---|---|---|---|\n",
     );
     let giga = |who: &str, what: &str| -> Vec<f64> {
         let found = figures.iter().find(|((w, n), _)| *w == who && *n == what);
