@@ -34,6 +34,7 @@ pub fn command() -> Command {
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let global = &global.reading_once();
     let mut pools = Pools::new(global);
     let mut status = 0;
     for word in &options.addresses {

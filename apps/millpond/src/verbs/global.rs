@@ -9,6 +9,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
+/// Cache of a verb that reads most content once.
+const CACHE_BYTES_READING_ONCE: u64 = 64 << 20;
+
 /// What the shared options said.
 #[derive(Debug, Clone)]
 pub struct Global {
@@ -137,6 +140,14 @@ impl Global {
             keys,
             is_keylocation_used: matches.get_flag("use-keylocation"),
         })
+    }
+
+    /// The same for a verb that reads most content once: a smaller cache, which keeps what leads to
+    /// the content.
+    pub fn reading_once(&self) -> Self {
+        let mut global = self.clone();
+        global.open.cache_bytes = CACHE_BYTES_READING_ONCE;
+        global
     }
 
     /// Opens a pool as the options say and loads the keys that were given for it.

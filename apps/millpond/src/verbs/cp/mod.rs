@@ -72,6 +72,7 @@ pub fn command() -> Command {
 
 /// Copies.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let global = &global.reading_once();
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
     let Some((destination, sources)) = options.words.split_last() else {
