@@ -112,16 +112,70 @@ fn plain(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Cases whose status is not what was recorded, and why.
+const OTHER_STATUS: [(&str, &str); 8] = [
+    ("checkpoint", "the space that it takes grew in the last txg"),
+    ("corrupt-ditto", "errors met by our own reading are counted"),
+    (
+        "corrupt-mirror",
+        "errors met by our own reading are counted",
+    ),
+    (
+        "corrupt-raidz1",
+        "errors met by our own reading are counted",
+    ),
+    (
+        "corrupt-raidz2",
+        "errors met by our own reading are counted",
+    ),
+    (
+        "corrupt-raidz2-split",
+        "errors met by our own reading are counted",
+    ),
+    ("expanding", "the rate depends on the time"),
+    ("gptdisk", "the device has another name"),
+];
+
+/// Cases imaged before the import whose history was recorded, which added records.
+const LOST_POWER: [&str; 6] = [
+    "async-destroy",
+    "livelist",
+    "log-spacemap",
+    "unlinked",
+    "zil",
+    "zil-slog",
+];
+
 #[test]
 fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
-    for name in ["single", "classes", "spare-used", "legacy-v28"] {
-        let Some((folder, case)) = case(name) else {
-            return;
+    let Some(golden) = recording::golden() else {
+        return;
+    };
+    let mut names: Vec<String> = std::fs::read_dir(&golden)
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    let mut compared = 0;
+    for name in names {
+        // Cases without a plain record are passed over here; others compare the same things of them.
+        let Some((folder, case)) = case(&name) else {
+            continue;
         };
         let theirs = case["zpool_status"].as_str().expect("a status");
         let ours = run(&folder.0, &["zpool", "status"]);
-        assert_eq!(plain(&ours), plain(theirs), "{name}");
-        // Exporting the pool was recorded after the description was taken.
+        match OTHER_STATUS.iter().find(|(other, _)| *other == name) {
+            Some((_, reason)) => println!("status of {name}: passed over, {reason}"),
+            None => assert_eq!(plain(&ours), plain(theirs), "{name}"),
+        }
+        // Exporting the pool was recorded after the description was taken; of pools that lost power
+        // the description was taken after an import, which added records.
         let theirs: Vec<&str> = case["zpool_history"]
             .as_str()
             .expect("a history")
@@ -129,9 +183,20 @@ fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
             .lines()
             .collect();
         let ours = run(&folder.0, &["zpool", "history", "-il"]);
-        let ours: Vec<&str> = ours.lines().take(theirs.len()).collect();
-        assert_eq!(ours, theirs, "{name}");
+        let ours: Vec<&str> = ours.trim_end().lines().collect();
+        assert!(
+            ours.len() >= theirs.len() || LOST_POWER.contains(&name.as_str()),
+            "{name}: {} of {} lines of history",
+            ours.len(),
+            theirs.len()
+        );
+        let both = ours.len().min(theirs.len());
+        assert!(both > 10, "{name}: {both} records");
+        assert_eq!(ours[..both], theirs[..both], "{name}");
+        compared += 1;
     }
+    println!("status and history of {compared} pools compared");
+    assert!(compared > 10);
 }
 
 #[test]
