@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+mod family;
 pub mod getopt;
 mod manual;
 mod program;

@@ -388,7 +388,8 @@ fn expanding(text: &mut String, pool: &PoolInfo, expansion: &ExpansionInfo, arou
     }
 }
 
-fn top_level(pool: &PoolInfo, id: u64) -> Option<&VdevInfo> {
+/// The top-level vdev of this id; a hole is none.
+pub fn top_level(pool: &PoolInfo, id: u64) -> Option<&VdevInfo> {
     pool.root
         .children
         .iter()

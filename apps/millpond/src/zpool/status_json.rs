@@ -3,6 +3,7 @@
 use super::condition_text;
 use super::groups::{self, TITLED};
 use super::list::{json_head, json_key};
+use super::scan_text::top_level;
 use super::status::{Ask, SEE};
 use super::vdev_name::Naming;
 use crate::session::{Environment, Failure, Session};
@@ -188,13 +189,7 @@ impl Writer<'_> {
             return;
         };
         let mut stats = Map::new();
-        let vdev = self
-            .pool
-            .root
-            .children
-            .iter()
-            .find(|vdev| vdev.id == removal.top_id);
-        if let Some(vdev) = vdev {
+        if let Some(vdev) = top_level(self.pool, removal.top_id) {
             stats.extend(json_identity(self.ask.naming, vdev, self.ask.style));
         }
         stats.insert("state".into(), progress_word(removal.state).into());
@@ -228,13 +223,7 @@ impl Writer<'_> {
             return;
         };
         let mut stats = Map::new();
-        let vdev = self
-            .pool
-            .root
-            .children
-            .iter()
-            .find(|vdev| vdev.id == expansion.top_id);
-        if let Some(vdev) = vdev {
+        if let Some(vdev) = top_level(self.pool, expansion.top_id) {
             stats.extend(json_identity(self.ask.naming, vdev, self.ask.style));
         }
         stats.insert("state".into(), progress_word(expansion.state).into());
