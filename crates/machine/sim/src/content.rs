@@ -1,0 +1,117 @@
+//! What lies on a simulated disk.
+
+use millpond_env::sync::Arc;
+use std::collections::BTreeMap;
+
+const PAGE_BYTES: u64 = 4096;
+type Page = [u8; PAGE_BYTES as usize];
+
+/// Sparse bytes of any size: pages that were never written are zeros and take no memory. A clone
+/// shares its pages with the original until one of them is changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+impl Content {
+    /// Fills `buffer` from `offset_bytes`.
+    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
+        each_page(offset_bytes, buffer.len(), |page, within, part| {
+            let count = part.len();
+            match self.pages.get(&page) {
+                Some(bytes) => buffer[part].copy_from_slice(&bytes[within..within + count]),
+                None => buffer[part].fill(0),
+            }
+        });
+    }
+    /// Replaces bytes from `offset_bytes` on.
+    pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
+        each_page(offset_bytes, bytes.len(), |page, within, part| {
+            let count = part.len();
+            let held = self
+                .pages
+                .entry(page)
+                .or_insert_with(|| Arc::new([0; PAGE_BYTES as usize]));
+            Arc::make_mut(held)[within..within + count].copy_from_slice(&bytes[part]);
+        });
+    }
+    /// Makes a range zeros, and gives back the memory of whole pages.
+    pub fn clear(&mut self, offset_bytes: u64, length_bytes: u64) {
+        let end = offset_bytes.saturating_add(length_bytes);
+        let first_whole = offset_bytes.div_ceil(PAGE_BYTES);
+        let end_whole = end / PAGE_BYTES;
+        if first_whole < end_whole {
+            let mut later = self.pages.split_off(&first_whole);
+            self.pages.append(&mut later.split_off(&end_whole));
+        }
+        for page in [offset_bytes / PAGE_BYTES, end / PAGE_BYTES] {
+            let start = offset_bytes.max(page * PAGE_BYTES);
+            let stop = end.min((page + 1) * PAGE_BYTES);
+            if let Some(held) = self.pages.get_mut(&page)
+                && start < stop
+            {
+                let within = |at: u64| usize::try_from(at - page * PAGE_BYTES).unwrap_or(0);
+                Arc::make_mut(held)[within(start)..within(stop)].fill(0);
+            }
+        }
+    }
+    /// How many bytes of memory the pages take, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.pages.len() as u64 * PAGE_BYTES
+    }
+    /// Every page that was ever written: its offset in bytes, and its bytes.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.pages
+            .iter()
+            .map(|(page, bytes)| (page * PAGE_BYTES, bytes.as_slice()))
+    }
+}
+
+/// Calls `each` with a page's number, where in the page a part starts, and the part of the buffer.
+fn each_page(
+    offset_bytes: u64,
+    length: usize,
+    mut each: impl FnMut(u64, usize, std::ops::Range<usize>),
+) {
+    let mut done = 0;
+    while done < length {
+        let at = offset_bytes + done as u64;
+        let within = usize::try_from(at % PAGE_BYTES).unwrap_or(0);
+        let count = (length - done).min(PAGE_BYTES as usize - within);
+        each(at / PAGE_BYTES, within, done..done + count);
+        done += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn content_equals_a_flat_array(steps in proptest::collection::vec((0u64..40_000, 0usize..9000, any::<Option<u8>>()), 1..20)) {
+            let mut flat = vec![0u8; 50_000];
+            let mut content = Content::default();
+            let untouched = content.clone();
+            for (offset, length, what) in steps {
+                let place = usize::try_from(offset).unwrap();
+                match what {
+                    Some(byte) => {
+                        content.write(offset, &vec![byte; length]);
+                        flat[place..place + length].fill(byte);
+                    }
+                    None => {
+                        content.clear(offset, length as u64);
+                        flat[place..place + length].fill(0);
+                    }
+                }
+                let mut found = vec![1; flat.len()];
+                content.read(0, &mut found);
+                prop_assert_eq!(&found, &flat);
+            }
+            prop_assert_eq!(untouched.memory_bytes(), 0);
+        }
+    }
+}

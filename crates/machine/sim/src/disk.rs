@@ -1,0 +1,199 @@
+//! A simulated disk.
+
+use crate::Content;
+use crate::fault::{Fault, FaultPlan, Scope};
+use crate::journal::Event;
+use crate::world::Shared;
+use millpond_device::{Device, DeviceError};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use std::fmt;
+
+/// A disk of a [`crate::World`]. What was written is seen by reads at once; it is durable once flushed.
+pub struct SimDisk {
+    shared: Arc<Shared>,
+    number: usize,
+    size_bytes: u64,
+    sector_bytes: u32,
+    content: Mutex<Content>,
+    faults: Mutex<Option<FaultPlan>>,
+    is_absent: AtomicBool,
+    broken_promises: AtomicU64,
+}
+
+impl SimDisk {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: usize,
+        size_bytes: u64,
+        sector_bytes: u32,
+        content: Content,
+    ) -> Self {
+        Self {
+            shared,
+            number,
+            size_bytes,
+            sector_bytes,
+            content: Mutex::new(content),
+            faults: Mutex::new(None),
+            is_absent: AtomicBool::new(false),
+            broken_promises: AtomicU64::new(0),
+        }
+    }
+    /// Its number in the world.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+    /// Breaks promises from now on, or (with `None`) keeps them again.
+    pub fn set_faults(&self, plan: Option<FaultPlan>) {
+        *self.faults.lock() = plan;
+    }
+    /// Takes the disk away: every request fails until it comes back, with the content it had.
+    pub fn set_absent(&self, is_absent: bool) {
+        self.is_absent.store(is_absent, Ordering::SeqCst);
+    }
+    /// How many requests went wrong by [`FaultPlan`] so far.
+    #[must_use]
+    pub fn broken_promises(&self) -> u64 {
+        self.broken_promises.load(Ordering::Relaxed)
+    }
+    /// Changes bytes behind everybody's back, at once and for good: a disk that rots.
+    pub fn rot(&self, offset_bytes: u64, bytes: &[u8]) {
+        let mut content = self.content.lock();
+        content.write(offset_bytes, bytes);
+        drop(content);
+        self.shared.record(Event::Write {
+            disk: self.number,
+            offset_bytes,
+            bytes: bytes.into(),
+        });
+        self.shared.record(Event::Flush { disk: self.number });
+    }
+    /// A copy of what it holds, unflushed writes included.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        self.content.lock().clone()
+    }
+    fn draw(&self, scope: Scope, offset_bytes: u64) -> Option<Fault> {
+        let fault = self.faults.lock().as_mut()?.draw(scope, offset_bytes);
+        if fault.is_some() {
+            self.broken_promises.fetch_add(1, Ordering::Relaxed);
+        }
+        fault
+    }
+    fn elsewhere(&self, offset_bytes: u64, length: usize) -> u64 {
+        // Half a disk away: certainly not where it was meant.
+        let sector = u64::from(self.sector_bytes).max(1);
+        let room = self.size_bytes.saturating_sub(length as u64).max(1);
+        ((offset_bytes + self.size_bytes / 2) % room) / sector * sector
+    }
+    fn admit(
+        &self,
+        action: &'static str,
+        offset_bytes: u64,
+        length: u64,
+    ) -> Result<(), DeviceError> {
+        DeviceError::check_range(offset_bytes, length, self.size_bytes)?;
+        if self.is_absent.load(Ordering::SeqCst) {
+            return Err(failed(action, offset_bytes, length, "the disk is gone"));
+        }
+        self.shared.tick(length);
+        Ok(())
+    }
+}
+
+fn failed(action: &'static str, offset_bytes: u64, length_bytes: u64, words: &str) -> DeviceError {
+    DeviceError::Io {
+        action,
+        offset_bytes,
+        length_bytes,
+        errno: 5,
+        message: words.to_owned(),
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimDisk({}, {} bytes)", self.number, self.size_bytes)
+    }
+}
+
+impl Device for SimDisk {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+    fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let length = buffer.len() as u64;
+        self.admit("read", offset_bytes, length)?;
+        let fault = self.draw(Scope::Reads, offset_bytes);
+        let from = match fault {
+            Some(Fault::Fail | Fault::Lose) => {
+                return Err(failed("read", offset_bytes, length, "simulated"));
+            }
+            Some(Fault::Misdirect) => self.elsewhere(offset_bytes, buffer.len()),
+            _ => offset_bytes,
+        };
+        self.content.lock().read(from, buffer);
+        if fault == Some(Fault::Corrupt)
+            && let Some(byte) = buffer.first_mut()
+        {
+            *byte ^= 0x10;
+        }
+        Ok(())
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let length = bytes.len() as u64;
+        self.admit("write", offset_bytes, length)?;
+        let mut to = offset_bytes;
+        let mut bytes: Arc<[u8]> = bytes.into();
+        match self.draw(Scope::Writes, offset_bytes) {
+            None => {}
+            Some(Fault::Fail) => return Err(failed("write", offset_bytes, length, "simulated")),
+            Some(Fault::Lose) => return Ok(()),
+            Some(Fault::Misdirect) => to = self.elsewhere(offset_bytes, bytes.len()),
+            Some(Fault::Corrupt) => {
+                let mut changed = bytes.to_vec();
+                if let Some(byte) = changed.last_mut() {
+                    *byte ^= 0x10;
+                }
+                bytes = changed.into();
+            }
+        }
+        let mut content = self.content.lock();
+        content.write(to, &bytes);
+        self.shared.record(Event::Write {
+            disk: self.number,
+            offset_bytes: to,
+            bytes,
+        });
+        drop(content);
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.admit("flush", 0, 0)?;
+        match self.draw(Scope::Flushes, 0) {
+            Some(Fault::Fail) => return Err(failed("flush", 0, 0, "simulated")),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let _content = self.content.lock();
+        self.shared.record(Event::Flush { disk: self.number });
+        Ok(())
+    }
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        self.admit("discard", offset_bytes, length_bytes)?;
+        let mut content = self.content.lock();
+        content.clear(offset_bytes, length_bytes);
+        self.shared.record(Event::Discard {
+            disk: self.number,
+            offset_bytes,
+            length_bytes,
+        });
+        drop(content);
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! The order in which all disks of a world were written and flushed, and what a power cut leaves.
+
+use crate::{Content, Seed};
+use millpond_env::sync::Arc;
+use std::collections::BTreeSet;
+
+/// One thing that reached a disk.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Bytes were given to a disk.
+    Write {
+        /// Number of the disk.
+        disk: usize,
+        /// Where, in bytes.
+        offset_bytes: u64,
+        /// What.
+        bytes: Arc<[u8]>,
+    },
+    /// A range was said to be unneeded.
+    Discard {
+        /// Number of the disk.
+        disk: usize,
+        /// Where, in bytes.
+        offset_bytes: u64,
+        /// How much, in bytes.
+        length_bytes: u64,
+    },
+    /// A disk was told to make everything durable, and did.
+    Flush {
+        /// Number of the disk.
+        disk: usize,
+    },
+}
+
+impl Event {
+    /// The disk that it happened to.
+    #[must_use]
+    pub fn disk(&self) -> usize {
+        match self {
+            Self::Write { disk, .. } | Self::Discard { disk, .. } | Self::Flush { disk } => *disk,
+        }
+    }
+    fn apply(&self, content: &mut Content) {
+        match self {
+            Self::Write {
+                offset_bytes,
+                bytes,
+                ..
+            } => content.write(*offset_bytes, bytes),
+            Self::Discard {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => content.clear(*offset_bytes, *length_bytes),
+            Self::Flush { .. } => {}
+        }
+    }
+}
+
+/// What becomes of requests that were not flushed when the power is cut.
+#[derive(Debug, Clone)]
+pub enum PowerCut {
+    /// All of them reached the disk.
+    EverythingWritten,
+    /// None of them did.
+    NothingUnflushed,
+    /// Each of them did or did not, and some only in part (torn between sectors), as the seed says.
+    Torn(Seed),
+    /// Only the first so many of each disk did, in order.
+    First(usize),
+    /// All but this one did (counted over all disks from the oldest).
+    AllBut(usize),
+}
+
+/// Everything that happened to the disks of a world since it was last rebuilt.
+#[derive(Debug, Clone, Default)]
+pub struct Journal {
+    pub(crate) start: Vec<(Content, u32)>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Journal {
+    /// How many things happened: power can be cut at any number up to this.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+    /// What happened, oldest first.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+    /// The disks' contents, had the power been cut after the first `count` events.
+    #[must_use]
+    pub fn crash_at(&self, count: usize, cut: &PowerCut) -> Vec<Content> {
+        let events = self.events.get(..count).unwrap_or(&self.events);
+        let mut disks: Vec<Content> = self.start.iter().map(|(disk, _)| disk.clone()).collect();
+        let mut unflushed: Vec<Vec<usize>> = vec![vec![]; disks.len()];
+        for (index, event) in events.iter().enumerate() {
+            let Some(pending) = unflushed.get_mut(event.disk()) else {
+                continue;
+            };
+            if matches!(event, Event::Flush { .. }) {
+                for durable in pending.drain(..) {
+                    events[durable].apply(&mut disks[event.disk()]);
+                }
+            } else {
+                pending.push(index);
+            }
+        }
+        self.settle(&mut disks, events, &unflushed, cut);
+        disks
+    }
+
+    fn settle(
+        &self,
+        disks: &mut [Content],
+        events: &[Event],
+        unflushed: &[Vec<usize>],
+        cut: &PowerCut,
+    ) {
+        let all: BTreeSet<usize> = unflushed.iter().flatten().copied().collect();
+        let lost = match cut {
+            PowerCut::AllBut(which) => all.iter().nth(*which).copied(),
+            _ => None,
+        };
+        let mut seed = match cut {
+            PowerCut::Torn(seed) => seed.clone(),
+            _ => Seed::new(0),
+        };
+        for (number, pending) in unflushed.iter().enumerate() {
+            let sector = self.start.get(number).map_or(512, |(_, sector)| *sector);
+            let mut order = pending.clone();
+            if matches!(cut, PowerCut::Torn(_)) {
+                // A disk may write its cache back in any order; where two overlap, either may win.
+                for at in (1..order.len()).rev() {
+                    let other = usize::try_from(seed.below(at as u64 + 1)).unwrap_or(0);
+                    order.swap(at, other);
+                }
+            }
+            for (place, index) in order.iter().enumerate() {
+                let event = &events[*index];
+                match cut {
+                    PowerCut::EverythingWritten => event.apply(&mut disks[number]),
+                    PowerCut::NothingUnflushed => {}
+                    PowerCut::First(count) if place < *count => event.apply(&mut disks[number]),
+                    PowerCut::First(_) => {}
+                    PowerCut::AllBut(_) => {
+                        if lost != Some(*index) {
+                            event.apply(&mut disks[number]);
+                        }
+                    }
+                    PowerCut::Torn(_) => tear(event, &mut disks[number], sector, &mut seed),
+                }
+            }
+        }
+    }
+}
+
+/// Applies all, nothing, or some sectors of a write.
+fn tear(event: &Event, content: &mut Content, sector: u32, seed: &mut Seed) {
+    match seed.below(4) {
+        0 => {}
+        1 | 2 => event.apply(content),
+        _ => {
+            let Event::Write {
+                offset_bytes,
+                bytes,
+                ..
+            } = event
+            else {
+                return;
+            };
+            let sector = sector.max(1) as usize;
+            for (index, piece) in bytes.chunks(sector).enumerate() {
+                if seed.below(2) == 0 {
+                    content.write(offset_bytes + (index * sector) as u64, piece);
+                }
+            }
+        }
+    }
+}

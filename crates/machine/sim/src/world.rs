@@ -1,0 +1,282 @@
+//! A seed's world: its clock, its dice and its disks.
+
+use crate::journal::{Event, Journal, PowerCut};
+use crate::{Content, Seed, SimDisk};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Clock, Entropy, Env};
+
+/// Time and disks in memory. Requests take simulated time and no real time; nothing else moves the
+/// clock but [`World::advance`].
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+    disks: Arc<Mutex<Vec<Arc<SimDisk>>>>,
+}
+
+pub(crate) struct Shared {
+    seed: Mutex<Seed>,
+    now_ns: AtomicU64,
+    journal: Mutex<Journal>,
+    is_recording: bool,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// A plausible day, so that times on disk look like times.
+const START_NS: u64 = 1_767_225_600_000_000_000;
+
+impl World {
+    /// The world of this seed, without disks. Its journal is kept.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::build(seed, true)
+    }
+    /// As [`World::new`], without a journal: for long runs whose power is never cut.
+    #[must_use]
+    pub fn without_journal(seed: u64) -> Self {
+        Self::build(seed, false)
+    }
+    fn build(seed: u64, is_recording: bool) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                seed: Mutex::new(Seed::new(seed)),
+                now_ns: AtomicU64::new(START_NS),
+                journal: Mutex::new(Journal::default()),
+                is_recording,
+            }),
+            disks: Arc::default(),
+        }
+    }
+    /// An empty disk more.
+    #[must_use]
+    pub fn disk(&self, size_bytes: u64, sector_bytes: u32) -> Arc<SimDisk> {
+        self.disk_with(size_bytes, sector_bytes, Content::default())
+    }
+    /// A disk more, with this content.
+    #[must_use]
+    pub fn disk_with(&self, size_bytes: u64, sector_bytes: u32, content: Content) -> Arc<SimDisk> {
+        let mut disks = self.disks.lock();
+        let mut journal = self.shared.journal.lock();
+        journal.start.push((content.clone(), sector_bytes));
+        drop(journal);
+        let disk = Arc::new(SimDisk::new(
+            Arc::clone(&self.shared),
+            disks.len(),
+            size_bytes,
+            sector_bytes,
+            content,
+        ));
+        disks.push(Arc::clone(&disk));
+        disk
+    }
+    /// All disks, by number.
+    #[must_use]
+    pub fn disks(&self) -> Vec<Arc<SimDisk>> {
+        self.disks.lock().clone()
+    }
+    /// What the engine is given in place of the real clock and dice.
+    #[must_use]
+    pub fn env(&self) -> Env {
+        Env {
+            clock: Arc::new(SimClock(Arc::clone(&self.shared))),
+            entropy: Arc::new(SimEntropy(Arc::clone(&self.shared))),
+        }
+    }
+    /// Lets time pass.
+    pub fn advance(&self, ns: u64) {
+        self.shared.now_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+    /// What happened to the disks so far.
+    #[must_use]
+    pub fn journal(&self) -> Journal {
+        self.shared.journal.lock().clone()
+    }
+    /// Forgets what happened so far: the present contents, taken as durable, are the new start.
+    pub fn forget(&self) {
+        let disks = self.disks.lock();
+        let mut journal = self.shared.journal.lock();
+        journal.events.clear();
+        for (start, disk) in journal.start.iter_mut().zip(disks.iter()) {
+            start.0 = disk.content();
+        }
+    }
+    /// Cuts the power now: the same disks as a new world finds them. (The old ones live on, to be
+    /// dropped with whatever still uses them.)
+    #[must_use]
+    pub fn power_cut(&self, cut: PowerCut) -> Vec<Arc<SimDisk>> {
+        let count = self.shared.journal.lock().len();
+        self.reborn(count, &cut).disks()
+    }
+    /// A new world with the disks as they would stand had the power been cut after `count` events.
+    /// Its dice go on from a seed that this world draws, its clock from this one's.
+    #[must_use]
+    pub fn reborn(&self, count: usize, cut: &PowerCut) -> World {
+        let contents = self.shared.journal.lock().crash_at(count, cut);
+        let number = self.shared.seed.lock().bits();
+        let world = Self::build(number, self.shared.is_recording);
+        let now = self.shared.now_ns.load(Ordering::SeqCst);
+        world.shared.now_ns.store(now, Ordering::SeqCst);
+        for (disk, content) in self.disks.lock().iter().zip(contents) {
+            use millpond_device::Device;
+            let _ = world.disk_with(disk.size_bytes(), disk.sector_bytes(), content);
+        }
+        world
+    }
+}
+
+impl Shared {
+    pub(crate) fn record(&self, event: Event) {
+        if self.is_recording {
+            self.journal.lock().events.push(event);
+        }
+    }
+    /// A request takes 20 µs and 1 ns for each two bytes.
+    pub(crate) fn tick(&self, length_bytes: u64) {
+        self.now_ns
+            .fetch_add(20_000 + length_bytes / 2, Ordering::SeqCst);
+    }
+}
+
+struct SimClock(Arc<Shared>);
+
+impl Clock for SimClock {
+    fn wall_ns(&self) -> u64 {
+        self.0.now_ns.load(Ordering::SeqCst)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.0
+            .now_ns
+            .load(Ordering::SeqCst)
+            .saturating_sub(START_NS)
+    }
+}
+
+struct SimEntropy(Arc<Shared>);
+
+impl Entropy for SimEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        self.0.seed.lock().fill(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fault, FaultPlan, Scope};
+    use millpond_device::Device;
+
+    fn read(disk: &SimDisk, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        disk.read(offset, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn unflushed_writes_are_seen_but_may_be_lost() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        disk.write(0, &[1; 1024]).unwrap();
+        disk.flush().unwrap();
+        disk.write(0, &[2; 1024]).unwrap();
+        disk.write(4096, &[3; 512]).unwrap();
+        assert_eq!(read(&disk, 0, 1024), [2; 1024]);
+        let after = |cut| world.power_cut(cut);
+        assert_eq!(
+            read(&after(PowerCut::NothingUnflushed)[0], 0, 1024),
+            [1; 1024]
+        );
+        assert_eq!(
+            read(&after(PowerCut::EverythingWritten)[0], 0, 1024),
+            [2; 1024]
+        );
+        let first = after(PowerCut::First(1));
+        assert_eq!(read(&first[0], 0, 1024), [2; 1024]);
+        assert_eq!(read(&first[0], 4096, 512), [0; 512]);
+        let but = after(PowerCut::AllBut(0));
+        assert_eq!(read(&but[0], 0, 1024), [1; 1024]);
+        assert_eq!(read(&but[0], 4096, 512), [3; 512]);
+    }
+
+    #[test]
+    fn a_torn_write_is_torn_between_sectors_only_and_every_mixture_comes() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        disk.write(0, &[1; 1024]).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let after = world.power_cut(PowerCut::Torn(Seed::new(seed)));
+            let bytes = read(&after[0], 0, 1024);
+            for sector in bytes.chunks(512) {
+                assert!(sector.iter().all(|byte| *byte == sector[0]));
+            }
+            seen.insert((bytes[0], bytes[512]));
+        }
+        assert_eq!(seen.len(), 4);
+    }
+
+    #[test]
+    fn the_journal_rebuilds_every_moment() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        for byte in 1..=10u8 {
+            disk.write(u64::from(byte) * 512, &[byte; 512]).unwrap();
+            disk.flush().unwrap();
+        }
+        let journal = world.journal();
+        assert_eq!(journal.len(), 20);
+        for count in 0..=20 {
+            let content = &journal.crash_at(count, &PowerCut::NothingUnflushed)[0];
+            for byte in 1..=10u8 {
+                let mut found = [0];
+                content.read(u64::from(byte) * 512, &mut found);
+                assert_eq!(found[0] != 0, count >= usize::from(byte) * 2);
+            }
+        }
+    }
+
+    #[test]
+    fn faults_come_as_often_as_told_and_are_decided_by_the_seed() {
+        let run = || {
+            let world = World::new(5);
+            let disk = world.disk(1 << 20, 512);
+            disk.write(8192, &[7; 512]).unwrap();
+            disk.set_faults(Some(
+                FaultPlan::new(Seed::new(9))
+                    .with(Scope::Writes, Fault::Lose, 100_000)
+                    .with(Scope::Reads, Fault::Corrupt, 100_000)
+                    .with(Scope::Reads, Fault::Fail, 100_000)
+                    .sparing(4096),
+            ));
+            let mut outcomes = vec![];
+            for _ in 0..1000 {
+                disk.read(0, &mut [0; 512]).unwrap();
+                let mut bytes = [0; 512];
+                outcomes.push(disk.read(8192, &mut bytes).map(|()| bytes[0]));
+            }
+            (outcomes, disk.broken_promises())
+        };
+        let (outcomes, broken) = run();
+        assert!((100..300).contains(&broken), "{broken}");
+        assert!(outcomes.iter().any(Result::is_err));
+        assert!(outcomes.contains(&Ok(7)) && outcomes.contains(&Ok(0x17)));
+        assert_eq!(run(), (outcomes, broken));
+    }
+
+    #[test]
+    fn an_absent_disk_fails_and_comes_back_with_what_it_had() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        disk.write(0, &[1; 512]).unwrap();
+        disk.set_absent(true);
+        assert!(disk.read(0, &mut [0; 512]).is_err());
+        assert!(disk.write(0, &[2; 512]).is_err());
+        assert!(disk.flush().is_err());
+        disk.set_absent(false);
+        assert_eq!(read(&disk, 0, 512), [1; 512]);
+    }
+}
