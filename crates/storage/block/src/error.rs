@@ -60,6 +60,20 @@ pub enum BlockError {
         /// What the decoder said.
         reason: String,
     },
+    /// No space was found for a block to be written, not even in pieces.
+    #[error("{address}: no space left")]
+    NoSpace {
+        /// Which block.
+        address: BlockAddress,
+    },
+    /// A block could not be written so that it could be read back.
+    #[error("{address}: not written: {reason}")]
+    Write {
+        /// Which block.
+        address: BlockAddress,
+        /// What went wrong, per device where that is known.
+        reason: String,
+    },
 }
 
 impl BlockError {
@@ -73,7 +87,9 @@ impl BlockError {
             | Self::Authentication { address, .. }
             | Self::Redacted { address }
             | Self::Invalid { address, .. }
-            | Self::Decompression { address, .. } => *address,
+            | Self::Decompression { address, .. }
+            | Self::NoSpace { address }
+            | Self::Write { address, .. } => *address,
         }
     }
     /// Whether the dataset's key would help.

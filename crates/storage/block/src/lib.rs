@@ -16,6 +16,7 @@ mod gang;
 mod log;
 mod store;
 mod topology;
+mod write;
 
 pub use address::BlockAddress;
 pub use audit::BlockAudit;
@@ -23,6 +24,9 @@ pub use error::{BlockError, CopyFailure};
 pub use log::LogBlock;
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafFigures, Topology};
+pub use write::{
+    Allocate, BlockWrite, FlushError, Missed, NoSpace, SpaceRequest, WrittenBlock, WrittenForm,
+};
 
 use millpond_ondisk::Endian;
 

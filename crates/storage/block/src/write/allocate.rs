@@ -1,0 +1,38 @@
+//! What the pipeline asks of an allocator.
+
+use millpond_ondisk::{Dva, Txg};
+use millpond_vdev::AllocationClass;
+
+/// Space wanted for one block, or one piece of a gang block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceRequest<'a> {
+    /// Bytes stored: a multiple of 512, at most 16 MiB. What that takes on a vdev is the vdev's matter.
+    pub psize_bytes: u64,
+    /// How many addresses, 1 to 3, on different vdevs if possible, never overlapping.
+    pub copies: u8,
+    /// Where to take it from. An allocator falls back to other classes as its policy says.
+    pub class: AllocationClass,
+    /// Whether the space is for a gang header, which takes a 512-byte block's space whatever its size.
+    pub is_gang_header: bool,
+    /// Addresses that failed to take the block just now: better somewhere else.
+    pub avoid: &'a [Dva],
+}
+
+/// No run of the size wanted is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no space")]
+pub struct NoSpace;
+
+/// Gives space to the pipeline. Called from several threads; within one call of
+/// [`crate::BlockStore::write`] in the order of the blocks, so that with one thread the same input
+/// gives the same addresses.
+pub trait Allocate: Send + Sync {
+    /// Takes space in `txg`. The addresses come with their `asize_bytes` and `is_gang` false, as many
+    /// as copies were wanted.
+    ///
+    /// # Errors
+    /// [`NoSpace`] if not all copies found a run; then nothing is taken.
+    fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace>;
+    /// Gives back what [`Allocate::allocate`] gave in the same txg and nothing refers to.
+    fn release(&self, txg: Txg, dva: &Dva);
+}
