@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle build test demo bench fuzz soak lint golden clean
+.PHONY: help setup oracle kernel build test demo bench fuzz soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -19,6 +19,10 @@ setup:
 
 oracle: ## fetch OpenZFS's programs (zdb, zstream, ...) to compare with; nothing is installed
 	@tools/oracle/fetch
+
+kernel: ## make the virtual machines whose kernel module judges what was written (2.3 and 2.4; minutes)
+	@tools/kernel/setup
+	@MILLPOND_ZFS=2.4 tools/kernel/setup
 
 build: setup ## target/release/millpond, and zpool and zfs beside it
 	$(CARGO) build --release --locked --package millpond-cli

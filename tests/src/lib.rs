@@ -5,6 +5,7 @@
 //! reads the record, [`reader`] is the small view of a pool that the comparison needs, [`adaptor`]
 //! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
 //! disks may be missing, [`mutate`] makes disks rot, and [`runner`] runs and prints cases like the standard test harness does.
+//! [`oracle`] asks OpenZFS's own programs and kernel module what they think of images that were written here.
 //! [`hostile`] is another matter: pools that were made to harm.
 //!
 //! The comparison knows nothing of the library: it can be (and is) tested against a pool that lies in
@@ -19,6 +20,7 @@ pub mod hostile;
 pub mod images;
 pub mod mutate;
 pub mod old_pools;
+pub mod oracle;
 pub mod properties;
 pub mod reader;
 pub mod record;

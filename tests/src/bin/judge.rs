@@ -1,0 +1,46 @@
+//! `judge FOLDER POOL [--kernel|--kernel-2.4]`: has OpenZFS look at the images of a pool. Exit status 0 if it
+//! finds nothing wrong, 1 if it does, 75 if there is no judge here.
+
+use anyhow::{Result, bail};
+use millpond_tests::oracle::{Verdict, kernel, zdb};
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (folder, pool, release) = match &arguments[..] {
+        [folder, pool] => (folder, pool, None),
+        [folder, pool, option] if option == "--kernel" => {
+            (folder, pool, Some(kernel::Release::V2_3))
+        }
+        [folder, pool, option] if option == "--kernel-2.4" => {
+            (folder, pool, Some(kernel::Release::V2_4))
+        }
+        _ => bail!("usage: judge FOLDER POOL [--kernel|--kernel-2.4]"),
+    };
+    let folder = Path::new(folder);
+    let verdict = match release {
+        None => zdb::judge(folder, pool)?,
+        Some(release) => {
+            let mut images: Vec<PathBuf> = std::fs::read_dir(folder)?
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<std::io::Result<_>>()?;
+            images.retain(|path| path.is_file());
+            images.sort();
+            kernel::judge(release, &images, pool, None)?
+        }
+    };
+    match verdict {
+        Verdict::Clean => {
+            println!("clean");
+            Ok(())
+        }
+        Verdict::Faults(lines) => {
+            println!("{}", lines.join("\n"));
+            std::process::exit(1)
+        }
+        Verdict::Absent(why) => {
+            println!("not judged: {why}");
+            std::process::exit(75)
+        }
+    }
+}

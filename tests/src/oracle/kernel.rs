@@ -1,0 +1,142 @@
+//! OpenZFS's kernel module as a judge, in a virtual machine (`tools/kernel`).
+
+use super::{Verdict, lines};
+use crate::images::workspace;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What becomes of the images that the machine is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disks {
+    /// The machine's writes are thrown away.
+    Kept,
+    /// The machine's writes stay.
+    Changed,
+}
+
+/// Which OpenZFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// 2.3, the baseline.
+    V2_3,
+    /// 2.4.
+    V2_4,
+}
+
+impl Release {
+    fn name(self) -> &'static str {
+        match self {
+            Self::V2_3 => "2.3",
+            Self::V2_4 => "2.4",
+        }
+    }
+}
+
+/// What a script in the machine printed.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The script's exit status; 124 to 126 are the machine's own.
+    pub status: Option<i32>,
+    /// All that was printed.
+    pub lines: Vec<String>,
+}
+
+/// Why there is no machine here; `None` if there is one. It is never made by a test: that takes minutes
+/// (`make kernel`).
+#[must_use]
+pub fn absent(release: Release) -> Option<String> {
+    let suffix = if release == Release::V2_4 { "-2.4" } else { "" };
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
+    let cache = std::env::var_os("MILLPOND_ZFS_VM").map_or_else(
+        || home.join(format!(".cache/millpond-zfs-vm{suffix}")),
+        PathBuf::from,
+    );
+    (!cache.join("ready").exists()).then(|| {
+        format!(
+            "no virtual machine in {} (MILLPOND_ZFS={} tools/kernel/setup makes it)",
+            cache.display(),
+            release.name()
+        )
+    })
+}
+
+/// Runs a script of `tools/kernel` (or any other path) on the images.
+///
+/// # Errors
+/// If the machine cannot be started.
+pub fn run(
+    release: Release,
+    images: &[PathBuf],
+    disks: Disks,
+    share: Option<&Path>,
+    script: &Path,
+    arguments: &[&str],
+) -> Result<Output> {
+    let mut command = Command::new(workspace().join("tools/kernel/run"));
+    command.env("MILLPOND_ZFS", release.name());
+    command.args(["--timeout", "1800"]);
+    for image in images {
+        command.arg(match disks {
+            Disks::Kept => "--tmp-disk",
+            Disks::Changed => "--disk",
+        });
+        command.arg(image);
+    }
+    if let Some(share) = share {
+        command.arg("--share").arg(share);
+    }
+    let done = command
+        .arg(script)
+        .args(arguments)
+        .output()
+        .context("tools/kernel/run")?;
+    let mut found = lines(&done.stdout);
+    found.extend(lines(&done.stderr));
+    Ok(Output {
+        status: done.status.code(),
+        lines: found,
+    })
+}
+
+/// Has the kernel module import, scrub and read the pool. The manifest of what it read lies in `share`
+/// afterwards (`manifest.txt`), if given.
+///
+/// # Errors
+/// If the machine cannot be started.
+pub fn judge(
+    release: Release,
+    images: &[PathBuf],
+    pool: &str,
+    share: Option<&Path>,
+) -> Result<Verdict> {
+    if let Some(why) = absent(release) {
+        return Ok(Verdict::Absent(why));
+    }
+    let script = workspace().join("tools/kernel/check");
+    let output = run(release, images, Disks::Kept, share, &script, &[pool])?;
+    Ok(verdict(&output))
+}
+
+/// Has the kernel module change the pool on the images themselves.
+///
+/// # Errors
+/// If the machine cannot be started.
+pub fn change(release: Release, images: &[PathBuf], pool: &str) -> Result<Verdict> {
+    if let Some(why) = absent(release) {
+        return Ok(Verdict::Absent(why));
+    }
+    let script = workspace().join("tools/kernel/change");
+    let output = run(release, images, Disks::Changed, None, &script, &[pool])?;
+    Ok(verdict(&output))
+}
+
+fn verdict(output: &Output) -> Verdict {
+    if output.status == Some(0) {
+        return Verdict::Clean;
+    }
+    let mut faults = vec![format!("exit status {:?}", output.status)];
+    let from = output.lines.len().saturating_sub(60);
+    faults.extend(output.lines[from..].iter().cloned());
+    Verdict::Faults(faults)
+}

@@ -1,0 +1,206 @@
+//! `zdb` as a judge.
+
+use super::{Verdict, lines};
+use crate::images::{cache_folder, hex, workspace};
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What one run of `zdb` printed.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its exit status; `None` if a signal ended it.
+    pub status: Option<i32>,
+    /// Standard output and standard error, a line each, without empty ones.
+    pub lines: Vec<String>,
+}
+
+/// Why there is no `zdb` here, or `None` if there is one. Fetches it on the first call.
+pub fn absent() -> Option<String> {
+    static STATE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let state = STATE.get_or_init(|| {
+        let fetch = workspace().join("tools/oracle/fetch");
+        match Command::new(&fetch).output() {
+            Ok(done) if done.status.success() => None,
+            Ok(done) => Some(format!(
+                "tools/oracle/fetch gives no zdb here (exit status {:?})",
+                done.status.code()
+            )),
+            Err(error) => Some(format!("{}: {error}", fetch.display())),
+        }
+    });
+    state.clone()
+}
+
+/// Runs `zdb -e -p FOLDER ARGUMENTS…` and gives back what it printed. Equal images and arguments were
+/// perhaps seen before: then the answer comes from `target/oracle-cache`.
+///
+/// # Errors
+/// If `zdb` cannot be started or the images cannot be read.
+pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
+    let kept = kept_answer(folder, arguments)?;
+    if let Ok(text) = std::fs::read_to_string(&kept) {
+        let (status, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        return Ok(Output {
+            status: status.parse().ok(),
+            lines: rest.lines().map(str::to_owned).collect(),
+        });
+    }
+    let done = Command::new(workspace().join("tools/oracle/zdb"))
+        .arg("-e")
+        .arg("-p")
+        .arg(folder)
+        .args(arguments)
+        .output()
+        .context("zdb")?;
+    let mut found = lines(&done.stdout);
+    found.extend(lines(&done.stderr));
+    let output = Output {
+        status: done.status.code(),
+        lines: found,
+    };
+    // A killed zdb says nothing about the images.
+    if let Some(status) = output.status {
+        let unfinished = kept.with_extension(format!("{}.new", std::process::id()));
+        std::fs::write(
+            &unfinished,
+            format!("{status}\n{}", output.lines.join("\n")),
+        )?;
+        std::fs::rename(&unfinished, &kept)?;
+    }
+    Ok(output)
+}
+
+/// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
+/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`).
+///
+/// # Errors
+/// If `zdb` cannot be started.
+pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
+    if let Some(why) = absent() {
+        return Ok(Verdict::Absent(why));
+    }
+    let mut faults = vec![];
+    for option in ["-bcc", "-d", "-mm"] {
+        let output = run(folder, &[option, pool])?;
+        faults.extend(faults_in(&output, option));
+    }
+    Ok(if faults.is_empty() {
+        Verdict::Clean
+    } else {
+        Verdict::Faults(faults)
+    })
+}
+
+/// The lines that accuse. For `-bcc` the line that acquits has to be there as well.
+fn faults_in(output: &Output, option: &str) -> Vec<String> {
+    let accusing = |line: &&String| ACCUSING.iter().any(|words| line.contains(words));
+    let mut faults: Vec<String> = output
+        .lines
+        .iter()
+        .filter(accusing)
+        .map(|line| format!("zdb {option}: {line}"))
+        .collect();
+    let tail = || {
+        let from = output.lines.len().saturating_sub(8);
+        output.lines[from..].join(" | ")
+    };
+    if output.status != Some(0) {
+        faults.push(format!(
+            "zdb {option}: exit status {:?}: {}",
+            output.status,
+            tail()
+        ));
+    }
+    let acquits = |line: &String| line.contains("No leaks (block sum matches space maps exactly)");
+    if option == "-bcc" && !output.lines.iter().any(acquits) {
+        faults.push(format!(
+            "zdb {option}: does not say \"No leaks\": {}",
+            tail()
+        ));
+    }
+    faults
+}
+
+/// Parts of lines that `zdb` prints only when something is wrong.
+const ACCUSING: &[&str] = &[
+    "leaked space",
+    ") leaked",
+    "(leaked",
+    "!= alloc",
+    "mismatch",
+    "is incorrect",
+    "INCONSISTENT",
+    "DOUBLE",
+    "Got error",
+    "error ",
+    "can't open",
+    "ASSERT",
+    "VERIFY",
+    "referenced but not allocated",
+    "dangling",
+    "not equal",
+    "failed",
+];
+
+fn kept_answer(folder: &Path, arguments: &[&str]) -> Result<PathBuf> {
+    let mut digest = Sha256::new();
+    let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
+        .with_context(|| folder.display().to_string())?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()?;
+    names.sort();
+    for path in names {
+        digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        let mut file = std::fs::File::open(&path).with_context(|| path.display().to_string())?;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            digest.update(&buffer[..count]);
+        }
+    }
+    for argument in arguments {
+        digest.update(argument.as_bytes());
+        digest.update([0]);
+    }
+    let cache = cache_folder().with_file_name("oracle-cache");
+    std::fs::create_dir_all(&cache)?;
+    Ok(cache.join(hex(&digest.finalize()[..16])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(status: i32, text: &str) -> Output {
+        Output {
+            status: Some(status),
+            lines: lines(text.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn the_text_decides_and_not_the_exit_status() {
+        let clean = "\tNo leaks (block sum matches space maps exactly)\nVerified sha512 feature refcount of 0 is correct";
+        assert!(faults_in(&output(0, clean), "-bcc").is_empty());
+        for bad in [
+            "leaked space: vdev 0, offset 0x1000, size 4096",
+            "block traversal size 1 != alloc 2 (leaked 1)",
+            "space map refcount mismatch: expected 3 != actual 4",
+            "MOS object 70 (DSL props) leaked",
+        ] {
+            assert_eq!(
+                faults_in(&output(0, &format!("{clean}\n{bad}")), "-bcc").len(),
+                1,
+                "{bad}"
+            );
+        }
+        assert!(!faults_in(&output(0, "bp count: 1"), "-bcc").is_empty());
+        assert!(!faults_in(&output(3, clean), "-bcc").is_empty());
+    }
+}
