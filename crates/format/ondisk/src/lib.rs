@@ -39,6 +39,7 @@
 pub mod acl;
 mod array;
 mod blkptr;
+mod blkptr_new;
 mod block_bookmark;
 mod block_list;
 mod bookmark;
@@ -73,6 +74,7 @@ pub mod znode;
 
 pub use array::WordArray;
 pub use blkptr::{BlockPointer, Dva, EmbeddedKind, EmbeddedPayload};
+pub use blkptr_new::{EMBEDDED_BYTES_MAX, StoredBlock};
 pub use block_bookmark::{BLOCK_BOOKMARK_BYTES, BlockBookmark};
 pub use block_list::{
     BP_TREE_ENTRY_BYTES, BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys, BpTreeEntry,

@@ -61,6 +61,7 @@ mod tree;
 #[cfg(test)]
 mod twin;
 mod units;
+mod write;
 
 pub use draid::{DraidColumn, DraidGeometry, DraidRow};
 pub use health::{AllGood, Health, LeafEntry, LeafHealth, LeafTable};
@@ -78,3 +79,4 @@ pub use tree::{
     AllocationClass, CHILDREN_MAX, DEPTH_MAX, LeafId, NODES_MAX, NodeId, Reflow, TreeError,
     VdevConfig, VdevConfigError, VdevKind, VdevNode, VdevTree, VdevType,
 };
+pub use write::{Filler, LeafContent, LeafWrite, WriteOutcome, WritePlan, WritePlanError};

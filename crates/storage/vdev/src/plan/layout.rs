@@ -30,27 +30,27 @@ pub(crate) struct Source {
 
 /// A contiguous run of bytes that every one of its sources should hold.
 #[derive(Debug, Clone)]
-pub(super) struct CellShape {
+pub(crate) struct CellShape {
     /// Bytes on the device; 0 for a column that is absent and counts as zeros.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// Data cells: where the bytes go in the block.
-    pub(super) block_offset: usize,
+    pub(crate) block_offset: usize,
     /// Data cells: how many of the bytes belong to the block; the rest is zeros. 0 for parity.
-    pub(super) keep: usize,
-    pub(super) sources: Vec<Source>,
+    pub(crate) keep: usize,
+    pub(crate) sources: Vec<Source>,
     /// On widened RAID-Z: the sector's number whatever the width.
-    pub(super) raid_sector: Option<u64>,
+    pub(crate) raid_sector: Option<u64>,
 }
 
 /// Parity cells, then data cells. Data cells that are shorter count as filled up with zeros.
 #[derive(Debug, Clone)]
-pub(super) struct RowShape {
-    pub(super) parity: usize,
-    pub(super) cells: Vec<CellShape>,
+pub(crate) struct RowShape {
+    pub(crate) parity: usize,
+    pub(crate) cells: Vec<CellShape>,
     /// Zeros that lie on the leaves beyond short cells (dRAID): read by audits only.
-    pub(super) pads: Vec<CellShape>,
+    pub(crate) pads: Vec<CellShape>,
     /// Bytes of a sector.
-    pub(super) sector: usize,
+    pub(crate) sector: usize,
 }
 
 impl RowShape {
@@ -67,11 +67,11 @@ impl RowShape {
 
 /// Where a block lies.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Layout {
-    pub(super) size: usize,
-    pub(super) rows: Vec<RowShape>,
+pub(crate) struct Layout {
+    pub(crate) size: usize,
+    pub(crate) rows: Vec<RowShape>,
     /// Widths that the block's vdev has had, least and current, if it was ever widened.
-    pub(super) widths: Option<(u64, u64)>,
+    pub(crate) widths: Option<(u64, u64)>,
 }
 
 /// A range that is still to be laid out.
@@ -88,7 +88,7 @@ impl Layout {
     /// Lays out `range`. Allocates in proportion to the number of cells: at most one for each child
     /// of the vdev, or for each sector of the block with its parity on a widened RAID-Z vdev; and to
     /// that of their copies, at most [`COPIES_MAX`].
-    pub(super) fn new(
+    pub(crate) fn new(
         tree: &VdevTree,
         health: &dyn Health,
         indirect: &dyn IndirectMap,
@@ -157,7 +157,7 @@ impl Layout {
     }
 
     /// Whether the block is one run of bytes that each source holds whole.
-    pub(super) fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         matches!(self.rows.as_slice(), [row] if row.parity == 0 && row.cells.len() == 1)
     }
 }

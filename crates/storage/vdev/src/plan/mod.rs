@@ -14,7 +14,7 @@ mod tests;
 use millpond_ondisk::{Txg, VdevId};
 
 pub use audit::{AuditFinding, AuditPlan, AuditReport, AuditStep, Role, Verdict};
-pub(crate) use layout::Source;
+pub(crate) use layout::{CellShape, Layout, RowShape, Source};
 pub use read::ReadPlan;
 
 use crate::tree::LeafId;

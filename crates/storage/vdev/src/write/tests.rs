@@ -1,0 +1,279 @@
+use std::collections::BTreeSet;
+
+use millpond_ondisk::{Ashift, Guid};
+use proptest::prelude::*;
+
+use super::*;
+use crate::twin::{Shape, Twin, any_shape, leaf, over};
+use crate::{LeafFault, Reflow, VdevConfig, VdevType, Verdict};
+
+/// Vdevs that can be written.
+fn any_writable() -> impl Strategy<Value = Shape> {
+    any_shape().prop_filter("a vdev that takes blocks", |shape| {
+        !matches!(shape, Shape::Draid { .. } | Shape::Widening { .. })
+    })
+}
+
+fn content(sectors: usize, seed: u8) -> Vec<u8> {
+    (0..sectors * 512)
+        .map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ (at >> 16) as u8 ^ seed)
+        .collect()
+}
+
+impl Twin {
+    fn plan(&self) -> WritePlan {
+        WritePlan::new(&self.tree, &self.health, self.range, &self.data).unwrap()
+    }
+
+    /// The same pool before anything was written.
+    fn blank(&self) -> Twin {
+        Twin {
+            tree: self.tree.clone(),
+            devices: vec![Default::default(); self.devices.len()],
+            health: self.health.clone(),
+            indirect: Default::default(),
+            range: self.range,
+            data: self.data.clone(),
+            asked: BTreeSet::new(),
+            reads: 0,
+            rounds: 0,
+        }
+    }
+
+    /// Carries out the plan; writes to `failing` leaves fail.
+    fn write(&mut self, failing: &BTreeSet<u32>) -> WriteOutcome {
+        let plan = self.plan();
+        let mut is_written = Vec::new();
+        for write in plan.writes() {
+            let is_good = !failing.contains(&write.leaf.0);
+            if is_good {
+                let device = &mut self.devices[write.leaf.0 as usize];
+                device.write(write.offset_bytes, write.bytes(&self.data));
+            }
+            assert_eq!(write.length_bytes(), write.bytes(&self.data).len() as u64);
+            is_written.push(is_good);
+        }
+        plan.outcome(&mut |index| is_written[index])
+    }
+
+    fn sectors(&self) -> Vec<Vec<(u64, LeafOutcomeBytes)>> {
+        let devices = self.devices.iter();
+        devices
+            .map(|device| {
+                let at = device.written_at(512).into_iter();
+                at.map(|at| (at, device.read(at, 512).unwrap())).collect()
+            })
+            .collect()
+    }
+}
+
+type LeafOutcomeBytes = Vec<u8>;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_sector_is_where_the_description_of_the_format_puts_it(
+        shape in any_writable(),
+        ashift in 9u64..=16,
+        place in 0u64..9000,
+        sectors in 1usize..80,
+        seed: u8,
+    ) {
+        let slow = shape.twin(ashift, place, content(sectors, seed));
+        let mut fast = slow.blank();
+        let outcome = fast.write(&BTreeSet::new());
+        prop_assert_eq!(outcome, WriteOutcome { missed: vec![], is_readable: true });
+        prop_assert_eq!(fast.sectors(), slow.sectors());
+        let read = fast.read().unwrap();
+        prop_assert_eq!(&read.data, &fast.data);
+        prop_assert!(read.liars.is_empty());
+        prop_assert!(fast.audit().is_clean());
+    }
+
+    #[test]
+    fn what_is_written_survives_every_permitted_loss_and_a_loss_too_many_is_told(
+        shape in any_writable(),
+        ashift in prop_oneof![Just(9u64), Just(12)],
+        place in 0u64..3000,
+        sectors in 1usize..60,
+        order in Just((0u32..12).collect::<Vec<_>>()).prop_shuffle(),
+        lost in 0usize..5,
+        is_known in any::<bool>(),
+    ) {
+        let mut twin = shape.twin(ashift, place, content(sectors, 3)).blank();
+        let count = twin.devices.len() as u32;
+        let lost: BTreeSet<u32> = order.into_iter().filter(|at| *at < count).take(lost).collect();
+        let holders: BTreeSet<u32> = twin.plan().writes().iter().map(|write| write.leaf.0).collect();
+        if is_known {
+            for leaf in &lost {
+                twin.remove(*leaf);
+            }
+        }
+        let outcome = twin.write(&lost);
+        let missed: Vec<u32> = outcome.missed.iter().map(|leaf| leaf.0).collect();
+        let expected: Vec<u32> = lost.intersection(&holders).copied().collect();
+        prop_assert_eq!(&missed, &expected);
+        // In a vdev that was widened a leaf holds a cell of only some rows.
+        if (expected.len() as u64) <= shape.redundancy() {
+            prop_assert!(outcome.is_readable);
+        }
+        // The judgement is what a reader finds.
+        for leaf in &lost {
+            twin.device(*leaf).fault = Some(LeafFault::Absent);
+        }
+        let data = twin.data.clone();
+        match twin.read() {
+            Ok(read) => {
+                prop_assert!(outcome.is_readable);
+                prop_assert_eq!(read.data, data);
+            }
+            Err(_) => prop_assert!(!outcome.is_readable),
+        }
+    }
+
+    #[test]
+    fn fillers_are_the_rest_of_the_space_and_touch_nothing_written(
+        parity in 1u64..4,
+        data in 1u64..6,
+        ashift in 9u64..=12,
+        place in 0u64..9000,
+        sectors in 1usize..80,
+    ) {
+        let shape = Shape::Raidz { children: parity + data, parity };
+        let twin = shape.twin(ashift, place, content(sectors, 1));
+        let plan = twin.plan();
+        let sector = 1u64 << ashift;
+        let asize = twin.tree.asize(twin.range.vdev, twin.range.size_bytes, twin.range.birth).unwrap();
+        let written: u64 = plan.writes().iter().map(LeafWrite::length_bytes).sum();
+        let filled: u64 = plan.fillers().iter().map(|filler| filler.length_bytes).sum();
+        prop_assert_eq!(written + filled, asize);
+        for filler in plan.fillers() {
+            let device = &twin.devices[filler.leaf.0 as usize];
+            prop_assert!(!device.written_at(sector).contains(&filler.offset_bytes));
+        }
+        // They are the last sectors of the range, counted in rows.
+        let first = twin.range.offset_bytes / sector;
+        let children = parity + data;
+        let numbers: BTreeSet<u64> = plan
+            .fillers()
+            .iter()
+            .map(|f| (f.offset_bytes - VDEV_DATA_START_BYTES) / sector * children + u64::from(f.leaf.0))
+            .collect();
+        let expected: BTreeSet<u64> =
+            (first + written / sector..first + asize / sector).collect();
+        prop_assert_eq!(numbers, expected);
+    }
+}
+
+#[test]
+fn a_block_shorter_than_a_sector_is_filled_up_with_zeros() {
+    let mut twin = Shape::Mirror { sides: 2 }
+        .twin(12, 1, content(1, 9))
+        .blank();
+    twin.write(&BTreeSet::new());
+    let bytes = twin.devices[1]
+        .read(VDEV_DATA_START_BYTES + 4096, 4096)
+        .unwrap();
+    assert_eq!(bytes[..512], content(1, 9));
+    assert!(bytes[512..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn both_sides_of_a_replacement_below_raidz_are_written() {
+    let replacing = over(VdevType::Replacing, 50, vec![leaf(51), leaf(52)]);
+    let mut top = over(VdevType::Raidz, 2, vec![leaf(10), replacing, leaf(11)]);
+    top.nparity = Some(1);
+    top.ashift = 9;
+    let mut twin = Twin::over(top, Reflow::default());
+    twin.data = content(8, 5);
+    twin.range.size_bytes = twin.data.len() as u64;
+    // The new side missed everything so far; what is written now it gets.
+    twin.health
+        .entry(LeafId(2))
+        .unwrap()
+        .missed
+        .push(0..u64::MAX);
+    assert!(twin.write(&BTreeSet::from([1])).is_readable);
+    let audit = twin.audit();
+    assert!(audit.block.is_ok());
+    let of_new = audit.findings.iter().filter(|f| f.leaf == LeafId(2));
+    assert!(of_new.clone().count() > 0);
+    assert!(of_new.clone().all(|f| f.verdict == Verdict::Right));
+}
+
+#[test]
+fn vdevs_that_take_no_blocks_are_refused() {
+    let range = BlockRange {
+        vdev: VdevId(0),
+        offset_bytes: 0,
+        size_bytes: 512,
+        birth: millpond_ondisk::Txg(100),
+    };
+    let draid = Shape::Draid {
+        children: 5,
+        parity: 1,
+        data: 2,
+        spares: 1,
+    };
+    let widening = Shape::Widening {
+        children: 4,
+        parity: 1,
+        moved_sectors: 0,
+        is_scratch: false,
+    };
+    for shape in [draid, widening] {
+        let twin = Twin::over(shape.config(9), Reflow::default());
+        let plan = WritePlan::new(&twin.tree, &twin.health, range, &[0; 512]);
+        assert_eq!(plan, Err(WritePlanError::NotWritable(VdevId(0))));
+    }
+    let twin = Twin::over(Shape::Mirror { sides: 1 }.config(9), Reflow::default());
+    let of = |range, bytes: &[u8]| WritePlan::new(&twin.tree, &twin.health, range, bytes);
+    assert!(matches!(
+        of(range, &[0; 1024]),
+        Err(WritePlanError::Length { .. })
+    ));
+    let elsewhere = BlockRange {
+        vdev: VdevId(1),
+        ..range
+    };
+    assert!(matches!(
+        of(elsewhere, &[0; 512]),
+        Err(WritePlanError::Range(PlanError::NoSuchVdev(_)))
+    ));
+    assert!(of(range, &[0; 512]).is_ok());
+}
+
+#[test]
+fn a_vdev_survives_as_many_losses_as_it_has_redundancy() {
+    let mut raidz = over(
+        VdevType::Raidz,
+        2,
+        vec![
+            leaf(10),
+            over(VdevType::Replacing, 20, vec![leaf(21), leaf(22)]),
+            leaf(11),
+            leaf(12),
+        ],
+    );
+    raidz.nparity = Some(1);
+    let mirror = over(VdevType::Mirror, 3, vec![leaf(31), leaf(32)]);
+    let tops = vec![raidz, mirror, leaf(40), VdevConfig::hole()];
+    let tops = tops
+        .into_iter()
+        .map(|mut top| {
+            top.ashift = 9;
+            top
+        })
+        .collect();
+    let twin = Twin::over_all(tops, Reflow::default());
+    assert_eq!(twin.tree.find_leaf(Guid(40)), Some(LeafId(7)));
+    assert_eq!(twin.tree.top(VdevId(2)).unwrap().ashift, Ashift(9));
+    let survives =
+        |vdev, lost: &[u32]| twin.tree.survives(VdevId(vdev), &|leaf| lost.contains(&leaf.0));
+    assert!(survives(0, &[]) && survives(0, &[1]) && survives(0, &[1, 2]));
+    assert!(survives(0, &[0, 1]) && !survives(0, &[0, 1, 2]) && !survives(0, &[0, 3]));
+    assert!(survives(1, &[5]) && survives(1, &[6]) && !survives(1, &[5, 6]));
+    assert!(survives(2, &[5, 6]) && !survives(2, &[7]));
+    assert!(!survives(3, &[]) && !survives(9, &[]));
+}
