@@ -1,10 +1,10 @@
 //! Image files and block devices of the operating system.
 
-use crate::{Device, DeviceError, ReadRequest};
+use crate::{Device, DeviceError, ReadRequest, WriteRequest};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -182,6 +182,29 @@ impl FileDevice {
             _ => false,
         }
     }
+    /// Writes adjacent requests with one call; false if that did not take all of them.
+    fn write_run(&self, run: &mut [WriteRequest<'_>]) -> bool {
+        let Some(offset_bytes) = run.first().map(|first| first.offset_bytes) else {
+            return true;
+        };
+        let wanted: u64 = run.iter().map(|request| request.bytes.len() as u64).sum();
+        if self.check_writable().is_err() || self.check(offset_bytes, wanted).is_err() {
+            return false;
+        }
+        let slices: Vec<_> = run
+            .iter()
+            .map(|request| IoSlice::new(request.bytes))
+            .collect();
+        match rustix::io::pwritev(&self.file, &slices, offset_bytes) {
+            Ok(count) if count as u64 == wanted => {
+                for request in run {
+                    request.outcome = Ok(());
+                }
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Device for FileDevice {
@@ -216,7 +239,8 @@ impl Device for FileDevice {
     }
     fn read_many(&self, mut requests: &mut [ReadRequest<'_>]) {
         while !requests.is_empty() {
-            let (run, rest) = requests.split_at_mut(adjacent(requests));
+            let count = adjacent(requests.iter().map(|r| (r.offset_bytes, r.buffer.len())));
+            let (run, rest) = requests.split_at_mut(count);
             // A run that did not come whole is asked for one by one, to know which part fails.
             if run.len() == 1 || !self.read_run(run) {
                 for request in run {
@@ -233,6 +257,19 @@ impl Device for FileDevice {
         self.file
             .write_all_at(bytes, offset_bytes)
             .map_err(|error| DeviceError::io("write", offset_bytes, length_bytes, &error))
+    }
+    fn write_many(&self, mut requests: &mut [WriteRequest<'_>]) {
+        while !requests.is_empty() {
+            let count = adjacent(requests.iter().map(|r| (r.offset_bytes, r.bytes.len())));
+            let (run, rest) = requests.split_at_mut(count);
+            // A run that was not taken whole is written one by one, to know which part fails.
+            if run.len() == 1 || !self.write_run(run) {
+                for request in run {
+                    request.outcome = self.write(request.offset_bytes, request.bytes);
+                }
+            }
+            requests = rest;
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check_writable()?;
@@ -259,15 +296,20 @@ impl Device for FileDevice {
     }
 }
 
-/// How many requests from the first on follow one another on the device without a gap.
-fn adjacent(requests: &[ReadRequest<'_>]) -> usize {
-    let pairs = requests.iter().zip(requests.iter().skip(1));
-    let joined = pairs
-        .take_while(|(one, next)| {
-            one.offset_bytes.checked_add(one.buffer.len() as u64) == Some(next.offset_bytes)
-        })
-        .count();
-    (joined + 1).min(RUN_MAX)
+/// How many requests (offset and length each) from the first on follow one another on the device
+/// without a gap; at least 1.
+fn adjacent(requests: impl Iterator<Item = (u64, usize)>) -> usize {
+    let mut end: Option<u64> = None;
+    let mut count = 0;
+    for (offset, length) in requests.take(RUN_MAX) {
+        if count > 0 && end != Some(offset) {
+            break;
+        }
+        // What leaves 64 bits is refused by itself; nothing follows it.
+        end = offset.checked_add(length as u64);
+        count += 1;
+    }
+    count.max(1)
 }
 
 /// The system takes no more buffers in one call.
@@ -446,6 +488,55 @@ mod tests {
         for (buffer, offset) in buffers.iter().zip(offsets).take(5) {
             assert_eq!(buffer[..], content[offset as usize..offset as usize + 16]);
         }
+    }
+
+    #[test]
+    fn a_batch_of_writes_lands_whole_and_fails_only_what_lies_beyond_the_end() {
+        let file = image(&[0; 4096]);
+        let device = FileDevice::open(file.path(), WRITE).unwrap();
+        let bytes: Vec<u8> = (1..=160).collect();
+        // Two neighbours, one alone, then one that fits before one that does not.
+        let offsets = [512u64, 544, 1000, 4064, 4096];
+        let mut requests: Vec<_> = offsets
+            .iter()
+            .zip(bytes.chunks(32))
+            .map(|(offset, bytes)| WriteRequest::new(*offset, bytes))
+            .collect();
+        device.write_many(&mut requests);
+        let outcomes: Vec<_> = requests.iter().map(|r| r.outcome.is_ok()).collect();
+        assert_eq!(outcomes, [true, true, true, true, false]);
+        let mut expected = vec![0; 4096];
+        for (offset, bytes) in offsets.iter().zip(bytes.chunks(32)).take(4) {
+            expected[*offset as usize..*offset as usize + 32].copy_from_slice(bytes);
+        }
+        assert_eq!(std::fs::read(file.path()).unwrap(), expected);
+        // More neighbours than the system takes buffers in one call.
+        let many = vec![7u8; 3000];
+        let mut requests: Vec<_> = (0..3000)
+            .map(|at| WriteRequest::new(at as u64, &many[at..=at]))
+            .collect();
+        device.write_many(&mut requests);
+        assert!(requests.iter().all(|r| r.outcome.is_ok()));
+        assert_eq!(std::fs::read(file.path()).unwrap()[..3000], many);
+        let reader = image(&[0; 512]);
+        let reader = FileDevice::open(reader.path(), OpenOptions::default()).unwrap();
+        let mut requests = [WriteRequest::new(0, b"a"), WriteRequest::new(1, b"b")];
+        reader.write_many(&mut requests);
+        assert!(
+            requests
+                .iter()
+                .all(|r| r.outcome == Err(DeviceError::ReadOnly))
+        );
+    }
+
+    #[test]
+    fn neighbours_are_found_and_nothing_follows_the_end_of_numbers() {
+        let of = |requests: &[(u64, usize)]| adjacent(requests.iter().copied());
+        assert_eq!(of(&[(0, 4), (4, 4), (8, 1), (10, 1)]), 3);
+        assert_eq!(of(&[(5, 4), (4, 4)]), 1);
+        assert_eq!(of(&[(u64::MAX, 4), (3, 4)]), 1);
+        assert_eq!(of(&[(0, 0), (0, 4), (u64::MAX, 1)]), 2);
+        assert_eq!(of(&vec![(0, 0); RUN_MAX + 5]), RUN_MAX);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Layer `machine`: block devices as traits, and the real ones.
 //!
 //! [`Device`] is the seam at which the simulator, fault injection and crash recording plug in: six
-//! calls (two more have bodies of their own). The real devices (image files, block devices, partitions of whole-disk images) and the
-//! search for them live beside it. This crate knows no ZFS structure.
+//! calls (three more have bodies of their own). The real devices (image files, block devices, partitions
+//! of whole-disk images) and the search for them live beside it, and [`QueuedDevice`], which keeps a
+//! flood of writes from delaying reads. This crate knows no ZFS structure.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -13,6 +14,7 @@ mod file;
 mod gpt;
 mod memory;
 mod partition;
+mod queue;
 
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
@@ -20,6 +22,7 @@ pub use file::{FileDevice, LockState, OpenOptions};
 pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
+pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
 
 /// A flat array of bytes that a pool's leaf vdev lies on.
 ///
@@ -57,6 +60,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// As for reads, or [`DeviceError::ReadOnly`].
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+    /// Serves several writes, each with its own outcome; better than one at a time where the device
+    /// can join neighbours. Ranges do not overlap; sorted by offset they are served best. These are the
+    /// writes that nobody waits for one by one: reads and single writes go before them.
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        for request in requests {
+            request.outcome = self.write(request.offset_bytes, request.bytes);
+        }
+    }
     /// Makes everything written so far durable.
     ///
     /// # Errors
@@ -78,4 +89,39 @@ pub struct ReadRequest<'a> {
     pub buffer: &'a mut [u8],
     /// What came of it; `Ok` means that the buffer is filled.
     pub outcome: Result<(), DeviceError>,
+}
+
+/// One write of a batch given to [`Device::write_many`].
+#[derive(Debug)]
+pub struct WriteRequest<'a> {
+    /// Where to start, in bytes.
+    pub offset_bytes: u64,
+    /// What to write.
+    pub bytes: &'a [u8],
+    /// What came of it; `Ok` means that the device took all of it (durable after [`Device::flush`]).
+    pub outcome: Result<(), DeviceError>,
+}
+
+impl<'a> WriteRequest<'a> {
+    /// A write that has not been served: until then its outcome is that nothing was written.
+    #[must_use]
+    pub fn new(offset_bytes: u64, bytes: &'a [u8]) -> Self {
+        let outcome = Err(DeviceError::Io {
+            action: "write",
+            offset_bytes,
+            length_bytes: bytes.len() as u64,
+            errno: 0,
+            message: "not served".to_owned(),
+        });
+        Self {
+            offset_bytes,
+            bytes,
+            outcome,
+        }
+    }
+
+    /// The first byte after it; the largest number if that does not exist.
+    pub(crate) fn end_bytes(&self) -> u64 {
+        self.offset_bytes.saturating_add(self.bytes.len() as u64)
+    }
 }

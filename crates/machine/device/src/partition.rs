@@ -1,6 +1,6 @@
 //! A byte range of another device, seen as a device.
 
-use crate::{Device, DeviceError, ReadRequest};
+use crate::{Device, DeviceError, ReadRequest, WriteRequest};
 use std::sync::Arc;
 
 /// A byte range of another device: a partition of a whole-disk image, for instance.
@@ -91,6 +91,24 @@ impl Device for PartitionDevice {
         let offset_bytes = self.translate(offset_bytes, bytes.len() as u64)?;
         self.whole.write(offset_bytes, bytes)
     }
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        // Requests beyond this range must not reach the whole device, where they would succeed.
+        let mut inside: Vec<&mut WriteRequest<'_>> = Vec::with_capacity(requests.len());
+        let mut moved: Vec<WriteRequest<'_>> = Vec::with_capacity(requests.len());
+        for request in requests {
+            match self.translate(request.offset_bytes, request.bytes.len() as u64) {
+                Ok(offset_bytes) => {
+                    moved.push(WriteRequest::new(offset_bytes, request.bytes));
+                    inside.push(request);
+                }
+                Err(error) => request.outcome = Err(error),
+            }
+        }
+        self.whole.write_many(&mut moved);
+        for (request, moved) in inside.into_iter().zip(moved) {
+            request.outcome = moved.outcome;
+        }
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         self.whole.flush()
     }
@@ -161,6 +179,31 @@ mod tests {
             [0, 9, 4]
         );
         assert_eq!(buffers, [[100, 101], [0, 0], [104, 105]]);
+    }
+
+    #[test]
+    fn of_a_batch_of_writes_only_those_within_reach_the_whole_device() {
+        let part = PartitionDevice::new(counting(), 100, 10).unwrap();
+        let mut requests = [
+            WriteRequest::new(0, b"ab"),
+            WriteRequest::new(9, b"cd"),
+            WriteRequest::new(4, b"ef"),
+        ];
+        part.write_many(&mut requests);
+        assert_eq!(requests[0].outcome, Ok(()));
+        assert!(matches!(
+            requests[1].outcome,
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        assert_eq!(requests[2].outcome, Ok(()));
+        let whole = part.whole.read_vec(99, 12).unwrap();
+        let left_alone = [99, 102, 103, 106, 107, 108, 109, 110];
+        assert_eq!(whole[1..3], *b"ab");
+        assert_eq!(whole[5..7], *b"ef");
+        assert_eq!(
+            [&whole[..1], &whole[3..5], &whole[7..]].concat(),
+            left_alone
+        );
     }
 
     #[test]
