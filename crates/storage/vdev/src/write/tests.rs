@@ -269,8 +269,10 @@ fn a_vdev_survives_as_many_losses_as_it_has_redundancy() {
     let twin = Twin::over_all(tops, Reflow::default());
     assert_eq!(twin.tree.find_leaf(Guid(40)), Some(LeafId(7)));
     assert_eq!(twin.tree.top(VdevId(2)).unwrap().ashift, Ashift(9));
-    let survives =
-        |vdev, lost: &[u32]| twin.tree.survives(VdevId(vdev), &|leaf| lost.contains(&leaf.0));
+    let survives = |vdev, lost: &[u32]| {
+        twin.tree
+            .survives(VdevId(vdev), &|leaf| lost.contains(&leaf.0))
+    };
     assert!(survives(0, &[]) && survives(0, &[1]) && survives(0, &[1, 2]));
     assert!(survives(0, &[0, 1]) && !survives(0, &[0, 1, 2]) && !survives(0, &[0, 3]));
     assert!(survives(1, &[5]) && survives(1, &[6]) && !survives(1, &[5, 6]));
