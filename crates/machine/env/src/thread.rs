@@ -1,6 +1,6 @@
 //! Threads for every crate above.
 
-pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
+pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle, ThreadId};
 
 /// Starts a named thread that may outlive the caller.
 ///
@@ -27,4 +27,10 @@ where
 #[must_use]
 pub fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Which thread this is.
+#[must_use]
+pub fn current_id() -> ThreadId {
+    std::thread::current().id()
 }

@@ -36,6 +36,16 @@ pub enum ObjectError {
         /// The object.
         object: ObjectId,
     },
+    /// A change that cannot be made to this object.
+    #[error("dataset {dataset}, object {object}: {reason}")]
+    Refused {
+        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        dataset: u64,
+        /// The object.
+        object: ObjectId,
+        /// Why not.
+        reason: &'static str,
+    },
 }
 
 impl ObjectError {

@@ -19,10 +19,15 @@
 mod claims;
 mod error;
 mod extent;
+mod live;
 mod object;
 mod set;
 
 pub use error::ObjectError;
+pub use live::{
+    AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, LiveObject, LiveObjectSet,
+    NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet, WriteJob, WritePolicy,
+};
 pub use millpond_block::{Block, BlockAddress, BlockError};
 pub use object::Object;
 pub use set::{Accounting, ObjectSet};

@@ -1,0 +1,113 @@
+//! Who owns how much: what a sync changes in the accounting objects.
+
+use crate::Accounting;
+use millpond_ondisk::{DecodeError, Endian, ObjectType, Reader, sa::SaHeader};
+use std::collections::BTreeMap;
+
+/// What one owner's entries change by. Page `docs/format/object-set.md`, "Accounting".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountingChange {
+    /// Which accounting object is concerned.
+    pub which: Accounting,
+    /// The owner: a FUID for users and groups, a project number. The key is this in lower-case hex.
+    pub owner: u64,
+    /// Change of the bytes entry.
+    pub bytes: i64,
+    /// Change of the `obj-` entry.
+    pub objects: i64,
+}
+
+/// Who an object is accounted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Owners {
+    /// FUID of the user.
+    pub user: u64,
+    /// FUID of the group.
+    pub group: u64,
+    /// Project number.
+    pub project: u64,
+}
+
+impl Owners {
+    /// Who the object with this bonus is accounted to; `None` for objects that are not a file's.
+    /// `attributes` is the bonus, or the spill block where the bonus is empty. Reads at fixed offsets.
+    ///
+    /// # Errors
+    /// If the bytes are too short for their kind or have a wrong magic.
+    pub fn of(
+        bonus_type: ObjectType,
+        attributes: &[u8],
+        endian: Endian,
+    ) -> Result<Option<Self>, DecodeError> {
+        match bonus_type {
+            ObjectType::SA => Self::of_attributes(attributes).map(Some),
+            ObjectType::ZNODE => {
+                let mut reader = Reader::new("znode", attributes, endian);
+                reader.skip(128)?;
+                Ok(Some(Self {
+                    user: reader.u64()?,
+                    group: reader.u64()?,
+                    project: 0,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn of_attributes(attributes: &[u8]) -> Result<Self, DecodeError> {
+        // An object just made has no attributes yet; it counts for the owners with number 0.
+        if attributes.iter().take(4).all(|byte| *byte == 0) {
+            return Ok(Self::default());
+        }
+        let header = SaHeader::decode(attributes)?;
+        let word = |offset: usize| {
+            let mut reader = Reader::new("system attributes", attributes, header.endian);
+            reader.skip(usize::from(header.header_bytes) + offset)?;
+            reader.u64()
+        };
+        let has_project = word(48)? & HAS_PROJECT != 0;
+        Ok(Self {
+            user: word(24)?,
+            group: word(32)?,
+            project: if has_project { word(128)? } else { 0 },
+        })
+    }
+}
+
+/// The flag in a file's flags that says that it has a project number.
+const HAS_PROJECT: u64 = 1 << 47;
+
+/// Sums of changes, by owner.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    sums: BTreeMap<(u8, u64), (i64, i64)>,
+}
+
+impl Ledger {
+    pub(crate) fn add(&mut self, owners: Owners, with_projects: bool, bytes: i64, objects: i64) {
+        let mut add = |which: u8, owner: u64| {
+            let sum = self.sums.entry((which, owner)).or_default();
+            sum.0 = sum.0.saturating_add(bytes);
+            sum.1 = sum.1.saturating_add(objects);
+        };
+        add(0, owners.user);
+        add(1, owners.group);
+        if with_projects {
+            add(2, owners.project);
+        }
+    }
+
+    /// Changes other than none, users first, by number.
+    pub(crate) fn into_changes(self) -> Vec<AccountingChange> {
+        let kinds = [Accounting::User, Accounting::Group, Accounting::Project];
+        let changes = self.sums.into_iter().filter(|(_, sum)| *sum != (0, 0));
+        changes
+            .map(|((which, owner), (bytes, objects))| AccountingChange {
+                which: kinds[usize::from(which)],
+                owner,
+                bytes,
+                objects,
+            })
+            .collect()
+    }
+}

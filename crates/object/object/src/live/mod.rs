@@ -1,0 +1,17 @@
+//! The changing side: object sets whose objects are written, freed and made, group by group.
+//!
+//! A [`LiveObjectSet`] is an object set open for change; a [`LiveObject`] one of its objects. Programs see
+//! the newest state; each change stays apart in its txg until [`LiveObjectSet::sync`] writes that
+//! txg's changes through a [`BlockSink`].
+
+mod accounting;
+mod object;
+mod policy;
+mod port;
+mod set;
+
+pub use accounting::{AccountingChange, Owners};
+pub use object::LiveObject;
+pub use policy::{BlockPolicy, BlockTraits, RedundantMetadata, WritePolicy};
+pub use port::{BlockSink, WriteJob};
+pub use set::{FeatureUse, LiveObjectSet, NewObject, NewObjectSet, SyncedSet};

@@ -1,0 +1,60 @@
+//! Where blocks go to.
+
+use super::BlockPolicy;
+use crate::{BlockAddress, BlockError, ObjectError};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{BlockPointer, Level, ObjectType, Txg};
+
+/// Where the finished blocks of one object set go and dead ones come from, while it is synced.
+/// Births and deaths are accounted inside, each exactly once: those of `write` and of `kill`.
+pub trait BlockSink: Sync {
+    /// Compresses, checksums, allocates and writes, in parallel if it likes; outcomes come in the order
+    /// of `jobs`. A block that turns out to be zero becomes a hole, a tiny one stands in its pointer.
+    ///
+    /// The sink kills `previous` of each job that succeeds itself (it may instead overwrite in place
+    /// what was born in this txg, from pass 2 on); [`BlockSink::kill`] is not called for it.
+    fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>>;
+
+    /// A pointer that this set referred to is no longer referred to and nothing takes its place. Called
+    /// once for each; holes and embedded pointers come too and own no space.
+    ///
+    /// # Errors
+    /// When the death cannot be noted.
+    fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError>;
+
+    /// Space that a block takes as datasets are charged for it, in bytes (deflated): 0 for holes and
+    /// embedded pointers.
+    fn deflated_bytes(&self, pointer: &BlockPointer) -> u64;
+}
+
+/// One block to be written.
+#[derive(Debug, Clone)]
+pub struct WriteJob {
+    /// Which block it is.
+    pub address: BlockAddress,
+    /// Its logical bytes; final.
+    pub content: Arc<Vec<u8>>,
+    /// The type that the pointer names.
+    pub object_type: ObjectType,
+    /// Height in the tree; 0 for data, spill blocks and the object set block.
+    pub level: Level,
+    /// How to store it.
+    pub policy: BlockPolicy,
+    /// The pointer's fill, should it not become a hole.
+    pub fill: u64,
+    /// What the new pointer takes the place of; zeros if nothing.
+    pub previous: BlockPointer,
+    /// The txg being synced.
+    pub txg: Txg,
+    /// The sync pass, from 1.
+    pub pass: u32,
+}
+
+impl WriteJob {
+    /// Whether `previous` may be overwritten in place if it takes as many bytes: it was born in this
+    /// very txg, so nothing committed refers to it, and this is not the first pass.
+    #[must_use]
+    pub fn may_rewrite(&self) -> bool {
+        self.pass >= 2 && !self.previous.is_hole() && self.previous.birth() == self.txg
+    }
+}
