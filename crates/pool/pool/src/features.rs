@@ -105,6 +105,28 @@ impl Features {
         all
     }
 
+    /// Whether a feature's count stands in `features_for_write`; by what the feature is if it has
+    /// none.
+    pub(crate) fn is_for_write(&self, guid: &str) -> bool {
+        self.for_write.contains_key(guid)
+            || (!self.for_read.contains_key(guid)
+                && Feature::by_guid(guid).is_some_and(Feature::is_read_only_compatible))
+    }
+    pub(crate) fn set_count(&mut self, guid: &str, is_for_write: bool, count: u64) {
+        let table = if is_for_write {
+            &mut self.for_write
+        } else {
+            &mut self.for_read
+        };
+        table.insert(guid.to_owned(), count);
+    }
+    pub(crate) fn set_description(&mut self, guid: &str, text: &str) {
+        self.descriptions.insert(guid.to_owned(), text.to_owned());
+    }
+    pub(crate) fn set_enabled_txg(&mut self, guid: &str, txg: Txg) {
+        self.enabled_txgs.insert(guid.to_owned(), txg);
+    }
+
     fn unsupported(
         &self,
         table: &BTreeMap<String, u64>,

@@ -12,6 +12,7 @@ mod error_log;
 mod features;
 mod history;
 pub mod import;
+pub mod live;
 mod open;
 mod packed;
 mod pool;

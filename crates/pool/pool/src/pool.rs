@@ -108,6 +108,19 @@ impl Pool {
             .lookup(key.as_bytes())
             .reading("object directory")
     }
+    /// The names of all entries of the object directory, in the order of their hashes.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn directory_names(&self) -> Result<Vec<String>, PoolError> {
+        self.directory
+            .iter()
+            .map(|entry| {
+                let name = entry.reading("object directory")?.name;
+                Ok(String::from_utf8_lossy(&name).into_owned())
+            })
+            .collect()
+    }
     /// An entry of the object directory that is one number.
     ///
     /// # Errors

@@ -77,6 +77,6 @@ pub use raidz::{
 pub use space::metaslab_shift_for;
 pub use tree::{
     AllocationClass, CHILDREN_MAX, DEPTH_MAX, LeafId, NODES_MAX, NodeId, Reflow, TreeError,
-    VdevConfig, VdevConfigError, VdevKind, VdevNode, VdevTree, VdevType,
+    VdevConfig, VdevConfigError, VdevKind, VdevListScope, VdevNode, VdevTree, VdevType,
 };
 pub use write::{Filler, LeafContent, LeafWrite, WriteOutcome, WritePlan, WritePlanError};

@@ -28,8 +28,10 @@ bitflags::bitflags! {
 pub enum FeatureSupport {
     /// Refuses the pool.
     Refuses,
-    /// Reads it. No writer knows the feature yet.
+    /// Reads it, and opens it for writing only while the feature is not in use.
     Reads,
+    /// Reads and writes it, but leaves alone what uses the feature: encrypted datasets stay locked.
+    WritesAround,
     /// Reads and writes it.
     Writes,
 }
@@ -118,7 +120,12 @@ pub fn hinders_reading(guid: &str, count: u64) -> bool {
 #[must_use]
 pub fn hinders_writing(guid: &str, count: u64) -> bool {
     count > 0
-        && Feature::by_guid(guid).is_none_or(|feature| feature.support != FeatureSupport::Writes)
+        && Feature::by_guid(guid).is_none_or(|feature| {
+            !matches!(
+                feature.support,
+                FeatureSupport::Writes | FeatureSupport::WritesAround
+            )
+        })
 }
 
 #[cfg(test)]
@@ -191,6 +198,10 @@ mod tests {
         assert!(hinders_reading("com.example:strange", 1));
         assert!(hinders_reading("com.seagate:draid_failure_domains", 1));
         assert!(hinders_writing("com.example:strange", 1));
+        assert!(hinders_writing("org.openzfs:draid", 1));
+        assert!(!hinders_writing("org.openzfs:draid", 0));
+        assert!(!hinders_writing("com.datto:encryption", 1));
+        assert!(!hinders_writing("org.illumos:lz4_compress", 1));
         assert!(!hinders_writing("com.example:strange", 0));
     }
 
@@ -225,6 +236,7 @@ mod tests {
                 let support = match feature.support {
                     FeatureSupport::Refuses => "refuses",
                     FeatureSupport::Reads => "reads",
+                    FeatureSupport::WritesAround => "writes around it",
                     FeatureSupport::Writes => "writes",
                 };
                 format!(

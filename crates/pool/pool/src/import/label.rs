@@ -36,6 +36,17 @@ impl LeafState {
             _ => return None,
         })
     }
+    /// The number of this state.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Active => 0,
+            Self::Exported => 1,
+            Self::Destroyed => 2,
+            Self::Spare => 3,
+            Self::Cache => 4,
+        }
+    }
     /// Whether such a label names the pool that it belongs to.
     #[must_use]
     pub fn has_pool(self) -> bool {

@@ -4,6 +4,7 @@
 mod images;
 mod opening;
 mod oracle;
+mod writing;
 
 use images::{Case, SparseImage, cases};
 use millpond_device::Candidate;

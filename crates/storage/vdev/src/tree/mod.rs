@@ -2,6 +2,7 @@
 
 mod build;
 mod config;
+mod encode;
 mod nvlist;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use millpond_ondisk::{Ashift, Guid, Txg, VdevId};
 
 pub use build::{CHILDREN_MAX, DEPTH_MAX, NODES_MAX, TreeError};
 pub use config::{AllocationClass, VdevConfig, VdevType};
+pub use encode::VdevListScope;
 pub use nvlist::VdevConfigError;
 
 use crate::draid::DraidGeometry;

@@ -1,0 +1,483 @@
+//! The feature counts of a pool that is being changed.
+//!
+//! [`FeatureCounts`] decides what a change means (what must be enabled before, what becomes active at
+//! once, what labels must say) and gives it as [`FeatureEdit`]s; the caller stores those.
+//!
+//! Page `docs/format/features.md`, "Writing".
+
+use crate::Features;
+use millpond_ondisk::{FEATURES, Feature, FeatureFlags, FeatureSupport, Txg};
+use std::collections::BTreeSet;
+
+/// The version of pools with feature flags.
+pub const POOL_VERSION_FEATURES: u64 = 5000;
+
+/// Remembers when each feature was enabled.
+const ENABLED_TXG: &str = "com.delphix:enabled_txg";
+
+/// One entry that has to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FeatureEdit {
+    /// `features_for_read`, or `features_for_write` if `is_for_write`: the feature's count.
+    Count {
+        /// Which of the two tables.
+        is_for_write: bool,
+        /// The feature.
+        guid: String,
+        /// Its count.
+        count: u64,
+    },
+    /// `feature_descriptions`.
+    Description {
+        /// The feature.
+        guid: String,
+        /// What it is.
+        text: String,
+    },
+    /// `feature_enabled_txg`.
+    EnabledTxg {
+        /// The feature.
+        guid: String,
+        /// When it was enabled.
+        txg: Txg,
+    },
+}
+
+/// Why a feature's count cannot be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeatureError {
+    /// No such feature is known.
+    #[error("feature '{0}' is not supported")]
+    Unknown(String),
+    /// The feature is known, but a pool in which it is in use could not be written to any more.
+    #[error("feature '{0}' is read only so far, so it stays disabled")]
+    NotWritten(String),
+    /// It has to be enabled first.
+    #[error("feature '{0}' is not enabled")]
+    Disabled(String),
+    /// Its count would fall below 0.
+    #[error("feature '{0}' is not in use")]
+    NotActive(String),
+}
+
+/// What a change of counts brings about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FeatureChange {
+    /// What has to be stored, in this order.
+    pub edits: Vec<FeatureEdit>,
+    /// Whether the list of features in labels and configuration became another.
+    pub changes_labels: bool,
+}
+
+/// Which features a new pool gets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FeatureChoice {
+    /// All that OpenZFS 2.3 enables and that are written here.
+    #[default]
+    Default,
+    /// None but those named (`zpool create -d`).
+    OnlyNamed,
+    /// Those of the default that these names also list (property `compatibility`).
+    Compatible(Vec<String>),
+}
+
+/// Whether a new pool gets a feature unless told otherwise: OpenZFS 2.3 enables it, and a pool in
+/// which it is in use, by whomever, can still be written to here.
+#[must_use]
+pub fn is_enabled_by_default(feature: &Feature) -> bool {
+    /// What came with 2.4; software of 2.3 would not know it.
+    const NEWER: [&str; 3] = [
+        "dynamic_gang_header",
+        "block_cloning_endian",
+        "physical_rewrite",
+    ];
+    feature.support == FeatureSupport::Writes && !NEWER.contains(&feature.name())
+}
+
+/// The names of the features that a new pool gets, in the order of their numbers, those that they
+/// depend on included. `named` adds (true) or takes away (false), as `feature@NAME` does.
+///
+/// # Errors
+/// [`FeatureError::Unknown`], [`FeatureError::NotWritten`] for a name to be enabled.
+pub fn features_of_new_pool(
+    choice: &FeatureChoice,
+    named: &[(String, bool)],
+) -> Result<Vec<&'static Feature>, FeatureError> {
+    let mut wanted: BTreeSet<&'static str> = BTreeSet::new();
+    for feature in FEATURES {
+        let is_wanted = match choice {
+            FeatureChoice::Default => is_enabled_by_default(feature),
+            FeatureChoice::OnlyNamed => false,
+            FeatureChoice::Compatible(names) => {
+                feature.support == FeatureSupport::Writes
+                    && names.iter().any(|name| name == feature.name())
+            }
+        };
+        if is_wanted {
+            wanted.insert(feature.name());
+        }
+    }
+    for (name, is_on) in named {
+        let feature = Feature::by_name(name).ok_or_else(|| FeatureError::Unknown(name.clone()))?;
+        if *is_on {
+            demand_written(feature)?;
+            wanted.insert(feature.name());
+        } else {
+            wanted.remove(feature.name());
+        }
+    }
+    // Dependencies of what is wanted; each round adds at least one or is the last.
+    loop {
+        let missing: Vec<&'static str> = FEATURES
+            .iter()
+            .filter(|feature| wanted.contains(feature.name()))
+            .flat_map(|feature| feature.dependencies.iter().copied())
+            .filter(|name| !wanted.contains(name))
+            .collect();
+        if missing.is_empty() {
+            break;
+        }
+        wanted.extend(missing);
+    }
+    Ok(FEATURES
+        .iter()
+        .filter(|feature| wanted.contains(feature.name()))
+        .collect())
+}
+
+/// # Errors
+/// [`FeatureError::NotWritten`] unless pools that use the feature can be written to.
+pub fn demand_written(feature: &Feature) -> Result<(), FeatureError> {
+    match feature.support {
+        FeatureSupport::Writes | FeatureSupport::WritesAround => Ok(()),
+        FeatureSupport::Reads | FeatureSupport::Refuses => {
+            Err(FeatureError::NotWritten(feature.name().to_owned()))
+        }
+    }
+}
+
+/// The counts of one pool as they change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FeatureCounts {
+    features: Features,
+}
+
+impl FeatureCounts {
+    /// Starts from the counts that were loaded, or from none in a new pool.
+    #[must_use]
+    pub fn new(features: Features) -> Self {
+        Self { features }
+    }
+    /// The counts as they are now.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+    /// Whether a feature is enabled, in use or not.
+    #[must_use]
+    pub fn is_enabled(&self, guid: &str) -> bool {
+        self.features.count(guid).is_some()
+    }
+
+    /// Enables a feature, and before it what it depends on. One that is enabled already stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// [`FeatureError::Unknown`] for a dependency that does not exist.
+    pub fn enable(&mut self, feature: &Feature, txg: Txg) -> Result<FeatureChange, FeatureError> {
+        let mut change = FeatureChange::default();
+        let before = self.label_features();
+        self.enable_with_needs(feature, txg, &mut change, 0)?;
+        change.changes_labels = before != self.label_features();
+        Ok(change)
+    }
+
+    /// Dependencies nest at most as deep as there are features.
+    fn enable_with_needs(
+        &mut self,
+        feature: &Feature,
+        txg: Txg,
+        change: &mut FeatureChange,
+        depth: usize,
+    ) -> Result<(), FeatureError> {
+        if self.is_enabled(feature.guid) || depth > FEATURES.len() {
+            return Ok(());
+        }
+        for name in feature.dependencies {
+            let needed =
+                Feature::by_name(name).ok_or_else(|| FeatureError::Unknown((*name).to_owned()))?;
+            self.enable_with_needs(needed, txg, change, depth + 1)?;
+        }
+        change.edits.push(FeatureEdit::Description {
+            guid: feature.guid.to_owned(),
+            text: feature.description.to_owned(),
+        });
+        self.features
+            .set_description(feature.guid, feature.description);
+        let count = u64::from(feature.flags.contains(FeatureFlags::ACTIVATE_ON_ENABLE));
+        self.set(
+            feature.guid,
+            feature.is_read_only_compatible(),
+            count,
+            change,
+        );
+        if self.is_enabled(ENABLED_TXG) {
+            let recorded = self.features.count(ENABLED_TXG).unwrap_or(0);
+            self.set(ENABLED_TXG, true, recorded.saturating_add(1), change);
+            self.features.set_enabled_txg(feature.guid, txg);
+            change.edits.push(FeatureEdit::EnabledTxg {
+                guid: feature.guid.to_owned(),
+                txg,
+            });
+        }
+        Ok(())
+    }
+
+    /// One more thing uses a feature.
+    ///
+    /// # Errors
+    /// [`FeatureError::Disabled`].
+    pub fn increment(&mut self, guid: &str) -> Result<FeatureChange, FeatureError> {
+        self.add(guid, true)
+    }
+    /// One thing less uses a feature.
+    ///
+    /// # Errors
+    /// [`FeatureError::Disabled`], [`FeatureError::NotActive`].
+    pub fn decrement(&mut self, guid: &str) -> Result<FeatureChange, FeatureError> {
+        self.add(guid, false)
+    }
+
+    fn add(&mut self, guid: &str, up: bool) -> Result<FeatureChange, FeatureError> {
+        let count = self
+            .features
+            .count(guid)
+            .ok_or_else(|| FeatureError::Disabled(guid.to_owned()))?;
+        let next = if up {
+            count.checked_add(1)
+        } else {
+            count.checked_sub(1)
+        };
+        let next = next.ok_or_else(|| FeatureError::NotActive(guid.to_owned()))?;
+        let before = self.label_features();
+        let mut change = FeatureChange::default();
+        let is_for_write = self.features.is_for_write(guid);
+        self.set(guid, is_for_write, next, &mut change);
+        change.changes_labels = before != self.label_features();
+        Ok(change)
+    }
+
+    fn set(&mut self, guid: &str, is_for_write: bool, count: u64, change: &mut FeatureChange) {
+        self.features.set_count(guid, is_for_write, count);
+        change.edits.push(FeatureEdit::Count {
+            is_for_write,
+            guid: guid.to_owned(),
+            count,
+        });
+    }
+
+    /// What labels and configuration list under `features_for_read`: active features without which the
+    /// MOS cannot be read, in the order of feature numbers.
+    #[must_use]
+    pub fn label_features(&self) -> Vec<String> {
+        FEATURES
+            .iter()
+            .filter(|feature| feature.flags.contains(FeatureFlags::REQUIRED_FOR_MOS))
+            .filter(|feature| self.features.is_active(feature.guid))
+            .map(|feature| feature.guid.to_owned())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_pool() -> FeatureCounts {
+        let mut counts = FeatureCounts::default();
+        for feature in features_of_new_pool(&FeatureChoice::Default, &[]).unwrap() {
+            counts.enable(feature, Txg(4)).unwrap();
+        }
+        counts
+    }
+
+    #[test]
+    fn a_new_pool_has_what_can_be_written_and_nothing_else() {
+        let names: Vec<&str> = features_of_new_pool(&FeatureChoice::Default, &[])
+            .unwrap()
+            .iter()
+            .map(|feature| feature.name())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "async_destroy",
+                "empty_bpobj",
+                "lz4_compress",
+                "multi_vdev_crash_dump",
+                "spacemap_histogram",
+                "enabled_txg",
+                "hole_birth",
+                "extensible_dataset",
+                "embedded_data",
+                "bookmarks",
+                "filesystem_limits",
+                "large_blocks",
+                "large_dnode",
+                "sha512",
+                "skein",
+                "edonr",
+                "userobj_accounting",
+                "project_quota",
+                "spacemap_v2",
+                "allocation_classes",
+                "bookmark_v2",
+                "bookmark_written",
+                "log_spacemap",
+                "livelist",
+                "zstd_compress",
+                "zilsaxattr",
+                "head_errlog",
+                "blake3",
+                "vdev_zaps_v2",
+                "longname",
+                "large_microzap"
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_after_creation_are_as_software_of_2_3_leaves_them() {
+        let counts = new_pool();
+        let count = |name: &str| {
+            let guid = Feature::by_name(name).unwrap().guid;
+            counts.features().count(guid)
+        };
+        for name in [
+            "lz4_compress",
+            "embedded_data",
+            "hole_birth",
+            "head_errlog",
+            "spacemap_v2",
+        ] {
+            assert_eq!(count(name), Some(1), "{name}");
+        }
+        for name in [
+            "extensible_dataset",
+            "project_quota",
+            "vdev_zaps_v2",
+            "log_spacemap",
+        ] {
+            assert_eq!(count(name), Some(0), "{name}");
+        }
+        // Each feature from enabled_txg on, itself included, is recorded: 31 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(26));
+        let txg = |name: &str| {
+            let guid = Feature::by_name(name).unwrap().guid;
+            counts.features().enabled_txg(guid)
+        };
+        assert_eq!(txg("enabled_txg"), Some(Txg(4)));
+        assert_eq!(txg("hole_birth"), Some(Txg(4)));
+        assert_eq!(txg("lz4_compress"), None);
+        assert_eq!(
+            counts.label_features(),
+            ["com.delphix:hole_birth", "com.delphix:embedded_data"]
+        );
+    }
+
+    #[test]
+    fn enabling_brings_what_it_depends_on_and_only_once() {
+        let mut counts = FeatureCounts::default();
+        let feature = Feature::by_name("large_microzap").unwrap();
+        let change = counts.enable(feature, Txg(9)).unwrap();
+        let enabled: Vec<&str> = change
+            .edits
+            .iter()
+            .filter_map(|edit| match edit {
+                FeatureEdit::Count { guid, .. } => Some(guid.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            enabled,
+            [
+                "com.delphix:extensible_dataset",
+                "org.open-zfs:large_blocks",
+                "com.klarasystems:large_microzap"
+            ]
+        );
+        assert_eq!(
+            counts.enable(feature, Txg(10)).unwrap(),
+            FeatureChange::default()
+        );
+    }
+
+    #[test]
+    fn counts_never_fall_below_zero_and_disabled_features_have_none() {
+        let mut counts = new_pool();
+        let large = "org.open-zfs:large_blocks";
+        assert_eq!(
+            counts.decrement(large),
+            Err(FeatureError::NotActive(large.into()))
+        );
+        counts.increment(large).unwrap();
+        counts.increment(large).unwrap();
+        counts.decrement(large).unwrap();
+        assert_eq!(counts.features().count(large), Some(1));
+        assert_eq!(
+            counts.increment("org.openzfs:draid"),
+            Err(FeatureError::Disabled("org.openzfs:draid".into()))
+        );
+    }
+
+    #[test]
+    fn a_feature_that_the_mos_needs_changes_the_labels_when_first_used() {
+        let mut counts = new_pool();
+        let zaps = "com.klarasystems:vdev_zaps_v2";
+        assert!(counts.increment(zaps).unwrap().changes_labels);
+        assert!(!counts.increment(zaps).unwrap().changes_labels);
+        assert!(
+            !counts
+                .increment("org.open-zfs:large_blocks")
+                .unwrap()
+                .changes_labels
+        );
+    }
+
+    #[test]
+    fn names_given_add_and_take_away() {
+        let names = |choice, named: &[(&str, bool)]| {
+            let named: Vec<_> = named.iter().map(|(n, on)| ((*n).to_owned(), *on)).collect();
+            features_of_new_pool(&choice, &named)
+                .map(|all| all.iter().map(|f| f.name()).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            names(FeatureChoice::OnlyNamed, &[("bookmark_v2", true)]).unwrap(),
+            ["extensible_dataset", "bookmarks", "bookmark_v2"]
+        );
+        assert!(
+            !names(FeatureChoice::Default, &[("longname", false)])
+                .unwrap()
+                .contains(&"longname")
+        );
+        assert!(
+            names(FeatureChoice::Default, &[("dynamic_gang_header", true)])
+                .unwrap()
+                .contains(&"dynamic_gang_header")
+        );
+        assert_eq!(
+            names(FeatureChoice::Default, &[("draid", true)]),
+            Err(FeatureError::NotWritten("draid".into()))
+        );
+        assert_eq!(
+            names(FeatureChoice::Default, &[("warp", true)]),
+            Err(FeatureError::Unknown("warp".into()))
+        );
+        let grub = crate::properties::compatibility::known_set("grub2-2.06").unwrap();
+        let grub = grub.into_iter().map(str::to_owned).collect();
+        let compatible = names(FeatureChoice::Compatible(grub), &[]).unwrap();
+        assert!(compatible.contains(&"log_spacemap") && !compatible.contains(&"block_cloning"));
+        assert!(!compatible.contains(&"large_blocks"));
+    }
+}
