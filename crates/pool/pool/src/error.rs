@@ -39,6 +39,38 @@ pub enum PoolError {
     /// Space maps contradict each other or the configuration.
     #[error(transparent)]
     Space(#[from] millpond_alloc::AllocError),
+    /// Writing met an error that it could not get past: nothing is written any more, and what was not
+    /// acknowledged is lost when the pool is closed.
+    #[error("the pool is suspended: {reason}")]
+    Suspended {
+        /// What was met.
+        reason: String,
+    },
+    /// A block could not be read or written.
+    #[error("{what}: {error}")]
+    Block {
+        /// What it belongs to.
+        what: &'static str,
+        /// What went wrong.
+        error: millpond_block::BlockError,
+    },
+    /// Something is asked for that this program does not do (yet).
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
+    /// A txg dirties the MOS again in every pass.
+    #[error("txg {txg} does not converge within {passes} passes")]
+    NoConvergence {
+        /// The txg.
+        txg: millpond_ondisk::Txg,
+        /// Passes made.
+        passes: u32,
+    },
+    /// This part is not built yet.
+    #[error("not built yet")]
+    NotReady,
     /// A packed list claims a size that no correct writer would store.
     #[error("object {object}: packed list of {bytes} bytes")]
     TooLarge {
@@ -49,6 +81,14 @@ pub enum PoolError {
     },
 }
 
+impl From<millpond_txg::TxgError> for PoolError {
+    fn from(error: millpond_txg::TxgError) -> Self {
+        Self::Suspended {
+            reason: error.to_string(),
+        }
+    }
+}
+
 /// Attaches what was being read to errors from below.
 pub(crate) trait Reading<T> {
     fn reading(self, what: &'static str) -> Result<T, PoolError>;
@@ -57,6 +97,12 @@ pub(crate) trait Reading<T> {
 impl<T> Reading<T> for Result<T, ObjectError> {
     fn reading(self, what: &'static str) -> Result<T, PoolError> {
         self.map_err(|error| PoolError::Object { what, error })
+    }
+}
+
+impl<T> Reading<T> for Result<T, millpond_block::BlockError> {
+    fn reading(self, what: &'static str) -> Result<T, PoolError> {
+        self.map_err(|error| PoolError::Block { what, error })
     }
 }
 

@@ -1,0 +1,159 @@
+//! Sync tasks: changes of the MOS that run inside the txg that is being written.
+//!
+//! The thread that wants the change runs it itself. The sync loop hands it the turn, with the right
+//! to change the MOS, and waits until it comes back; so a task may borrow from its caller's stack,
+//! and at any time one thread at most changes the MOS.
+
+use super::context::{Round, SyncContext};
+use super::pool::LivePool;
+use crate::PoolError;
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_ondisk::Txg;
+use std::collections::VecDeque;
+
+/// Who waits for a turn, oldest first.
+#[derive(Default)]
+pub(crate) struct TaskQueue {
+    waiting: Mutex<VecDeque<Arc<Ticket>>>,
+}
+
+/// One caller's place in the queue.
+pub(crate) struct Ticket {
+    /// The txg that was open when the caller asked; it runs in this one or a later one, so that it
+    /// sees everything that its caller had seen.
+    txg: Txg,
+    state: Mutex<TicketState>,
+    changed: Condvar,
+}
+
+enum TicketState {
+    Waiting,
+    /// The caller's turn.
+    Turn(Arc<Round>),
+    /// It is with the caller.
+    Running,
+    /// The caller has finished, or the pool never came to it.
+    Done(Result<(), PoolError>),
+}
+
+impl TaskQueue {
+    pub(crate) fn enter(&self, txg: Txg) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket {
+            txg,
+            state: Mutex::new(TicketState::Waiting),
+            changed: Condvar::new(),
+        });
+        self.waiting.lock().push_back(Arc::clone(&ticket));
+        ticket
+    }
+
+    /// The tickets that belong to `txg` or earlier, in order.
+    fn due(&self, txg: Txg) -> Vec<Arc<Ticket>> {
+        let mut waiting = self.waiting.lock();
+        let (due, later) = waiting.drain(..).partition(|ticket| ticket.txg <= txg);
+        *waiting = later;
+        due.into()
+    }
+
+    /// Gives every due ticket its turn. Stops at the first that fails: what it left behind must not be
+    /// committed.
+    ///
+    /// # Errors
+    /// That of the failed task.
+    pub(crate) fn run_due(&self, round: &Arc<Round>) -> Result<(), PoolError> {
+        let mut due = self.due(round.txg).into_iter();
+        while let Some(ticket) = due.next() {
+            if let Err(error) = ticket.give_turn(round) {
+                due.for_each(|ticket| ticket.finish(Err(error.clone())));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends every wait with `error`.
+    pub(crate) fn fail_all(&self, error: &PoolError) {
+        let all: Vec<_> = self.waiting.lock().drain(..).collect();
+        for ticket in all {
+            ticket.finish(Err(error.clone()));
+        }
+    }
+}
+
+impl Ticket {
+    /// The sync loop's side: waits until the caller is through.
+    fn give_turn(&self, round: &Arc<Round>) -> Result<(), PoolError> {
+        let mut state = self.state.lock();
+        *state = TicketState::Turn(Arc::clone(round));
+        self.changed.notify_all();
+        loop {
+            if let TicketState::Done(outcome) = &*state {
+                return outcome.clone();
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn finish(&self, outcome: Result<(), PoolError>) {
+        *self.state.lock() = TicketState::Done(outcome);
+        self.changed.notify_all();
+    }
+
+    /// The caller's side: waits for the turn, runs the task, gives the turn back. Returns the txg that
+    /// it ran in.
+    ///
+    /// # Errors
+    /// The task's own; or why the pool never came to it.
+    pub(crate) fn run<R>(
+        &self,
+        pool: &LivePool,
+        task: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
+    ) -> Result<(R, Txg), PoolError> {
+        let round = {
+            let mut state = self.state.lock();
+            loop {
+                match &*state {
+                    TicketState::Turn(round) => {
+                        let round = Arc::clone(round);
+                        *state = TicketState::Running;
+                        break round;
+                    }
+                    TicketState::Done(outcome) => {
+                        outcome.clone()?;
+                        return Err(PoolError::Suspended {
+                            reason: "a task's turn was lost".into(),
+                        });
+                    }
+                    TicketState::Waiting | TicketState::Running => self.changed.wait(&mut state),
+                }
+            }
+        };
+        let txg = round.txg;
+        // A task that panics must not leave the sync loop waiting for ever.
+        let guard = TurnGuard { ticket: self };
+        let ctx = SyncContext { pool, round };
+        let outcome = task(&ctx);
+        drop(ctx);
+        guard.give_back(outcome.as_ref().map(|_| ()).map_err(Clone::clone));
+        outcome.map(|value| (value, txg))
+    }
+}
+
+struct TurnGuard<'a> {
+    ticket: &'a Ticket,
+}
+
+impl TurnGuard<'_> {
+    fn give_back(self, outcome: Result<(), PoolError>) {
+        self.ticket.finish(outcome);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        self.ticket.finish(Err(PoolError::Suspended {
+            reason: "a sync task panicked".into(),
+        }));
+    }
+}
