@@ -1,13 +1,28 @@
-//! The changing side of a pool: making new pools, and committing what changed.
+//! The changing side of a pool: creating it, opening it for writing, and writing its txgs.
 //!
-//! Pages `docs/format/label.md`, `docs/format/pool-config.md`, `docs/format/features.md`.
+//! [`LivePool`] is a pool open for changes. Everything that belongs to the pool as a whole (the
+//! MOS, free space, configuration, features, labels) changes while a txg is written, by whoever holds a
+//! [`SyncContext`]; the datasets above are written through a [`DatasetPort`].
+//!
+//! Pages `docs/format/label.md`, `docs/format/pool-config.md`, `docs/format/features.md`,
+//! `docs/format/commit-order.md`, `docs/format/bpobj.md`.
 
+mod bpobj;
 mod config;
+mod context;
+mod failure;
 mod features;
 mod labels;
 mod may_write;
+mod pool;
+mod port;
+mod tables;
+mod tasks;
 
+pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
 pub use config::{PoolConfig, auxiliary_label_list};
+pub use context::{SpaceChange, SyncContext};
+pub use failure::{FailMode, Suspension};
 pub use features::{
     FeatureChange, FeatureChoice, FeatureCounts, FeatureEdit, FeatureError, POOL_VERSION_FEATURES,
     demand_written, features_of_new_pool, is_enabled_by_default,
@@ -18,3 +33,5 @@ pub use labels::{
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
+pub use pool::{Drive, LivePool};
+pub use port::DatasetPort;
