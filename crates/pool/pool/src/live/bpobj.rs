@@ -110,9 +110,7 @@ impl BpObject {
     }
 
     fn set_phys(&self, ctx: &SyncContext<'_>, phys: &BpObjectPhys) -> Result<(), PoolError> {
-        self.object
-            .set_bonus(ctx.tx(), phys.encode())
-            .reading(WHAT)
+        self.object.set_bonus(ctx.tx(), phys.encode()).reading(WHAT)
     }
 
     /// Appends a pointer; holes are passed over. `is_freed` is for livelists.
@@ -236,8 +234,7 @@ impl BpObject {
         let array = match phys.sub_objects {
             Some(array) => ctx.mos().object(array).reading(WHAT)?,
             None => {
-                let new =
-                    NewObject::new(ObjectType::BPOBJ_SUBOBJ).with_block_bytes(BLOCK_BYTES);
+                let new = NewObject::new(ObjectType::BPOBJ_SUBOBJ).with_block_bytes(BLOCK_BYTES);
                 let array = ctx.mos().allocate(ctx.tx(), new).reading(WHAT)?;
                 phys.sub_objects = Some(array.id());
                 array
@@ -523,4 +520,3 @@ fn read_numbers(array: &LiveObject, first: u64, count: u64) -> Result<Vec<Object
     }
     Ok(numbers)
 }
-
