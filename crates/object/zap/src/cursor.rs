@@ -1,7 +1,7 @@
 //! Listing entries in the order of their hashes.
 
 use crate::zap::Shape;
-use crate::{Zap, ZapEntry, ZapError};
+use crate::{Zap, ZapEntry, ZapError, ZapSource};
 use millpond_env::sync::Arc;
 use millpond_object::Block;
 use millpond_ondisk::zap::{
@@ -24,6 +24,8 @@ pub struct ZapCursor {
     position: Option<ZapPosition>,
     window: Option<Window>,
     errors_left: u32,
+    /// Block 0 is read anew for each window.
+    is_live: bool,
 }
 
 /// The entries of one block that are still to come, the next one last.
@@ -47,7 +49,21 @@ impl ZapCursor {
             position,
             window: None,
             errors_left: ERRORS_MAX,
+            is_live: false,
         }
+    }
+
+    /// The entries from a cookie on, of a ZAP that may change in the meantime. Whatever is there from
+    /// the first step to the last comes exactly once; what is added or removed meanwhile may come or
+    /// not. Entries come from a copy of one leaf (or of the whole microzap), so nobody else has to
+    /// wait between two steps.
+    ///
+    /// # Errors
+    /// As [`Zap::from_source`].
+    pub fn live(source: Arc<dyn ZapSource>, cookie: u64) -> Result<Self, ZapError> {
+        let mut cursor = Self::new(Zap::from_source(source)?, cookie);
+        cursor.is_live = true;
+        Ok(cursor)
     }
 
     /// The cookie of the place behind the entry just returned: [`Zap::iter_from`] goes on there,
@@ -93,6 +109,10 @@ impl ZapCursor {
 
     /// Reads the block that holds `position`.
     fn load(&mut self, position: ZapPosition) -> Result<Window, ZapError> {
+        if self.is_live {
+            let opened = Zap::from_source(Arc::clone(&self.zap.source));
+            self.zap = opened.inspect_err(|_| self.position = None)?;
+        }
         let mut window = match self.zap.shape {
             Shape::Micro => self.load_micro(position)?,
             Shape::Fat(header) => match self.load_leaf(&header, position) {

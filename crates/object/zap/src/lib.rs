@@ -22,6 +22,7 @@
 mod check;
 mod cursor;
 mod error;
+mod live;
 mod lookup;
 mod normalise;
 mod source;
@@ -35,6 +36,10 @@ mod zap;
 pub use check::ZapSummary;
 pub use cursor::ZapCursor;
 pub use error::ZapError;
+pub use live::{
+    AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ZapMut, ZapShape, ZapStore,
+    new_salt,
+};
 pub use lookup::NameMatch;
 pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};
 pub use normalise::{Normalisation, UnicodeForm};

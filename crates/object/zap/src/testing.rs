@@ -9,7 +9,7 @@ use millpond_ondisk::zap::{
     ZapValue, encode_micro_zap,
 };
 use millpond_ondisk::{BlockId, Endian, Level, ObjectId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks in memory; those that are absent read as zeros, those in `unreadable` give an error.
 #[derive(Default, Clone)]
@@ -17,7 +17,9 @@ pub(crate) struct MemoryBlocks {
     pub(crate) block_bytes: usize,
     pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
     pub(crate) unreadable: Vec<u64>,
+    /// The byte order of the blocks in `foreign`; all others are little-endian.
     pub(crate) endian: Endian,
+    pub(crate) foreign: BTreeSet<u64>,
 }
 
 impl ZapSource for MemoryBlocks {
@@ -30,7 +32,11 @@ impl ZapSource for MemoryBlocks {
         let zeros = || vec![0; self.block_bytes];
         Ok(Arc::new(Block {
             bytes: self.blocks.get(&id.0).cloned().unwrap_or_else(zeros),
-            endian: self.endian,
+            endian: if self.foreign.contains(&id.0) {
+                self.endian
+            } else {
+                Endian::Little
+            },
             has_ciphertext: false,
         }))
     }
@@ -53,7 +59,11 @@ impl MemoryBlocks {
             .copy_from_slice(&value.to_le_bytes());
     }
     pub(crate) fn header(&self) -> ZapHeader {
-        ZapHeader::decode(&self.blocks[&0], self.endian).unwrap()
+        ZapHeader::decode(
+            &self.blocks[&0],
+            self.read_block(BlockId(0)).unwrap().endian,
+        )
+        .unwrap()
     }
     /// The same blocks as a big-endian writer would have left them.
     pub(crate) fn swapped(mut self) -> Self {
@@ -66,6 +76,7 @@ impl MemoryBlocks {
             }
         }
         self.endian = Endian::Big;
+        self.foreign = self.blocks.keys().copied().collect();
         self
     }
 }

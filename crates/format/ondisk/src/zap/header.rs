@@ -186,7 +186,32 @@ impl ZapHeader {
             return Err(fail("embedded pointer table of wrong size"));
         }
         let mut writer = Writer::with_capacity(block_bytes);
-        for word in [
+        for word in self.words() {
+            writer.put_u64(word);
+        }
+        writer.pad_to(block_bytes / 2);
+        for word in embedded_table {
+            writer.put_u64(*word);
+        }
+        Ok(writer.finish())
+    }
+
+    /// Overwrites the head of the little-endian header block `block`; its table stays.
+    ///
+    /// # Errors
+    /// If the block has not the size that this header says; then nothing is changed.
+    pub fn put(&self, block: &mut [u8]) -> Result<(), DecodeError> {
+        if Some(block.len()) != 1usize.checked_shl(self.block_shift) {
+            return Err(DecodeError::new("zap header", "block of another size", 0));
+        }
+        for (place, word) in block.chunks_exact_mut(8).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> [u64; 13] {
+        [
             BLOCK_HEADER,
             MAGIC,
             self.table_block,
@@ -200,14 +225,7 @@ impl ZapHeader {
             self.salt,
             self.normflags,
             self.flags.bits(),
-        ] {
-            writer.put_u64(word);
-        }
-        writer.pad_to(block_bytes / 2);
-        for word in embedded_table {
-            writer.put_u64(*word);
-        }
-        Ok(writer.finish())
+        ]
     }
 
     /// How this ZAP hashes its keys.
@@ -259,5 +277,19 @@ impl ZapHeader {
 pub fn pointer_table_entry(bytes: &[u8], endian: Endian, word: usize) -> Result<u64, DecodeError> {
     let offset = word.saturating_mul(8);
     field::u64_at(bytes, offset, endian)
+        .ok_or_else(|| DecodeError::new("zap pointer table", "too short", offset))
+}
+
+/// Overwrites word `word` of a little-endian pointer-table block (or of the header block).
+///
+/// # Errors
+/// If the block has no such word.
+pub fn put_pointer_table_entry(
+    bytes: &mut [u8],
+    word: usize,
+    leaf_block: u64,
+) -> Result<(), DecodeError> {
+    let offset = word.saturating_mul(8);
+    field::put_at(bytes, offset, &leaf_block.to_le_bytes())
         .ok_or_else(|| DecodeError::new("zap pointer table", "too short", offset))
 }

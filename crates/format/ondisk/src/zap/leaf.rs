@@ -307,6 +307,28 @@ impl<'a> ZapLeaf<'a> {
         Ok(collected)
     }
 
+    /// The chunks of the array that begins with `first`, to the end of its chain.
+    ///
+    /// # Errors
+    /// If one is no array chunk or there are more than the leaf has.
+    pub(super) fn array_chunks(&self, first: u16) -> Result<Vec<u16>, DecodeError> {
+        let mut chunks = Vec::new();
+        let mut chunk = first;
+        while chunk != CHAIN_END {
+            let offset = self.chunk_offset(chunk)?;
+            if self.bytes.get(offset) != Some(&CHUNK_ARRAY) {
+                return Err(DecodeError::new("zap leaf", "chunk is no array", offset));
+            }
+            if chunks.len() >= usize::from(self.shape.chunks) {
+                return Err(self.fail_at(chunk, "array loops"));
+            }
+            chunks.push(chunk);
+            chunk = field::u16_at(self.bytes, offset.saturating_add(22), self.endian)
+                .unwrap_or(CHAIN_END);
+        }
+        Ok(chunks)
+    }
+
     /// Follows the list of free chunks: how many there are.
     ///
     /// # Errors

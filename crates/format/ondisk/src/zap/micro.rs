@@ -167,3 +167,18 @@ pub fn encode_micro_zap(
     writer.pad_to(block_bytes);
     Ok(writer.finish())
 }
+
+/// Overwrites slot `slot` of a little-endian microzap block, `None` frees it.
+///
+/// # Errors
+/// If there is no such slot, or the entry cannot be encoded; then nothing is changed.
+pub fn put_micro_zap_entry(
+    block: &mut [u8],
+    slot: usize,
+    entry: Option<&MicroZapEntry<'_>>,
+) -> Result<(), DecodeError> {
+    let bytes = entry.map_or(Ok([0; ENTRY_BYTES]), MicroZapEntry::encode)?;
+    let offset = slot.saturating_add(1).saturating_mul(ENTRY_BYTES);
+    field::put_at(block, offset, &bytes)
+        .ok_or_else(|| DecodeError::new("microzap", "no such slot", offset))
+}

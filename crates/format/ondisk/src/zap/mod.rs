@@ -14,18 +14,26 @@ mod header;
 mod key;
 mod leaf;
 mod leaf_build;
+mod leaf_edit;
 mod micro;
 mod position;
+mod swap;
 #[cfg(test)]
 mod tests;
 
 pub use hash::{ZapHashing, zap_crc64};
-pub use header::{ZapFlags, ZapHeader, ZapTableLocation, pointer_table_entry};
+pub use header::{
+    ZapFlags, ZapHeader, ZapTableLocation, pointer_table_entry, put_pointer_table_entry,
+};
 pub use key::{ZapKey, ZapValue};
 pub use leaf::{LeafChain, ZapLeaf, ZapLeafEntry};
-pub use leaf_build::{LeafInsertError, ZapLeafBuilder};
-pub use micro::{MICRO_NAME_BYTES_MAX, MicroZap, MicroZapEntry, encode_micro_zap};
+pub use leaf_build::ZapLeafBuilder;
+pub use leaf_edit::{LeafInsertError, ZapLeafMut, leaf_entry_chunks};
+pub use micro::{
+    MICRO_NAME_BYTES_MAX, MicroZap, MicroZapEntry, encode_micro_zap, put_micro_zap_entry,
+};
 pub use position::{COOKIE_END, ZapPosition};
+pub use swap::zap_block_to_little;
 
 use crate::{DecodeError, Endian};
 

@@ -1,0 +1,188 @@
+//! Entries of a microzap put and taken away, and its becoming a fat ZAP.
+
+use super::fat::Existing;
+use super::stage::Stage;
+use super::{UPGRADED_BLOCK_SHIFT, ZapMut, ZapStore, first_blocks, lowest_unused};
+use crate::{Zap, ZapError, ZapValue};
+use millpond_ondisk::zap::{
+    MICRO_NAME_BYTES_MAX, MicroZapEntry, ZapFlags, ZapHeader, ZapKey, put_micro_zap_entry,
+    zap_block_to_little,
+};
+use millpond_ondisk::{BlockId, DecodeError, Endian};
+
+/// Bytes by which a microzap's block grows.
+const GROWTH_BYTES: usize = 512;
+/// Names of one hash must all fit into one leaf of 16 KiB, where none takes more chunks than this.
+const ENTRY_CHUNKS_MAX: usize = 5;
+const LEAF_CHUNKS: usize = 638;
+
+/// What a look over all entries found.
+struct Found {
+    existing: Option<(usize, u32)>,
+    free_slot: Option<usize>,
+    slots: usize,
+    used: Vec<u32>,
+}
+
+impl<S: ZapStore> ZapMut<S> {
+    pub(super) fn put_micro(
+        &self,
+        zap: Zap,
+        name: &[u8],
+        hash: u64,
+        value: &ZapValue,
+        existing: Existing,
+    ) -> Result<(), ZapError> {
+        let found = self.find_micro(&zap, name, hash)?;
+        if found.existing.is_some() && existing == Existing::Refuse {
+            return Err(ZapError::Exists {
+                address: zap.source.address(BlockId(0)),
+            });
+        }
+        let integer = value.first().filter(|_| {
+            value.integer_bytes == 8
+                && value.bytes.len() == 8
+                && (1..=MICRO_NAME_BYTES_MAX).contains(&name.len())
+        });
+        let Some(integer) = integer else {
+            return self.upgrade_and_put(zap, name, hash, value, existing);
+        };
+        if let Some((slot, cd)) = found.existing {
+            return self.put_slot(zap, slot, Some((name, integer, cd)));
+        }
+        if (found.used.len() + 1) * ENTRY_CHUNKS_MAX >= LEAF_CHUNKS {
+            return self.upgrade_and_put(zap, name, hash, value, existing);
+        }
+        let cd = lowest_unused(found.used, &zap.hashing).filter(|cd| *cd <= 0xffff);
+        let cd = cd.ok_or_else(|| zap.invalid("differentiators are used up"))?;
+        if let Some(slot) = found.free_slot {
+            return self.put_slot(zap, slot, Some((name, integer, cd)));
+        }
+        let bytes = (zap.first.bytes.len() + GROWTH_BYTES) / GROWTH_BYTES * GROWTH_BYTES;
+        match u32::try_from(bytes) {
+            Ok(bytes) if bytes <= self.micro_bytes_max => {
+                let mut block = self.little(&zap)?;
+                block.resize(bytes as usize, 0);
+                let entry = MicroZapEntry {
+                    value: integer,
+                    cd,
+                    name,
+                };
+                put_micro_zap_entry(&mut block, found.slots, Some(&entry))
+                    .map_err(|error| self.corrupt(error))?;
+                drop(zap);
+                self.store.set_block_bytes(bytes)?;
+                self.store.write_block(BlockId(0), block)?;
+                Ok(())
+            }
+            _ => self.upgrade_and_put(zap, name, hash, value, existing),
+        }
+    }
+
+    pub(super) fn remove_micro(&self, zap: &Zap, name: &[u8]) -> Result<bool, ZapError> {
+        let mut slot = None;
+        for entry in zap.micro()?.entries() {
+            let (at, entry) = entry.map_err(|error| zap.corrupt(BlockId(0), error))?;
+            if entry.name == name {
+                slot = Some(at);
+                break;
+            }
+        }
+        let Some(slot) = slot else {
+            return Ok(false);
+        };
+        self.put_slot(zap.clone(), slot, None)?;
+        Ok(true)
+    }
+
+    fn find_micro(&self, zap: &Zap, name: &[u8], hash: u64) -> Result<Found, ZapError> {
+        let corrupt = |error| zap.corrupt(BlockId(0), error);
+        let normalisation = zap.normalisation()?;
+        let micro = zap.micro()?;
+        let mut found = Found {
+            existing: None,
+            free_slot: None,
+            slots: micro.slots(),
+            used: Vec::new(),
+        };
+        for slot in 0..found.slots {
+            let Some(entry) = micro.entry(slot).map_err(corrupt)? else {
+                found.free_slot = found.free_slot.or(Some(slot));
+                continue;
+            };
+            if entry.name == name {
+                found.existing = Some((slot, entry.cd));
+            }
+            let form = normalisation.apply(entry.name).ok_or_else(|| {
+                corrupt(DecodeError::new("microzap", "name has no hash form", 64))
+            })?;
+            if zap.hashing.name(&form) == hash {
+                found.used.push(entry.cd);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills or frees a slot.
+    fn put_slot(
+        &self,
+        zap: Zap,
+        slot: usize,
+        entry: Option<(&[u8], u64, u32)>,
+    ) -> Result<(), ZapError> {
+        let entry = entry.map(|(name, value, cd)| MicroZapEntry { value, cd, name });
+        if zap.first.endian != Endian::Little {
+            let mut block = self.little(&zap)?;
+            put_micro_zap_entry(&mut block, slot, entry.as_ref())
+                .map_err(|error| self.corrupt(error))?;
+            self.store.write_block(BlockId(0), block)?;
+            return Ok(());
+        }
+        // Held here, the block would have to be copied.
+        drop(zap);
+        let mut outcome = Ok(());
+        self.store.edit_block(BlockId(0), &mut |bytes| {
+            outcome = put_micro_zap_entry(bytes, slot, entry.as_ref());
+        })?;
+        outcome.map_err(|error| self.corrupt(error))
+    }
+
+    fn little(&self, zap: &Zap) -> Result<Vec<u8>, ZapError> {
+        zap_block_to_little(&zap.first.bytes, zap.first.endian).map_err(|error| self.corrupt(error))
+    }
+
+    /// Makes it a fat ZAP of equal content and puts the entry there.
+    fn upgrade_and_put(
+        &self,
+        zap: Zap,
+        name: &[u8],
+        hash: u64,
+        value: &ZapValue,
+        existing: Existing,
+    ) -> Result<(), ZapError> {
+        let normalisation = zap.normalisation()?;
+        let micro = zap.micro()?;
+        let header = ZapHeader::new(
+            UPGRADED_BLOCK_SHIFT,
+            micro.salt,
+            micro.normflags,
+            ZapFlags::empty(),
+        );
+        let header = header.map_err(|error| self.corrupt(error))?;
+        let blocks = first_blocks(&header).map_err(|error| self.corrupt(error))?;
+        let mut stage = Stage::made_of(&self.store, header, blocks);
+        for entry in micro.entries() {
+            let corrupt = |error| zap.corrupt(BlockId(0), error);
+            let (_, entry) = entry.map_err(corrupt)?;
+            let form = normalisation.apply(entry.name).ok_or_else(|| {
+                corrupt(DecodeError::new("microzap", "name has no hash form", 64))
+            })?;
+            let entry_hash = zap.hashing.name(&form);
+            let integer = ZapValue::from_u64(entry.value);
+            stage.put_new(entry_hash, entry.cd, ZapKey::Name(entry.name), &integer)?;
+        }
+        drop(zap);
+        stage.resize_first(1 << UPGRADED_BLOCK_SHIFT);
+        stage.put(hash, ZapKey::Name(name), value, existing)
+    }
+}
