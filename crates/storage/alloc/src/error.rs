@@ -1,6 +1,6 @@
 //! What can go wrong while free space is worked out.
 
-use millpond_ondisk::{DecodeError, Txg};
+use millpond_ondisk::{DecodeError, Dva, Txg};
 
 use crate::{MetaslabId, RangeConflict};
 
@@ -52,6 +52,30 @@ pub enum AllocError {
         start: u64,
         /// Byte offset behind the range.
         end: u64,
+    },
+    /// What a metaslab's maps allocate in the end is not what their headers say.
+    #[error("{metaslab}: headers say {stated_bytes} bytes are allocated, entries {counted_bytes}")]
+    Disagreement {
+        /// Which metaslab.
+        metaslab: MetaslabId,
+        /// According to the header of its own map and unflushed changes.
+        stated_bytes: i64,
+        /// According to the entries.
+        counted_bytes: u64,
+    },
+    /// An address lies on no concrete vdev, or in no metaslab, or across two.
+    #[error("no metaslab holds {dva:?}")]
+    NoMetaslab {
+        /// The address.
+        dva: Dva,
+    },
+    /// A metaslab's changes cannot be expressed in a space map.
+    #[error("entries of {metaslab}: {source}")]
+    Entry {
+        /// Which metaslab.
+        metaslab: MetaslabId,
+        /// Why not.
+        source: DecodeError,
     },
     /// The geometry of a vdev makes no sense.
     #[error("vdev {vdev}: {reason}")]

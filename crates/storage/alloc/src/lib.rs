@@ -35,6 +35,7 @@
     )
 )]
 
+mod allocator;
 mod error;
 mod figures;
 mod fragmentation;
@@ -43,6 +44,10 @@ mod range_set;
 mod replay;
 mod store;
 
+pub use allocator::{
+    AllocRequest, BlockSizes, LogPolicy, MapName, MapShape, NoSpace, OpenedLog, OpenedMetaslab,
+    OpenedVdev, Placement, PoolAllocator, SpaceMapForms, SpaceMapWriter, VdevSpace,
+};
 pub use error::{AllocError, StoreError};
 pub use figures::{
     ClassFigures, DirectoryLimits, HeadLimits, PoolFigures, PoolLimit, SlopShare, VdevFigures,

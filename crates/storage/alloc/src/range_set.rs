@@ -36,6 +36,8 @@ pub struct RangeSet {
     by_offset: BTreeMap<u64, u64>,
     /// Size, then start: for those who look for space of a size.
     by_size: BTreeSet<(u64, u64)>,
+    /// How many ranges have a size of `2^i` up to twice that; ends with the last that is not 0.
+    by_magnitude: Vec<u64>,
     bytes: u64,
 }
 
@@ -176,10 +178,35 @@ impl RangeSet {
     #[must_use]
     pub fn histogram(&self, shift: u8) -> SpaceHistogram {
         let mut histogram = SpaceHistogram::default();
-        for (size, _) in &self.by_size {
-            histogram.add(*size, shift);
+        for (magnitude, count) in (0u32..).zip(&self.by_magnitude) {
+            let size = 1u64.checked_shl(magnitude).unwrap_or(u64::MAX);
+            histogram.add_many(size, *count, shift);
         }
         histogram
+    }
+    /// How many ranges are of `2^magnitude` bytes or more.
+    #[must_use]
+    pub fn count_from(&self, magnitude: u8) -> u64 {
+        let longer = self.by_magnitude.iter().skip(usize::from(magnitude));
+        longer.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+    /// The first piece of `size_bytes` at or behind `from` and before `until`, looking at no more
+    /// than `tries` ranges. What lies in a range that begins before `from` is taken from `from` on.
+    #[must_use]
+    pub fn first_fit(
+        &self,
+        from: u64,
+        until: u64,
+        size_bytes: u64,
+        tries: usize,
+    ) -> Option<Range<u64>> {
+        let held = self.holder(from).map(|held| from..held.end);
+        let behind = self.by_offset.range(from.saturating_add(1)..until);
+        held.into_iter()
+            .chain(behind.map(|(start, end)| *start..*end))
+            .take(tries)
+            .find(|range| range.end.saturating_sub(range.start) >= size_bytes)
+            .map(|range| range.start..range.start.saturating_add(size_bytes))
     }
 
     /// The range that holds the byte at `offset`.
@@ -219,6 +246,12 @@ impl RangeSet {
         self.by_offset.remove(&held.start);
         self.by_size.remove(&(size, held.start));
         self.bytes = self.bytes.saturating_sub(size);
+        if let Some(count) = self.magnitude(size) {
+            *count = count.saturating_sub(1);
+        }
+        while self.by_magnitude.last() == Some(&0) {
+            self.by_magnitude.pop();
+        }
     }
     /// Holds a range that touches none that is held; nothing happens if it is empty.
     fn put(&mut self, range: Range<u64>) {
@@ -229,6 +262,17 @@ impl RangeSet {
         self.by_offset.insert(range.start, range.end);
         self.by_size.insert((size, range.start));
         self.bytes = self.bytes.saturating_add(size);
+        if let Some(count) = self.magnitude(size) {
+            *count = count.saturating_add(1);
+        }
+    }
+    /// The count of ranges of about this size.
+    fn magnitude(&mut self, size: u64) -> Option<&mut u64> {
+        let index = usize::try_from(size.checked_ilog2()?).ok()?;
+        if self.by_magnitude.len() <= index {
+            self.by_magnitude.resize(index.saturating_add(1), 0);
+        }
+        self.by_magnitude.get_mut(index)
     }
 }
 
@@ -326,6 +370,16 @@ mod tests {
                 prop_assert_eq!(set.bytes(), ranges.iter().map(|r| r.end - r.start).sum::<u64>());
                 prop_assert_eq!(set.largest().map(|r| r.end - r.start), ranges.iter().map(|r| r.end - r.start).max());
                 prop_assert_eq!(set.by_size.len(), set.by_offset.len());
+                let mut histogram = SpaceHistogram::default();
+                for range in &ranges {
+                    histogram.add(range.end - range.start, 0);
+                }
+                prop_assert_eq!(set.histogram(0), histogram);
+                let large = ranges.iter().filter(|r| r.end - r.start >= 4).count();
+                prop_assert_eq!(set.count_from(2), large as u64);
+                let fit = set.first_fit(start, 64, 3, 64);
+                let expected = (start..62).find(|at| (*at..*at + 3).all(|at| model.0[at as usize]));
+                prop_assert_eq!(fit, expected.map(|at| at..at + 3));
             }
         }
     }

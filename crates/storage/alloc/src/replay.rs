@@ -49,8 +49,29 @@ impl UnflushedChanges {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         signed(self.allocated.bytes()).saturating_sub(signed(self.freed.bytes()))
     }
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allocated.is_empty() && self.freed.is_empty()
+    }
+    /// How many ranges there are.
+    pub(crate) fn ranges(&self) -> usize {
+        self.allocated.len().saturating_add(self.freed.len())
+    }
+    /// Takes in all changes that came after these.
+    pub(crate) fn merge(&mut self, later: &Self) -> Result<(), RangeConflict> {
+        for (action, ranges) in [
+            (SpaceAction::Allocate, &later.allocated),
+            (SpaceAction::Free, &later.freed),
+        ] {
+            for range in ranges.iter() {
+                self.apply(&SpaceRecord { action, range })?;
+            }
+        }
+        Ok(())
+    }
     /// Takes in one more change: what undoes an earlier one cancels it, the rest is new.
-    fn apply(&mut self, record: &SpaceRecord) -> Result<(), RangeConflict> {
+    pub(crate) fn apply(&mut self, record: &SpaceRecord) -> Result<(), RangeConflict> {
         let (same, opposite) = match record.action {
             SpaceAction::Allocate => (&mut self.allocated, &mut self.freed),
             SpaceAction::Free => (&mut self.freed, &mut self.allocated),
@@ -116,6 +137,11 @@ impl UnflushedLogs {
         })?;
         Ok(Self { changes })
     }
+    /// Takes out the changes of one metaslab.
+    #[must_use]
+    pub fn take(&mut self, metaslab: MetaslabId) -> UnflushedChanges {
+        self.changes.remove(&metaslab).unwrap_or_default()
+    }
     /// The changes of one metaslab, if it has any.
     #[must_use]
     pub fn of(&self, metaslab: MetaslabId) -> Option<&UnflushedChanges> {
@@ -148,13 +174,23 @@ pub fn load_metaslab(
     metaslab: Metaslab,
     logs: &UnflushedLogs,
 ) -> Result<MetaslabSpace, AllocError> {
+    let changes = logs.of(metaslab.id);
+    load_metaslab_with(store, metaslab, changes)
+}
+
+/// The same with the unflushed changes of this metaslab.
+pub(crate) fn load_metaslab_with(
+    store: &dyn SpaceMapStore,
+    metaslab: Metaslab,
+    changes: Option<&UnflushedChanges>,
+) -> Result<MetaslabSpace, AllocError> {
     let id = metaslab.id;
     let mut space = MetaslabSpace {
         free: RangeSet::from_range(metaslab.range.clone()),
         metaslab,
     };
     store.replay(id, &mut |record| space.apply(record))?;
-    if let Some(changes) = logs.of(id) {
+    if let Some(changes) = changes {
         for (action, ranges) in [
             (SpaceAction::Allocate, &changes.allocated),
             (SpaceAction::Free, &changes.freed),

@@ -17,6 +17,10 @@ impl SpaceHistogram {
     /// What is too large for the last bucket is counted there as so many of its size;
     /// what is smaller than a unit counts in bucket 0. Counts saturate.
     pub fn add(&mut self, size_bytes: u64, shift: u8) {
+        self.add_many(size_bytes, 1, shift);
+    }
+    /// Counts `segments` free segments of `size_bytes` each, as [`SpaceHistogram::add`] counts one.
+    pub fn add_many(&mut self, size_bytes: u64, segments: u64, shift: u8) {
         let Some(log2) = size_bytes.checked_ilog2() else {
             return;
         };
@@ -27,7 +31,7 @@ impl SpaceHistogram {
             .unwrap_or(u64::MAX);
         let index = usize::try_from(bucket.min(last)).unwrap_or(0);
         if let Some(slot) = self.buckets.get_mut(index) {
-            *slot = slot.saturating_add(count);
+            *slot = slot.saturating_add(count.saturating_mul(segments));
         }
     }
 }

@@ -1,0 +1,111 @@
+//! Which piece of a metaslab's free space is taken.
+
+use core::ops::Range;
+
+use crate::{Metaslab, RangeSet};
+
+/// How far behind the last block of its kind a new one may lie before the best fit is preferred.
+const NEAR_BYTES: u64 = 16 << 20;
+/// How many pieces are looked at on that way.
+const TRIES_MAX: usize = 128;
+/// With no larger piece than this, or less free than this share, every piece counts: best fit.
+const SCARCE_BYTES: u64 = 128 << 10;
+const SCARCE_PERCENT: u64 = 4;
+
+/// Where blocks were last put, by the largest power of two that divides their size: blocks of one
+/// kind lie side by side, and small ones do not break up the room of large ones.
+#[derive(Debug)]
+pub(super) struct Cursors([u64; 64]);
+
+impl Default for Cursors {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl Cursors {
+    /// The piece for `size_bytes`, which is not yet taken out of `free`.
+    pub(super) fn choose(
+        &mut self,
+        free: &RangeSet,
+        place: &Metaslab,
+        size_bytes: u64,
+    ) -> Option<Range<u64>> {
+        let largest = free.largest()?;
+        let largest_bytes = largest.end.saturating_sub(largest.start);
+        if size_bytes == 0 || largest_bytes < size_bytes {
+            return None;
+        }
+        let kind = usize::try_from(size_bytes.trailing_zeros()).ok()?;
+        let cursor = self.0.get_mut(kind)?;
+        let share = u128::from(free.bytes()).saturating_mul(100);
+        let scarce = u128::from(place.size_bytes()).saturating_mul(u128::from(SCARCE_PERCENT));
+        let near = if largest_bytes < SCARCE_BYTES || share < scarce {
+            None
+        } else {
+            let from = (*cursor).max(place.range.start);
+            free.first_fit(from, from.saturating_add(NEAR_BYTES), size_bytes, TRIES_MAX)
+        };
+        let piece = near.or_else(|| {
+            let best = free.best_fit(size_bytes)?;
+            Some(best.start..best.start.saturating_add(size_bytes))
+        })?;
+        *cursor = piece.end;
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MetaslabId;
+    use millpond_ondisk::{Ashift, VdevId};
+
+    fn place(size: u64) -> Metaslab {
+        Metaslab {
+            id: MetaslabId {
+                vdev: VdevId(0),
+                index: 0,
+            },
+            range: 0..size,
+            ashift: Ashift(9),
+        }
+    }
+
+    fn take(cursors: &mut Cursors, free: &mut RangeSet, place: &Metaslab, size: u64) -> u64 {
+        let piece = cursors.choose(free, place, size).unwrap();
+        free.remove(piece.clone()).unwrap();
+        piece.start
+    }
+
+    #[test]
+    fn blocks_of_one_kind_lie_side_by_side() {
+        let place = place(64 << 20);
+        let (mut free, mut cursors) = (RangeSet::from_range(0..64 << 20), Cursors::default());
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 0);
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 4096);
+        free.add(0..4096).unwrap();
+        // A hole behind the cursor is passed over while there is room ahead.
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 8192);
+    }
+
+    #[test]
+    fn far_from_the_cursor_the_smallest_piece_that_fits_is_taken() {
+        let place = place(64 << 20);
+        let mut free = RangeSet::from_range(40 << 20..64 << 20);
+        free.add(20 << 20..(20 << 20) + 8192).unwrap();
+        let mut cursors = Cursors::default();
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 20 << 20);
+    }
+
+    #[test]
+    fn scarce_space_is_taken_by_best_fit() {
+        let place = place(64 << 20);
+        let mut free = RangeSet::from_range(0..65536);
+        free.add(1 << 20..(1 << 20) + 4096).unwrap();
+        let mut cursors = Cursors::default();
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 1 << 20);
+        assert_eq!(cursors.choose(&free, &place, 65537), None);
+        assert_eq!(cursors.choose(&free, &place, 0), None);
+    }
+}

@@ -1,0 +1,352 @@
+//! What is known of one metaslab of a changing pool, without locks.
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use millpond_ondisk::space_map::SpaceHistogram;
+use millpond_ondisk::{SpaceAction, Txg};
+
+use super::fit::Cursors;
+use super::port::MapShape;
+use crate::{
+    AllocError, Metaslab, MetaslabSpace, RangeConflict, RangeSet, SpaceRecord, UnflushedChanges,
+};
+
+/// A metaslab's own map, as last written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnMap {
+    pub(super) shape: MapShape,
+    pub(super) length_bytes: u64,
+    pub(super) allocated_bytes: i64,
+}
+
+/// The free space of a loaded metaslab.
+#[derive(Debug)]
+struct Loaded {
+    /// What can be handed out now.
+    free: RangeSet,
+    /// What is free according to everything written so far, own map and logs: `free`, with what
+    /// waits after being freed, and with what was handed out since.
+    recorded: RangeSet,
+    cursors: Cursors,
+}
+
+/// One metaslab. Every range of it is free, waiting, or allocated; `changes` is what the maps do not
+/// know of that yet.
+#[derive(Debug)]
+pub(super) struct MetaslabState {
+    pub(super) place: Metaslab,
+    loaded: Option<Loaded>,
+    /// Not written to any map yet, by the txg it belongs to.
+    changes: BTreeMap<Txg, UnflushedChanges>,
+    /// Handed out in a txg that is not synced yet, and not given back since.
+    born: BTreeMap<Txg, RangeSet>,
+    /// Given back, but still needed by the trees of older uberblocks.
+    waiting: BTreeMap<Txg, RangeSet>,
+    pub(super) map: Option<OwnMap>,
+    /// Of what is recorded as free. Exact after loading; before that what is freed adds to it.
+    pub(super) histogram: SpaceHistogram,
+    /// The first txg whose changes the own map lacks; 0 while it lacks none.
+    pub(super) unflushed_since: Txg,
+    /// What the own map lacks of what is recorded.
+    pub(super) unflushed: UnflushedChanges,
+    pub(super) last_used: Txg,
+}
+
+impl MetaslabState {
+    /// A metaslab that is not loaded. Without a map it is empty, and loaded at no cost.
+    pub(super) fn new(
+        place: Metaslab,
+        map: Option<OwnMap>,
+        histogram: Option<SpaceHistogram>,
+        unflushed_since: Txg,
+        unflushed: UnflushedChanges,
+    ) -> Self {
+        let mut state = Self {
+            loaded: None,
+            changes: BTreeMap::new(),
+            born: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            map,
+            histogram: histogram.unwrap_or_default(),
+            unflushed_since,
+            unflushed,
+            last_used: Txg(0),
+            place,
+        };
+        if histogram.is_none() {
+            // Without a histogram assume one piece of all that is free, which is never too little.
+            let size = state.place.size_bytes();
+            let free = size.saturating_sub(state.allocated_bytes());
+            state.histogram = SpaceHistogram::default();
+            state.histogram.add(free, state.place.ashift.0);
+        }
+        state
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.is_some()
+    }
+    /// Ranges held in memory for a loaded metaslab.
+    pub(super) fn loaded_ranges(&self) -> usize {
+        self.loaded.as_ref().map_or(0, |loaded| {
+            loaded.free.len().saturating_add(loaded.recorded.len())
+        })
+    }
+    /// Bytes that cannot be handed out: allocated or waiting.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        let mut bytes = self.map.map_or(0, |map| map.allocated_bytes);
+        bytes = bytes.saturating_add(self.unflushed.allocated_bytes());
+        for changes in self.changes.values() {
+            bytes = bytes.saturating_add(changes.allocated_bytes());
+        }
+        let waiting = self.waiting.values().map(RangeSet::bytes);
+        waiting.fold(u64::try_from(bytes).unwrap_or(0), u64::saturating_add)
+    }
+    /// No piece of free space is larger. Exact when loaded.
+    pub(super) fn largest_bytes(&self) -> u64 {
+        if let Some(loaded) = &self.loaded {
+            let largest = loaded.free.largest().unwrap_or_default();
+            return largest.end.saturating_sub(largest.start);
+        }
+        let free = self
+            .place
+            .size_bytes()
+            .saturating_sub(self.allocated_bytes());
+        let top = (0u32..32)
+            .zip(&self.histogram.buckets)
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, _)| bucket)
+            .last();
+        let bound = match top {
+            None => 0,
+            Some(31) => u64::MAX,
+            Some(bucket) => {
+                let log2 = bucket.saturating_add(u32::from(self.place.ashift.0));
+                1u64.checked_shl(log2.saturating_add(1))
+                    .map_or(u64::MAX, |size| size.saturating_sub(1))
+            }
+        };
+        bound.min(free)
+    }
+
+    /// Takes in what the own map and the unflushed changes leave free.
+    ///
+    /// # Errors
+    /// If that contradicts what is known already.
+    pub(super) fn load(&mut self, space: MetaslabSpace) -> Result<(), AllocError> {
+        if self.loaded.is_some() {
+            return Ok(());
+        }
+        let in_maps = self.map.map_or(0, |map| map.allocated_bytes);
+        let stated_bytes = in_maps.saturating_add(self.unflushed.allocated_bytes());
+        let counted_bytes = space.allocated_bytes();
+        if u64::try_from(stated_bytes) != Ok(counted_bytes) {
+            return Err(AllocError::Disagreement {
+                metaslab: self.place.id,
+                stated_bytes,
+                counted_bytes,
+            });
+        }
+        let recorded = space.free;
+        let mut free = recorded.clone();
+        for waiting in self.waiting.values() {
+            for range in waiting.iter() {
+                free.cut(&range);
+            }
+        }
+        self.histogram = recorded.histogram(self.place.ashift.0);
+        self.loaded = Some(Loaded {
+            free,
+            recorded,
+            cursors: Cursors::default(),
+        });
+        Ok(())
+    }
+    /// Whether memory can be had back: nothing handed out waits to be written or may be taken back.
+    pub(super) fn can_unload(&self) -> bool {
+        self.loaded.is_some() && self.born.is_empty() && self.changes.is_empty()
+    }
+    pub(super) fn unload(&mut self) {
+        if self.can_unload() {
+            self.loaded = None;
+        }
+    }
+
+    /// Hands out `size_bytes` in `txg`; returns where. `None` if it is not loaded or has no such piece.
+    pub(super) fn allocate(&mut self, txg: Txg, size_bytes: u64) -> Option<u64> {
+        let loaded = self.loaded.as_mut()?;
+        let piece = loaded
+            .cursors
+            .choose(&loaded.free, &self.place, size_bytes)?;
+        loaded.free.remove(piece.clone()).ok()?;
+        self.note_birth(txg, &piece);
+        let born = self.born.entry(txg).or_default();
+        born.cut(&piece);
+        born.add(piece.clone()).ok()?;
+        Some(piece.start)
+    }
+    /// Hands out this very range, which must be free. It must be loaded.
+    pub(super) fn claim(&mut self, txg: Txg, range: &Range<u64>) -> Result<(), AllocError> {
+        let id = self.place.id;
+        let fail = |conflict| AllocError::Contradiction {
+            metaslab: id,
+            conflict,
+        };
+        let absent = RangeConflict::Absent {
+            start: range.start,
+            end: range.end,
+        };
+        let loaded = self.loaded.as_mut().ok_or(fail(absent))?;
+        loaded.free.remove(range.clone()).map_err(fail)?;
+        self.note_birth(txg, range);
+        Ok(())
+    }
+    fn note_birth(&mut self, txg: Txg, range: &Range<u64>) {
+        self.last_used = self.last_used.max(txg);
+        // Cannot fail: the range was free, so no change says that it is allocated.
+        let _ = self.changes.entry(txg).or_default().apply(&SpaceRecord {
+            action: SpaceAction::Allocate,
+            range: range.clone(),
+        });
+    }
+
+    /// Gives a range back in `txg`; returns whether it can be handed out again at once, which is so
+    /// if `is_unreferenced` and it was handed out in `txg` itself. Else it waits.
+    ///
+    /// # Errors
+    /// If some of it is free already, or was handed out after `txg`.
+    pub(super) fn free(
+        &mut self,
+        txg: Txg,
+        range: &Range<u64>,
+        is_unreferenced: bool,
+    ) -> Result<bool, AllocError> {
+        let free = self.loaded.as_ref().map(|loaded| &loaded.free);
+        // What is not loaded has nothing handed out since the last change was recorded.
+        let free = free.unwrap_or(&self.unflushed.freed);
+        let is_free = free.overlaps(range)
+            || self.waiting.values().any(|set| set.overlaps(range))
+            || self
+                .changes
+                .range(txg..)
+                .any(|(of, changes)| *of > txg && changes.allocated.overlaps(range));
+        if is_free {
+            let (start, end) = (range.start, range.end);
+            return Err(AllocError::Contradiction {
+                metaslab: self.place.id,
+                conflict: RangeConflict::Present { start, end },
+            });
+        }
+        self.last_used = self.last_used.max(txg);
+        let fail = |conflict| AllocError::Contradiction {
+            metaslab: self.place.id,
+            conflict,
+        };
+        let record = SpaceRecord {
+            action: SpaceAction::Free,
+            range: range.clone(),
+        };
+        let changes = self.changes.entry(txg).or_default();
+        changes.apply(&record).map_err(fail)?;
+        if changes.is_empty() {
+            self.changes.remove(&txg);
+        }
+        let mut is_born = false;
+        if let Some(born) = self.born.get_mut(&txg) {
+            is_born = born.contains(range);
+            born.cut(range);
+            if born.is_empty() {
+                self.born.remove(&txg);
+            }
+        }
+        if let (true, true, Some(loaded)) = (is_unreferenced, is_born, self.loaded.as_mut()) {
+            loaded.free.add(range.clone()).map_err(fail)?;
+            return Ok(true);
+        }
+        let waiting = self.waiting.entry(txg).or_default();
+        waiting.add(range.clone()).map_err(fail)?;
+        Ok(false)
+    }
+
+    /// Whether something up to `txg` is not written yet.
+    pub(super) fn has_changes(&self, txg: Txg) -> bool {
+        self.changes
+            .range(..=txg)
+            .any(|(_, changes)| !changes.is_empty())
+    }
+    /// The changes up to `txg` that no map has yet, which count as recorded from now on.
+    ///
+    /// # Errors
+    /// If they contradict what is recorded.
+    pub(super) fn take_changes(&mut self, txg: Txg) -> Result<UnflushedChanges, AllocError> {
+        let id = self.place.id;
+        let fail = |conflict| AllocError::Contradiction {
+            metaslab: id,
+            conflict,
+        };
+        let later = self.changes.split_off(&Txg(txg.0.saturating_add(1)));
+        let mut taken = UnflushedChanges::default();
+        for changes in core::mem::replace(&mut self.changes, later).into_values() {
+            taken.merge(&changes).map_err(fail)?;
+        }
+        match &mut self.loaded {
+            Some(loaded) => {
+                for range in taken.allocated.iter() {
+                    loaded.recorded.remove(range).map_err(fail)?;
+                }
+                for range in taken.freed.iter() {
+                    loaded.recorded.add(range).map_err(fail)?;
+                }
+                self.histogram = loaded.recorded.histogram(self.place.ashift.0);
+            }
+            None => {
+                for range in taken.freed.iter() {
+                    let size = range.end.saturating_sub(range.start);
+                    self.histogram.add(size, self.place.ashift.0);
+                }
+            }
+        }
+        Ok(taken)
+    }
+    /// The error to report if the own map, which has everything, does not add up.
+    pub(super) fn disagreement(&self) -> Option<AllocError> {
+        let stated_bytes = self.map?.allocated_bytes;
+        let free = self.recorded()?.bytes();
+        let counted_bytes = self.place.size_bytes().saturating_sub(free);
+        (u64::try_from(stated_bytes) != Ok(counted_bytes)).then_some(AllocError::Disagreement {
+            metaslab: self.place.id,
+            stated_bytes,
+            counted_bytes,
+        })
+    }
+    /// What is free according to everything written so far, if loaded.
+    pub(super) fn recorded(&self) -> Option<&RangeSet> {
+        self.loaded.as_ref().map(|loaded| &loaded.recorded)
+    }
+
+    /// `synced` is on stable storage: what was freed up to `until` can be handed out again. Returns
+    /// the bytes, and whether nothing is left to wait for.
+    pub(super) fn release(&mut self, synced: Txg, until: Txg) -> Result<(u64, bool), AllocError> {
+        self.born.retain(|txg, _| *txg > synced);
+        let later = self.waiting.split_off(&Txg(until.0.saturating_add(1)));
+        let mut bytes = 0u64;
+        for set in core::mem::replace(&mut self.waiting, later).into_values() {
+            bytes = bytes.saturating_add(set.bytes());
+            let Some(loaded) = &mut self.loaded else {
+                continue;
+            };
+            for range in set.iter() {
+                loaded
+                    .free
+                    .add(range)
+                    .map_err(|conflict| AllocError::Contradiction {
+                        metaslab: self.place.id,
+                        conflict,
+                    })?;
+            }
+        }
+        let is_idle = self.born.is_empty() && self.waiting.is_empty() && self.changes.is_empty();
+        Ok((bytes, is_idle))
+    }
+}

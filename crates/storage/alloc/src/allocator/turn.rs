@@ -1,0 +1,101 @@
+//! A txg is on stable storage.
+
+use millpond_env::sync::Arc;
+use millpond_ondisk::{Txg, VdevId};
+
+use super::PoolAllocator;
+use super::metaslab::LiveMetaslab;
+use super::vdev::LiveVdev;
+use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
+
+/// What is freed in a txg can be handed out again when this many more are synced.
+const DEFER_TXGS: u64 = 2;
+
+impl PoolAllocator {
+    /// The uberblock of `txg` is on stable storage (or `txg` had nothing to write): what was freed
+    /// two txgs ago can be handed out again, or, when no more than the slop is free, what was freed
+    /// in `txg` already. Unloads metaslabs if too much is in memory.
+    ///
+    /// # Errors
+    /// If what was freed turns out to be free already: nothing more must be written to the pool.
+    pub fn synced(&self, txg: Txg) -> Result<(), AllocError> {
+        let until = if self.is_short() {
+            txg
+        } else {
+            Txg(txg.0.saturating_sub(DEFER_TXGS))
+        };
+        let busy = core::mem::take(&mut self.registry.lock().busy);
+        for id in busy {
+            let Some((vdev, metaslab)) = self.metaslab(id) else {
+                continue;
+            };
+            let (bytes, is_idle) = metaslab.with(|state| state.release(txg, until))?;
+            vdev.note_available(bytes);
+            if !is_idle {
+                self.registry.lock().busy.insert(id);
+            }
+        }
+        self.unload_idle();
+        Ok(())
+    }
+
+    /// Whether no more is free in the normal class than what is held back for deleting.
+    fn is_short(&self) -> bool {
+        let figures = self.figures();
+        let free = figures
+            .vdevs
+            .iter()
+            .filter(|vdev| vdev.class == AllocationClass::Normal && !vdev.is_non_allocating)
+            .map(|vdev| {
+                let free = vdev.space_bytes.saturating_sub(vdev.allocated_bytes);
+                deflated_bytes(free, vdev.deflate_ratio)
+            })
+            .fold(0, u64::saturating_add);
+        free <= figures.limit(SlopShare::All).slop_bytes
+    }
+
+    /// Forgets the free space of metaslabs that were not used for longest, while too much is in
+    /// memory. Those that lanes fill stay.
+    fn unload_idle(&self) {
+        let mut loaded = 0usize;
+        let mut idle: Vec<(Txg, usize, Arc<LiveMetaslab>)> = Vec::new();
+        for vdev in self.vdevs().values() {
+            let active = vdev.active();
+            for metaslab in vdev.metaslabs.iter().filter(|one| one.is_loaded()) {
+                let (ranges, can_unload, last_used) = metaslab
+                    .with(|state| (state.loaded_ranges(), state.can_unload(), state.last_used));
+                loaded = loaded.saturating_add(ranges);
+                if can_unload && !active.contains(&metaslab.place.id.index) {
+                    idle.push((last_used, ranges, metaslab.clone()));
+                }
+            }
+        }
+        if loaded <= self.loaded_ranges_max {
+            return;
+        }
+        idle.sort_by_key(|(last_used, _, metaslab)| (*last_used, metaslab.place.id));
+        for (_, ranges, metaslab) in idle {
+            if loaded <= self.loaded_ranges_max {
+                break;
+            }
+            metaslab.with(|state| state.unload());
+            loaded = loaded.saturating_sub(ranges);
+        }
+    }
+
+    /// Forgets a vdev that is no more: removed, with nothing allocated on it. What logs say of it is
+    /// passed over from now on; its maps, array and unflushed txgs are the caller's to free.
+    pub fn remove_vdev(&self, vdev: VdevId) {
+        Arc::make_mut(&mut self.vdevs.write()).remove(&vdev);
+        self.writing.lock().forget(|metaslab| metaslab.vdev == vdev);
+        let mut registry = self.registry.lock();
+        registry.changed.retain(|metaslab| metaslab.vdev != vdev);
+        registry.busy.retain(|metaslab| metaslab.vdev != vdev);
+    }
+
+    /// A vdev's allocated bytes, what waits included; `None` if there is no such vdev.
+    #[must_use]
+    pub fn allocated_bytes(&self, vdev: VdevId) -> Option<u64> {
+        Some(self.vdevs().get(&vdev).map(Arc::as_ref)?).map(LiveVdev::allocated_bytes)
+    }
+}

@@ -1,0 +1,231 @@
+//! One top-level vdev: which metaslab a block goes to.
+
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_ondisk::{Dva, Txg, VdevId};
+
+use super::metaslab::LiveMetaslab;
+use super::request::{VdevSpace, range_of};
+use crate::{AllocError, MetaslabId, SpaceMapStore};
+
+/// How many metaslabs of a vdev are filled side by side.
+pub(super) const LANES: usize = 4;
+/// A metaslab whose largest piece has shrunk by this many powers of two is compared with others
+/// again, though it could go on.
+const MAGNITUDES_USED_UP: u32 = 4;
+const NOBODY: u64 = u64::MAX;
+
+/// Which metaslabs of a vdev are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All but the one lent to the intent log.
+    Ordinary,
+    /// The one lent to the intent log.
+    EmbeddedLog,
+}
+
+/// The metaslab that a lane fills at present.
+#[derive(Debug)]
+struct Lane {
+    active: AtomicU64,
+    /// log2 of its largest piece when it was chosen.
+    magnitude: AtomicU64,
+}
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub(super) struct LiveVdev {
+    pub(super) space: VdevSpace,
+    pub(super) metaslabs: Vec<Arc<LiveMetaslab>>,
+    pub(super) embedded_log: Option<usize>,
+    space_bytes: u64,
+    /// Allocated or waiting; shared with what takes this one's place when its settings change.
+    pub(super) allocated: Arc<AtomicU64>,
+    lanes: Arc<[Lane; LANES]>,
+}
+
+impl LiveVdev {
+    pub(super) fn new(
+        space: VdevSpace,
+        metaslabs: Vec<Arc<LiveMetaslab>>,
+        embedded_log: Option<usize>,
+    ) -> Self {
+        let allocated = metaslabs
+            .iter()
+            .map(|metaslab| metaslab.with(|state| state.allocated_bytes()))
+            .fold(0, u64::saturating_add);
+        Self {
+            space,
+            embedded_log,
+            space_bytes: metaslabs
+                .iter()
+                .map(|metaslab| metaslab.place.size_bytes())
+                .fold(0, u64::saturating_add),
+            allocated: Arc::new(AtomicU64::new(allocated)),
+            lanes: Arc::new(
+                [const {
+                    Lane {
+                        active: AtomicU64::new(NOBODY),
+                        magnitude: AtomicU64::new(0),
+                    }
+                }; LANES],
+            ),
+            metaslabs,
+        }
+    }
+    /// The same vdev under other circumstances.
+    pub(super) fn with_space(&self, space: VdevSpace) -> Self {
+        Self {
+            space,
+            metaslabs: self.metaslabs.clone(),
+            embedded_log: self.embedded_log,
+            space_bytes: self.space_bytes,
+            allocated: self.allocated.clone(),
+            lanes: self.lanes.clone(),
+        }
+    }
+    pub(super) fn id(&self) -> VdevId {
+        self.space.vdev()
+    }
+    pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<LiveMetaslab>> {
+        self.metaslabs.get(usize::try_from(index).ok()?)
+    }
+    /// The metaslab that holds all of an address.
+    pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<LiveMetaslab>> {
+        let range = range_of(&self.space, dva)?;
+        let metaslab = self.space.geometry.metaslab_of(&range)?;
+        self.metaslab(metaslab.id.index)
+    }
+    pub(super) fn space_bytes(&self) -> u64 {
+        self.space_bytes
+    }
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+    pub(super) fn note_allocated(&self, bytes: u64) {
+        self.allocated.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(super) fn note_available(&self, bytes: u64) {
+        self.allocated.fetch_sub(bytes, Ordering::Relaxed);
+    }
+    /// Whether a block of `txg` may lie here.
+    pub(super) fn is_usable(&self, txg: Txg) -> bool {
+        self.space.is_allocating && self.space.usable_from <= txg && !self.metaslabs.is_empty()
+    }
+    /// The metaslabs that lanes fill at present.
+    pub(super) fn active(&self) -> [u64; LANES] {
+        let mut active = [NOBODY; LANES];
+        for (slot, lane) in active.iter_mut().zip(self.lanes.iter()) {
+            *slot = lane.active.load(Ordering::Relaxed);
+        }
+        active
+    }
+    /// The largest free piece at most, in the metaslabs of `part`.
+    pub(super) fn largest_bytes(&self, part: Part) -> u64 {
+        self.of(part)
+            .map(|(_, metaslab)| metaslab.largest_bytes())
+            .max()
+            .unwrap_or(0)
+    }
+    fn of(&self, part: Part) -> impl Iterator<Item = (usize, &Arc<LiveMetaslab>)> {
+        let embedded_log = self.embedded_log;
+        self.metaslabs
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| match part {
+                Part::Ordinary => embedded_log != Some(*index),
+                Part::EmbeddedLog => embedded_log == Some(*index),
+            })
+    }
+
+    /// Finds `asize_bytes` in a metaslab that is not in `avoid`, loading metaslabs as needed; those
+    /// that cannot be loaded are passed over. Returns the metaslab and the
+    /// offset.
+    pub(super) fn allocate(
+        &self,
+        want: &Want<'_>,
+        asize_bytes: u64,
+        avoid: &[MetaslabId],
+    ) -> Option<(&LiveMetaslab, u64)> {
+        let lane = self.lanes.get(want.lane.checked_rem(LANES)?)?;
+        let fits = |metaslab: &Arc<LiveMetaslab>| {
+            metaslab.largest_bytes() >= asize_bytes && !avoid.contains(&metaslab.place.id)
+        };
+        if want.part == Part::Ordinary {
+            let active = self.metaslab(lane.active.load(Ordering::Relaxed));
+            if let Some(metaslab) = active.filter(|metaslab| fits(metaslab)) {
+                let magnitude = magnitude(metaslab.largest_bytes());
+                let used_up = u64::from(magnitude.saturating_add(MAGNITUDES_USED_UP));
+                if used_up > lane.magnitude.load(Ordering::Relaxed)
+                    && let Some(offset) = self.allocate_in(metaslab, want, asize_bytes)
+                {
+                    return Some((metaslab, offset));
+                }
+            }
+        }
+        // The one with the largest piece (to the next power of two); among equals one that no other
+        // lane fills, then one that is loaded, then the one in front.
+        let others = self.active();
+        let own = lane.active.load(Ordering::Relaxed);
+        let mut candidates: Vec<_> = self
+            .of(want.part)
+            .filter(|(_, metaslab)| fits(metaslab))
+            .map(|(index, metaslab)| {
+                let number = metaslab.place.id.index;
+                let is_taken = number != own && others.contains(&number);
+                let rank = (
+                    u32::MAX.saturating_sub(magnitude(metaslab.largest_bytes())),
+                    is_taken,
+                    !metaslab.is_loaded(),
+                    index,
+                );
+                (rank, metaslab)
+            })
+            .collect();
+        candidates.sort_unstable_by_key(|(rank, _)| *rank);
+        for (_, metaslab) in candidates {
+            let Some(offset) = self.allocate_in(metaslab, want, asize_bytes) else {
+                continue;
+            };
+            if want.part == Part::Ordinary && avoid.is_empty() {
+                let left = magnitude(metaslab.largest_bytes());
+                lane.magnitude.store(u64::from(left), Ordering::Relaxed);
+                lane.active
+                    .store(metaslab.place.id.index, Ordering::Relaxed);
+            }
+            return Some((metaslab, offset));
+        }
+        None
+    }
+    fn allocate_in(
+        &self,
+        metaslab: &Arc<LiveMetaslab>,
+        want: &Want<'_>,
+        asize_bytes: u64,
+    ) -> Option<u64> {
+        if let Err(error) = metaslab.load(want.store) {
+            (want.report)(error);
+            return None;
+        }
+        if metaslab.largest_bytes() < asize_bytes {
+            return None;
+        }
+        let offset = metaslab.with(|state| state.allocate(want.txg, asize_bytes))?;
+        self.note_allocated(asize_bytes);
+        Some(offset)
+    }
+}
+
+/// What stays the same while places are tried.
+pub(super) struct Want<'a> {
+    pub(super) txg: Txg,
+    pub(super) lane: usize,
+    pub(super) part: Part,
+    pub(super) store: &'a dyn SpaceMapStore,
+    /// Takes the error of a metaslab that could not be loaded.
+    pub(super) report: &'a dyn Fn(AllocError),
+}
+
+fn magnitude(bytes: u64) -> u32 {
+    bytes.checked_ilog2().unwrap_or(0)
+}
