@@ -37,8 +37,8 @@ pub use check::ZapSummary;
 pub use cursor::ZapCursor;
 pub use error::ZapError;
 pub use live::{
-    AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ZapMut, ZapShape, ZapStore,
-    new_salt,
+    AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ObjectBlocks, ZapMut, ZapShape,
+    ZapStore, new_salt,
 };
 pub use lookup::NameMatch;
 pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};

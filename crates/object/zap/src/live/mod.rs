@@ -15,6 +15,7 @@ mod fat;
 mod grow;
 mod merge;
 mod micro;
+mod object;
 mod split;
 mod stage;
 mod store;
@@ -23,6 +24,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use object::{ObjectBlocks, allocate_zap};
 pub use store::ZapStore;
 
 use crate::zap::Shape;

@@ -1,0 +1,109 @@
+//! ZAPs in the objects of a changing object set.
+
+use super::{NewZap, ZapMut, ZapShape, ZapStore};
+use crate::{Zap, ZapError, ZapSource};
+use millpond_env::sync::Arc;
+use millpond_object::{Block, BlockAddress, LiveObject, LiveObjectSet, NewObject, ObjectError};
+use millpond_ondisk::{BlockId, Level, ObjectId, ObjectType};
+use millpond_txg::Transaction;
+
+impl ZapSource for LiveObject {
+    fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
+        LiveObject::read_block(self, id)
+    }
+    fn address(&self, id: BlockId) -> BlockAddress {
+        LiveObject::address(self, Level(0), id)
+    }
+}
+
+/// The blocks of an object, changed in a transaction.
+#[derive(Debug, Clone)]
+pub struct ObjectBlocks<'t> {
+    object: Arc<LiveObject>,
+    tx: &'t Transaction,
+}
+
+impl ZapStore for ObjectBlocks<'_> {
+    fn source(&self) -> Arc<dyn ZapSource> {
+        Arc::clone(&self.object) as Arc<dyn ZapSource>
+    }
+    fn block_bytes(&self) -> u32 {
+        u32::try_from(self.object.block_bytes()).unwrap_or(u32::MAX)
+    }
+    fn set_block_bytes(&self, bytes: u32) -> Result<(), ObjectError> {
+        self.object.set_block_bytes(self.tx, bytes, None)
+    }
+    fn write_block(&self, id: BlockId, content: Vec<u8>) -> Result<(), ObjectError> {
+        self.object.write_block(self.tx, id, content)
+    }
+    fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), ObjectError> {
+        let bytes = self.object.block_bytes();
+        let offset = first.0.saturating_mul(bytes);
+        let length = count.saturating_mul(bytes);
+        self.object.free_range(self.tx, offset, length)
+    }
+}
+
+impl<'t> ZapMut<ObjectBlocks<'t>> {
+    /// The ZAP that an object is, to be changed in `tx`. Reads nothing yet.
+    #[must_use]
+    pub fn of(object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
+        Self::new(ObjectBlocks {
+            object: Arc::clone(object),
+            tx,
+        })
+    }
+    /// Opens object `id` of a set, to be changed in `tx`.
+    ///
+    /// # Errors
+    /// If there is no such object.
+    pub fn of_set(
+        set: &Arc<LiveObjectSet>,
+        id: ObjectId,
+        tx: &'t Transaction,
+    ) -> Result<Self, ZapError> {
+        Ok(Self::of(&set.object(id)?, tx))
+    }
+    /// The object.
+    #[must_use]
+    pub fn object(&self) -> &Arc<LiveObject> {
+        &self.store().object
+    }
+}
+
+impl Zap {
+    /// Opens the ZAP that a changing object is, as it stands now. For a longer look at one that others
+    /// may change meanwhile use [`crate::ZapCursor::live`].
+    ///
+    /// # Errors
+    /// As [`Zap::open`].
+    pub fn open_live(object: &Arc<LiveObject>) -> Result<Self, ZapError> {
+        Self::from_source(Arc::clone(object) as Arc<dyn ZapSource>)
+    }
+}
+
+impl ZapShape {
+    /// An object of this shape, without bonus.
+    #[must_use]
+    pub fn object(self, object_type: ObjectType) -> NewObject {
+        NewObject {
+            indirect_shift: self.indirect_shift,
+            ..NewObject::new(object_type).with_block_bytes(self.block_bytes)
+        }
+    }
+}
+
+/// Makes an object and, in it, an empty ZAP.
+///
+/// # Errors
+/// As [`LiveObjectSet::allocate`] and [`ZapMut::create`].
+pub fn allocate_zap(
+    set: &Arc<LiveObjectSet>,
+    tx: &Transaction,
+    object: NewObject,
+    zap: &NewZap,
+) -> Result<Arc<LiveObject>, ZapError> {
+    let object = set.allocate(tx, object)?;
+    ZapMut::of(&object, tx).create(zap)?;
+    Ok(object)
+}
