@@ -14,8 +14,10 @@ mod failure;
 mod features;
 mod labels;
 mod may_write;
+mod new_vdev;
 mod pool;
 mod port;
+mod replication;
 mod tables;
 mod tasks;
 
@@ -33,5 +35,10 @@ pub use labels::{
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
+pub use new_vdev::{
+    BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
+    build_vdevs, find_use, random_u64,
+};
 pub use pool::{Drive, LivePool};
 pub use port::DatasetPort;
+pub use replication::{Replication, ReplicationMismatch, check_replication};

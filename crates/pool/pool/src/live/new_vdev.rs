@@ -351,9 +351,8 @@ fn check_devices(
         if !path.starts_with('/') {
             return Err(NewVdevError::RelativePath { path });
         }
-        let is_same = |other: &&NewDevice| {
-            other.path == one.path || Arc::ptr_eq(&other.device, &one.device)
-        };
+        let is_same =
+            |other: &&NewDevice| other.path == one.path || Arc::ptr_eq(&other.device, &one.device);
         if all.iter().take(index).any(is_same) {
             return Err(NewVdevError::Twice { path });
         }
@@ -378,7 +377,8 @@ fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewV
     let mut largest = *ASHIFT.start();
     for device in devices {
         let sector_bytes = device.device.sector_bytes();
-        let own = u8::try_from(sector_bytes.next_power_of_two().trailing_zeros()).unwrap_or(u8::MAX);
+        let own =
+            u8::try_from(sector_bytes.next_power_of_two().trailing_zeros()).unwrap_or(u8::MAX);
         let is_fit = own <= options.ashift.unwrap_or(*ASHIFT.end());
         if !is_fit {
             return Err(NewVdevError::SectorTooLarge {

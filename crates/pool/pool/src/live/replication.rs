@@ -21,7 +21,7 @@ pub struct Replication {
 /// What does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicationMismatch {
-    /// The devices of a new vdev differ in size by more than a sixteenth of their largest.
+    /// The devices of a new vdev differ in size by more than a sixty-fourth of their largest.
     DeviceSizes(Replication),
     /// A new vdev has both image files and block devices.
     FilesAndDevices(Replication),
@@ -76,8 +76,9 @@ pub fn check_replication(
     found
 }
 
-/// Devices of one vdev may differ by this much, in bytes: partitions seldom end at the same sector.
-const SIZE_SLACK_BYTES: u64 = 16 << 20;
+/// The share of the largest device by which others may be smaller: disks sold as one size seldom
+/// have the same number of sectors.
+const SIZE_SLACK: u64 = 64;
 
 fn has_different_sizes(top: &NewTop) -> bool {
     let sizes = top
@@ -88,7 +89,7 @@ fn has_different_sizes(top: &NewTop) -> bool {
     let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| {
         (least.min(size), most.max(size))
     });
-    most.saturating_sub(least) > SIZE_SLACK_BYTES
+    most.saturating_sub(least) > most / SIZE_SLACK
 }
 
 /// A mirror counts by what it may lose: two ways are like one parity column.
