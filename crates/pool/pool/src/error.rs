@@ -71,6 +71,15 @@ pub enum PoolError {
     /// This part is not built yet.
     #[error("not built yet")]
     NotReady,
+    /// A feature's count cannot be changed.
+    #[error(transparent)]
+    Feature(#[from] crate::live::FeatureError),
+    /// A txg could not be made durable; whether it is, is not known.
+    #[error("commit: {0}")]
+    Commit(#[from] crate::live::CommitError),
+    /// Devices lost more writes than redundancy can bear.
+    #[error(transparent)]
+    Flush(#[from] millpond_block::FlushError),
     /// A packed list claims a size that no correct writer would store.
     #[error("object {object}: packed list of {bytes} bytes")]
     TooLarge {

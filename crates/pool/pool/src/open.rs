@@ -91,6 +91,9 @@ pub enum OpenError {
         /// Which.
         features: Vec<UnsupportedFeature>,
     },
+    /// Something about the pool keeps it from being written to.
+    #[error(transparent)]
+    ReadOnly(#[from] crate::live::WhyReadOnly),
     /// There is no checkpoint to open.
     #[error("the pool has no checkpoint")]
     NoCheckpoint,
@@ -276,7 +279,7 @@ fn open_at(
     }))
 }
 
-fn open_directory(mos: &Arc<ObjectSet>) -> Result<Zap, PoolError> {
+pub(crate) fn open_directory(mos: &Arc<ObjectSet>) -> Result<Zap, PoolError> {
     let object = mos
         .object(pool_directory::OBJECT_DIRECTORY)
         .reading("object directory")?;
@@ -296,7 +299,7 @@ fn load_salt(directory: &Zap) -> Result<Option<Salt>, PoolError> {
     salt.map(|salt| Some(Salt(salt))).reading(what)
 }
 
-fn load_list(
+pub(crate) fn load_list(
     mos: &Arc<ObjectSet>,
     id: Option<u64>,
     what: &'static str,

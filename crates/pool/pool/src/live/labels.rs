@@ -589,6 +589,3 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
     }
     outcomes
 }
-
-#[cfg(test)]
-mod tests;

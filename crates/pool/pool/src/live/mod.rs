@@ -10,16 +10,20 @@
 mod bpobj;
 mod config;
 mod context;
+mod dtl;
 mod failure;
 mod features;
 mod labels;
 mod may_write;
-mod new_vdev;
+mod open;
 mod pool;
 mod port;
-mod replication;
+mod sink;
+mod space;
+mod sync;
 mod tables;
 mod tasks;
+mod topology;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
 pub use config::{PoolConfig, auxiliary_label_list};
@@ -35,10 +39,6 @@ pub use labels::{
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
-pub use new_vdev::{
-    BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
-    build_vdevs, find_use, random_u64,
-};
+pub use open::WriteOptions;
 pub use pool::{Drive, LivePool};
 pub use port::DatasetPort;
-pub use replication::{Replication, ReplicationMismatch, check_replication};

@@ -1,18 +1,25 @@
 //! A pool open for changes.
 
+use super::config::PoolConfig;
 use super::context::SyncContext;
+use super::dtl::MissedTxgs;
 use super::failure::{FailMode, FailureState, Suspension};
+use super::features::FeatureCounts;
 use super::port::DatasetPort;
+use super::space::LiveSpaceMaps;
 use super::tasks::TaskQueue;
-use crate::import::PoolCandidate;
-use crate::{Features, OpenError, OpenOptions, Pool, PoolError};
-use millpond_alloc::{PoolFigures, PoolLimit, SlopShare};
+use crate::import::Assembly;
+use crate::{Features, PoolError};
+use millpond_alloc::{PoolAllocator, PoolFigures, PoolLimit, SlopShare};
 use millpond_block::BlockStore;
-use millpond_env::Env;
-use millpond_env::sync::{Arc, RwLock};
+use millpond_env::sync::atomic::AtomicBool;
+use millpond_env::sync::{Arc, Mutex, RwLock};
+use millpond_env::{Env, thread};
 use millpond_object::LiveObjectSet;
-use millpond_ondisk::{BlockPointer, Guid, Txg, Uberblock};
+use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{Transaction, TxgGroups};
+use millpond_vdev::VdevConfig;
+use std::collections::BTreeMap;
 
 /// A pool open for changes: its devices, its free space, its meta object set, its transaction groups,
 /// and the port to the datasets above.
@@ -22,13 +29,25 @@ use millpond_txg::{Transaction, TxgGroups};
 pub struct LivePool {
     pub(crate) env: Env,
     pub(crate) store: Arc<BlockStore>,
+    pub(crate) allocator: PoolAllocator,
+    pub(crate) maps: LiveSpaceMaps,
     pub(crate) mos: Arc<LiveObjectSet>,
     pub(crate) groups: Arc<TxgGroups>,
+    pub(crate) port: Arc<dyn DatasetPort>,
     /// Changed in syncing context only; read by anybody.
     pub(crate) state: RwLock<PoolState>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: FailureState,
     pub(crate) drive: Drive,
+    /// The first txg that this opening writes.
+    pub(crate) first_txg: Txg,
+    /// Whether space is accounted with the vdevs' deflate ratios.
+    pub(crate) is_deflated: bool,
+    /// Held while a txg is written: one at a time.
+    pub(crate) syncing: Mutex<()>,
+    pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>>,
+    pub(crate) is_exported: AtomicBool,
+    pub(crate) load_guid: u64,
 }
 
 /// Who writes txgs.
@@ -45,12 +64,51 @@ pub enum Drive {
 /// What a pool knows about itself, as of the txg that is being written.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolState {
-    pub(crate) name: String,
-    pub(crate) guid: Guid,
+    /// Name, host, vdev tree: what labels and the configuration object say.
+    pub(crate) config: PoolConfig,
+    /// Goes up with each change of `config`.
+    pub(crate) config_generation: u64,
+    /// The generation that the configuration object in the MOS has.
+    pub(crate) config_written: u64,
+    /// The generation that labels have.
+    pub(crate) config_committed: u64,
+    /// Whether the tree or what leaves missed is not in the store's topology yet.
+    pub(crate) is_topology_stale: bool,
+    /// The last committed uberblock.
     pub(crate) uberblock: Uberblock,
-    pub(crate) features: Features,
+    /// No uberblock is older than this, in seconds: what was rewound must lose against what is
+    /// written in its place.
+    pub(crate) timestamp_floor_s: u64,
+    pub(crate) features: FeatureCounts,
+    /// Vdevs with the device of each leaf, for read-only views; made when first needed.
+    pub(crate) assembly: Option<Assembly>,
+    pub(crate) multihost: bool,
     pub(crate) failmode: FailMode,
-    pub(crate) is_config_dirty: bool,
+    /// By leaf: the txgs that it missed.
+    pub(crate) missed: BTreeMap<Guid, MissedTxgs>,
+    /// Deflated bytes on `sync_bplist`.
+    pub(crate) put_off_bytes: u64,
+}
+
+impl PoolState {
+    /// Whether labels have to be written.
+    pub(crate) fn is_config_dirty(&self) -> bool {
+        self.config_generation != self.config_committed
+    }
+}
+
+/// Everything that a [`LivePool`] is made from.
+pub(crate) struct PoolParts {
+    pub(crate) env: Env,
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) allocator: PoolAllocator,
+    pub(crate) maps: LiveSpaceMaps,
+    pub(crate) mos: Arc<LiveObjectSet>,
+    pub(crate) groups: Arc<TxgGroups>,
+    pub(crate) port: Arc<dyn DatasetPort>,
+    pub(crate) state: PoolState,
+    pub(crate) drive: Drive,
+    pub(crate) is_deflated: bool,
 }
 
 impl std::fmt::Debug for LivePool {
@@ -62,37 +120,45 @@ impl std::fmt::Debug for LivePool {
 }
 
 impl LivePool {
-    /// Opens a pool for changes.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn open(
-        env: &Env,
-        candidate: &PoolCandidate,
-        options: &OpenOptions,
-        drive: Drive,
-        port: Arc<dyn DatasetPort>,
-    ) -> Result<Arc<Self>, OpenError> {
-        let _ = (env, candidate, options, drive, port);
-        Err(OpenError::State {
-            txg: Txg(0),
-            error: PoolError::NotReady,
+    /// The pool, not yet driven.
+    pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
+        let mut load_guid = [0; 8];
+        parts.env.entropy.fill(&mut load_guid);
+        Arc::new(Self {
+            load_guid: u64::from_le_bytes(load_guid),
+            env: parts.env,
+            store: parts.store,
+            allocator: parts.allocator,
+            maps: parts.maps,
+            mos: parts.mos,
+            first_txg: parts.groups.open_txg(),
+            groups: parts.groups,
+            port: parts.port,
+            state: RwLock::new(parts.state),
+            tasks: TaskQueue::default(),
+            failure: FailureState::default(),
+            drive: parts.drive,
+            is_deflated: parts.is_deflated,
+            syncing: Mutex::new(()),
+            sync_thread: Mutex::new(None),
+            is_exported: AtomicBool::new(false),
         })
     }
+
     /// The name that it has in its labels.
     #[must_use]
     pub fn name(&self) -> String {
-        self.state.read().name.clone()
+        self.state.read().config.name.clone()
     }
     /// Its identity.
     #[must_use]
     pub fn guid(&self) -> Guid {
-        self.state.read().guid
+        self.state.read().config.guid
     }
     /// Version 1 to 28, or 5000 with feature flags.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.state.read().uberblock.version
+        self.state.read().config.version
     }
     /// Clock and randomness.
     #[must_use]
@@ -132,7 +198,17 @@ impl LivePool {
     /// A copy of what it knows about its features.
     #[must_use]
     pub fn features(&self) -> Features {
-        self.state.read().features.clone()
+        self.state.read().features.features().clone()
+    }
+    /// What labels and the configuration object say, as of the txg that is being written.
+    #[must_use]
+    pub fn config(&self) -> PoolConfig {
+        self.state.read().config.clone()
+    }
+    /// Its free space.
+    #[must_use]
+    pub fn allocator(&self) -> &PoolAllocator {
+        &self.allocator
     }
 
     /// Enters the open txg; waits while too much is dirty.
@@ -158,7 +234,7 @@ impl LivePool {
     ) -> Result<R, PoolError> {
         self.failure.check()?;
         if self.drive == Drive::Caller {
-            return Err(PoolError::NotReady);
+            return self.sync_with(run);
         }
         let entry = self.groups.begin(0)?;
         let ticket = self.tasks.enter(entry.txg());
@@ -187,14 +263,6 @@ impl LivePool {
         Ok(txg)
     }
 
-    /// Closes the open txg and writes it, in the calling thread. For pools driven by their callers.
-    ///
-    /// # Errors
-    /// [`PoolError::Suspended`], with what went wrong.
-    pub fn sync_one(&self) -> Result<Txg, PoolError> {
-        Err(PoolError::NotReady)
-    }
-
     pub(crate) fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
         self.groups.wait_synced(txg).map_err(|error| {
             // Why it failed says more than that it did.
@@ -205,38 +273,87 @@ impl LivePool {
         })
     }
 
-    /// A read-only pool of the last committed state, over the same devices and cache.
-    ///
-    /// # Errors
-    /// If that state cannot be read.
-    pub fn committed(&self) -> Result<Arc<Pool>, PoolError> {
-        Err(PoolError::NotReady)
-    }
-
-    /// Writes everything, marks the pool as exported and stops. The pool cannot be used afterwards.
-    ///
-    /// # Errors
-    /// [`PoolError::Suspended`].
-    pub fn export(self: Arc<Self>) -> Result<(), PoolError> {
-        Err(PoolError::NotReady)
-    }
-
     pub(crate) fn mark_config_dirty(&self) {
-        self.state.write().is_config_dirty = true;
+        self.state.write().config_generation += 1;
+    }
+
+    /// Changes a top-level vdev's configuration; labels and the configuration object follow.
+    pub(crate) fn change_top(&self, vdev: VdevId, change: impl FnOnce(&mut VdevConfig)) {
+        let mut state = self.state.write();
+        let Some(top) = state.config.root.children.get_mut(vdev.0 as usize) else {
+            return;
+        };
+        change(top);
+        state.config_generation += 1;
+        state.is_topology_stale = true;
+    }
+    /// Changes a leaf's configuration; labels and the configuration object follow.
+    pub(crate) fn change_leaf(&self, leaf: Guid, change: impl FnOnce(&mut VdevConfig)) {
+        let mut state = self.state.write();
+        let Some(config) = find_leaf(&mut state.config.root, leaf) else {
+            return;
+        };
+        change(config);
+        state.config_generation += 1;
+        state.is_topology_stale = true;
+    }
+    /// Looks at a leaf's configuration; `None` if the tree has no such leaf.
+    pub(crate) fn leaf_config<R>(
+        &self,
+        leaf: Guid,
+        look: impl FnOnce(&VdevConfig) -> R,
+    ) -> Option<R> {
+        let mut root = self.state.read().config.root.clone();
+        find_leaf(&mut root, leaf).map(|config| look(config))
+    }
+    /// A top-level vdev's ZAP.
+    pub(crate) fn top_zap(&self, vdev: VdevId) -> Option<ObjectId> {
+        let state = self.state.read();
+        let top = state.config.root.children.get(vdev.0 as usize)?;
+        top.zap_top.and_then(ObjectId::some)
+    }
+
+    /// Every address whose space belongs to a block: its own and, of gangs, those of all pieces.
+    pub(crate) fn all_addresses(&self, pointer: &BlockPointer) -> Result<Vec<Dva>, PoolError> {
+        if pointer.is_gang() {
+            return Err(PoolError::Unsupported {
+                what: "freeing gang blocks",
+            });
+        }
+        Ok(pointer.dvas().collect())
+    }
+
+    /// Brings tree and missed txgs of the state into the store's topology.
+    pub(crate) fn refresh_topology(&self) -> Result<(), PoolError> {
+        let mut state = self.state.write();
+        if !state.is_topology_stale {
+            return Ok(());
+        }
+        let old = self.store.topology();
+        let topology = super::topology::renewed(&old, &state.config.root, &state.missed)?;
+        self.store.set_topology(topology);
+        state.is_topology_stale = false;
+        state.assembly = None;
+        Ok(())
     }
 
     /// What a pointer charges, in deflated bytes.
     #[must_use]
     pub fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
-        let _ = pointer;
-        0
+        let topology = self.store.topology();
+        millpond_alloc::deflated_pointer_bytes(pointer, |vdev| {
+            self.is_deflated
+                .then(|| crate::space::ratio_of(&topology.tree, vdev))
+        })
     }
 
     /// The pool's figures of space as of now; what was freed a short time ago counts as used until it
     /// may be used again.
     #[must_use]
     pub fn space(&self) -> PoolFigures {
-        PoolFigures::default()
+        let mut figures = self.allocator.figures();
+        figures.deferred_free_bytes = self.state.read().put_off_bytes;
+        figures
     }
 
     /// What datasets may use in all, under which requests of this kind are admitted. Page
@@ -255,4 +372,21 @@ impl LivePool {
             .max(1 << shifts.max().unwrap_or(9).min(16))
             .saturating_mul(24)
     }
+}
+
+impl Drop for LivePool {
+    fn drop(&mut self) {
+        // Whoever still holds the groups gets an answer, and the sync thread ends.
+        self.groups.end_all();
+    }
+}
+
+/// Trees nest at most as deep as `VdevTree` allows.
+fn find_leaf(vdev: &mut VdevConfig, guid: Guid) -> Option<&mut VdevConfig> {
+    if vdev.children.is_empty() {
+        return (vdev.guid == guid && vdev.kind.is_leaf()).then_some(vdev);
+    }
+    vdev.children
+        .iter_mut()
+        .find_map(|child| find_leaf(child, guid))
 }

@@ -1,10 +1,19 @@
-//! ZAPs of the MOS in syncing context: the object directory and feature tables.
+//! ZAPs of the MOS in syncing context: the object directory, vdevs' ZAPs, feature tables.
 
 use super::context::SyncContext;
+use super::features::{FeatureChange, FeatureEdit};
 use crate::PoolError;
-use millpond_block::{BlockError, WrittenBlock};
-use millpond_object::WriteJob;
-use millpond_ondisk::{BlockPointer, ObjectId};
+use crate::error::Reading;
+use millpond_env::sync::atomic::Ordering;
+use millpond_nvlist::NvList;
+use millpond_object::NewObject;
+use millpond_ondisk::pool_directory::{self, key};
+use millpond_ondisk::{BlockPointer, DecodeError, ObjectId, ObjectType};
+use millpond_ondisk::zap::ZapValue;
+use millpond_zap::{NewZap, ObjectBlocks, ZapMut, new_salt};
+
+const FEATURES: &str = "feature table";
+const TABLE: &str = "table";
 
 impl SyncContext<'_> {
     /// An entry of the object directory that names an object; `None` where it is absent or 0.
@@ -12,71 +21,204 @@ impl SyncContext<'_> {
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_object(&self, key: &str) -> Result<Option<ObjectId>, PoolError> {
-        let _ = key;
-        Err(PoolError::NotReady)
+        Ok(self
+            .table_number(pool_directory::OBJECT_DIRECTORY, key)?
+            .and_then(|id| ObjectId(id).some()))
     }
     /// Sets an entry of the object directory to one number.
     ///
     /// # Errors
     /// If the directory cannot be changed.
     pub fn set_directory_number(&self, key: &str, number: u64) -> Result<(), PoolError> {
-        let _ = (key, number);
-        Err(PoolError::NotReady)
+        self.set_table_number(pool_directory::OBJECT_DIRECTORY, key, number)
     }
     /// Removes an entry of the object directory; none is fine.
     ///
     /// # Errors
     /// If the directory cannot be changed.
     pub fn remove_directory_entry(&self, key: &str) -> Result<(), PoolError> {
-        let _ = key;
-        Err(PoolError::NotReady)
+        self.remove_table_entry(pool_directory::OBJECT_DIRECTORY, key)
     }
+    /// A ZAP of the MOS, open for changes.
+    ///
+    /// # Errors
+    /// If there is no such object.
+    pub fn table(&self, id: ObjectId) -> Result<ZapMut<ObjectBlocks<'_>>, PoolError> {
+        let object = self.mos().object(id).reading(TABLE)?;
+        Ok(ZapMut::of(&object, self.tx()))
+    }
+    /// Makes an empty ZAP in the MOS.
+    ///
+    /// # Errors
+    /// If the MOS cannot be changed.
+    pub fn create_table(&self, object_type: ObjectType) -> Result<ObjectId, PoolError> {
+        let new = NewObject::new(object_type);
+        let object = self.mos().allocate(self.tx(), new).reading(TABLE)?;
+        let zap = NewZap::plain(new_salt(self.pool.env()));
+        ZapMut::of(&object, self.tx()).create(&zap).reading(TABLE)?;
+        Ok(object.id())
+    }
+    /// An entry that is one number.
+    ///
+    /// # Errors
+    /// If the ZAP cannot be read.
+    pub fn table_number(&self, id: ObjectId, name: &str) -> Result<Option<u64>, PoolError> {
+        self.table(id)?.lookup_u64(name.as_bytes()).reading(TABLE)
+    }
+    /// Sets an entry to one number.
+    ///
+    /// # Errors
+    /// If the ZAP cannot be changed.
+    pub fn set_table_number(
+        &self,
+        id: ObjectId,
+        name: &str,
+        number: u64,
+    ) -> Result<(), PoolError> {
+        self.table(id)?
+            .update_u64(name.as_bytes(), number)
+            .reading(TABLE)
+    }
+    /// Removes an entry; none is fine.
+    ///
+    /// # Errors
+    /// If the ZAP cannot be changed.
+    pub fn remove_table_entry(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
+        self.table(id)?
+            .remove(name.as_bytes())
+            .reading(TABLE)?;
+        Ok(())
+    }
+
     /// Whether a feature is enabled, in use or not.
     #[must_use]
     pub fn feature_is_enabled(&self, guid: &str) -> bool {
-        self.pool.features().count(guid).is_some()
+        self.pool.state.read().features.is_enabled(guid)
     }
     /// How many things use a feature; 0 where it is disabled.
     #[must_use]
     pub fn feature_count(&self, guid: &str) -> u64 {
-        self.pool.features().count(guid).unwrap_or(0)
+        let state = self.pool.state.read();
+        state.features.features().count(guid).unwrap_or(0)
     }
     /// One more thing uses a feature.
     ///
     /// # Errors
     /// If it is not enabled, or the MOS cannot be changed.
     pub fn feature_increment(&self, guid: &str) -> Result<(), PoolError> {
-        let _ = guid;
-        Err(PoolError::NotReady)
+        let change = self.pool.state.write().features.increment(guid)?;
+        self.store_features(&change)
     }
     /// One thing less uses a feature.
     ///
     /// # Errors
     /// If it is not in use, or the MOS cannot be changed.
     pub fn feature_decrement(&self, guid: &str) -> Result<(), PoolError> {
-        let _ = guid;
-        Err(PoolError::NotReady)
+        let change = self.pool.state.write().features.decrement(guid)?;
+        self.store_features(&change)
     }
-    /// Writes blocks of any object set: compresses, takes space, writes all copies. Nothing is
-    /// accounted and no previous pointer killed: that is the sink's business, by
-    /// [`WrittenBlock::is_rewritten`].
-    pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
-        jobs.into_iter()
-            .map(|job| {
-                Err(BlockError::Write {
-                    address: job.address,
-                    reason: "the pool is not built yet".into(),
-                })
-            })
-            .collect()
-    }
-    /// Takes the space of an intent-log block that is in no space map yet. Only in
-    /// [`super::DatasetPort::claim_logs`].
+
+    /// Stores what changed in the feature tables. Changes of features that reading the MOS needs go
+    /// into labels and configuration, too.
     ///
     /// # Errors
-    /// If the space is not free.
+    /// If the MOS cannot be changed.
+    pub(crate) fn store_features(&self, change: &FeatureChange) -> Result<(), PoolError> {
+        for edit in &change.edits {
+            let table = match edit {
+                FeatureEdit::Count {
+                    is_for_write: true, ..
+                } => key::FEATURES_FOR_WRITE,
+                FeatureEdit::Count { .. } => key::FEATURES_FOR_READ,
+                FeatureEdit::Description { .. } => key::FEATURE_DESCRIPTIONS,
+                FeatureEdit::EnabledTxg { .. } => key::FEATURE_ENABLED_TXG,
+            };
+            let id = match self.directory_object(table)? {
+                Some(id) => id,
+                None => {
+                    let id = self.create_table(ObjectType::METADATA_ZAP)?;
+                    self.set_directory_number(table, id.0)?;
+                    id
+                }
+            };
+            match edit {
+                FeatureEdit::Count { guid, count, .. } => {
+                    self.set_table_number(id, guid, *count)?;
+                }
+                FeatureEdit::EnabledTxg { guid, txg } => {
+                    self.set_table_number(id, guid, txg.0)?;
+                }
+                FeatureEdit::Description { guid, text } => {
+                    let mut bytes = text.as_bytes().to_vec();
+                    bytes.push(0);
+                    let value = ZapValue {
+                        integer_bytes: 1,
+                        bytes,
+                    };
+                    self.table(id)?
+                        .update(guid.as_bytes(), &value)
+                        .reading(FEATURES)?;
+                }
+            }
+        }
+        if change.changes_labels {
+            let mut state = self.pool.state.write();
+            let list = state.features.label_features();
+            state.config.features_for_read = Some(list);
+            state.config_generation += 1;
+        }
+        Ok(())
+    }
+
+    /// Stores a packed list under an entry of the object directory, in an object that is made if need
+    /// be.
+    ///
+    /// # Errors
+    /// If the list cannot be encoded, or the MOS not changed.
+    pub fn write_packed_list(&self, key: &str, list: &NvList) -> Result<(), PoolError> {
+        let mut bytes = list
+            .encode_xdr()
+            .map_err(|_| DecodeError::new(PACKED, "it cannot be encoded", 0))
+            .reading(PACKED)?;
+        let length = bytes.len() as u64;
+        let object = match self.directory_object(key)? {
+            Some(id) => self.mos().object(id).reading(PACKED)?,
+            None => {
+                let new = NewObject::new(ObjectType::PACKED_NVLIST)
+                    .with_block_bytes(PACKED_BLOCK_BYTES)
+                    .with_bonus(ObjectType::PACKED_NVLIST_SIZE, vec![0; 8]);
+                let object = self.mos().allocate(self.tx(), new).reading(PACKED)?;
+                self.set_directory_number(key, object.id().0)?;
+                object
+            }
+        };
+        // Whole blocks, zeros behind the list.
+        let block = object.block_bytes().max(1);
+        let padded = length.div_ceil(block).saturating_mul(block);
+        bytes.resize(padded as usize, 0);
+        object.write(self.tx(), 0, &bytes).reading(PACKED)?;
+        object
+            .free_range(self.tx(), padded, u64::MAX)
+            .reading(PACKED)?;
+        object
+            .set_bonus(self.tx(), length.to_le_bytes().to_vec())
+            .reading(PACKED)
+    }
+
+    /// Takes the space of an intent-log block that is in no space map yet, as it was written after
+    /// the last synced txg. Only in [`super::DatasetPort::claim_logs`].
+    ///
+    /// # Errors
+    /// If the space is not free: the log is damaged.
     pub fn claim(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
-        let _ = pointer;
-        Err(PoolError::NotReady)
+        for dva in self.pool.all_addresses(pointer)? {
+            self.pool.allocator.claim(self.txg(), &dva)?;
+        }
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
+
+const PACKED: &str = "packed list";
+/// Data blocks of packed lists.
+const PACKED_BLOCK_BYTES: u32 = 16 << 10;

@@ -14,6 +14,7 @@ mod vdevs;
 pub use clones::CloneTotals;
 pub use dedup::{DEDUP_BUCKETS, DedupBucket, DedupTotals};
 pub use store::PoolSpaceMaps;
+pub(crate) use vdevs::ratio_of;
 pub use vdevs::VdevSpace;
 
 use crate::error::Reading;
@@ -139,7 +140,7 @@ impl Pool {
         Ok(self.directory_value(minutes)?.is_some())
     }
 
-    fn deferred_free_bytes(&self) -> Result<u64, PoolError> {
+    pub(crate) fn deferred_free_bytes(&self) -> Result<u64, PoolError> {
         let what = "deferred frees";
         let Some(id) = self.find_directory_object(key::SYNC_BPLIST)? else {
             return Ok(0);

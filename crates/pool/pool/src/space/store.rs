@@ -29,11 +29,18 @@ pub struct PoolSpaceMaps<'a> {
     vdevs: BTreeMap<VdevId, Vdev>,
 }
 
+/// A vdev's metaslabs: the numbers of their maps, and from when on their changes are in logs only.
 #[derive(Debug)]
-struct Vdev {
-    geometry: VdevGeometry,
-    maps: Vec<u64>,
-    unflushed: Vec<u64>,
+pub(crate) struct Vdev {
+    pub(crate) geometry: VdevGeometry,
+    /// The object with `maps`.
+    pub(crate) array: Option<ObjectId>,
+    /// By metaslab; 0 for none.
+    pub(crate) maps: Vec<u64>,
+    /// The object with `unflushed`.
+    pub(crate) unflushed_array: Option<ObjectId>,
+    /// By metaslab.
+    pub(crate) unflushed: Vec<u64>,
 }
 
 impl<'a> PoolSpaceMaps<'a> {
@@ -104,8 +111,13 @@ impl<'a> PoolSpaceMaps<'a> {
         Some((self.vdevs.get(&metaslab.vdev)?, index))
     }
 
+    /// What was read, for whoever goes on to change it.
+    pub(crate) fn into_vdevs(self) -> BTreeMap<VdevId, Vdev> {
+        self.vdevs
+    }
+
     /// The logs by txg.
-    fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
+    pub(crate) fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
         let what = "log space maps";
         let Some(id) = self.pool.find_directory_object(key::LOG_SPACE_MAP_ZAP)? else {
             return Ok(BTreeMap::new());
@@ -143,17 +155,19 @@ impl Vdev {
             None => vec![0; count as usize],
             Some(array) => read_words(pool, array, count, "metaslab array")?,
         };
-        let unflushed = match config.zap_top.and_then(ObjectId::some) {
+        let unflushed_array = match config.zap_top.and_then(ObjectId::some) {
             None => None,
             Some(zap) => vdev_zap_object(pool, zap, vdev_key::UNFLUSHED_TXGS)?,
         };
-        let unflushed = match unflushed {
+        let unflushed = match unflushed_array {
             None => vec![0; count as usize],
             Some(array) => read_words(pool, array, count, "unflushed txgs")?,
         };
         Ok(Self {
             geometry,
+            array: config.metaslab_array.some(),
             maps,
+            unflushed_array,
             unflushed,
         })
     }

@@ -56,7 +56,7 @@ pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
 }
 
 /// The deflate ratio of a vdev, which never changes: it is that of the width it was made with.
-pub(super) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
+pub(crate) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
     tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0))
         .map_or(RATIO_ONE, deflate_ratio)
 }

@@ -1,0 +1,352 @@
+//! Opening a pool for changes, looking at what it has committed, and exporting it.
+//!
+//! A pool is first opened for reading, which judges uberblocks, devices and features; then the gate for
+//! writing; then free space is taken in from space maps and logs. The first txg rewrites all labels, so
+//! that whoever finds the devices sees a pool in use.
+//!
+//! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
+
+use super::config::PoolConfig;
+use super::dtl::MissedTxgs;
+use super::failure::FailMode;
+use super::features::FeatureCounts;
+use super::may_write::{MayWriteError, may_write};
+use super::pool::{Drive, LivePool, PoolParts, PoolState};
+use super::port::DatasetPort;
+use super::space::{self, LiveSpaceMaps};
+use crate::error::Reading;
+use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
+use crate::open::{load_list, open_directory};
+use crate::packed::read_packed_list;
+use crate::properties::PropertyValue;
+use crate::vdev_objects::load_dirty_time_log;
+use crate::{Features, OpenError, OpenOptions, Pool, PoolError};
+use millpond_alloc::{PoolAllocator, UnflushedLogs};
+use millpond_device::Candidate;
+use millpond_env::Env;
+use millpond_env::sync::atomic::Ordering;
+use millpond_env::sync::{Arc, OnceLock};
+use millpond_object::{LiveObjectSet, ObjectSet, WritePolicy};
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{Guid, ObjectId, Txg};
+use millpond_txg::{DirtyLimits, TxgGroups};
+use std::collections::BTreeMap;
+
+/// How a pool is opened for changes, beyond how it is opened for reading.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    /// The host's identity for labels, 0 for none.
+    pub hostid: u64,
+    /// The host's name for labels.
+    pub hostname: Option<String>,
+    /// Who writes txgs.
+    pub drive: Drive,
+    /// How much may be dirty.
+    pub limits: DirtyLimits,
+}
+
+/// How often the committed state is looked for again while newer ones overtake it.
+const LOOKS_MAX: usize = 4;
+
+impl LivePool {
+    /// Opens a pool for changes. The devices of `candidate` must have been opened for writing, with
+    /// their locks. The first txg is written before this returns: with it the labels say that the pool is
+    /// in use.
+    ///
+    /// After a rewind the first txg takes the number of the newest uberblock that was passed over, and
+    /// a later time, so that it wins.
+    ///
+    /// # Errors
+    /// [`OpenError::ReadOnly`] if something in the pool cannot be kept right when it is written;
+    /// otherwise as [`Pool::open`]. Nothing is written then. If already the first txg fails,
+    /// [`OpenError::State`].
+    pub fn open(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+        port: Arc<dyn DatasetPort>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let read = Pool::open(env, candidate, options)?;
+        let txg = read.uberblock().txg;
+        let at = |error| OpenError::State { txg, error };
+        may_write(&read).map_err(|error| match error {
+            MayWriteError::ReadOnly(why) => OpenError::ReadOnly(why),
+            MayWriteError::Pool(error) => at(error),
+        })?;
+        port.may_write(&read).map_err(at)?;
+        let newest = candidate.newest().map(|found| found.uberblock);
+        let passed_over = newest.filter(|newest| newest.txg > txg);
+        let first = passed_over.map_or(Txg(txg.0.saturating_add(1)), |newest| newest.txg);
+        let timestamp_floor_s =
+            passed_over.map_or(0, |newest| newest.timestamp_s.saturating_add(1));
+        let parts = parts(
+            env,
+            &read,
+            candidate,
+            writing,
+            port,
+            first,
+            timestamp_floor_s,
+        )
+        .map_err(at)?;
+        let pool = Self::from_parts(parts);
+        pool.start().map_err(at)?;
+        pool.port.attach(&pool).map_err(at)?;
+        pool.sync().map_err(at)?;
+        Ok(pool)
+    }
+
+    /// A read-only pool of the last committed state, over the same devices and cache.
+    ///
+    /// It is right for as long as two more txgs are not written: then its blocks may be taken for
+    /// others, and reading them fails (never does it give wrong bytes).
+    ///
+    /// # Errors
+    /// If that state cannot be read.
+    pub fn committed(&self) -> Result<Arc<Pool>, PoolError> {
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let outcome = self.look_at_committed();
+            let Err(error) = outcome else { return outcome };
+            // Overtaken while it was read: the next one is another.
+            if looks >= LOOKS_MAX || self.failure.suspension().is_some() {
+                return Err(error);
+            }
+        }
+    }
+
+    fn look_at_committed(&self) -> Result<Arc<Pool>, PoolError> {
+        let uberblock = self.uberblock();
+        let store = Arc::clone(&self.store);
+        let mos = ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None)
+            .reading("pool metadata")?;
+        let directory = open_directory(&mos)?;
+        let number = |name: &str| -> Result<Option<u64>, PoolError> {
+            let value = directory.lookup_u64(name.as_bytes());
+            Ok(value.reading("object directory")?.filter(|id| *id != 0))
+        };
+        let require = |name: &str| -> Result<ObjectId, PoolError> {
+            let id = number(name)?.map(ObjectId);
+            id.ok_or_else(|| PoolError::NoEntry {
+                key: name.to_owned(),
+            })
+        };
+        let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration")?;
+        let features = if uberblock.version < 5000 {
+            Features::default()
+        } else {
+            Features::load(
+                &mos,
+                require(key::FEATURES_FOR_READ)?,
+                require(key::FEATURES_FOR_WRITE)?,
+                require(key::FEATURE_DESCRIPTIONS)?,
+                number(key::FEATURE_ENABLED_TXG)?.map(ObjectId),
+            )?
+        };
+        let spares = load_list(&mos, number(key::SPARES)?, "spares")?;
+        let caches = load_list(&mos, number(key::L2CACHE)?, "l2cache")?;
+        let assembly = self.assembly(&config, uberblock.txg)?;
+        Ok(Arc::new(Pool {
+            env: self.env.clone(),
+            name: self.name(),
+            store,
+            mos,
+            directory,
+            config,
+            uberblock,
+            features,
+            assembly,
+            spares,
+            caches,
+            load_guid: self.load_guid,
+            space: OnceLock::new(),
+        }))
+    }
+
+    /// The vdevs with the devices of their leaves, kept until the tree changes.
+    fn assembly(
+        &self,
+        config: &millpond_nvlist::NvList,
+        txg: Txg,
+    ) -> Result<Assembly, PoolError> {
+        if let Some(assembly) = &self.state.read().assembly {
+            return Ok(assembly.clone());
+        }
+        // Labels must not change while they are read.
+        let _one = self.syncing.lock();
+        let topology = self.store.topology();
+        let candidates = topology
+            .tree
+            .leaves()
+            .filter_map(|(leaf, node)| {
+                let device = topology.devices.get(leaf.0 as usize)?.clone()?;
+                let path = node.config.path.clone().unwrap_or_default();
+                Some(Candidate {
+                    path: path.into(),
+                    aliases: vec![],
+                    partition: None,
+                    device,
+                    is_live: false,
+                })
+            })
+            .collect();
+        let found = scan_devices(candidates);
+        let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
+            reason: error.to_string(),
+        };
+        let assembly = assemble(config, &found, Trust::Trusted { txg }).map_err(invalid)?;
+        self.state.write().assembly = Some(assembly.clone());
+        Ok(assembly)
+    }
+
+    /// Writes everything, marks the pool as exported and stops. Whoever changed it must have stopped
+    /// before; nothing can be changed afterwards, through any handle.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`]; the pool is then as a crash would leave it.
+    pub fn export(&self) -> Result<(), PoolError> {
+        self.leave(LeafState::Exported)
+    }
+
+    /// As [`LivePool::export`], but the labels say that the pool is destroyed. Its data stays.
+    ///
+    /// # Errors
+    /// As [`LivePool::export`].
+    pub fn destroy(&self) -> Result<(), PoolError> {
+        self.leave(LeafState::Destroyed)
+    }
+
+    fn leave(&self, as_what: LeafState) -> Result<(), PoolError> {
+        self.sync()?;
+        self.allocator.flush_all_in_next_txg();
+        self.sync_task(|ctx| {
+            ctx.pool.state.write().config.state = as_what;
+            ctx.mark_config_dirty();
+            Ok(())
+        })?;
+        self.is_exported.store(true, Ordering::Relaxed);
+        self.groups.end_all();
+        let thread = self.sync_thread.lock().take();
+        if let Some(thread) = thread {
+            // It has nothing to say: failures were told to those who waited.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
+fn parts(
+    env: &Env,
+    read: &Arc<Pool>,
+    candidate: &PoolCandidate,
+    writing: &WriteOptions,
+    port: Arc<dyn DatasetPort>,
+    first: Txg,
+    timestamp_floor_s: u64,
+) -> Result<PoolParts, PoolError> {
+    let store = Arc::clone(read.store());
+    let policy = mos_policy(read.version(), read.features());
+    let root = read.uberblock().root;
+    let mos = LiveObjectSet::open(Arc::clone(&store), 0, root, policy).reading("pool metadata")?;
+    let maps = LiveSpaceMaps::load(Arc::clone(&mos), read)?;
+    let allocator = open_allocator(read, &maps)?;
+    let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
+        reason: error.to_string(),
+    };
+    let features = FeatureCounts::new(read.features().clone());
+    let mut config = PoolConfig::from_nvlist(read.config()).map_err(invalid)?;
+    config.name.clone_from(&candidate.name);
+    config.state = LeafState::Active;
+    config.hostid = writing.hostid;
+    config.hostname.clone_from(&writing.hostname);
+    // Leaves where they were found.
+    config.root = read.assembly().root.clone();
+    if read.version() >= 5000 {
+        config.features_for_read = Some(features.label_features());
+    }
+    let number = |name: &str| -> Result<u64, PoolError> {
+        let property = read.property(name)?;
+        Ok(match property.and_then(|property| property.value) {
+            Some(PropertyValue::Number(number)) => number,
+            _ => 0,
+        })
+    };
+    let state = PoolState {
+        config,
+        config_generation: 1,
+        config_written: 0,
+        config_committed: 0,
+        is_topology_stale: true,
+        uberblock: *read.uberblock(),
+        timestamp_floor_s,
+        multihost: number("multihost")? == 1,
+        failmode: FailMode::from_number(number("failmode")?),
+        features,
+        assembly: Some(read.assembly().clone()),
+        missed: missed_txgs(read, first)?,
+        put_off_bytes: read.deferred_free_bytes()?,
+    };
+    Ok(PoolParts {
+        env: env.clone(),
+        store,
+        allocator,
+        maps,
+        mos,
+        groups: TxgGroups::new(env, first, writing.limits),
+        port,
+        state,
+        drive: writing.drive,
+        is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),
+    })
+}
+
+/// How the MOS of a pool with these features is stored.
+pub(crate) fn mos_policy(version: u64, features: &Features) -> WritePolicy {
+    WritePolicy {
+        pool_version: version,
+        has_lz4: features.is_active("org.illumos:lz4_compress"),
+        has_hole_birth: features.is_active("com.delphix:hole_birth"),
+        may_embed: features.count("com.delphix:embedded_data").is_some(),
+        may_have_large_blocks: features.count("org.open-zfs:large_blocks").is_some(),
+        may_have_large_dnodes: features.count("org.zfsonlinux:large_dnode").is_some(),
+        ..WritePolicy::mos()
+    }
+}
+
+fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, PoolError> {
+    let topology = read.store().topology();
+    let tree = Arc::new(topology.tree.clone());
+    let exists = |id| tree.top(id).is_some();
+    let (vdevs, logs) = maps.opened(&tree)?;
+    let unflushed = UnflushedLogs::load(maps, &maps.geometries(), &exists)?;
+    let forms = space::forms(read.features());
+    Ok(PoolAllocator::open(
+        vdevs,
+        logs,
+        unflushed,
+        Arc::new(maps.clone()),
+        forms,
+    )?)
+}
+
+/// What each leaf missed: by its log, and by the age of its label.
+fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, MissedTxgs>, PoolError> {
+    let topology = read.store().topology();
+    let mut all = BTreeMap::new();
+    for ((_, node), leaf) in topology.tree.leaves().zip(&read.assembly().leaves) {
+        let stored = match node.config.dtl.and_then(ObjectId::some) {
+            None => vec![],
+            Some(log) => load_dirty_time_log(read.mos(), log)?,
+        };
+        let mut missed = MissedTxgs::stored(&stored);
+        if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
+            missed.add(txg.saturating_add(1)..first.0);
+        }
+        if !missed.ranges().is_empty() {
+            all.insert(node.config.guid, missed);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,136 @@
+//! Where the blocks of the MOS go, and the part of writing a dataset's blocks that is the pool's.
+
+use super::context::{SpaceChange, SyncContext};
+use millpond_alloc::{AllocRequest, Placement, PoolAllocator};
+use millpond_block::{Allocate, BlockError, BlockWrite, NoSpace, SpaceRequest, WrittenBlock};
+use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::Ordering;
+use millpond_object::{BlockSink, ObjectError, WriteJob};
+use millpond_ondisk::{BlockPointer, Dva, SECTOR_BYTES, Txg};
+use millpond_vdev::AllocationClass;
+
+impl SyncContext<'_> {
+    /// Writes blocks of any object set: compresses, takes space, writes all copies. Nothing is
+    /// accounted and no previous pointer killed: that is the sink's business, by
+    /// [`WrittenBlock::is_rewritten`].
+    pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        let takes_small_blocks = self.pool.allocator.takes_small_blocks();
+        let writes = jobs
+            .into_iter()
+            .map(|job| block_write(job, takes_small_blocks))
+            .collect();
+        let allocator = Space(&self.pool.allocator);
+        self.pool.store.write(self.txg(), &allocator, writes)
+    }
+}
+
+/// The block layer's wish for space, as the allocator takes it.
+struct Space<'a>(&'a PoolAllocator);
+
+impl Allocate for Space<'_> {
+    fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
+        let placement = match request.class {
+            AllocationClass::Normal => Placement::Normal,
+            AllocationClass::Log => Placement::Log,
+            AllocationClass::Special => Placement::Special,
+            AllocationClass::Dedup => Placement::Dedup,
+        };
+        let psize_bytes = if request.is_gang_header {
+            SECTOR_BYTES
+        } else {
+            request.psize_bytes
+        };
+        let wish = AllocRequest {
+            avoid: request.avoid,
+            ..AllocRequest::new(placement, psize_bytes, request.copies)
+        };
+        self.0.allocate(txg, &wish).map_err(|_| NoSpace)
+    }
+    fn release(&self, txg: Txg, dva: &Dva) {
+        // Cannot fail for what was just handed out; if it did, the next pass would find the
+        // contradiction.
+        let _ = self.0.free(txg, dva, true);
+    }
+}
+
+fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
+    let may_rewrite = job.may_rewrite();
+    let mut policy = job.policy;
+    let is_data = job.level.0 == 0 && !job.object_type.is_metadata();
+    if is_data && policy.class == AllocationClass::Special && !takes_small_blocks {
+        policy.class = AllocationClass::Normal;
+    }
+    let mut write = BlockWrite::new(job.address, job.object_type, job.content);
+    write.level = job.level;
+    write.checksum = policy.checksum;
+    write.compression = policy.compression;
+    write.zstd_level = policy.zstd_level;
+    write.copies = policy.copies;
+    write.fill = job.fill;
+    write.class = policy.class;
+    write.may_embed = policy.may_embed;
+    write.has_hole_birth = policy.has_hole_birth;
+    write.previous = job.previous;
+    write.may_rewrite = may_rewrite;
+    write
+}
+
+/// The sink of the MOS. Births and deaths are charged to `$MOS` with the next pass.
+pub(crate) struct MosSink<'a> {
+    pub(crate) ctx: &'a SyncContext<'a>,
+    /// The first death that could not be noted, for callers that have no other way to say it.
+    failure: Mutex<Option<ObjectError>>,
+}
+
+impl<'a> MosSink<'a> {
+    pub(crate) fn new(ctx: &'a SyncContext<'a>) -> Self {
+        Self {
+            ctx,
+            failure: Mutex::new(None),
+        }
+    }
+    /// # Errors
+    /// The first failure inside [`BlockSink::write`] that belongs to no block of its own.
+    pub(crate) fn finish(self) -> Result<(), ObjectError> {
+        self.failure.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+impl BlockSink for MosSink<'_> {
+    fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>> {
+        let previous: Vec<BlockPointer> = jobs.iter().map(|job| job.previous).collect();
+        let outcomes = self.ctx.write_blocks(jobs);
+        let mut born = SpaceChange::default();
+        let pointers = outcomes
+            .into_iter()
+            .zip(previous)
+            .map(|(outcome, previous)| {
+                let written = outcome?;
+                if !written.is_rewritten() {
+                    born += self.ctx.space_of(&written.pointer);
+                    if let Err(error) = self.kill(&previous) {
+                        self.failure.lock().get_or_insert(error);
+                    }
+                }
+                Ok(written.pointer)
+            })
+            .collect();
+        self.ctx.account_mos(born);
+        pointers
+    }
+
+    fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
+        if pointer.is_hole() {
+            return Ok(());
+        }
+        self.ctx.account_mos(-self.ctx.space_of(pointer));
+        // The MOS is never deduplicated: nothing here can refuse.
+        self.ctx.push_dead(pointer);
+        Ok(())
+    }
+
+    fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
+        self.ctx.deflated_bytes(pointer)
+    }
+}

@@ -1,0 +1,381 @@
+//! Writing a txg.
+//!
+//! Each pass writes the datasets (pass 1, and 2 for what tasks made), then the MOS, runs the sync
+//! tasks (pass 1), frees what died, and writes the space maps, which dirties the MOS again: the next pass
+//! writes that. It ends because from pass 2 on blocks are rewritten where they lie, so that a pass
+//! allocates less than the one before and at last nothing. Then the commit; nothing that the last
+//! committed state refers to was touched until there, and nothing is acknowledged before it.
+//!
+//! Page `docs/format/commit-order.md`.
+
+use super::bpobj::{BpObject, Drain};
+use super::context::{Round, SyncContext};
+use super::failure::Suspension;
+use super::labels::{self, Commit};
+use super::pool::{Drive, LivePool};
+use super::sink::MosSink;
+use super::space::MapWriter;
+use crate::PoolError;
+use crate::error::Reading;
+use millpond_env::sync::Arc;
+use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use millpond_env::thread;
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{BlockPointer, Txg};
+use millpond_txg::SyncingTxg;
+use std::time::Duration;
+
+/// A txg that still dirties the MOS after this many passes never ends by itself. Far above the three
+/// to six that pools take.
+const PASSES_MAX: u32 = 60;
+/// Without log space maps frees are put off to the next txg from this pass on.
+const PUT_OFF_FROM_PASS: u32 = 2;
+/// How long the sync thread sleeps when nobody calls.
+const IDLE: Duration = Duration::from_secs(5);
+
+type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
+
+impl LivePool {
+    /// Starts the thread that writes txgs, unless the pool is driven by its callers.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
+        if self.drive == Drive::Caller {
+            return Ok(());
+        }
+        let weak = Arc::downgrade(self);
+        let groups = Arc::clone(&self.groups);
+        let handle = thread::spawn("millpond-sync", move || {
+            loop {
+                let next = groups.next_to_sync(IDLE);
+                // A pool that was dropped has ended its groups; one that is alive is held only
+                // while a txg is written.
+                let Some(pool) = weak.upgrade() else { return };
+                match next {
+                    Some(syncing) => {
+                        let _ = pool.write_txg(&syncing, None);
+                    }
+                    None if groups.has_ended() || groups.failure().is_some() => return,
+                    None => {}
+                }
+            }
+        });
+        let handle = handle.map_err(|error| PoolError::Suspended {
+            reason: format!("the sync thread could not be started: {error}"),
+        })?;
+        *self.sync_thread.lock() = Some(handle);
+        Ok(())
+    }
+
+    /// Closes the open txg and writes it, in the calling thread. For pools driven by their callers.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`], with what went wrong.
+    pub fn sync_one(&self) -> Result<Txg, PoolError> {
+        self.drive_one(None)
+    }
+
+    /// As [`LivePool::sync_one`], with a task in it.
+    pub(crate) fn sync_with<R>(
+        &self,
+        run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
+    ) -> Result<R, PoolError> {
+        let mut run = Some(run);
+        let mut value = None;
+        self.drive_one(Some(&mut |ctx| {
+            if let Some(run) = run.take() {
+                value = Some(run(ctx)?);
+            }
+            Ok(())
+        }))?;
+        value.ok_or_else(|| PoolError::Suspended {
+            reason: "the task never ran".into(),
+        })
+    }
+
+    fn drive_one(&self, inline: Option<Inline<'_>>) -> Result<Txg, PoolError> {
+        self.failure.check()?;
+        let txg = self.groups.open_txg();
+        self.groups.ask(txg);
+        let mut inline = inline;
+        loop {
+            let syncing = self.groups.next_to_sync(Duration::ZERO);
+            let Some(syncing) = syncing else {
+                self.failure.check()?;
+                return Err(PoolError::Suspended {
+                    reason: format!("txg {txg} does not quiesce: a transaction is still open"),
+                });
+            };
+            let at = syncing.txg();
+            let task = if at == txg { inline.take() } else { None };
+            self.write_txg(&syncing, task)?;
+            if at >= txg {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Writes one txg and reports what came of it. An error suspends the pool.
+    fn write_txg(
+        &self,
+        syncing: &SyncingTxg,
+        inline: Option<Inline<'_>>,
+    ) -> Result<(), PoolError> {
+        let _one = self.syncing.lock();
+        let txg = syncing.txg();
+        let outcome = self
+            .try_write_txg(syncing, inline)
+            .and_then(|()| Ok(self.allocator.synced(txg)?));
+        match outcome {
+            Ok(()) => {
+                self.groups.synced(txg);
+                self.port.committed(txg);
+                Ok(())
+            }
+            Err(error) => {
+                let suspension = Suspension {
+                    txg,
+                    reason: error.to_string(),
+                };
+                let suspended = PoolError::Suspended {
+                    reason: suspension.reason.clone(),
+                };
+                self.groups.fail(&suspension.reason);
+                self.failure.suspend(suspension);
+                self.tasks.fail_all(&suspended);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_write_txg(
+        &self,
+        syncing: &SyncingTxg,
+        mut inline: Option<Inline<'_>>,
+    ) -> Result<(), PoolError> {
+        let txg = syncing.txg();
+        let round = Arc::new(Round {
+            txg,
+            pass: AtomicU32::new(1),
+            tx: syncing.transaction(),
+            dead: Mutex::new(Vec::new()),
+            mos_change: Mutex::default(),
+            has_changes: AtomicBool::new(false),
+        });
+        let ctx = SyncContext {
+            pool: self,
+            round: Arc::clone(&round),
+        };
+        for pass in 1.. {
+            if pass > PASSES_MAX {
+                return Err(PoolError::NoConvergence {
+                    txg,
+                    passes: PASSES_MAX,
+                });
+            }
+            round.pass.store(pass, Ordering::Relaxed);
+            if pass == 1 && txg == self.first_txg {
+                self.port.claim_logs(&ctx)?;
+            }
+            self.write_config_if_dirty(&ctx)?;
+            if pass <= 2 {
+                self.port.sync_datasets(&ctx)?;
+            }
+            self.charge_mos(&ctx)?;
+            self.sync_mos(&ctx)?;
+            if pass == 1 {
+                if let Some(task) = inline.take() {
+                    task(&ctx)?;
+                }
+                self.tasks.run_due(&round)?;
+                self.port.background(&ctx)?;
+            }
+            self.write_missed(&ctx)?;
+            self.free_dead(&ctx)?;
+            if pass == 1 {
+                // Tasks may have changed the configuration; what it takes is written in pass 2.
+                self.write_config_if_dirty(&ctx)?;
+                if !self.has_work(&ctx) {
+                    return Ok(());
+                }
+                self.free_put_off(&ctx)?;
+            }
+            self.write_space_maps(&ctx)?;
+            let owes = !round.mos_change.lock().is_zero() || !round.dead.lock().is_empty();
+            if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
+                break;
+            }
+        }
+        self.commit(&ctx)
+    }
+
+    /// Whether anything at all happened in this txg. If not, it leaves no trace.
+    fn has_work(&self, ctx: &SyncContext<'_>) -> bool {
+        ctx.round.has_changes.load(Ordering::Relaxed)
+            || self.mos.is_dirty(ctx.txg())
+            || !ctx.round.dead.lock().is_empty()
+            || !ctx.round.mos_change.lock().is_zero()
+            || self.state.read().is_config_dirty()
+    }
+
+    fn is_config_unwritten(&self) -> bool {
+        let state = self.state.read();
+        state.is_config_dirty() && state.config_written != state.config_generation
+    }
+
+    /// Writes the configuration object if the configuration differs from it.
+    fn write_config_if_dirty(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let list = {
+            let mut state = self.state.write();
+            if !state.is_config_dirty()
+                || (state.config_written == state.config_generation
+                    && state.config.txg == ctx.txg())
+            {
+                return Ok(());
+            }
+            // Also when nothing changed since an earlier txg that did not commit labels: its txg
+            // is that of the labels.
+            state.config.txg = ctx.txg();
+            state.config_written = state.config_generation;
+            state.config.pool_list()
+        };
+        ctx.write_packed_list(key::CONFIG, &list)
+    }
+
+    /// Charges `$MOS` for what its last pass gave birth to and killed.
+    fn charge_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let change = std::mem::take(&mut *ctx.round.mos_change.lock());
+        if change.is_zero() {
+            return Ok(());
+        }
+        self.port.charge_mos(ctx, change)
+    }
+
+    fn sync_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        if !self.mos.is_dirty(ctx.txg()) {
+            return Ok(());
+        }
+        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        let sink = MosSink::new(ctx);
+        let outcome = self.mos.sync(ctx.txg(), ctx.pass(), &sink);
+        sink.finish().reading("pool metadata")?;
+        outcome.reading("pool metadata")?;
+        Ok(())
+    }
+
+    /// Frees what died since the last pass, or puts it off to the next txg where freeing now would
+    /// dirty space maps without end.
+    fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let dead = std::mem::take(&mut *ctx.round.dead.lock());
+        if dead.is_empty() {
+            return Ok(());
+        }
+        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        let has_logs = ctx.feature_count(super::space::LOG_SPACE_MAP) > 0;
+        if has_logs || ctx.pass() < PUT_OFF_FROM_PASS {
+            return dead
+                .iter()
+                .try_for_each(|pointer| self.free_now(ctx, pointer));
+        }
+        let list = self.put_off_list(ctx)?;
+        let entries: Vec<(BlockPointer, bool)> =
+            dead.into_iter().map(|pointer| (pointer, false)).collect();
+        list.append_all(ctx, &entries)?;
+        self.state.write().put_off_bytes = list.phys()?.bytes;
+        Ok(())
+    }
+
+    fn put_off_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
+        match ctx.directory_object(key::SYNC_BPLIST)? {
+            Some(id) => BpObject::open(ctx, id),
+            None => {
+                let list = BpObject::create_sync_list(ctx)?;
+                ctx.set_directory_number(key::SYNC_BPLIST, list.id().0)?;
+                Ok(list)
+            }
+        }
+    }
+
+    /// Frees what the txg before put off.
+    fn free_put_off(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let Some(id) = ctx.directory_object(key::SYNC_BPLIST)? else {
+            return Ok(());
+        };
+        let list = BpObject::open(ctx, id)?;
+        if list.phys()?.is_empty() {
+            return Ok(());
+        }
+        list.drain(ctx, &mut |entry| {
+            self.free_now(ctx, &entry.pointer)?;
+            Ok(Drain::Taken)
+        })?;
+        self.state.write().put_off_bytes = 0;
+        Ok(())
+    }
+
+    /// Gives the space of a block, gang headers and pieces included, back to the allocator.
+    fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
+        let is_born_now = pointer.physical_birth() == ctx.txg();
+        for dva in self.all_addresses(pointer)? {
+            self.allocator.free(ctx.txg(), &dva, is_born_now)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the allocator write what changed since the last pass.
+    fn write_space_maps(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let writer = MapWriter {
+            ctx,
+            maps: &self.maps,
+        };
+        if self.allocator.sync_pass(ctx.txg(), ctx.pass(), &writer)? {
+            ctx.round.has_changes.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the txg durable: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
+    fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let txg = ctx.txg();
+        self.store.flush()?;
+        self.refresh_topology()?;
+        let topology = self.store.topology();
+        let (config, uberblock, multihost) = {
+            let state = self.state.read();
+            let now = self.env.clock.wall_ns() / 1_000_000_000;
+            let uberblock = labels::next_uberblock(
+                Some(&state.uberblock),
+                state.config.version,
+                txg,
+                self.mos.root(),
+                state.config.guid_sum(),
+                now.max(state.timestamp_floor_s),
+            );
+            let config = state.is_config_dirty().then(|| state.config.clone());
+            (config, uberblock, state.multihost)
+        };
+        let mut dice = [0; 8];
+        self.env.entropy.fill(&mut dice);
+        let tops = labels::all_tops(&topology);
+        let report = labels::commit(
+            &topology,
+            &Commit {
+                uberblock: &uberblock,
+                config: config.as_ref(),
+                dirty_tops: &tops,
+                written_tops: &[],
+                multihost,
+                dice: u64::from_le_bytes(dice),
+            },
+        )?;
+        let mut state = self.state.write();
+        state.uberblock = uberblock;
+        if config.is_some() {
+            state.config_committed = state.config_written;
+        }
+        if !report.failures.is_empty() {
+            // The labels of these leaves are old now; their siblings' must say so.
+            state.config_generation += 1;
+        }
+        Ok(())
+    }
+}

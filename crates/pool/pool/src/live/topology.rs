@@ -1,0 +1,45 @@
+//! The store's view of the vdevs, after the tree or what leaves missed has changed.
+
+use super::dtl::MissedTxgs;
+use crate::PoolError;
+use crate::error::Reading;
+use millpond_block::Topology;
+use millpond_ondisk::{DecodeError, Guid};
+use millpond_vdev::{LeafTable, VdevConfig, VdevTree};
+use std::collections::BTreeMap;
+
+/// The topology of the tree `root` with the devices of `old`, by guid. Counters go on.
+///
+/// # Errors
+/// If the tree cannot be one of a pool.
+pub(crate) fn renewed(
+    old: &Topology,
+    root: &VdevConfig,
+    missed: &BTreeMap<Guid, MissedTxgs>,
+) -> Result<Topology, PoolError> {
+    let invalid = |_| DecodeError::new("vdev tree", "it is not one of a pool", 0);
+    let mut tree = VdevTree::new(root.clone(), old.tree.reflow())
+        .map_err(invalid)
+        .reading("configuration")?;
+    for (id, node) in old.tree.tops() {
+        tree.set_class(id, node.class);
+    }
+    let mut health = LeafTable::all_good(tree.leaf_count());
+    let mut devices = Vec::with_capacity(tree.leaf_count());
+    for (leaf, node) in tree.leaves() {
+        let before = old.tree.find_leaf(node.config.guid);
+        let device = before.and_then(|leaf| old.devices.get(leaf.0 as usize)?.clone());
+        if let Some(entry) = health.entry(leaf) {
+            let is_spare = matches!(node.kind, millpond_vdev::VdevKind::DraidSpare { .. });
+            entry.is_readable = is_spare || device.is_some();
+            if let Some(missed) = missed.get(&node.config.guid) {
+                entry.missed = missed.ranges().to_vec();
+            }
+        }
+        devices.push(device);
+    }
+    let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
+    topology.has_large_gang_headers = old.has_large_gang_headers;
+    topology.continue_counters(old);
+    Ok(topology)
+}

@@ -1,1 +1,0 @@
-//! Blocks in pieces.
