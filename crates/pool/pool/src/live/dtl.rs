@@ -126,8 +126,8 @@ impl LivePool {
             }
         };
         object.free_range(ctx.tx(), 0, u64::MAX).reading(WHAT)?;
-        let (bytes, sum) = encode(missed.ranges(), ctx.txg(), ctx.pass(), object.block_bytes())
-            .reading(WHAT)?;
+        let (bytes, sum) =
+            encode(missed.ranges(), ctx.txg(), ctx.pass(), object.block_bytes()).reading(WHAT)?;
         object.write(ctx.tx(), 0, &bytes).reading(WHAT)?;
         let bonus = header(
             Some(object.id()),

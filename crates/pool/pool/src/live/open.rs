@@ -166,11 +166,7 @@ impl LivePool {
     }
 
     /// The vdevs with the devices of their leaves, kept until the tree changes.
-    fn assembly(
-        &self,
-        config: &millpond_nvlist::NvList,
-        txg: Txg,
-    ) -> Result<Assembly, PoolError> {
+    fn assembly(&self, config: &millpond_nvlist::NvList, txg: Txg) -> Result<Assembly, PoolError> {
         if let Some(assembly) = &self.state.read().assembly {
             return Ok(assembly.clone());
         }

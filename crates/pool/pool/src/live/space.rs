@@ -204,12 +204,9 @@ impl SpaceMapStore for LiveSpaceMaps {
         };
         let (object, phys) = self.open(map).map_err(wrap)?;
         let units = place.units();
-        each_piece(
-            &object,
-            phys.length_bytes,
-            &wrap,
-            &mut |bytes, endian| decode_records(bytes, endian, &units, wrap, each),
-        )
+        each_piece(&object, phys.length_bytes, &wrap, &mut |bytes, endian| {
+            decode_records(bytes, endian, &units, wrap, each)
+        })
     }
 
     fn unflushed_txg(&self, metaslab: MetaslabId) -> Result<Txg, AllocError> {
@@ -231,9 +228,7 @@ impl SpaceMapStore for LiveSpaceMaps {
                 &object,
                 phys.length_bytes,
                 &AllocError::Logs,
-                &mut |bytes, endian| {
-                    decode_log_records(bytes, endian, txg, AllocError::Logs, each)
-                },
+                &mut |bytes, endian| decode_log_records(bytes, endian, txg, AllocError::Logs, each),
             )?;
         }
         Ok(())
@@ -408,14 +403,15 @@ impl MapWriter<'_> {
         let array = match array {
             Some(id) => ctx.mos().object(id).reading(what)?,
             None => {
-                let new = NewObject::new(ObjectType::METADATA_U64)
-                    .with_block_bytes(LARGE_BLOCK_BYTES);
+                let new =
+                    NewObject::new(ObjectType::METADATA_U64).with_block_bytes(LARGE_BLOCK_BYTES);
                 let array = ctx.mos().allocate(ctx.tx(), new).reading(what)?;
-                let zap = self.pool().top_zap(metaslab.vdev).ok_or_else(|| {
-                    PoolError::NoEntry {
+                let zap = self
+                    .pool()
+                    .top_zap(metaslab.vdev)
+                    .ok_or_else(|| PoolError::NoEntry {
                         key: "com.delphix:vdev_zap_top".into(),
-                    }
-                })?;
+                    })?;
                 ctx.set_table_number(zap, vdev_key::UNFLUSHED_TXGS, array.id().0)?;
                 array
             }

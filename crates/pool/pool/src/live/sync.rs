@@ -115,11 +115,7 @@ impl LivePool {
     }
 
     /// Writes one txg and reports what came of it. An error suspends the pool.
-    fn write_txg(
-        &self,
-        syncing: &SyncingTxg,
-        inline: Option<Inline<'_>>,
-    ) -> Result<(), PoolError> {
+    fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
         let _one = self.syncing.lock();
         let txg = syncing.txg();
         let outcome = self

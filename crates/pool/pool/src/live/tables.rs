@@ -8,8 +8,8 @@ use millpond_env::sync::atomic::Ordering;
 use millpond_nvlist::NvList;
 use millpond_object::NewObject;
 use millpond_ondisk::pool_directory::{self, key};
-use millpond_ondisk::{BlockPointer, DecodeError, ObjectId, ObjectType};
 use millpond_ondisk::zap::ZapValue;
+use millpond_ondisk::{BlockPointer, DecodeError, ObjectId, ObjectType};
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, new_salt};
 
 const FEATURES: &str = "feature table";
@@ -69,12 +69,7 @@ impl SyncContext<'_> {
     ///
     /// # Errors
     /// If the ZAP cannot be changed.
-    pub fn set_table_number(
-        &self,
-        id: ObjectId,
-        name: &str,
-        number: u64,
-    ) -> Result<(), PoolError> {
+    pub fn set_table_number(&self, id: ObjectId, name: &str, number: u64) -> Result<(), PoolError> {
         self.table(id)?
             .update_u64(name.as_bytes(), number)
             .reading(TABLE)
@@ -84,9 +79,7 @@ impl SyncContext<'_> {
     /// # Errors
     /// If the ZAP cannot be changed.
     pub fn remove_table_entry(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
-        self.table(id)?
-            .remove(name.as_bytes())
-            .reading(TABLE)?;
+        self.table(id)?.remove(name.as_bytes()).reading(TABLE)?;
         Ok(())
     }
 

@@ -14,8 +14,8 @@ mod vdevs;
 pub use clones::CloneTotals;
 pub use dedup::{DEDUP_BUCKETS, DedupBucket, DedupTotals};
 pub use store::PoolSpaceMaps;
-pub(crate) use vdevs::ratio_of;
 pub use vdevs::VdevSpace;
+pub(crate) use vdevs::ratio_of;
 
 use crate::error::Reading;
 use crate::{Pool, PoolError};
