@@ -1,6 +1,7 @@
 //! The way of a block from pointer to content.
 
 use crate::topology::Topology;
+use crate::write::Writing;
 use crate::{Block, BlockAddress, BlockError};
 use millpond_cache::{Cache, CacheStatistics};
 use millpond_checksum::{Checksummer, Salt};
@@ -11,7 +12,7 @@ use millpond_ondisk::{
 };
 use std::collections::HashMap;
 
-/// Reads the blocks of one open pool. Shared by all threads.
+/// Reads and writes the blocks of one open pool. Shared by all threads.
 ///
 /// Locks: the in-flight table is held only to look up or register a read, never across I/O; the
 /// topology and the checksum state are behind locks held for the time of a clone.
@@ -20,6 +21,7 @@ pub struct BlockStore {
     checksummer: RwLock<Arc<Checksummer>>,
     cache: Cache<Identity, Arc<Block>>,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
+    pub(crate) writing: Writing,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -78,6 +80,7 @@ impl BlockStore {
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
             cache: Cache::new(cache_bytes),
             in_flight: Mutex::new(HashMap::new()),
+            writing: Writing::default(),
         }
     }
 
@@ -89,6 +92,13 @@ impl BlockStore {
     /// Takes another set of leaves from now on (the trusted configuration in place of the labels').
     pub fn set_topology(&self, topology: Topology) {
         *self.topology.write() = Arc::new(topology);
+    }
+    /// Changes the present leaves: what each has missed, for instance. Counters stay.
+    pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
+        let mut present = self.topology.write();
+        let mut topology = Topology::clone(&present);
+        change(&mut topology);
+        *present = Arc::new(topology);
     }
     /// Makes the pool's salt known; before, blocks with salted checksums cannot be verified.
     pub fn set_salt(&self, salt: Salt) {
@@ -103,6 +113,18 @@ impl BlockStore {
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.cache.statistics()
+    }
+
+    /// Keeps the content of a block that was just written.
+    pub(crate) fn keep(&self, pointer: &BlockPointer, content: &[u8]) {
+        let block = Block {
+            bytes: content.to_vec(),
+            endian: pointer.endian(),
+            has_ciphertext: false,
+        };
+        let weight = content.len() as u64 + 128;
+        self.cache
+            .insert(Identity::of(pointer, None), Arc::new(block), weight);
     }
 
     /// The content behind a pointer. A hole gives `lsize` zeros.

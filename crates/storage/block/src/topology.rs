@@ -3,15 +3,15 @@
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_ondisk::BlockPointer;
+use millpond_ondisk::{BlockPointer, Guid};
 use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
     LeafTable, VdevTree, Verdict,
 };
 
 /// A pool's vdev tree with the devices of its leaves: what has to be known to read a block.
-/// Immutable; a changed tree is a new value.
-#[derive(Debug)]
+/// Immutable; a changed tree is a new value. A clone shares the counters.
+#[derive(Debug, Clone)]
 pub struct Topology {
     /// The tree.
     pub tree: VdevTree,
@@ -24,7 +24,7 @@ pub struct Topology {
     /// Whether gang headers may fill the smallest allocation of their vdev.
     pub has_large_gang_headers: bool,
     /// What each leaf has done, by its number.
-    pub counters: Vec<LeafCounters>,
+    pub counters: Vec<Arc<LeafCounters>>,
 }
 
 /// What a leaf did since the pool was opened, as `zpool status` counts it.
@@ -34,6 +34,11 @@ pub struct LeafCounters {
     checksum_errors: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
+    write_errors: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    repaired_bytes: AtomicU64,
+    flushes: AtomicU64,
 }
 
 /// A copy of a leaf's counters.
@@ -47,17 +52,19 @@ pub struct LeafFigures {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Writes and flushes that the device failed.
+    pub write_errors: u64,
+    /// Writes issued; neighbours that went together count once.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Of these, bytes written over wrong ones.
+    pub repaired_bytes: u64,
+    /// Flushes issued.
+    pub flushes: u64,
 }
 
 impl LeafCounters {
-    fn starting_at(figures: LeafFigures) -> Self {
-        Self {
-            read_errors: figures.read_errors.into(),
-            checksum_errors: figures.checksum_errors.into(),
-            reads: figures.reads.into(),
-            read_bytes: figures.read_bytes.into(),
-        }
-    }
     /// A copy of the present figures.
     #[must_use]
     pub fn figures(&self) -> LeafFigures {
@@ -66,7 +73,25 @@ impl LeafCounters {
             checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
             reads: self.reads.load(Ordering::Relaxed),
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            write_errors: self.write_errors.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
+            flushes: self.flushes.load(Ordering::Relaxed),
         }
+    }
+    pub(crate) fn count_writes(&self, writes: u64, bytes: u64, errors: u64) {
+        self.writes.fetch_add(writes, Ordering::Relaxed);
+        self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.write_errors.fetch_add(errors, Ordering::Relaxed);
+    }
+    pub(crate) fn count_repair(&self, bytes: u64) {
+        self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(crate) fn count_flush(&self, is_good: bool) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.write_errors
+            .fetch_add(u64::from(!is_good), Ordering::Relaxed);
     }
 }
 
@@ -80,7 +105,7 @@ impl Topology {
         indirect: IndirectTables,
     ) -> Self {
         let counters = (0..tree.leaf_count())
-            .map(|_| LeafCounters::default())
+            .map(|_| Arc::new(LeafCounters::default()))
             .collect();
         Self {
             tree,
@@ -89,20 +114,6 @@ impl Topology {
             indirect,
             has_large_gang_headers: false,
             counters,
-        }
-    }
-
-    /// Takes over what the leaves of `old` have done, by their guids: for a changed tree over the same
-    /// devices.
-    pub fn continue_counters(&mut self, old: &Self) {
-        for (leaf, node) in self.tree.leaves() {
-            let Some(before) = old.tree.find_leaf(node.config.guid) else {
-                continue;
-            };
-            let done = old.figures(before);
-            if let Some(counters) = self.counters.get_mut(leaf.0 as usize) {
-                *counters = LeafCounters::starting_at(done);
-            }
         }
     }
 
@@ -131,8 +142,25 @@ impl Topology {
     pub fn figures(&self, leaf: LeafId) -> LeafFigures {
         self.counters
             .get(leaf.0 as usize)
-            .map(LeafCounters::figures)
+            .map(|counters| counters.figures())
             .unwrap_or_default()
+    }
+
+    /// The device and counters of a leaf; `None` if it is absent.
+    pub(crate) fn writable_leaf(
+        &self,
+        leaf: LeafId,
+    ) -> Option<(&Arc<dyn Device>, &Arc<LeafCounters>)> {
+        let index = leaf.0 as usize;
+        let device = self.devices.get(index)?.as_ref()?;
+        Some((device, self.counters.get(index)?))
+    }
+
+    /// The leaf's guid; 0 for a number that no leaf has.
+    pub(crate) fn leaf_guid(&self, leaf: LeafId) -> Guid {
+        self.tree
+            .leaf(leaf)
+            .map_or(Guid(0), |node| node.config.guid)
     }
 
     /// Performs one read of a plan.

@@ -589,3 +589,6 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
     }
     outcomes
 }
+
+#[cfg(test)]
+mod tests;

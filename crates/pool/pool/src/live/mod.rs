@@ -15,9 +15,11 @@ mod failure;
 mod features;
 mod labels;
 mod may_write;
+mod new_vdev;
 mod open;
 mod pool;
 mod port;
+mod replication;
 mod sink;
 mod space;
 mod sync;
@@ -39,6 +41,11 @@ pub use labels::{
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
+pub use new_vdev::{
+    BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
+    build_vdevs, find_use, random_u64,
+};
 pub use open::WriteOptions;
 pub use pool::{Drive, LivePool};
 pub use port::DatasetPort;
+pub use replication::{Replication, ReplicationMismatch, check_replication};

@@ -26,6 +26,7 @@ pub(crate) fn renewed(
     }
     let mut health = LeafTable::all_good(tree.leaf_count());
     let mut devices = Vec::with_capacity(tree.leaf_count());
+    let mut counters = Vec::with_capacity(tree.leaf_count());
     for (leaf, node) in tree.leaves() {
         let before = old.tree.find_leaf(node.config.guid);
         let device = before.and_then(|leaf| old.devices.get(leaf.0 as usize)?.clone());
@@ -37,9 +38,11 @@ pub(crate) fn renewed(
             }
         }
         devices.push(device);
+        let before = before.and_then(|leaf| old.counters.get(leaf.0 as usize));
+        counters.push(before.cloned().unwrap_or_default());
     }
     let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
     topology.has_large_gang_headers = old.has_large_gang_headers;
-    topology.continue_counters(old);
+    topology.counters = counters;
     Ok(topology)
 }

@@ -29,6 +29,10 @@ fn a_configuration_made_anew_is_the_one_that_was_read() {
             "{}",
             unpacked.name()
         );
+        for list in pool.spares().iter().chain(pool.caches()) {
+            let vdev = VdevConfig::from_nvlist(list).unwrap();
+            assert_eq!(&vdev.to_auxiliary_nvlist(), list, "{}", unpacked.name());
+        }
         count += 1;
     }
     println!("{count} configurations");

@@ -3,13 +3,33 @@
 //! Pages: `docs/format/block-pointer.md`, `docs/format/compression.md`, `docs/format/gang-header.md`.
 
 mod allocate;
+mod flush;
+mod issue;
 mod job;
+mod place;
+mod prepare;
+mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
+pub(crate) use flush::Writing;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 
+use crate::topology::Topology;
 use crate::{BlockError, BlockStore};
-use millpond_ondisk::Txg;
+use issue::{ExtentOutcome, Issued, issue};
+use millpond_checksum::Checksummer;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{BlockPointer, Dva, Txg};
+use place::{Extent, Placed, Placer};
+use prepare::{Prepared, Stored, allocation_units, prepare};
+
+/// Content that is worked on at once: while it is on its way to the devices the next is compressed, so
+/// that twice as much, with its parity, is in memory.
+const CHUNK_BYTES: usize = 32 << 20;
+/// Blocks that are worked on at once.
+const CHUNK_JOBS: usize = 4096;
+/// How often a block is given new space after its writes failed.
+const RETRIES_MAX: u32 = 2;
 
 impl BlockStore {
     /// Writes blocks born in `txg`; outcomes come in the order of `jobs`. Durable after
@@ -17,7 +37,8 @@ impl BlockStore {
     ///
     /// Compression, checksums and parity are reckoned on all processors; space is taken in the order
     /// of `jobs`. A block counts as written when every copy can be read back in spite of the
-    /// leaves that missed it ([`BlockStore::take_missed`]).
+    /// leaves that missed it ([`BlockStore::take_missed`]). If one cannot, all its space is given back
+    /// and the block is written elsewhere, up to two times.
     ///
     /// # Errors
     /// For each block: [`BlockError::NoSpace`], [`BlockError::Write`]; then none of its space is taken.
@@ -27,29 +48,247 @@ impl BlockStore {
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
-        let _ = (txg, allocator);
-        jobs.into_iter()
-            .map(|job| {
-                Err(BlockError::Write {
+        let topology = self.topology();
+        let checksummer = self.checksummer();
+        let placer = Placer {
+            txg,
+            allocator,
+            topology: &topology,
+            checksummer: &checksummer,
+        };
+        let run = Run {
+            store: self,
+            topology: &topology,
+            checksummer: &checksummer,
+            placer,
+        };
+        let mut outcomes = Vec::with_capacity(jobs.len());
+        let mut jobs = jobs.into_iter().peekable();
+        let mut under_way: Option<Chunk> = None;
+        while jobs.peek().is_some() {
+            let mut chunk = vec![];
+            let mut bytes = 0;
+            while let Some(job) = jobs.next_if(|_| bytes < CHUNK_BYTES && chunk.len() < CHUNK_JOBS)
+            {
+                bytes += job.content.len();
+                chunk.push(job);
+            }
+            let begun = run.begin(chunk);
+            if let Some(chunk) = under_way.replace(begun) {
+                run.finish(chunk, &mut outcomes);
+            }
+        }
+        if let Some(chunk) = under_way {
+            run.finish(chunk, &mut outcomes);
+        }
+        outcomes
+    }
+}
+
+/// One call of [`BlockStore::write`].
+struct Run<'a> {
+    store: &'a BlockStore,
+    topology: &'a Arc<Topology>,
+    checksummer: &'a Arc<Checksummer>,
+    placer: Placer<'a>,
+}
+
+/// Blocks on their way.
+struct Chunk {
+    blocks: Vec<Way>,
+    issued: Issued,
+}
+
+/// Where a block is on its way.
+enum Way {
+    /// At its end.
+    Over(Result<WrittenBlock, BlockError>),
+    /// At the devices, with so many extents.
+    Issued(Box<UnderWay>, usize),
+}
+
+/// A block that has space.
+struct UnderWay {
+    job: BlockWrite,
+    stored: Stored,
+    pointer: BlockPointer,
+    form: WrittenForm,
+    taken: Vec<Dva>,
+    /// Where it could not be written.
+    avoid: Vec<Dva>,
+    retries: u32,
+}
+
+impl Run<'_> {
+    fn begin(&self, jobs: Vec<BlockWrite>) -> Chunk {
+        let units = allocation_units(&self.topology.tree);
+        let checksummer = Arc::clone(self.checksummer);
+        let pools = self.store.writing.pools(self.topology);
+        let prepared = pools.processors.map(jobs, move |job: BlockWrite| {
+            let prepared = prepare(&job, units, &checksummer);
+            (job, prepared)
+        });
+        let mut extents = vec![];
+        let blocks = prepared
+            .into_iter()
+            .map(|(job, prepared)| match prepared {
+                Ok(Prepared::Stored(stored)) => {
+                    let block = UnderWay {
+                        job,
+                        stored,
+                        pointer: BlockPointer::default(),
+                        form: WrittenForm::Contiguous,
+                        taken: vec![],
+                        avoid: vec![],
+                        retries: 0,
+                    };
+                    self.place(Box::new(block), &mut extents, None)
+                }
+                Ok(Prepared::Hole) => Way::Over(Ok(self.hole(&job))),
+                Ok(Prepared::Embedded(payload)) => Way::Over(self.embedded(&job, &payload)),
+                Err(reason) => Way::Over(Err(BlockError::Write {
                     address: job.address,
-                    reason: "the pipeline is not built yet".into(),
-                })
+                    reason,
+                })),
             })
-            .collect()
+            .collect();
+        self.issue(blocks, extents)
     }
 
-    /// Makes everything written so far durable on every leaf that was written to. A leaf that cannot
-    /// flush counts as having missed all it was given since its last flush.
-    ///
-    /// # Errors
-    /// [`FlushError`] if a vdev lost more than its redundancy can bear: the txg must not commit.
-    pub fn flush(&self) -> Result<(), FlushError> {
-        Ok(())
+    fn hole(&self, job: &BlockWrite) -> WrittenBlock {
+        let lsize = job.content.len() as u64;
+        let pointer = if job.has_hole_birth {
+            BlockPointer::hole(lsize, job.object_type, job.level, self.placer.txg)
+        } else {
+            BlockPointer::default()
+        };
+        WrittenBlock {
+            pointer,
+            form: WrittenForm::Hole,
+        }
     }
 
-    /// What leaves missed since the last call, each leaf and txg once, sorted.
-    #[must_use]
-    pub fn take_missed(&self) -> Vec<Missed> {
-        Vec::new()
+    fn embedded(&self, job: &BlockWrite, payload: &[u8]) -> Result<WrittenBlock, BlockError> {
+        let (lsize, txg) = (job.content.len() as u64, self.placer.txg);
+        let pointer = BlockPointer::embedded(payload, lsize, job.compression, job.object_type, txg);
+        let pointer = pointer.ok_or_else(|| BlockError::Write {
+            address: job.address,
+            reason: "it does not fit in a pointer".into(),
+        })?;
+        Ok(WrittenBlock {
+            pointer,
+            form: WrittenForm::Embedded,
+        })
+    }
+
+    /// Finds space. `failure` is what the devices said the last time.
+    fn place(
+        &self,
+        mut block: Box<UnderWay>,
+        extents: &mut Vec<Extent>,
+        failure: Option<String>,
+    ) -> Way {
+        match self.placer.place(&block.job, &block.stored, &block.avoid) {
+            Ok(placed) => {
+                let Placed {
+                    pointer,
+                    form,
+                    extents: own,
+                    taken,
+                } = placed;
+                (block.pointer, block.form, block.taken) = (pointer, form, taken);
+                let count = own.len();
+                extents.extend(own);
+                Way::Issued(block, count)
+            }
+            Err(NoSpace) => {
+                let address = block.job.address;
+                Way::Over(Err(match failure {
+                    None => BlockError::NoSpace { address },
+                    Some(reason) => BlockError::Write { address, reason },
+                }))
+            }
+        }
+    }
+
+    fn issue(&self, blocks: Vec<Way>, extents: Vec<Extent>) -> Chunk {
+        let pools = self.store.writing.pools(self.topology);
+        let issued = issue(
+            self.topology,
+            self.placer.txg,
+            extents,
+            &pools.processors,
+            &pools.queues,
+        );
+        Chunk { blocks, issued }
+    }
+
+    /// Waits for a chunk, writes again elsewhere what failed, and appends the outcomes in order.
+    fn finish(&self, chunk: Chunk, outcomes: &mut Vec<Result<WrittenBlock, BlockError>>) {
+        let Chunk {
+            mut blocks,
+            mut issued,
+        } = chunk;
+        loop {
+            let (leaves, extents) = issued.finish();
+            // Only now: a flush that took the note earlier would not cover all of the writes.
+            let (writing, txg) = (&self.store.writing, self.placer.txg);
+            writing.note_unflushed(self.topology, &leaves, txg);
+            let mut extents = extents.into_iter();
+            let mut again = vec![];
+            let mut needs_more = false;
+            blocks = blocks
+                .into_iter()
+                .map(|way| match way {
+                    Way::Over(outcome) => Way::Over(outcome),
+                    Way::Issued(block, count) => {
+                        let outcomes: Vec<ExtentOutcome> = extents.by_ref().take(count).collect();
+                        let way = self.judge(block, outcomes, &mut again);
+                        needs_more |= matches!(way, Way::Issued(..));
+                        way
+                    }
+                })
+                .collect();
+            if !needs_more {
+                break;
+            }
+            Chunk { blocks, issued } = self.issue(blocks, again);
+        }
+        outcomes.extend(blocks.into_iter().filter_map(|way| match way {
+            Way::Over(outcome) => Some(outcome),
+            Way::Issued(..) => None,
+        }));
+    }
+
+    fn judge(
+        &self,
+        mut block: Box<UnderWay>,
+        outcomes: Vec<ExtentOutcome>,
+        extents: &mut Vec<Extent>,
+    ) -> Way {
+        let address = block.job.address;
+        let failures: Vec<String> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
+        if failures.is_empty() {
+            for outcome in outcomes {
+                self.store
+                    .note_missed(self.topology, &outcome.missed, self.placer.txg);
+            }
+            if block.job.keep_cached {
+                self.store.keep(&block.pointer, &block.job.content);
+            }
+            return Way::Over(Ok(WrittenBlock {
+                pointer: block.pointer,
+                form: block.form,
+            }));
+        }
+        let reason = failures.join("; ");
+        self.placer.release(&block.taken);
+        block.taken.clear();
+        block.retries += 1;
+        if block.retries > RETRIES_MAX {
+            return Way::Over(Err(BlockError::Write { address, reason }));
+        }
+        block.avoid.extend(block.pointer.dvas());
+        self.place(block, extents, Some(reason))
     }
 }

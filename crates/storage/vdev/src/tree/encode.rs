@@ -24,6 +24,13 @@ impl VdevConfig {
     pub fn to_nvlist(&self, scope: VdevListScope) -> NvList {
         write(self, scope, true, 0)
     }
+
+    /// The entry of a hot spare or cache device in the pool's list of such: no place in the tree, no
+    /// space.
+    #[must_use]
+    pub fn to_auxiliary_nvlist(&self) -> NvList {
+        write(self, VdevListScope::Pool, false, 0)
+    }
 }
 
 /// Whether a vdev is a top-level one, by its place: its parent is the root, or it heads a label.

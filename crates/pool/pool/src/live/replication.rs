@@ -1,0 +1,151 @@
+//! Whether vdevs that stand side by side in a pool are of one redundancy.
+//!
+//! A pool is as safe as its least safe vdev, so a mixture is most often a slip of the hand. Only
+//! facts are told here; `docs/cli.md` has the words.
+
+use crate::live::new_vdev::{NewLayout, NewTop};
+use millpond_ondisk::LeafLayout;
+use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
+
+/// What a vdev withstands, as far as comparisons go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Replication {
+    /// `disk` or `file` for a device by itself, `mirror`, or `raidz`.
+    pub kind: VdevType,
+    /// Devices in it.
+    pub ways: usize,
+    /// Devices that may be lost.
+    pub parity: usize,
+}
+
+/// What does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicationMismatch {
+    /// The devices of a new vdev differ in size by more than a sixty-fourth of their largest.
+    DeviceSizes(Replication),
+    /// A new vdev has both image files and block devices.
+    FilesAndDevices(Replication),
+    /// Two new vdevs are not alike.
+    BetweenNew(Replication, Replication),
+    /// A new vdev is not like the pool's.
+    WithPool {
+        /// The pool's.
+        pool: Replication,
+        /// The new one.
+        new: Replication,
+    },
+}
+
+/// Everything that does not fit. Logs are compared with nothing; vdevs of special and dedup class are
+/// compared like those for ordinary data. The first one of the pool, else of the new ones, sets the
+/// measure.
+#[must_use]
+pub fn check_replication(
+    new: &[NewTop],
+    existing: &[(VdevConfig, AllocationClass)],
+) -> Vec<ReplicationMismatch> {
+    let mut found = Vec::new();
+    let pool = existing
+        .iter()
+        .filter(|(_, class)| *class != AllocationClass::Log)
+        .find_map(|(vdev, _)| of_existing(vdev));
+    let mut first: Option<Replication> = None;
+    for top in new {
+        let own = of_new(top);
+        if has_different_sizes(top) {
+            found.push(ReplicationMismatch::DeviceSizes(own));
+        }
+        let files = top.devices.iter().filter(|one| !one.is_block_device);
+        if !matches!(files.count(), 0) && top.devices.iter().any(|one| one.is_block_device) {
+            found.push(ReplicationMismatch::FilesAndDevices(own));
+        }
+        if top.class == AllocationClass::Log {
+            continue;
+        }
+        match (pool, first) {
+            (Some(pool), _) if !is_alike(pool, own) => {
+                found.push(ReplicationMismatch::WithPool { pool, new: own });
+            }
+            (None, Some(first)) if !is_alike(first, own) => {
+                found.push(ReplicationMismatch::BetweenNew(first, own));
+            }
+            _ => {}
+        }
+        first = first.or(Some(own));
+    }
+    found
+}
+
+/// The share of the largest device by which others may be smaller: disks sold as one size seldom
+/// have the same number of sectors.
+const SIZE_SLACK: u64 = 64;
+
+fn has_different_sizes(top: &NewTop) -> bool {
+    let sizes = top
+        .devices
+        .iter()
+        .filter_map(|one| LeafLayout::new(one.device.size_bytes()))
+        .map(LeafLayout::psize_bytes);
+    let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| {
+        (least.min(size), most.max(size))
+    });
+    most.saturating_sub(least) > most / SIZE_SLACK
+}
+
+/// A mirror counts by what it may lose: two ways are like one parity column.
+fn is_alike(one: Replication, other: Replication) -> bool {
+    let is_group = |kind| matches!(kind, VdevType::Mirror | VdevType::Raidz);
+    match (one.kind, other.kind) {
+        (a, b) if a == b => one.ways == other.ways && one.parity == other.parity,
+        (a, b) if is_group(a) && is_group(b) => one.parity == other.parity,
+        (a, b) => !is_group(a) && !is_group(b),
+    }
+}
+
+fn of_new(top: &NewTop) -> Replication {
+    let ways = top.devices.len();
+    match top.layout {
+        NewLayout::Mirror => Replication {
+            kind: VdevType::Mirror,
+            ways,
+            parity: ways.saturating_sub(1),
+        },
+        NewLayout::Raidz(parity) => Replication {
+            kind: VdevType::Raidz,
+            ways,
+            parity: usize::from(parity),
+        },
+        NewLayout::Single => Replication {
+            kind: match top.devices.first() {
+                Some(one) if one.is_block_device => VdevType::Disk,
+                _ => VdevType::File,
+            },
+            ways: 1,
+            parity: 0,
+        },
+    }
+}
+
+fn of_existing(vdev: &VdevConfig) -> Option<Replication> {
+    let ways = vdev.children.len();
+    match vdev.kind {
+        VdevType::Disk | VdevType::File => Some(Replication {
+            kind: vdev.kind,
+            ways: 1,
+            parity: 0,
+        }),
+        VdevType::Mirror => Some(Replication {
+            kind: vdev.kind,
+            ways,
+            parity: ways.saturating_sub(1),
+        }),
+        VdevType::Raidz => Some(Replication {
+            kind: vdev.kind,
+            ways,
+            parity: usize::try_from(vdev.nparity.unwrap_or(1)).unwrap_or(0),
+        }),
+        // One that is being replaced: as the pool will be again.
+        VdevType::Replacing | VdevType::Spare => vdev.children.first().and_then(of_existing),
+        _ => None,
+    }
+}

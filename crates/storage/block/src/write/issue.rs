@@ -1,0 +1,303 @@
+//! Placed blocks on their way to the leaves.
+
+use super::place::Extent;
+use super::workers::{Running, Workers};
+use crate::topology::Topology;
+use millpond_device::{DeviceError, RUN_BYTES_MAX, WriteRequest};
+use millpond_env::sync::Arc;
+use millpond_ondisk::Txg;
+use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePlanError};
+use std::collections::BTreeMap;
+
+/// What is written where RAID-Z leaves sectors out: at most a sector, 64 KiB.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A number of extents and what to write for each.
+struct Batch {
+    topology: Arc<Topology>,
+    extents: Vec<(Extent, Result<WritePlan, WritePlanError>)>,
+}
+
+/// One write of a leaf: which extent, which write of its plan, and where it lies.
+#[derive(Clone, Copy)]
+struct Part {
+    offset_bytes: u64,
+    extent: usize,
+    /// `None` for a filler.
+    write: Option<usize>,
+    length_bytes: u64,
+}
+
+/// What came of one extent.
+#[derive(Debug)]
+pub(super) struct ExtentOutcome {
+    pub(super) missed: Vec<LeafId>,
+    /// Why it cannot be read back; `None` if it can.
+    pub(super) failure: Option<String>,
+}
+
+/// A failed write: extent, write of its plan, leaf, what the device said.
+type FailedPart = (usize, usize, LeafId, String);
+
+/// Writes under way.
+pub(super) struct Issued {
+    batch: Arc<Batch>,
+    leaves: Vec<LeafId>,
+    running: Running<Vec<FailedPart>>,
+}
+
+/// Reckons parity for every extent on `processors` and hands the writes of each leaf to a thread of
+/// `queues`.
+pub(super) fn issue(
+    topology: &Arc<Topology>,
+    txg: Txg,
+    extents: Vec<Extent>,
+    processors: &Workers,
+    queues: &Workers,
+) -> Issued {
+    let planned = {
+        let topology = Arc::clone(topology);
+        processors.map(extents, move |extent: Extent| {
+            let range = BlockRange {
+                vdev: extent.dva.vdev,
+                offset_bytes: extent.dva.offset_bytes,
+                size_bytes: extent.range.len() as u64,
+                birth: txg,
+            };
+            let plan = WritePlan::new(&topology.tree, &topology.health, range, extent.bytes());
+            (extent, plan)
+        })
+    };
+    let batch = Arc::new(Batch {
+        topology: Arc::clone(topology),
+        extents: planned,
+    });
+    let parts = parts_by_leaf(&batch);
+    let leaves = parts.iter().map(|(leaf, _)| *leaf).collect();
+    let running = {
+        let batch = Arc::clone(&batch);
+        queues.start(parts, move |(leaf, parts)| write_leaf(&batch, leaf, &parts))
+    };
+    Issued {
+        batch,
+        leaves,
+        running,
+    }
+}
+
+impl Issued {
+    /// Waits, and judges each extent in order; tells also which leaves were written to.
+    pub(super) fn finish(self) -> (Vec<LeafId>, Vec<ExtentOutcome>) {
+        let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
+        for (extent, write, leaf, reason) in self.running.finish().into_iter().flatten() {
+            let reason = format!("{}: {reason}", self.batch.topology.leaf_name(leaf));
+            failed.entry(extent).or_default().push((write, reason));
+        }
+        let extents = self.batch.extents.iter().enumerate();
+        let outcomes = extents.map(|(index, (extent, plan))| {
+            let failed = failed.get(&index).map_or(&[][..], Vec::as_slice);
+            judge(&self.batch.topology, extent, plan, failed)
+        });
+        (self.leaves, outcomes.collect())
+    }
+}
+
+fn judge(
+    topology: &Topology,
+    extent: &Extent,
+    plan: &Result<WritePlan, WritePlanError>,
+    failed: &[(usize, String)],
+) -> ExtentOutcome {
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => {
+            return ExtentOutcome {
+                missed: vec![],
+                failure: Some(error.to_string()),
+            };
+        }
+    };
+    let WriteOutcome {
+        missed,
+        is_readable,
+    } = plan.outcome(&mut |index| failed.iter().all(|(write, _)| *write != index));
+    let failure = (!is_readable).then(|| {
+        let mut words: Vec<String> = failed.iter().map(|(_, reason)| reason.clone()).collect();
+        for leaf in &missed {
+            if topology.writable_leaf(*leaf).is_none() {
+                words.push(format!("{} is not available", topology.leaf_name(*leaf)));
+            }
+        }
+        words.dedup();
+        let (vdev, offset) = (extent.dva.vdev, extent.dva.offset_bytes);
+        format!("<{vdev}:{offset:x}> {}", words.join(", "))
+    });
+    ExtentOutcome { missed, failure }
+}
+
+/// The writes of each leaf by offset, with those fillers that join two of them.
+fn parts_by_leaf(batch: &Batch) -> Vec<(LeafId, Vec<Part>)> {
+    let mut leaves: BTreeMap<LeafId, Vec<Part>> = BTreeMap::new();
+    for (extent, (_, plan)) in batch.extents.iter().enumerate() {
+        let Ok(plan) = plan else { continue };
+        for (write, planned) in plan.writes().iter().enumerate() {
+            leaves.entry(planned.leaf).or_default().push(Part {
+                offset_bytes: planned.offset_bytes,
+                extent,
+                write: Some(write),
+                length_bytes: planned.length_bytes(),
+            });
+        }
+        for filler in plan.fillers() {
+            let Filler {
+                leaf,
+                offset_bytes,
+                length_bytes,
+            } = *filler;
+            leaves.entry(leaf).or_default().push(Part {
+                offset_bytes,
+                extent,
+                write: None,
+                length_bytes,
+            });
+        }
+    }
+    for parts in leaves.values_mut() {
+        parts.sort_by_key(|part| part.offset_bytes);
+        keep_joining_fillers(parts);
+    }
+    leaves.into_iter().collect()
+}
+
+/// Drops fillers that do not lie between two writes without another gap.
+fn keep_joining_fillers(parts: &mut Vec<Part>) {
+    let end = |part: &Part| part.offset_bytes.saturating_add(part.length_bytes);
+    let mut kept: Vec<Part> = Vec::with_capacity(parts.len());
+    let mut fillers: Vec<Part> = vec![];
+    for part in parts.drain(..) {
+        if part.write.is_none() {
+            let joins = fillers.last().or(kept.last()).map(end) == Some(part.offset_bytes);
+            if !joins {
+                fillers.clear();
+            }
+            if joins {
+                fillers.push(part);
+            }
+            continue;
+        }
+        if fillers.last().map(end) == Some(part.offset_bytes) {
+            kept.append(&mut fillers);
+        }
+        fillers.clear();
+        kept.push(part);
+    }
+    *parts = kept;
+}
+
+/// Gives a leaf its writes. Returns those that failed.
+fn write_leaf(batch: &Batch, leaf: LeafId, parts: &[Part]) -> Vec<FailedPart> {
+    let Some((device, counters)) = batch.topology.writable_leaf(leaf) else {
+        let failed = parts.iter().filter_map(|part| {
+            let reason = "the device is gone".to_owned();
+            Some((part.extent, part.write?, leaf, reason))
+        });
+        return failed.collect();
+    };
+    let mut requests: Vec<WriteRequest<'_>> = parts
+        .iter()
+        .map(|part| WriteRequest::new(part.offset_bytes, bytes_of(batch, part)))
+        .collect();
+    device.write_many(&mut requests);
+    let bytes = parts.iter().map(|part| part.length_bytes).sum();
+    let failed: Vec<FailedPart> = parts
+        .iter()
+        .zip(&requests)
+        .filter_map(|(part, request)| {
+            let error: &DeviceError = request.outcome.as_ref().err()?;
+            Some((part.extent, part.write?, leaf, error.to_string()))
+        })
+        .collect();
+    counters.count_writes(runs(parts), bytes, failed.len() as u64);
+    failed
+}
+
+fn bytes_of<'a>(batch: &'a Batch, part: &Part) -> &'a [u8] {
+    let Some((extent, Ok(plan))) = batch.extents.get(part.extent) else {
+        return &[];
+    };
+    match part.write.and_then(|write| plan.writes().get(write)) {
+        Some(write) => write.bytes(extent.bytes()),
+        None => {
+            let length = usize::try_from(part.length_bytes).unwrap_or(usize::MAX);
+            ZEROS.get(..length).unwrap_or(&ZEROS)
+        }
+    }
+}
+
+/// How many writes the parts are when neighbours go together.
+fn runs(parts: &[Part]) -> u64 {
+    let mut count = 0;
+    let mut run: Option<(u64, u64)> = None;
+    for part in parts {
+        let end = part.offset_bytes.saturating_add(part.length_bytes);
+        match run {
+            Some((start, run_end))
+                if run_end == part.offset_bytes && end.saturating_sub(start) <= RUN_BYTES_MAX =>
+            {
+                run = Some((start, end));
+            }
+            _ => {
+                count += 1;
+                run = Some((part.offset_bytes, end));
+            }
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(offset_bytes: u64, is_filler: bool) -> Part {
+        Part {
+            offset_bytes,
+            extent: 0,
+            write: (!is_filler).then_some(0),
+            length_bytes: 512,
+        }
+    }
+
+    #[test]
+    fn fillers_stay_only_between_writes() {
+        let kept = |parts: &[(u64, bool)]| {
+            let mut parts: Vec<Part> = parts
+                .iter()
+                .map(|(sector, is_filler)| part(sector * 512, *is_filler))
+                .collect();
+            keep_joining_fillers(&mut parts);
+            let sectors = parts.iter().map(|part| part.offset_bytes / 512);
+            sectors.collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&[(0, true), (1, false), (2, true)]), [1]);
+        assert_eq!(kept(&[(1, false), (2, true), (3, false)]), [1, 2, 3]);
+        assert_eq!(
+            kept(&[(1, false), (2, true), (3, true), (4, false)]),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(kept(&[(1, false), (3, true), (4, false)]), [1, 4]);
+        assert_eq!(kept(&[(1, false), (2, true), (4, false)]), [1, 4]);
+        assert_eq!(
+            kept(&[(1, false), (2, true), (4, true), (5, false)]),
+            [1, 5]
+        );
+    }
+
+    #[test]
+    fn neighbours_count_as_one_write_up_to_a_mebibyte() {
+        let parts: Vec<Part> = (0..4096).map(|at| part(at * 512, false)).collect();
+        assert_eq!(runs(&parts), 2);
+        assert_eq!(runs(&[part(0, false), part(1024, false)]), 2);
+        assert_eq!(runs(&[]), 0);
+    }
+}

@@ -1,0 +1,337 @@
+//! Space for prepared blocks, in one run or in pieces, and the pointers that name it.
+//!
+//! Pages `docs/format/block-pointer.md`, `docs/format/gang-header.md`.
+
+use super::prepare::Stored;
+use super::{Allocate, BlockWrite, NoSpace, SpaceRequest, WrittenForm};
+use crate::copies::GANG_DEPTH_MAX;
+use crate::topology::Topology;
+use millpond_checksum::{Checksummer, Form, GangVerifier, seal_gang_header};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{
+    BlockPointer, CompressionKind, Dva, Endian, GANG_HEADER_BYTES, GangHeader, Level, ObjectType,
+    StoredBlock, Txg,
+};
+use std::ops::Range;
+
+/// Bytes that go to one address.
+#[derive(Debug, Clone)]
+pub(super) struct Extent {
+    pub(super) dva: Dva,
+    pub(super) bytes: Arc<Vec<u8>>,
+    /// Which of them.
+    pub(super) range: Range<usize>,
+}
+
+impl Extent {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+/// A block that has space and waits to be written.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) pointer: BlockPointer,
+    pub(super) form: WrittenForm,
+    pub(super) extents: Vec<Extent>,
+    /// New space, to be given back if the block is not written after all.
+    pub(super) taken: Vec<Dva>,
+}
+
+/// What placing needs to know.
+#[derive(Clone, Copy)]
+pub(super) struct Placer<'a> {
+    pub(super) txg: Txg,
+    pub(super) allocator: &'a dyn Allocate,
+    pub(super) topology: &'a Topology,
+    pub(super) checksummer: &'a Checksummer,
+}
+
+impl Placer<'_> {
+    /// Finds space: the previous block's if `job` allows it and `avoid` is empty (nothing failed
+    /// there yet), else a new run for each copy, else pieces.
+    pub(super) fn place(
+        &self,
+        job: &BlockWrite,
+        stored: &Stored,
+        avoid: &[Dva],
+    ) -> Result<Placed, NoSpace> {
+        let psize = stored.bytes.len() as u64;
+        if avoid.is_empty() && self.may_rewrite(job, psize) {
+            let dvas: Vec<Dva> = job.previous.dvas().collect();
+            return Ok(self.contiguous(job, stored, dvas, WrittenForm::Rewritten));
+        }
+        let request = SpaceRequest {
+            psize_bytes: psize,
+            copies: job.copies,
+            class: job.class,
+            is_gang_header: false,
+            avoid,
+        };
+        match self.allocator.allocate(self.txg, &request) {
+            Ok(dvas) => Ok(self.contiguous(job, stored, dvas, WrittenForm::Contiguous)),
+            Err(NoSpace) if job.may_gang => self.gang(job, stored, avoid),
+            Err(NoSpace) => Err(NoSpace),
+        }
+    }
+
+    /// Gives back what a block took.
+    pub(super) fn release(&self, taken: &[Dva]) {
+        for dva in taken {
+            self.allocator.release(self.txg, dva);
+        }
+    }
+
+    /// Whether a block of `psize` bytes fits exactly where the previous one lies, and nothing but this
+    /// txg has ever seen that.
+    fn may_rewrite(&self, job: &BlockWrite, psize: u64) -> bool {
+        let previous = &job.previous;
+        job.may_rewrite
+            && !previous.is_hole()
+            && !previous.is_embedded()
+            && !previous.is_gang()
+            && !previous.is_dedup()
+            && !previous.has_crypt_bit()
+            && previous.birth() == self.txg
+            && previous.physical_birth() == self.txg
+            && previous.psize_bytes() == psize
+            && previous.dvas().count() == usize::from(job.copies)
+    }
+
+    fn contiguous(
+        &self,
+        job: &BlockWrite,
+        stored: &Stored,
+        dvas: Vec<Dva>,
+        form: WrittenForm,
+    ) -> Placed {
+        let extents = dvas.iter().map(|dva| Extent {
+            dva: *dva,
+            bytes: Arc::clone(&stored.bytes),
+            range: 0..stored.bytes.len(),
+        });
+        Placed {
+            pointer: self.pointer(job, stored, &dvas),
+            form,
+            extents: extents.collect(),
+            taken: if form == WrittenForm::Rewritten {
+                vec![]
+            } else {
+                dvas
+            },
+        }
+    }
+
+    fn pointer(&self, job: &BlockWrite, stored: &Stored, dvas: &[Dva]) -> BlockPointer {
+        StoredBlock {
+            dvas,
+            lsize_bytes: job.content.len() as u64,
+            psize_bytes: stored.bytes.len() as u64,
+            compression: stored.compression,
+            checksum: job.checksum,
+            checksum_words: stored.checksum_words,
+            object_type: job.object_type,
+            level: job.level,
+            birth: self.txg,
+            fill: job.fill,
+        }
+        .pointer()
+    }
+
+    fn gang(&self, job: &BlockWrite, stored: &Stored, avoid: &[Dva]) -> Result<Placed, NoSpace> {
+        let mut gang = Gang {
+            placer: self,
+            job,
+            bytes: &stored.bytes,
+            avoid,
+            extents: vec![],
+            taken: vec![],
+            is_nested: false,
+        };
+        match gang.node(0..stored.bytes.len(), 0) {
+            Ok(dvas) => Ok(Placed {
+                pointer: self.pointer(job, stored, &dvas),
+                form: WrittenForm::Gang {
+                    is_nested: gang.is_nested,
+                },
+                extents: gang.extents,
+                taken: gang.taken,
+            }),
+            Err(NoSpace) => {
+                self.release(&gang.taken);
+                Err(NoSpace)
+            }
+        }
+    }
+}
+
+/// A block being cut into pieces.
+struct Gang<'a> {
+    placer: &'a Placer<'a>,
+    job: &'a BlockWrite,
+    bytes: &'a Arc<Vec<u8>>,
+    avoid: &'a [Dva],
+    extents: Vec<Extent>,
+    taken: Vec<Dva>,
+    is_nested: bool,
+}
+
+impl Gang<'_> {
+    /// A header and the pieces of `whole` behind it; gives the addresses of the header, each with the
+    /// total of what lies under it. On failure what was taken stays in `self.taken`.
+    fn node(&mut self, whole: Range<usize>, depth: u32) -> Result<Vec<Dva>, NoSpace> {
+        if depth >= GANG_DEPTH_MAX {
+            return Err(NoSpace);
+        }
+        // Losing the header loses all pieces, so it is there twice at least.
+        let copies = self.job.copies.max(2);
+        let mut headers = self.allocate(GANG_HEADER_BYTES as u64, copies, true)?;
+        let header_bytes = self.header_bytes(&headers);
+        let mut pointers = vec![];
+        let slots = GangHeader::pointer_count(header_bytes);
+        let mut at = whole.start;
+        while at < whole.end {
+            let left = slots.saturating_sub(pointers.len());
+            let child = self.piece(at..whole.end, whole.len(), left, depth)?;
+            at += child.psize_bytes() as usize;
+            pointers.push(child);
+        }
+        let verifier = headers.first().map(|dva| GangVerifier {
+            vdev: dva.vdev,
+            offset_bytes: dva.offset_bytes,
+            birth: self.placer.txg,
+        });
+        let header = GangHeader {
+            pointers: pointers.clone(),
+            checksum: [0; 4],
+        };
+        // Sizes are those of vdevs, and no more pointers were made than fit; what does not encode
+        // cannot be written.
+        let mut header = header.encode(header_bytes).map_err(|_| NoSpace)?;
+        seal_gang_header(&mut header, verifier.ok_or(NoSpace)?, Form::Full).map_err(|_| NoSpace)?;
+        let header = Arc::new(header);
+        for dva in &headers {
+            self.extents.push(Extent {
+                dva: *dva,
+                bytes: Arc::clone(&header),
+                range: 0..header_bytes,
+            });
+        }
+        for (index, dva) in headers.iter_mut().enumerate() {
+            dva.is_gang = true;
+            for child in &pointers {
+                let below = child.dvas().nth(index);
+                dva.asize_bytes += below.map_or(0, |below| below.asize_bytes);
+            }
+        }
+        Ok(headers)
+    }
+
+    /// The next piece of what is left of a node of `total` bytes with `slots` free pointers: the
+    /// longest run of the halves, quarters and so on of what is left, but no less than what lets the
+    /// other slots hold the rest.
+    fn piece(
+        &mut self,
+        left: Range<usize>,
+        total: usize,
+        slots: usize,
+        depth: u32,
+    ) -> Result<BlockPointer, NoSpace> {
+        let unit = self.unit();
+        let least = left.len().div_ceil(slots.max(1));
+        let least = least.next_multiple_of(unit).min(left.len());
+        let mut size = left.len();
+        loop {
+            // The whole itself was tried before it was cut.
+            if size < total {
+                let copies = self.job.copies;
+                if let Ok(dvas) = self.allocate(size as u64, copies, false) {
+                    let range = left.start..left.start + size;
+                    for dva in &dvas {
+                        self.extents.push(Extent {
+                            dva: *dva,
+                            bytes: Arc::clone(self.bytes),
+                            range: range.clone(),
+                        });
+                    }
+                    return self.child(range, &dvas);
+                }
+            }
+            if size <= least {
+                break;
+            }
+            // Less than before: more than one unit is left when it is more than `least`.
+            size = (size / 2).next_multiple_of(unit).max(least);
+        }
+        // A piece of one sector is not worth a header, which takes one too.
+        if least <= unit || least >= total {
+            return Err(NoSpace);
+        }
+        self.is_nested = true;
+        let range = left.start..left.start + least;
+        let dvas = self.node(range.clone(), depth + 1)?;
+        self.child(range, &dvas)
+    }
+
+    fn child(&self, range: Range<usize>, dvas: &[Dva]) -> Result<BlockPointer, NoSpace> {
+        let bytes = self.bytes.get(range).unwrap_or(&[]);
+        let kind = self.job.checksum;
+        let words = self
+            .placer
+            .checksummer
+            .checksum(kind, bytes, Endian::Little);
+        let child = StoredBlock {
+            dvas,
+            lsize_bytes: bytes.len() as u64,
+            psize_bytes: bytes.len() as u64,
+            compression: CompressionKind::Off,
+            checksum: kind,
+            // The same function over the whole succeeded.
+            checksum_words: words.map_err(|_| NoSpace)?,
+            object_type: ObjectType(0),
+            level: Level(0),
+            birth: self.placer.txg,
+            fill: 0,
+        };
+        Ok(child.pointer())
+    }
+
+    fn allocate(
+        &mut self,
+        psize_bytes: u64,
+        copies: u8,
+        is_gang_header: bool,
+    ) -> Result<Vec<Dva>, NoSpace> {
+        let request = SpaceRequest {
+            psize_bytes,
+            copies,
+            class: self.job.class,
+            is_gang_header,
+            avoid: self.avoid,
+        };
+        let dvas = self.placer.allocator.allocate(self.placer.txg, &request)?;
+        self.taken.extend_from_slice(&dvas);
+        Ok(dvas)
+    }
+
+    /// Bytes of a header that lies at these addresses: what the least of their vdevs allows.
+    fn header_bytes(&self, dvas: &[Dva]) -> usize {
+        let Topology {
+            tree,
+            has_large_gang_headers,
+            ..
+        } = self.placer.topology;
+        let sizes = dvas
+            .iter()
+            .filter_map(|dva| tree.gang_header_size(dva.vdev, *has_large_gang_headers));
+        let least = sizes.min().and_then(|size| usize::try_from(size).ok());
+        least.unwrap_or(GANG_HEADER_BYTES)
+    }
+
+    /// Pieces are whole sectors of the finest vdev, so that only the last wastes a part of one.
+    fn unit(&self) -> usize {
+        let units = super::prepare::allocation_units(&self.placer.topology.tree);
+        units.stored_bytes(1, usize::MAX).unwrap_or(512)
+    }
+}

@@ -1,0 +1,105 @@
+//! From content to the bytes that are stored.
+
+use super::BlockWrite;
+use millpond_checksum::Checksummer;
+use millpond_compress::{AllocationUnits, StoredForm, stored_form};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{
+    BLOCK_BYTES_MAX, CompressionKind, EMBEDDED_BYTES_MAX, Endian, Level, ObjectType, SECTOR_BYTES,
+};
+use millpond_vdev::{AllocationClass, VdevKind, VdevTree};
+
+/// What is to be done with a block.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// Nothing is stored.
+    Hole,
+    /// These bytes go into the pointer.
+    Embedded(Vec<u8>),
+    /// These go to devices.
+    Stored(Stored),
+}
+
+/// Bytes for devices: as many as the physical size.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) compression: CompressionKind,
+    pub(super) checksum_words: [u64; 4],
+}
+
+/// Finds zeros, compresses, fills up and checksums.
+///
+/// # Errors
+/// What is wrong with the request.
+pub(super) fn prepare(
+    job: &BlockWrite,
+    units: AllocationUnits,
+    checksummer: &Checksummer,
+) -> Result<Prepared, String> {
+    let lsize = job.content.len();
+    check(job)?;
+    let (bytes, compression) =
+        match stored_form(job.compression, job.zstd_level, &job.content, units) {
+            StoredForm::Hole => return Ok(Prepared::Hole),
+            StoredForm::Raw => (Arc::clone(&job.content), CompressionKind::Off),
+            StoredForm::Encoded(mut encoded) => {
+                if encoded.len() <= EMBEDDED_BYTES_MAX && can_be_embedded(job) {
+                    return Ok(Prepared::Embedded(encoded));
+                }
+                match units.stored_bytes(encoded.len(), lsize) {
+                    Some(stored) => {
+                        encoded.resize(stored, 0);
+                        (Arc::new(encoded), job.compression)
+                    }
+                    None => (Arc::clone(&job.content), CompressionKind::Off),
+                }
+            }
+        };
+    let checksum_words = checksummer
+        .checksum(job.checksum, &bytes, Endian::Little)
+        .map_err(|error| error.to_string())?;
+    Ok(Prepared::Stored(Stored {
+        bytes,
+        compression,
+        checksum_words,
+    }))
+}
+
+fn check(job: &BlockWrite) -> Result<(), String> {
+    let lsize = job.content.len() as u64;
+    if lsize == 0 || lsize > BLOCK_BYTES_MAX || !lsize.is_multiple_of(SECTOR_BYTES) {
+        return Err(format!("a block of {lsize} bytes"));
+    }
+    if !(1..=3).contains(&job.copies) {
+        return Err(format!("{} copies", job.copies));
+    }
+    match job.compression {
+        CompressionKind::Inherit | CompressionKind::On => {
+            Err("its compression function was not resolved".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn can_be_embedded(job: &BlockWrite) -> bool {
+    job.may_embed
+        && job.level == Level(0)
+        && !matches!(job.object_type, ObjectType::DNODE | ObjectType::OBJECT_SET)
+}
+
+/// The allocation units of a pool: the sectors of its vdevs for ordinary blocks.
+pub(super) fn allocation_units(tree: &VdevTree) -> AllocationUnits {
+    let sectors = tree.tops().filter_map(|(_, top)| {
+        let is_ordinary = top.class == AllocationClass::Normal
+            && !matches!(
+                top.kind,
+                VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect
+            );
+        // On dRAID the sector too: that is the unit of the devices below.
+        (is_ordinary && (9..=16).contains(&top.ashift.0)).then(|| 1u32 << top.ashift.0)
+    });
+    // All are powers of two, so that the smallest divides them all.
+    let smallest = sectors.min().unwrap_or(512);
+    AllocationUnits::new(smallest, smallest)
+}

@@ -1,0 +1,252 @@
+//! Long-lived threads that share out batches of work.
+
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Condvar, Mutex, Sender, bounded};
+use millpond_env::thread::{self, JoinHandle};
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// A few threads. Work is given to them as batches of items, each treated by the same function; the
+/// one who asks takes part, and the results come in the order of the items whoever did them. With one
+/// thread everything is done by the one who asks, in order.
+///
+/// Items must not ask the same workers for more.
+pub(crate) struct Workers {
+    sender: Option<Sender<Task>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// `count` threads at work at once, the asking one included. If the system refuses threads there
+    /// are fewer.
+    pub(crate) fn new(name: &str, count: usize) -> Self {
+        let others = count.saturating_sub(1);
+        if others == 0 {
+            return Self {
+                sender: None,
+                threads: vec![],
+            };
+        }
+        let (sender, receiver) = bounded::<Task>(others * 2);
+        let spawned = (0..others).map(|number| {
+            let receiver = receiver.clone();
+            thread::spawn(&format!("{name}-{number}"), move || {
+                while let Ok(task) = receiver.recv() {
+                    task();
+                }
+            })
+        });
+        Self {
+            threads: spawned.flatten().collect(),
+            sender: Some(sender),
+        }
+    }
+
+    /// Treats every item and waits.
+    pub(crate) fn map<T, R>(
+        &self,
+        items: Vec<T>,
+        treat: impl Fn(T) -> R + Send + Sync + 'static,
+    ) -> Vec<R>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        // One item is left to the one who asks.
+        let helpers = items.len().saturating_sub(1);
+        self.start_with(helpers, items, treat).finish()
+    }
+
+    /// Lets the threads begin; what they have not done is done in [`Running::finish`].
+    pub(crate) fn start<T, R>(
+        &self,
+        items: Vec<T>,
+        treat: impl Fn(T) -> R + Send + Sync + 'static,
+    ) -> Running<R>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        self.start_with(items.len(), items, treat)
+    }
+
+    fn start_with<T, R>(
+        &self,
+        helpers: usize,
+        items: Vec<T>,
+        treat: impl Fn(T) -> R + Send + Sync + 'static,
+    ) -> Running<R>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        let count = items.len();
+        let batch = Arc::new(Batch {
+            items: items
+                .into_iter()
+                .map(|item| Mutex::new(Some(item)))
+                .collect(),
+            next: AtomicUsize::new(0),
+            results: Mutex::new(Results {
+                done: (0..count).map(|_| None).collect(),
+                left: count,
+            }),
+            finished: Condvar::new(),
+            treat,
+        });
+        if let Some(sender) = &self.sender {
+            for _ in 0..self.threads.len().min(helpers) {
+                let batch = Arc::clone(&batch);
+                // A full queue means that all are busy; the one who asks will do it.
+                if sender.try_send(Box::new(move || batch.work())).is_err() {
+                    break;
+                }
+            }
+        }
+        Running { batch }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.sender = None;
+        for thread in self.threads.drain(..) {
+            // A thread ends by panic only if an item did, and whoever asked for that has heard of it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A batch under way.
+pub(crate) struct Running<R> {
+    batch: Arc<dyn Work<R>>,
+}
+
+impl<R> Running<R> {
+    /// Takes part until nothing is left and gives the results in the order of the items.
+    ///
+    /// # Panics
+    /// If treating an item did.
+    pub(crate) fn finish(self) -> Vec<R> {
+        self.batch.work();
+        self.batch.wait()
+    }
+}
+
+trait Work<R>: Send + Sync {
+    fn work(&self);
+    fn wait(&self) -> Vec<R>;
+}
+
+struct Batch<T, R, F> {
+    items: Vec<Mutex<Option<T>>>,
+    next: AtomicUsize,
+    results: Mutex<Results<R>>,
+    finished: Condvar,
+    treat: F,
+}
+
+struct Results<R> {
+    done: Vec<Option<R>>,
+    left: usize,
+}
+
+impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
+    fn work(&self) {
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = self.items.get(index) else {
+                return;
+            };
+            let item = item.lock().take();
+            // Counts the item off even if treating it panics, so that nobody waits for ever.
+            let mut slot = Slot {
+                results: &self.results,
+                finished: &self.finished,
+                index,
+                result: None,
+            };
+            slot.result = item.map(&self.treat);
+        }
+    }
+
+    fn wait(&self) -> Vec<R> {
+        let mut results = self.results.lock();
+        while results.left > 0 {
+            self.finished.wait(&mut results);
+        }
+        let done = std::mem::take(&mut results.done);
+        done.into_iter()
+            .map(|result| result.expect("a worker panicked"))
+            .collect()
+    }
+}
+
+struct Slot<'a, R> {
+    results: &'a Mutex<Results<R>>,
+    finished: &'a Condvar,
+    index: usize,
+    result: Option<R>,
+}
+
+impl<R> Drop for Slot<'_, R> {
+    fn drop(&mut self) {
+        let mut results = self.results.lock();
+        if let Some(slot) = results.done.get_mut(self.index) {
+            *slot = self.result.take();
+        }
+        results.left -= 1;
+        if results.left == 0 {
+            self.finished.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items_with_any_number_of_threads() {
+        for count in [0, 1, 2, 5] {
+            let workers = Workers::new("test", count);
+            for length in [0usize, 1, 3, 200] {
+                let squares = workers.map((0..length).collect(), |n| n * n);
+                assert_eq!(squares, (0..length).map(|n| n * n).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn several_batches_may_be_under_way() {
+        let workers = Arc::new(Workers::new("test", 3));
+        let running: Vec<_> = (0..20u64)
+            .map(|k| workers.start((0..50).collect(), move |n: u64| n + k))
+            .collect();
+        for (k, running) in (0u64..).zip(running) {
+            assert_eq!(running.finish(), (k..k + 50).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn with_one_thread_nothing_happens_before_the_results_are_asked_for() {
+        let workers = Workers::new("test", 1);
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        let running = workers.start(vec![0, 1, 2], move |n| {
+            assert_eq!(seen.fetch_add(1, Ordering::SeqCst), n);
+        });
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        running.finish();
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_panic_of_an_item_reaches_the_one_who_asked() {
+        let workers = Workers::new("test", 3);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            workers.map((0..40).collect(), |n: u32| assert_ne!(n, 17, "seventeen"))
+        }));
+        assert!(outcome.is_err());
+    }
+}

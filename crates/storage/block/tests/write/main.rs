@@ -1,0 +1,7 @@
+//! The way of a block to devices in memory, and back.
+#![forbid(unsafe_code)]
+
+mod failures;
+mod forms;
+mod gangs;
+mod pool;

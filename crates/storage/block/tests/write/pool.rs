@@ -1,0 +1,311 @@
+//! Pools in memory whose devices can be told to fail, and an allocator that can be told to be full.
+
+use millpond_block::{
+    Allocate, BlockAddress, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology, WrittenBlock,
+};
+use millpond_checksum::Salt;
+use millpond_device::{Device, DeviceError, MemoryDevice};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, ObjectType, Txg, VdevId};
+use millpond_vdev::{IndirectTables, LeafId, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
+use std::collections::BTreeMap;
+
+pub const DEVICE_BYTES: usize = 12 << 20;
+pub const TXG: Txg = Txg(100);
+
+/// A device that can fail.
+#[derive(Debug)]
+pub struct Moody {
+    pub inner: MemoryDevice,
+    pub fails_writes: AtomicBool,
+    pub fails_flush: AtomicBool,
+    /// Writes whose range touches one of these bytes fail.
+    pub bad_bytes: Mutex<Vec<std::ops::Range<u64>>>,
+    pub writes: AtomicU64,
+    pub flushes: AtomicU64,
+}
+
+impl Moody {
+    fn error(action: &'static str) -> DeviceError {
+        DeviceError::Io {
+            action,
+            offset_bytes: 0,
+            length_bytes: 0,
+            errno: 5,
+            message: "as told".into(),
+        }
+    }
+    pub fn fail_writes(&self, fails: bool) {
+        self.fails_writes.store(fails, Ordering::SeqCst);
+    }
+}
+
+impl Device for Moody {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+    fn sector_bytes(&self) -> u32 {
+        512
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(offset_bytes, buffer)
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        let end = offset_bytes + bytes.len() as u64;
+        let mut bad = self.bad_bytes.lock().clone().into_iter();
+        if self.fails_writes.load(Ordering::SeqCst)
+            || bad.any(|bad| bad.start < end && offset_bytes < bad.end)
+        {
+            return Err(Self::error("write"));
+        }
+        self.inner.write(offset_bytes, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        if self.fails_flush.load(Ordering::SeqCst) {
+            return Err(Self::error("flush"));
+        }
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Hands out ever higher addresses, each vdev in turn; optionally only up to a run length.
+pub struct Arena {
+    tree: VdevTree,
+    state: Mutex<ArenaState>,
+}
+
+struct ArenaState {
+    next: Vec<u64>,
+    turn: usize,
+    /// The longest run that is to be had, and how many runs there are.
+    run_max: u64,
+    runs_left: u64,
+    live: BTreeMap<(VdevId, u64), u64>,
+}
+
+impl Arena {
+    pub fn new(tree: &VdevTree) -> Self {
+        Self {
+            tree: tree.clone(),
+            state: Mutex::new(ArenaState {
+                next: vec![0; tree.top_count()],
+                turn: 0,
+                run_max: u64::MAX,
+                runs_left: u64::MAX,
+                live: BTreeMap::new(),
+            }),
+        }
+    }
+    /// From now on no run of more than `bytes` is free, and only `runs` of them.
+    pub fn shatter(&self, bytes: u64, runs: u64) {
+        let mut state = self.state.lock();
+        (state.run_max, state.runs_left) = (bytes, runs);
+    }
+    pub fn live_bytes(&self) -> u64 {
+        self.state.lock().live.values().sum()
+    }
+}
+
+impl Allocate for Arena {
+    fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
+        assert_eq!(txg, TXG);
+        let mut state = self.state.lock();
+        let mut dvas: Vec<Dva> = vec![];
+        let tops = self.tree.top_count();
+        for _ in 0..request.copies {
+            let vdev = VdevId((state.turn % tops) as u32);
+            state.turn += 1;
+            let asize = if request.is_gang_header {
+                self.tree.gang_header_asize(vdev)
+            } else {
+                self.tree.asize(vdev, request.psize_bytes, txg)
+            };
+            let asize = asize.unwrap();
+            if asize > state.run_max || state.runs_left == 0 {
+                for dva in dvas {
+                    state.live.remove(&(dva.vdev, dva.offset_bytes));
+                    state.runs_left += 1;
+                }
+                return Err(NoSpace);
+            }
+            state.runs_left -= 1;
+            let offset = state.next[vdev.0 as usize];
+            state.next[vdev.0 as usize] += asize;
+            assert_eq!(state.live.insert((vdev, offset), asize), None);
+            dvas.push(Dva {
+                vdev,
+                offset_bytes: offset,
+                asize_bytes: asize,
+                is_gang: false,
+            });
+        }
+        Ok(dvas)
+    }
+    fn release(&self, txg: Txg, dva: &Dva) {
+        assert_eq!(txg, TXG);
+        assert!(!dva.is_gang);
+        let mut state = self.state.lock();
+        let asize = state.live.remove(&(dva.vdev, dva.offset_bytes));
+        assert_eq!(asize, Some(dva.asize_bytes));
+    }
+}
+
+pub struct Pool {
+    pub devices: Vec<Arc<Moody>>,
+    pub tree: VdevTree,
+    pub health: LeafTable,
+    pub store: BlockStore,
+    pub arena: Arena,
+    pub is_dynamic: bool,
+}
+
+/// A vdev of a test: how many leaves, and how many of them may fail.
+#[derive(Debug, Clone, Copy)]
+pub enum Vdev {
+    Disk,
+    Mirror(u64),
+    Raidz(u64, u64),
+}
+
+impl Pool {
+    pub fn new(vdevs: &[(Vdev, u64)]) -> Self {
+        Self::with(vdevs, false, 0)
+    }
+
+    pub fn with(vdevs: &[(Vdev, u64)], is_dynamic: bool, threads: usize) -> Self {
+        let mut guid = 10;
+        let mut leaf = || {
+            guid += 1;
+            let mut leaf = VdevConfig::new(VdevType::File, Guid(guid));
+            leaf.path = Some(format!("disk{guid}"));
+            leaf
+        };
+        let mut tops = vec![];
+        for (number, (vdev, ashift)) in vdevs.iter().enumerate() {
+            let of = |kind, children| VdevConfig {
+                children,
+                ..VdevConfig::new(kind, Guid(1000 + number as u64))
+            };
+            let mut top = match vdev {
+                Vdev::Disk => leaf(),
+                Vdev::Mirror(sides) => of(VdevType::Mirror, (0..*sides).map(|_| leaf()).collect()),
+                Vdev::Raidz(children, parity) => VdevConfig {
+                    nparity: Some(*parity),
+                    ..of(VdevType::Raidz, (0..*children).map(|_| leaf()).collect())
+                },
+            };
+            (top.id, top.ashift) = (Some(number as u64), *ashift);
+            (top.asize_bytes, top.metaslab_shift) = (8 << 20, 20);
+            tops.push(top);
+        }
+        let root = VdevConfig::root(Guid(1), tops);
+        let tree = VdevTree::new(root, Reflow::default()).unwrap();
+        let devices: Vec<Arc<Moody>> = (0..tree.leaf_count())
+            .map(|_| {
+                Arc::new(Moody {
+                    inner: MemoryDevice::new(vec![0xa5; DEVICE_BYTES]),
+                    fails_writes: AtomicBool::new(false),
+                    fails_flush: AtomicBool::new(false),
+                    bad_bytes: Mutex::new(vec![]),
+                    writes: AtomicU64::new(0),
+                    flushes: AtomicU64::new(0),
+                })
+            })
+            .collect();
+        let health = LeafTable::all_good(tree.leaf_count());
+        let pool = Self {
+            store: store(&tree, &devices, &health, is_dynamic),
+            arena: Arena::new(&tree),
+            devices,
+            tree,
+            health,
+            is_dynamic,
+        };
+        pool.store.set_write_threads(threads);
+        pool
+    }
+
+    /// The same devices through eyes that have seen nothing yet.
+    pub fn reopened(&self) -> BlockStore {
+        store(&self.tree, &self.devices, &self.health, self.is_dynamic)
+    }
+
+    /// Takes a leaf away from everybody who opens the pool from now on.
+    pub fn remove(&mut self, leaf: u32) {
+        self.health.entry(LeafId(leaf)).unwrap().is_readable = false;
+    }
+
+    pub fn write(&self, jobs: Vec<BlockWrite>) -> Vec<WrittenBlock> {
+        let written = self.store.write(TXG, &self.arena, jobs);
+        written.into_iter().map(Result::unwrap).collect()
+    }
+
+    pub fn write_one(&self, job: BlockWrite) -> WrittenBlock {
+        self.write(vec![job]).remove(0)
+    }
+
+    /// Reads by a store that has cached nothing.
+    pub fn read(&self, pointer: &BlockPointer) -> Vec<u8> {
+        let store = self.reopened();
+        store.read(pointer, address(), None).unwrap().bytes.clone()
+    }
+}
+
+fn store(
+    tree: &VdevTree,
+    devices: &[Arc<Moody>],
+    health: &LeafTable,
+    is_dynamic: bool,
+) -> BlockStore {
+    let devices = devices
+        .iter()
+        .map(|device| Some(Arc::clone(device) as Arc<dyn Device>))
+        .collect();
+    let indirect = IndirectTables::default();
+    let mut topology = Topology::new(tree.clone(), devices, health.clone(), indirect);
+    topology.has_large_gang_headers = is_dynamic;
+    let store = BlockStore::new(topology, 8 << 20);
+    store.set_salt(Salt([7; 32]));
+    store
+}
+
+pub fn address() -> BlockAddress {
+    BlockAddress {
+        dataset: 5,
+        object: ObjectId(7),
+        ..BlockAddress::default()
+    }
+}
+
+pub fn job(content: Vec<u8>) -> BlockWrite {
+    BlockWrite::new(address(), ObjectType::PLAIN_FILE, Arc::new(content))
+}
+
+/// Bytes that do not compress.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// Bytes that compress to about half.
+pub fn text(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = noise(seed, length);
+    for chunk in bytes.chunks_mut(64) {
+        let half = chunk.len() / 2;
+        chunk[half..].fill(b' ');
+    }
+    bytes
+}
