@@ -103,9 +103,4 @@ impl Writing {
             .min(policy.blocks_max.max(policy.blocks_min));
         self.logs.len() > policy.logs_max || blocks > blocks_max || self.ranges > policy.ranges_max
     }
-    /// (first unflushed txg, metaslab) of all that take part.
-    #[cfg(test)]
-    pub(super) fn unflushed(&self) -> &BTreeSet<(Txg, MetaslabId)> {
-        &self.by_unflushed
-    }
 }

@@ -21,6 +21,7 @@ pub use opening::{OpenedLog, OpenedMetaslab, OpenedVdev};
 pub use port::{LogPolicy, MapName, MapShape, SpaceMapForms, SpaceMapWriter};
 pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
 
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_env::sync::{Arc, Mutex, RwLock};
@@ -51,7 +52,8 @@ pub struct PoolAllocator {
     /// Replaced as a whole when a vdev comes, goes or changes.
     vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<LiveVdev>>>>,
     store: Arc<dyn SpaceMapStore + Send + Sync>,
-    rotors: Mutex<BTreeMap<(Pool, usize), Rotor>>,
+    /// One for each lane, so that lanes do not wait for each other.
+    rotors: [Mutex<BTreeMap<Pool, Rotor>>; LANES],
     registry: Mutex<Registry>,
     /// What only the thread that syncs uses.
     writing: Mutex<Writing>,
@@ -128,6 +130,7 @@ impl PoolAllocator {
             return None;
         }
         let lane = request.lane.checked_rem(LANES).unwrap_or(0);
+        let rotors = self.rotors.get(lane)?;
         let want = Want {
             txg,
             lane,
@@ -137,12 +140,7 @@ impl PoolAllocator {
         };
         let mut found: Vec<Dva> = Vec::new();
         for _ in 0..request.copies.max(1) {
-            let order = self
-                .rotors
-                .lock()
-                .entry((pool, lane))
-                .or_default()
-                .order(&candidates);
+            let order = rotors.lock().entry(pool).or_default().order(&candidates);
             let taken: Vec<Dva> = found.iter().chain(request.avoid).copied().collect();
             let place = self.place(vdevs, &want, request.psize_bytes, &order, &taken);
             let Some((dva, passed)) = place else {
@@ -152,8 +150,8 @@ impl PoolAllocator {
                 }
                 return None;
             };
-            let mut rotors = self.rotors.lock();
-            let rotor = rotors.entry((pool, lane)).or_default();
+            let mut rotors = rotors.lock();
+            let rotor = rotors.entry(pool).or_default();
             for vdev in passed {
                 rotor.pass(vdev);
             }
@@ -343,18 +341,14 @@ fn members(
     })
 }
 
+/// Where an address lies: its vdev, metaslab and range.
+type Holder<'a> = (&'a Arc<LiveVdev>, &'a Arc<LiveMetaslab>, Range<u64>);
+
 /// The vdev, metaslab and range of an address.
 fn find<'a>(
     vdevs: &'a BTreeMap<VdevId, Arc<LiveVdev>>,
     dva: &Dva,
-) -> Result<
-    (
-        &'a Arc<LiveVdev>,
-        &'a Arc<LiveMetaslab>,
-        core::ops::Range<u64>,
-    ),
-    AllocError,
-> {
+) -> Result<Holder<'a>, AllocError> {
     let none = AllocError::NoMetaslab { dva: *dva };
     let Some(vdev) = vdevs.get(&dva.vdev) else {
         return Err(none);

@@ -89,7 +89,7 @@ impl PoolAllocator {
         Ok(Self {
             vdevs: RwLock::new(Arc::new(live)),
             store,
-            rotors: Mutex::new(BTreeMap::new()),
+            rotors: Default::default(),
             registry: Mutex::new(Registry::default()),
             writing: Mutex::new(writing),
             faults: Mutex::new(Vec::new()),

@@ -113,11 +113,11 @@ impl MetaslabState {
             .place
             .size_bytes()
             .saturating_sub(self.allocated_bytes());
-        let top = (0u32..32)
-            .zip(&self.histogram.buckets)
+        let buckets = (0u32..).zip(&self.histogram.buckets);
+        let top = buckets
             .filter(|(_, count)| **count > 0)
             .map(|(bucket, _)| bucket)
-            .last();
+            .max();
         let bound = match top {
             None => 0,
             Some(31) => u64::MAX,

@@ -5,7 +5,6 @@ use millpond_ondisk::{Txg, VdevId};
 
 use super::PoolAllocator;
 use super::metaslab::LiveMetaslab;
-use super::vdev::LiveVdev;
 use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 
 /// What is freed in a txg can be handed out again when this many more are synced.
@@ -96,6 +95,6 @@ impl PoolAllocator {
     /// A vdev's allocated bytes, what waits included; `None` if there is no such vdev.
     #[must_use]
     pub fn allocated_bytes(&self, vdev: VdevId) -> Option<u64> {
-        Some(self.vdevs().get(&vdev).map(Arc::as_ref)?).map(LiveVdev::allocated_bytes)
+        Some(self.vdevs().get(&vdev)?.allocated_bytes())
     }
 }
