@@ -187,6 +187,42 @@ pub fn decode_old_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ac
     Ok(entries)
 }
 
+/// A list of version 1 entries, as stored in byte order `endian`, in little-endian. What ends inside an
+/// entry is left as it is from there on.
+#[must_use]
+pub fn acl_to_little(bytes: &[u8], endian: Endian) -> Vec<u8> {
+    let mut swapped = bytes.to_vec();
+    if endian == Endian::Little {
+        return swapped;
+    }
+    let mut rest = swapped.as_mut_slice();
+    while let Some((head, behind)) = rest.split_at_mut_checked(8) {
+        let (kind, others) = head.split_at_mut(2);
+        let (flags, mask) = others.split_at_mut(2);
+        for number in [&mut *kind, &mut *flags, mask] {
+            number.reverse();
+        }
+        let kind = AceKind(Reader::new("acl", kind, Endian::Little).u16().unwrap_or(0));
+        let flags = Reader::new("acl", flags, Endian::Little).u16().unwrap_or(0);
+        rest = behind;
+        if abstract_who(AceFlags::from_bits_retain(flags)).is_some() {
+            continue;
+        }
+        let Some((id, behind)) = rest.split_at_mut_checked(8) else {
+            break;
+        };
+        id.reverse();
+        rest = behind;
+        if kind.has_object_types() {
+            let Some((_, behind)) = rest.split_at_mut_checked(32) else {
+                break;
+            };
+            rest = behind;
+        }
+    }
+    swapped
+}
+
 /// The entries in version 1, little-endian.
 ///
 /// # Errors

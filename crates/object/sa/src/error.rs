@@ -2,7 +2,7 @@ use millpond_object::ObjectError;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectType};
 use millpond_zap::ZapError;
 
-/// Why attributes could not be read.
+/// Why attributes could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaError {
@@ -39,6 +39,24 @@ pub enum SaError {
         object: ObjectId,
         /// The attribute's registered name.
         attribute: &'static str,
+    },
+    /// A file cannot have what was asked for.
+    #[error("dataset {dataset}, object {object}: {reason}")]
+    Refused {
+        /// The dataset's object number in the MOS.
+        dataset: u64,
+        /// The file, 0 for one that is still to be made.
+        object: ObjectId,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// So many or so long attributes that neither bonus nor spill block can hold them.
+    #[error("dataset {dataset}, object {object}: attributes need more than 128 KiB")]
+    TooLarge {
+        /// The dataset's object number in the MOS.
+        dataset: u64,
+        /// The file, 0 for one that is still to be made.
+        object: ObjectId,
     },
     /// The object has no attributes: it is no file.
     #[error("dataset {dataset}, object {object} is no file: its bonus is a {}", .bonus_type.name())]

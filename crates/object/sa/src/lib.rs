@@ -2,7 +2,7 @@
 //!
 //! An [`SaRegistry`] is what one object set says about its attributes and layouts; it opens an
 //! object's [`Attributes`], a view of bonus and spill with a typed getter for each thing that a
-//! file has. Old znodes answer the same getters. This crate knows where attributes lie; it does
+//! file has. [`SaLayouts`] changes them. Old znodes answer the same getters. This crate knows where attributes lie; it does
 //! not know what they do to a file.
 //!
 //! ```no_run
@@ -22,6 +22,7 @@ mod attributes;
 mod bytes;
 mod error;
 mod form;
+mod live;
 mod registry;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,9 @@ mod tests;
 pub use attributes::Attributes;
 pub use bytes::ObjectBytes;
 pub use error::SaError;
+pub use live::{
+    LiveTables, SaBuffers, SaChange, SaFile, SaLayouts, SaObject, SaTables, create_sa_master,
+};
 pub use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho, Fuid};
 pub use millpond_ondisk::sa::{SaAttribute, SaClass, SaRegistration};
 pub use millpond_ondisk::znode::{FileFlags, Timestamp};

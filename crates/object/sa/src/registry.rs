@@ -17,6 +17,7 @@ const LAYOUT_LENGTH_MAX: usize = 4096;
 
 /// What one object set says about attributes and layouts. Read once and kept: at most 65536
 /// attributes and 1022 layouts.
+#[derive(Clone)]
 pub struct SaRegistry {
     dataset: u64,
     bytes: Arc<dyn ObjectBytes>,
@@ -77,10 +78,7 @@ impl SaRegistry {
         if let Some(layouts) = layouts {
             built.read_table(layouts, |built, entry| built.add_layout(entry, &by_number))?;
         }
-        for (slot, attribute) in built.known.iter_mut().zip(SaAttribute::ALL) {
-            let found = built.by_name.get(attribute.name().as_bytes());
-            *slot = found.map(|registration| registration.number);
-        }
+        built.note_known();
         Ok(built)
     }
 
@@ -92,6 +90,30 @@ impl SaRegistry {
             known: vec![None; SaAttribute::ALL.len()],
             layouts: BTreeMap::from([(SA_LAYOUT_EMPTY, Vec::new())]),
         }
+    }
+
+    /// The same with one more layout.
+    pub(crate) fn with_layout(&self, number: u16, list: Vec<SaRegistration>) -> Self {
+        let mut more = self.clone();
+        more.layouts.insert(number, list);
+        more
+    }
+    /// The same with more attributes.
+    pub(crate) fn with_attributes(&self, added: &[(Vec<u8>, SaRegistration)]) -> Self {
+        let mut more = self.clone();
+        more.by_name.extend(added.iter().cloned());
+        more.note_known();
+        more
+    }
+    fn note_known(&mut self) {
+        for (slot, attribute) in self.known.iter_mut().zip(SaAttribute::ALL) {
+            let found = self.by_name.get(attribute.name().as_bytes());
+            *slot = found.map(|registration| registration.number);
+        }
+    }
+    /// How a layout is composed.
+    pub(crate) fn layout(&self, number: u16) -> Option<&[SaRegistration]> {
+        self.layouts.get(&number).map(Vec::as_slice)
     }
 
     /// Hands every entry on, and counts: the head must tell the same.

@@ -38,7 +38,7 @@ pub use cursor::ZapCursor;
 pub use error::ZapError;
 pub use live::{
     AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ObjectBlocks, ZapMut, ZapShape,
-    ZapStore, new_salt,
+    ZapStore, allocate_zap, new_salt,
 };
 pub use lookup::NameMatch;
 pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};

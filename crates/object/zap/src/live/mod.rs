@@ -3,7 +3,9 @@
 //! A [`ZapMut`] adds, replaces and removes entries of the ZAP behind a [`ZapStore`], an object bound to a
 //! transaction. It keeps nothing between calls: making one is free, and whoever makes the next sees
 //! what this one did. **The caller serialises**: while one `ZapMut` of an object is at work nobody may
-//! change that object, and nobody may look at it (a directory's own lock does that).
+//! change that object, and nobody may look at it (a directory's own lock does that). **Transactions come in
+//! the order of their txgs**: begin the transaction under that lock. A change in an older txg made after
+//! one in a younger would store what it builds upon only with the younger.
 //!
 //! A change reads and checks everything that it needs before it writes the first byte; one that fails on
 //! corrupt or unreadable blocks, or because there is no room, leaves the ZAP as it was.

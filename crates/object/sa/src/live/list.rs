@@ -1,0 +1,124 @@
+//! Attributes on their way from old buffers into new ones.
+
+use crate::{SaAttribute, SaClass, SaRegistration, SaRegistry};
+use millpond_ondisk::acl::acl_to_little;
+use millpond_ondisk::sa::{SaField, SaHeader};
+use millpond_ondisk::{DecodeError, Endian};
+
+/// One attribute with its little-endian bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) registration: SaRegistration,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Where the attributes of a stored buffer lie.
+pub(super) struct Stored {
+    pub(super) endian: Endian,
+    fields: Vec<(SaRegistration, SaField)>,
+}
+
+impl Stored {
+    pub(super) fn read(bytes: &[u8], registry: &SaRegistry) -> Result<Self, DecodeError> {
+        let header = SaHeader::decode(bytes)?;
+        let layout = registry
+            .layout(header.layout)
+            .ok_or_else(|| DecodeError::new("system attributes", "layout is not registered", 4))?;
+        let fields = header.fields(bytes, layout)?;
+        Ok(Self {
+            endian: header.endian,
+            fields: layout.iter().copied().zip(fields).collect(),
+        })
+    }
+    pub(super) fn field(&self, number: u16) -> Option<SaField> {
+        let mut fields = self.fields.iter();
+        fields
+            .find(|(one, _)| one.number == number)
+            .map(|(_, field)| *field)
+    }
+    /// The attributes, little-endian, in their order.
+    pub(super) fn values(&self, bytes: &[u8]) -> Result<Vec<Value>, DecodeError> {
+        let values = self.fields.iter().map(|(registration, field)| {
+            let bytes = bytes
+                .get(field.start..field.end)
+                .ok_or_else(|| DecodeError::new("system attributes", "too short", field.start))?;
+            Ok(Value {
+                registration: *registration,
+                bytes: to_little(bytes, registration.class, self.endian),
+            })
+        });
+        values.collect()
+    }
+}
+
+/// An attribute's bytes in little-endian order.
+fn to_little(bytes: &[u8], class: SaClass, endian: Endian) -> Vec<u8> {
+    let mut swapped = bytes.to_vec();
+    if endian == Endian::Little {
+        return swapped;
+    }
+    let width = match class {
+        SaClass::U64 => 8,
+        SaClass::U32 => 4,
+        SaClass::U16 => 2,
+        SaClass::Bytes => 1,
+        SaClass::Acl => return acl_to_little(bytes, endian),
+    };
+    swapped.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    swapped
+}
+
+/// The order of a new file. A project must be put into it, since others read it at its place.
+const TEMPLATE: [SaAttribute; 18] = [
+    SaAttribute::Mode,
+    SaAttribute::Size,
+    SaAttribute::Generation,
+    SaAttribute::Uid,
+    SaAttribute::Gid,
+    SaAttribute::Parent,
+    SaAttribute::Flags,
+    SaAttribute::Atime,
+    SaAttribute::Mtime,
+    SaAttribute::Ctime,
+    SaAttribute::Crtime,
+    SaAttribute::Links,
+    SaAttribute::ProjectId,
+    SaAttribute::Rdev,
+    SaAttribute::DaclCount,
+    SaAttribute::DaclAces,
+    SaAttribute::Xattr,
+    SaAttribute::Scanstamp,
+];
+
+/// Sorts into the template's order; what is not in it keeps its order behind.
+pub(super) fn sort_by_template(values: &mut [Value], registry: &SaRegistry) {
+    let order = TEMPLATE.map(|one| registry.number(one));
+    values.sort_by_key(|value| {
+        let mut order = order.iter();
+        let number = Some(value.registration.number);
+        order
+            .position(|one| *one == number)
+            .unwrap_or(TEMPLATE.len())
+    });
+}
+
+/// Where an attribute of fixed length stands in an old znode.
+pub(super) fn znode_offset(attribute: SaAttribute) -> Option<usize> {
+    Some(match attribute {
+        SaAttribute::Atime => 0,
+        SaAttribute::Mtime => 16,
+        SaAttribute::Ctime => 32,
+        SaAttribute::Crtime => 48,
+        SaAttribute::Generation => 64,
+        SaAttribute::Mode => 72,
+        SaAttribute::Size => 80,
+        SaAttribute::Parent => 88,
+        SaAttribute::Links => 96,
+        SaAttribute::Xattr => 104,
+        SaAttribute::Rdev => 112,
+        SaAttribute::Flags => 120,
+        SaAttribute::Uid => 128,
+        SaAttribute::Gid => 136,
+        _ => return None,
+    })
+}

@@ -1,0 +1,22 @@
+//! Attributes that change.
+//!
+//! [`SaLayouts`] is shared by all threads that change files of one object set. It turns lists of attributes
+//! into buffers for bonus and spill, and adds to the object set's tables what they need: attributes are
+//! registered before the first buffer is built, a layout is stored in the transaction of the first buffer
+//! that uses it. A change of equal length is made in place, without a look at the tables.
+//!
+//! Whoever changes a file's attributes holds that file's lock; two files need no order between them.
+//! Page: `docs/format/system-attributes.md`, "Writing".
+
+mod file;
+mod layouts;
+mod list;
+mod object;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use file::SaFile;
+pub use layouts::{SaBuffers, SaChange, SaLayouts};
+pub use object::{LiveTables, SaObject, create_sa_master};
+pub use tables::SaTables;

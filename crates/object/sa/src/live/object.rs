@@ -1,0 +1,194 @@
+//! Attributes and tables in the objects of a changing object set.
+
+use super::{SaFile, SaLayouts, SaTables};
+use crate::form::Content;
+use crate::{Attributes, ObjectBytes, SaError, SaRegistration, SaRegistry};
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_object::{Block, LiveObject, LiveObjectSet, ObjectError};
+use millpond_ondisk::{BlockId, Endian, ObjectId, ObjectType};
+use millpond_txg::Transaction;
+use millpond_zap::{NewZap, Zap, ZapMut, ZapShape, ZapValue, allocate_zap, new_salt};
+
+/// The object that every file system has at the same place.
+const MASTER_NODE: ObjectId = ObjectId(1);
+const REGISTRY: &[u8] = b"REGISTRY";
+const LAYOUTS: &[u8] = b"LAYOUTS";
+
+/// A file's object, changed in a transaction.
+#[derive(Debug, Clone)]
+pub struct SaObject<'t> {
+    object: Arc<LiveObject>,
+    tx: &'t Transaction,
+}
+
+impl<'t> SaObject<'t> {
+    /// The attributes of this object, to be changed in `tx`.
+    #[must_use]
+    pub fn new(object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
+        Self {
+            object: Arc::clone(object),
+            tx,
+        }
+    }
+}
+
+impl SaFile for SaObject<'_> {
+    fn id(&self) -> ObjectId {
+        self.object.id()
+    }
+    fn bonus_type(&self) -> ObjectType {
+        self.object.bonus_type()
+    }
+    fn dnode_bytes(&self) -> usize {
+        usize::from(self.object.dnode_slots()) * 512
+    }
+    fn bonus(&self) -> Arc<[u8]> {
+        self.object.bonus()
+    }
+    fn spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
+        self.object.spill()
+    }
+    fn set_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError> {
+        self.object.set_bonus(self.tx, bytes)
+    }
+    fn set_spill(&self, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
+        self.object.set_spill(self.tx, content)
+    }
+}
+
+impl ObjectBytes for Arc<LiveObjectSet> {
+    fn read(&self, id: ObjectId, length_bytes: usize) -> Result<(Vec<u8>, Endian), ObjectError> {
+        let object = self.object(id)?;
+        let endian = object.read_block(BlockId(0))?.endian;
+        let mut bytes = vec![0; length_bytes];
+        object.read(0, &mut bytes)?;
+        Ok((bytes, endian))
+    }
+}
+
+/// Registry and layouts of a changing object set. New ZAPs get their salts from the environment.
+#[derive(Clone)]
+pub struct LiveTables {
+    set: Arc<LiveObjectSet>,
+    env: Env,
+    master: ObjectId,
+}
+
+impl LiveTables {
+    /// The table under `key` of the SA master node, made if it is not there.
+    fn table<'t>(
+        &self,
+        tx: &'t Transaction,
+        key: &[u8],
+        object_type: ObjectType,
+    ) -> Result<ZapMut<millpond_zap::ObjectBlocks<'t>>, SaError> {
+        let master = ZapMut::of_set(&self.set, self.master, tx)?;
+        if let Some(id) = master.lookup_u64(key)? {
+            return Ok(ZapMut::of_set(&self.set, ObjectId(id), tx)?);
+        }
+        let new = NewZap::plain(new_salt(&self.env));
+        let object = allocate_zap(&self.set, tx, ZapShape::USUAL.object(object_type), &new)?;
+        master.insert_u64(key, object.id().0)?;
+        Ok(ZapMut::of(&object, tx))
+    }
+}
+
+impl SaTables for LiveTables {
+    fn register(
+        &mut self,
+        tx: &Transaction,
+        added: &[(Vec<u8>, SaRegistration)],
+    ) -> Result<(), SaError> {
+        let table = self.table(tx, REGISTRY, ObjectType::SA_REGISTRATION)?;
+        for (name, registration) in added {
+            table.insert_u64(name, registration.to_word())?;
+        }
+        Ok(())
+    }
+    fn add_layout(&mut self, tx: &Transaction, number: u16, list: &[u16]) -> Result<(), SaError> {
+        let table = self.table(tx, LAYOUTS, ObjectType::SA_LAYOUTS)?;
+        table.insert(number.to_string().as_bytes(), &ZapValue::from_u16s(list))?;
+        Ok(())
+    }
+    fn carry_back(&mut self, tx: &Transaction) -> Result<(), SaError> {
+        // At most 1022 layouts: a few blocks.
+        let table = self.table(tx, LAYOUTS, ObjectType::SA_LAYOUTS)?;
+        let object = table.object();
+        for id in 0..=object.block_id_max().0 {
+            let block = object.read_block(BlockId(id))?;
+            if block.endian == Endian::Little {
+                object.write_block(tx, BlockId(id), block.bytes.clone())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SaLayouts {
+    /// Reads the tables of a file system's object set, to which is added as files need it.
+    ///
+    /// # Errors
+    /// As [`SaRegistry::open`].
+    pub fn open(set: &Arc<LiveObjectSet>, env: &Env) -> Result<Arc<Self>, SaError> {
+        let table =
+            |id: u64| -> Result<Zap, SaError> { Ok(Zap::open_live(&set.object(ObjectId(id))?)?) };
+        let bytes: Arc<dyn ObjectBytes> = Arc::new(Arc::clone(set));
+        let dataset = set.dataset();
+        let master = table(MASTER_NODE.0)?.lookup_u64(b"SA_ATTRS")?;
+        let Some(master) = master.filter(|id| *id != 0) else {
+            let registry = SaRegistry::from_zaps(dataset, bytes, None, None)?;
+            return Ok(Arc::new(Self::new(Arc::new(registry), None)));
+        };
+        let keys = table(master)?;
+        let registry = keys.lookup_u64(REGISTRY)?.map(table).transpose()?;
+        let layouts = keys.lookup_u64(LAYOUTS)?.map(table).transpose()?;
+        let registry = SaRegistry::from_zaps(dataset, bytes, registry.as_ref(), layouts.as_ref())?;
+        let tables = LiveTables {
+            set: Arc::clone(set),
+            env: env.clone(),
+            master: ObjectId(master),
+        };
+        Ok(Arc::new(Self::new(
+            Arc::new(registry),
+            Some(Box::new(tables)),
+        )))
+    }
+
+    /// The attributes of a file as they stand now, unsynced changes included. Reads its spill block, if
+    /// it has one.
+    ///
+    /// # Errors
+    /// As [`SaRegistry::attributes`].
+    pub fn attributes(&self, object: &LiveObject) -> Result<Attributes, SaError> {
+        let registry = self.registry();
+        match object.bonus_type() {
+            ObjectType::ZNODE => registry.znode(object.id(), &object.bonus(), Endian::Little),
+            ObjectType::SA => {
+                let spill = object.spill()?.map(Content::Spill);
+                let bonus = Content::Bonus(object.bonus().to_vec());
+                registry.buffers(object.id(), bonus, spill)
+            }
+            bonus_type => Err(SaError::NotAFile {
+                dataset: registry.dataset(),
+                object: object.id(),
+                bonus_type,
+            }),
+        }
+    }
+}
+
+/// Makes the empty SA master node of a new file system; its number belongs into the master node as
+/// `SA_ATTRS`.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_sa_master(
+    set: &Arc<LiveObjectSet>,
+    tx: &Transaction,
+    env: &Env,
+) -> Result<ObjectId, SaError> {
+    let object = ZapShape::USUAL.object(ObjectType::SA_MASTER);
+    let zap = allocate_zap(set, tx, object, &NewZap::plain(new_salt(env)))?;
+    Ok(zap.id())
+}
