@@ -1,0 +1,64 @@
+//! What a file system asks of the layer that hands out transactions.
+
+use millpond_txg::Transaction;
+
+/// What an operation is going to do, as far as admission needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// Bytes that will become dirty, data and metadata together, at most.
+    pub bytes: u64,
+    /// Whether the operation gives more space back than it takes: such a one may use the reserve
+    /// that keeps a full pool usable, and passes over a full dataset quota.
+    pub is_freeing: bool,
+}
+
+/// What a dataset takes and may still take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// What it refers to.
+    pub referenced_bytes: u64,
+    /// What it may still write: quotas and reservations counted.
+    pub available_bytes: u64,
+}
+
+/// Why no transaction was handed out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The pool has no room for what was asked.
+    #[error("no space is left")]
+    NoSpace,
+    /// The quota of a dataset is used up.
+    #[error("the quota of a dataset is used up")]
+    Quota,
+    /// Nothing may be written.
+    #[error("the file system is read-only")]
+    ReadOnly,
+    /// The pool is suspended after errors.
+    #[error("the pool is suspended: {reason}")]
+    Suspended {
+        /// What happened to it.
+        reason: String,
+    },
+}
+
+/// Admission to transaction groups. The dataset layer implements it with its quotas.
+///
+/// A file system takes the locks of its nodes *before* it begins: so those who hold the same lock one
+/// after the other get groups in the same order. An implementation must therefore never wait for a
+/// node.
+pub trait Begin: Send + Sync {
+    /// Enters the open group. May wait while too much is dirty.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    fn begin(&self, estimate: Estimate) -> Result<Transaction, BeginError>;
+
+    /// Waits until the group that is open now is on stable storage, with all before it.
+    ///
+    /// # Errors
+    /// [`BeginError::Suspended`].
+    fn wait_open_synced(&self) -> Result<(), BeginError>;
+
+    /// What the dataset takes and may still take.
+    fn space(&self) -> Space;
+}

@@ -1,0 +1,174 @@
+//! Why an operation on files was refused or failed, and the `errno` that each reason is.
+
+use super::begin::BeginError;
+use crate::PosixError;
+use millpond_object::ObjectError;
+use millpond_sa::SaError;
+use millpond_zap::ZapError;
+
+/// Error numbers by name. Numbers are those of Linux; front ends of other systems map by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+#[repr(i32)]
+pub enum Errno {
+    EPERM = 1,
+    ENOENT = 2,
+    EIO = 5,
+    ENXIO = 6,
+    E2BIG = 7,
+    EACCES = 13,
+    EEXIST = 17,
+    EXDEV = 18,
+    ENOTDIR = 20,
+    EISDIR = 21,
+    EINVAL = 22,
+    EFBIG = 27,
+    ENOSPC = 28,
+    EROFS = 30,
+    EMLINK = 31,
+    ERANGE = 34,
+    ENAMETOOLONG = 36,
+    ENOTEMPTY = 39,
+    ENODATA = 61,
+    EILSEQ = 84,
+    EOPNOTSUPP = 95,
+    ESTALE = 116,
+    EDQUOT = 122,
+}
+
+impl Errno {
+    /// The number on Linux.
+    #[must_use]
+    pub fn linux(self) -> i32 {
+        self as i32
+    }
+}
+
+/// Why an operation on files did not happen. After any of these but [`FileError::Failed`] nothing
+/// has changed, unless the operation says otherwise.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The name is not there, or the directory itself was removed.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// A directory is needed.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Anything but a directory is needed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The name, link target or attribute name is too long.
+    #[error("name too long")]
+    NameTooLong,
+    /// The file system takes only UTF-8 names.
+    #[error("the name is not valid UTF-8")]
+    NotUtf8,
+    /// A flag of the file, or the caller's lack of privilege, forbids it.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The file is quarantined.
+    #[error("permission denied")]
+    AccessDenied,
+    /// A request that makes no sense, or that file systems refuse.
+    #[error("invalid argument: {reason}")]
+    Invalid {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The kind of file or the file system's settings do not know the operation.
+    #[error("operation not supported")]
+    NotSupported,
+    /// The file would become longer than a file can be.
+    #[error("file too large")]
+    TooLarge,
+    /// The link or move would cross projects.
+    #[error("the directory belongs to another project")]
+    CrossProject,
+    /// The file has as many links as it can have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The extended attribute is not there.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// An attribute's value or list is too long.
+    #[error("attribute too long")]
+    ValueTooLong,
+    /// No data, or no file, at or behind this place.
+    #[error("no data at or after this offset")]
+    NoData,
+    /// The file named by number is gone.
+    #[error("stale file handle")]
+    Stale,
+    /// A user's, group's or project's quota is used up.
+    #[error("disk quota exceeded")]
+    OwnerQuota,
+    /// No transaction was to be had.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// Something below could not be read or written. What an operation had changed until then may
+    /// stay changed.
+    #[error(transparent)]
+    Failed(#[from] PosixError),
+}
+
+impl FileError {
+    pub(crate) fn invalid(reason: &'static str) -> Self {
+        Self::Invalid { reason }
+    }
+
+    /// The number that a system call would return.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::NotFound => Errno::ENOENT,
+            Self::Exists => Errno::EEXIST,
+            Self::NotADirectory => Errno::ENOTDIR,
+            Self::IsADirectory => Errno::EISDIR,
+            Self::NotEmpty => Errno::ENOTEMPTY,
+            Self::NameTooLong => Errno::ENAMETOOLONG,
+            Self::NotUtf8 => Errno::EILSEQ,
+            Self::NotPermitted => Errno::EPERM,
+            Self::AccessDenied => Errno::EACCES,
+            Self::Invalid { .. } => Errno::EINVAL,
+            Self::NotSupported => Errno::EOPNOTSUPP,
+            Self::TooLarge => Errno::EFBIG,
+            Self::CrossProject => Errno::EXDEV,
+            Self::TooManyLinks => Errno::EMLINK,
+            Self::NoAttribute => Errno::ENODATA,
+            Self::ValueTooLong => Errno::E2BIG,
+            Self::NoData => Errno::ENXIO,
+            Self::Stale => Errno::ESTALE,
+            Self::OwnerQuota | Self::Begin(BeginError::Quota) => Errno::EDQUOT,
+            Self::Begin(BeginError::NoSpace) => Errno::ENOSPC,
+            Self::Begin(BeginError::ReadOnly) => Errno::EROFS,
+            Self::Begin(BeginError::Suspended { .. }) => Errno::EIO,
+            Self::Failed(PosixError::NotFound { .. }) => Errno::ENOENT,
+            Self::Failed(PosixError::NotADirectory { .. }) => Errno::ENOTDIR,
+            Self::Failed(error) if error.is_locked() => Errno::EACCES,
+            Self::Failed(_) => Errno::EIO,
+        }
+    }
+}
+
+impl From<ObjectError> for FileError {
+    fn from(error: ObjectError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+impl From<ZapError> for FileError {
+    fn from(error: ZapError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+impl From<SaError> for FileError {
+    fn from(error: SaError) -> Self {
+        Self::Failed(error.into())
+    }
+}

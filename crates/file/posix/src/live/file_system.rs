@@ -1,0 +1,351 @@
+//! A file system open for change.
+
+use super::attributes::AttributeTables;
+use super::begin::{Begin, BeginError, Estimate};
+use super::cache::NodeCache;
+use super::error::FileError;
+use super::names::NameRules;
+use super::node::{LiveNode, NodeInner};
+use super::quota::Quotas;
+use super::settings::{Atime, Settings};
+use super::state::{Lists, NodeState};
+use super::unlinked::Reaper;
+use crate::{Case, PosixError};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
+use millpond_object::{LiveObject, LiveObjectSet};
+use millpond_ondisk::dsl::keys::master_node as key;
+use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
+use millpond_sa::Timestamp;
+use millpond_txg::Transaction;
+use millpond_zap::{NameMatch, Zap};
+
+/// Object number of the master node in every file system.
+pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
+/// The only version of file systems that is written.
+pub(crate) const VERSION: u64 = 5;
+/// What the change of one node's attributes makes dirty at most: its block of dnodes and a spill
+/// block.
+pub(crate) const NODE_BYTES: u64 = 48 << 10;
+/// What adding or removing one entry makes dirty at most: two leaves, the head, a block of a table.
+pub(crate) const ENTRY_BYTES: u64 = 128 << 10;
+
+/// The files of one object set, open for change. Shared by all threads.
+///
+/// What an operation changes, it changes in one transaction group, unless it says otherwise. Locks:
+/// the table in `ARCHITECTURE.md`.
+pub struct LiveFileSystem {
+    weak: Weak<LiveFileSystem>,
+    set: Arc<LiveObjectSet>,
+    begin: Arc<dyn Begin>,
+    env: Env,
+    settings: RwLock<Settings>,
+    root: ObjectId,
+    normalisation: u64,
+    is_utf8_only: bool,
+    case: Case,
+    pub(crate) tables: AttributeTables,
+    pub(crate) quotas: Quotas,
+    cache: NodeCache,
+    reaper: Reaper,
+    /// Held by whoever gives a directory another parent, so that the chain of parents stands still
+    /// while it is walked.
+    pub(crate) moves: Mutex<()>,
+    /// Held by whoever changes the master node, from before its transaction begins.
+    pub(crate) master: Mutex<()>,
+}
+
+impl std::fmt::Debug for LiveFileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveFileSystem")
+            .field("dataset", &self.set.dataset())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LiveFileSystem {
+    /// Opens the file system of an object set. Writes nothing; call
+    /// [`LiveFileSystem::free_unlinked`] soon, for what was left unlinked by the last use.
+    ///
+    /// # Errors
+    /// If the set holds no file system of version 5 (older ones can only be read), or its tables
+    /// cannot be read.
+    pub fn open(
+        set: Arc<LiveObjectSet>,
+        begin: Arc<dyn Begin>,
+        env: &Env,
+        settings: Settings,
+    ) -> Result<Arc<Self>, FileError> {
+        let dataset = set.dataset();
+        if set.kind() != ObjectSetKind::FileSystem {
+            return Err(PosixError::NotAFileSystem { dataset }.into());
+        }
+        let master = Zap::from_source(set.object(MASTER_NODE)?)?;
+        let number = |name: &str| master.lookup_u64(name.as_bytes());
+        let invalid = |reason| PosixError::Invalid {
+            dataset,
+            object: MASTER_NODE,
+            error: DecodeError::new("master node", reason, 0),
+        };
+        let version = number(key::VERSION)?.ok_or_else(|| invalid("no VERSION"))?;
+        if version != VERSION {
+            return Err(PosixError::Version { dataset, version }.into());
+        }
+        let root = number(key::ROOT)?.ok_or_else(|| invalid("no ROOT"))?;
+        let unlinked = number(key::DELETE_QUEUE)?.ok_or_else(|| invalid("no DELETE_QUEUE"))?;
+        let case = match number(key::CASE_SENSITIVITY)?.unwrap_or(0) {
+            0 => Case::Sensitive,
+            1 => Case::Insensitive,
+            2 => Case::Mixed,
+            _ => return Err(invalid("casesensitivity has a value that does not exist").into()),
+        };
+        let normalisation = number(key::NORMALIZATION)?.unwrap_or(0);
+        let is_utf8_only = number(key::UTF8_ONLY)?.unwrap_or(0) != 0;
+        let quotas = Quotas::read(&set, &master)?;
+        let tables = AttributeTables::open(&set)?;
+        let unlinked = set.object(ObjectId(unlinked))?;
+        drop(master);
+        Ok(Arc::new_cyclic(|weak| Self {
+            weak: Weak::clone(weak),
+            begin,
+            env: env.clone(),
+            settings: RwLock::new(settings),
+            root: ObjectId(root),
+            normalisation,
+            is_utf8_only,
+            case,
+            tables,
+            quotas,
+            cache: NodeCache::default(),
+            reaper: Reaper::new(unlinked),
+            moves: Mutex::new(()),
+            master: Mutex::new(()),
+            set,
+        }))
+    }
+
+    /// The object set that the files lie in.
+    #[must_use]
+    pub fn object_set(&self) -> &Arc<LiveObjectSet> {
+        &self.set
+    }
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        *self.settings.read()
+    }
+    /// Changes settings for operations from now on.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = settings;
+    }
+    /// Whether case counts.
+    #[must_use]
+    pub fn case(&self) -> Case {
+        self.case
+    }
+    /// The form that names are compared in: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
+    #[must_use]
+    pub fn normalisation(&self) -> u64 {
+        self.normalisation
+    }
+    /// Object number of the root directory.
+    #[must_use]
+    pub fn root_id(&self) -> ObjectId {
+        self.root
+    }
+    pub(crate) fn cache(&self) -> &NodeCache {
+        &self.cache
+    }
+    pub(crate) fn reaper(&self) -> &Reaper {
+        &self.reaper
+    }
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.weak)
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn root(&self) -> Result<LiveNode, FileError> {
+        self.node(self.root)
+    }
+
+    /// The file with this object number.
+    ///
+    /// # Errors
+    /// [`FileError::Stale`] if there is no such object, it is no file, or its last name is gone and nobody
+    /// holds it; otherwise if its attributes cannot be read.
+    pub fn node(&self, id: ObjectId) -> Result<LiveNode, FileError> {
+        let reservation = match self.cache.get(id) {
+            Ok(inner) => return Ok(LiveNode { inner }),
+            Err(reservation) => reservation,
+        };
+        let object = match self.set.object(id) {
+            Ok(object) => object,
+            Err(millpond_object::ObjectError::NotFound { .. }) => return Err(FileError::Stale),
+            Err(error) => return Err(error.into()),
+        };
+        let state = self.tables.read(&object)?;
+        let kind = state.kind().ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
+        if state.links == 0 {
+            return Err(FileError::Stale);
+        }
+        let inner = Arc::new(NodeInner::new(self.weak(), object, kind, state));
+        reservation.fill(&inner);
+        Ok(LiveNode { inner })
+    }
+
+    /// The file with this object number and generation, as handles of network file systems name it.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::node`]; [`FileError::Stale`] also if the number belongs to another file now.
+    pub fn node_of_generation(
+        &self,
+        id: ObjectId,
+        generation: u64,
+    ) -> Result<LiveNode, FileError> {
+        let node = self.node(id)?;
+        let is_hidden = node.inner.state().flags.contains(millpond_sa::FileFlags::XATTR);
+        if node.generation() != generation || is_hidden || node.is_unlinked() {
+            return Err(FileError::Stale);
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn corrupt(&self, object: ObjectId, reason: &'static str) -> FileError {
+        FileError::Failed(PosixError::Invalid {
+            dataset: self.set.dataset(),
+            object,
+            error: DecodeError::new("file", reason, 0),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        let ns = self.env.clock.wall_ns();
+        Timestamp {
+            seconds: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            nanoseconds: ns % 1_000_000_000,
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), FileError> {
+        if self.settings.read().is_read_only {
+            return Err(BeginError::ReadOnly.into());
+        }
+        Ok(())
+    }
+    /// Begins a transaction. The caller holds every lock that it needs already.
+    pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, FileError> {
+        self.check_writable()?;
+        let is_freeing = false;
+        Ok(self.begin.begin(Estimate { bytes, is_freeing })?)
+    }
+    /// As [`LiveFileSystem::begin`], for what gives more space back than it takes.
+    pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Transaction, FileError> {
+        self.check_writable()?;
+        let is_freeing = true;
+        Ok(self.begin.begin(Estimate { bytes, is_freeing })?)
+    }
+    pub(crate) fn port(&self) -> &dyn Begin {
+        &*self.begin
+    }
+
+    /// How names asked for are compared with stored ones.
+    pub(crate) fn name_match(&self) -> NameMatch {
+        match (self.case, self.normalisation) {
+            (Case::Insensitive, _) => NameMatch::Normalised,
+            (Case::Mixed, _) => NameMatch::NormalisedKeepingCase,
+            (Case::Sensitive, 0) => NameMatch::Exact,
+            (Case::Sensitive, _) => NameMatch::Normalised,
+        }
+    }
+    pub(crate) fn name_rules(&self) -> NameRules {
+        NameRules {
+            is_utf8_only: self.is_utf8_only,
+            allows_long_names: self.settings.read().allows_long_names,
+        }
+    }
+
+    /// Stores what an operation made of a node's attributes and shows it. The caller holds the node's
+    /// change lock since before the transaction began.
+    pub(crate) fn store(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        state: NodeState,
+        lists: &Lists,
+    ) -> Result<(), FileError> {
+        let changes = state.changes_from(&node.state(), lists);
+        self.tables.write(tx, &node.object, &changes)?;
+        node.show(state);
+        Ok(())
+    }
+
+    /// As [`LiveFileSystem::store`], of an object that is no node in memory: hidden directories of
+    /// extended attributes and what is in them.
+    pub(crate) fn store_hidden(
+        &self,
+        tx: &Transaction,
+        object: &Arc<LiveObject>,
+        old: &NodeState,
+        new: &NodeState,
+    ) -> Result<(), FileError> {
+        let changes = new.changes_from(old, &Lists::default());
+        self.tables.write(tx, object, &changes)
+    }
+
+    /// Whether reading a file now is to set its access time.
+    pub(crate) fn wants_atime(&self, state: &NodeState, now: Timestamp) -> bool {
+        let settings = self.settings.read();
+        let day = 24 * 60 * 60;
+        !settings.is_read_only
+            && match settings.atime {
+                Atime::Off => false,
+                Atime::Always => true,
+                Atime::Relative => {
+                    state.atime <= state.mtime
+                        || state.atime <= state.ctime
+                        || now.seconds.saturating_sub(state.atime.seconds) >= day
+                }
+            }
+    }
+
+    /// Notes that a file was read. Does nothing if settings or the file's times make it needless, and
+    /// nothing if no transaction is to be had: a read never fails for this.
+    pub fn touch_atime(&self, node: &LiveNode) {
+        let now = self.now();
+        if !self.wants_atime(&node.state(), now) {
+            return;
+        }
+        let _change = node.lock_changes();
+        let Ok(tx) = self.begin(NODE_BYTES) else {
+            return;
+        };
+        let mut state = node.state();
+        state.atime = now;
+        // The time is a hint; what cannot be noted is not.
+        let _ = self.store(&tx, &node.inner, state, &Lists::default());
+    }
+
+    /// Waits until everything that was changed before the call is on stable storage.
+    ///
+    /// # Errors
+    /// If the pool is suspended before that.
+    pub fn sync(&self) -> Result<(), FileError> {
+        Ok(self.begin.wait_open_synced()?)
+    }
+
+    /// Drops what is held in memory of files that nobody uses, and frees those among them whose last
+    /// name is gone.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::free_unlinked`].
+    pub fn close_unused(&self) -> Result<(), FileError> {
+        self.cache.clear();
+        self.reap()
+    }
+}

@@ -1,0 +1,166 @@
+//! A file's attributes in memory.
+
+use crate::FileKind;
+use millpond_ondisk::{ObjectId, Writer};
+use millpond_sa::{Ace, Attributes, FileFlags, Fuid, SaAttribute, SaError, Timestamp};
+
+/// The newest values of a file's attributes that have a fixed size. What has not (link targets,
+/// lists) is read from the object when it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeState {
+    pub mode: u64,
+    pub size: u64,
+    pub generation: u64,
+    pub uid: Fuid,
+    pub gid: Fuid,
+    pub parent: ObjectId,
+    pub flags: FileFlags,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub crtime: Timestamp,
+    pub links: u64,
+    pub project: Option<u64>,
+    pub rdev: Option<u64>,
+    pub xattr_directory: Option<ObjectId>,
+}
+
+/// Attributes without a fixed size, where an operation sets them; `Some(None)` takes one away.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    pub acl: Option<Vec<Ace>>,
+    pub target: Option<Vec<u8>>,
+    pub packed_xattrs: Option<Vec<u8>>,
+}
+
+/// What is to become of stored attributes.
+pub(crate) type AttributeChange = (SaAttribute, Vec<u8>);
+
+impl NodeState {
+    pub(crate) fn read(attributes: &Attributes) -> Result<Self, SaError> {
+        Ok(Self {
+            mode: attributes.mode()?,
+            size: attributes.size()?,
+            generation: attributes.generation()?,
+            uid: attributes.uid()?,
+            gid: attributes.gid()?,
+            parent: attributes.parent()?,
+            flags: attributes.flags()?,
+            atime: attributes.atime()?,
+            mtime: attributes.mtime()?,
+            ctime: attributes.ctime()?,
+            crtime: attributes.crtime()?,
+            links: attributes.links()?,
+            project: attributes.project_id()?,
+            rdev: attributes.rdev()?,
+            xattr_directory: attributes.xattr_directory()?,
+        })
+    }
+
+    pub(crate) fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+    /// The project that quotas and moves go by; files without one belong to project 0.
+    pub(crate) fn project_or_zero(&self) -> u64 {
+        self.project.unwrap_or(0)
+    }
+    /// Notes a change of content or of a directory's entries.
+    pub(crate) fn content_changed(&mut self, now: Timestamp) {
+        self.mtime = now;
+        self.ctime = now;
+        self.flags |= FileFlags::ARCHIVE | FileFlags::AV_MODIFIED;
+    }
+    /// Notes a change of attributes only.
+    pub(crate) fn attributes_changed(&mut self, now: Timestamp) {
+        self.ctime = now;
+        self.flags |= FileFlags::ARCHIVE;
+    }
+
+    /// Every attribute of a new file, in the order in which they must lie.
+    pub(crate) fn all(&self, lists: &Lists) -> Vec<AttributeChange> {
+        let mut changes = vec![
+            (SaAttribute::Mode, word(self.mode)),
+            (SaAttribute::Size, word(self.size)),
+            (SaAttribute::Generation, word(self.generation)),
+            (SaAttribute::Uid, word(self.uid.0)),
+            (SaAttribute::Gid, word(self.gid.0)),
+            (SaAttribute::Parent, word(self.parent.0)),
+            (SaAttribute::Flags, word(self.flags.bits())),
+            (SaAttribute::Atime, time(self.atime)),
+            (SaAttribute::Mtime, time(self.mtime)),
+            (SaAttribute::Ctime, time(self.ctime)),
+            (SaAttribute::Crtime, time(self.crtime)),
+            (SaAttribute::Links, word(self.links)),
+        ];
+        changes.extend(self.project.map(|id| (SaAttribute::ProjectId, word(id))));
+        changes.extend(self.rdev.map(|id| (SaAttribute::Rdev, word(id))));
+        lists.append_to(&mut changes);
+        changes
+    }
+
+    /// The attributes that differ from those before, and the lists that are set.
+    pub(crate) fn changes_from(&self, old: &NodeState, lists: &Lists) -> Vec<AttributeChange> {
+        let mut changes = vec![];
+        let mut words = |attribute, new: u64, old: u64| {
+            if new != old {
+                changes.push((attribute, word(new)));
+            }
+        };
+        words(SaAttribute::Mode, self.mode, old.mode);
+        words(SaAttribute::Size, self.size, old.size);
+        words(SaAttribute::Uid, self.uid.0, old.uid.0);
+        words(SaAttribute::Gid, self.gid.0, old.gid.0);
+        words(SaAttribute::Parent, self.parent.0, old.parent.0);
+        words(SaAttribute::Flags, self.flags.bits(), old.flags.bits());
+        words(SaAttribute::Links, self.links, old.links);
+        let times = [
+            (SaAttribute::Atime, self.atime, old.atime),
+            (SaAttribute::Mtime, self.mtime, old.mtime),
+            (SaAttribute::Ctime, self.ctime, old.ctime),
+            (SaAttribute::Crtime, self.crtime, old.crtime),
+        ];
+        let times = times.into_iter().filter(|(_, new, old)| new != old);
+        changes.extend(times.map(|(attribute, new, _)| (attribute, time(new))));
+        if self.project != old.project {
+            changes.extend(self.project.map(|id| (SaAttribute::ProjectId, word(id))));
+        }
+        if self.xattr_directory != old.xattr_directory {
+            let id = self.xattr_directory.unwrap_or(ObjectId(0));
+            changes.push((SaAttribute::Xattr, word(id.0)));
+        }
+        lists.append_to(&mut changes);
+        changes
+    }
+}
+
+impl Lists {
+    pub(crate) fn of_acl(acl: Vec<Ace>) -> Self {
+        Self {
+            acl: Some(acl),
+            ..Self::default()
+        }
+    }
+    fn append_to(&self, changes: &mut Vec<AttributeChange>) {
+        if let Some(acl) = &self.acl {
+            // Lists come from the disk or from this crate, both of which are consistent.
+            let bytes = millpond_ondisk::acl::encode_acl(acl).unwrap_or_default();
+            changes.push((SaAttribute::DaclCount, word(acl.len() as u64)));
+            changes.push((SaAttribute::DaclAces, bytes));
+        }
+        if let Some(target) = &self.target {
+            changes.push((SaAttribute::Symlink, target.clone()));
+        }
+        if let Some(list) = &self.packed_xattrs {
+            changes.push((SaAttribute::Dxattr, list.clone()));
+        }
+    }
+}
+
+fn word(value: u64) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+fn time(value: Timestamp) -> Vec<u8> {
+    let mut writer = Writer::default();
+    value.encode(&mut writer);
+    writer.finish()
+}
