@@ -18,7 +18,7 @@ pub struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    fn from_zap(entry: ZapEntry) -> Option<Self> {
+    pub(crate) fn from_zap(entry: ZapEntry) -> Option<Self> {
         // Only the first integer counts; bits 48 to 59 are reserved.
         let value = entry.value.first()?;
         Some(Self {

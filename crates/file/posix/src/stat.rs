@@ -48,6 +48,19 @@ impl FileKind {
             _ => return None,
         })
     }
+    /// The number that the upper four bits of modes and of directory entries' values are.
+    #[must_use]
+    pub fn entry_type(self) -> u64 {
+        match self {
+            Self::Fifo => 1,
+            Self::CharacterDevice => 2,
+            Self::Directory => 4,
+            Self::BlockDevice => 6,
+            Self::Regular => 8,
+            Self::Symlink => 10,
+            Self::Socket => 12,
+        }
+    }
     /// The letter that `ls -l` shows.
     #[must_use]
     pub fn letter(self) -> char {

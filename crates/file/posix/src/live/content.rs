@@ -1,0 +1,498 @@
+//! The bytes of ordinary files: reading, writing, cutting, punching.
+
+use super::error::FileError;
+use super::file_system::{LiveFileSystem, NODE_BYTES};
+use super::make::NewMode;
+use super::node::{LiveNode, NodeInner};
+use super::settings::Caller;
+use super::state::{Lists, NodeState};
+use crate::FileKind;
+use millpond_ondisk::BlockId;
+use millpond_sa::FileFlags;
+
+/// No byte of a file is at or above this offset.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// As much is written in one transaction at most, so that none becomes huge.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// As many blocks are freed in one transaction at most.
+const FREE_BLOCKS_MAX: u64 = 1 << 15;
+/// What freeing that many blocks makes dirty at most: the indirect blocks above them.
+const FREE_DIRTY_BYTES: u64 = 8 << 20;
+const SECTOR_BYTES: u64 = 512;
+const SET_USER_AND_GROUP: u64 = 0o6000;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteAt {
+    /// To this byte.
+    Offset(u64),
+    /// To the end of the file, wherever that is by then.
+    End,
+}
+
+/// What is looked for by [`LiveFileSystem::seek`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that may be other than a hole's.
+    Data,
+    /// The next hole; the end of the file counts as one.
+    Hole,
+}
+
+/// What [`LiveFileSystem::allocate`] does with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocate {
+    /// Looks whether there is room for the range; reserves nothing, as no copy-on-write file system
+    /// can. Extends the file unless `keeps_size`.
+    Reserve {
+        /// The file does not become longer.
+        keeps_size: bool,
+    },
+    /// Makes a hole.
+    PunchHole,
+    /// Makes zeros, as a hole. Extends the file unless `keeps_size`.
+    ZeroRange {
+        /// The file does not become longer.
+        keeps_size: bool,
+    },
+}
+
+impl LiveFileSystem {
+    /// Fills `buffer` from `offset_bytes` as far as the file goes; tells how many bytes were read. Does
+    /// not touch the access time; see [`LiveFileSystem::touch_atime`].
+    ///
+    /// # Errors
+    /// [`FileError::IsADirectory`], [`FileError::AccessDenied`] for a quarantined file, or if a block
+    /// cannot be read; the buffer's content is then undefined.
+    pub fn read(
+        &self,
+        node: &LiveNode,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, FileError> {
+        check_regular(node)?;
+        if node.state().flags.contains(FileFlags::AV_QUARANTINED) {
+            return Err(FileError::AccessDenied);
+        }
+        let end = offset_bytes.saturating_add(buffer.len() as u64);
+        let _range = node.ranges.read(offset_bytes..end);
+        let left = node.state().size.saturating_sub(offset_bytes);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        node.object.read(offset_bytes, &mut buffer[..count])?;
+        Ok(count)
+    }
+
+    /// Writes `bytes`; tells where they went. A long write is several transactions: after an error, or a
+    /// crash, a first part of it may be there.
+    ///
+    /// # Errors
+    /// [`FileError::IsADirectory`], [`FileError::NotPermitted`] by the file's flags,
+    /// [`FileError::TooLarge`], quotas and space; or if a block that is only partly overwritten cannot
+    /// be read.
+    pub fn write(
+        &self,
+        caller: &Caller,
+        node: &LiveNode,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<u64, FileError> {
+        check_regular(node)?;
+        self.check_writable()?;
+        let length = bytes.len() as u64;
+        let (start, _range) = match at {
+            WriteAt::End => {
+                let guard = node.ranges.write(0..u64::MAX);
+                (node.state().size, guard)
+            }
+            WriteAt::Offset(offset) => {
+                let end = offset.saturating_add(length);
+                (offset, self.lock_for_write(node, offset, end))
+            }
+        };
+        let state = node.state();
+        if state.flags.contains(FileFlags::IMMUTABLE)
+            || (state.flags.contains(FileFlags::APPENDONLY)
+                && at != WriteAt::End
+                && start < state.size)
+        {
+            return Err(FileError::NotPermitted);
+        }
+        let end = start.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(FileError::TooLarge)?;
+        let mut from = start;
+        let mut rest = bytes;
+        while from < end {
+            let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
+            let (now, later) = rest.split_at((to - from) as usize);
+            self.write_chunk(caller, node, from, now)?;
+            (from, rest) = (to, later);
+        }
+        Ok(start)
+    }
+
+    /// Keeps others off what a write touches: whole blocks, so that changes of one block come in the
+    /// order of their groups; everything to the end if the file becomes longer; all of it if its
+    /// block may grow.
+    fn lock_for_write<'n>(
+        &self,
+        node: &'n NodeInner,
+        start: u64,
+        end: u64,
+    ) -> super::range_lock::RangeGuard<'n> {
+        loop {
+            let block = node.object.block_bytes();
+            let range = if end > node.state().size || self.is_single_block(node) {
+                0..u64::MAX
+            } else {
+                start - start % block..end.div_ceil(block).saturating_mul(block)
+            };
+            let is_all = range == (0..u64::MAX);
+            let guard = node.ranges.write(range);
+            // Nobody changes these while a writer has its range, but somebody may have before.
+            let is_still_inside = end <= node.state().size && !self.is_single_block(node);
+            if is_all || (is_still_inside && node.object.block_bytes() == block) {
+                return guard;
+            }
+        }
+    }
+
+    fn is_single_block(&self, node: &NodeInner) -> bool {
+        node.object.block_id_max().0 == 0 && node.state().size <= node.object.block_bytes()
+    }
+
+    /// One transaction of a write. The caller holds the range.
+    fn write_chunk(
+        &self,
+        caller: &Caller,
+        node: &NodeInner,
+        start: u64,
+        bytes: &[u8],
+    ) -> Result<(), FileError> {
+        let end = start + bytes.len() as u64;
+        let now = self.now();
+        let (tx, old) = {
+            let _change = node.lock_changes();
+            let mut state = node.state();
+            self.check_write_quotas(&state)?;
+            let grown = self.grown_block(node, &state, end);
+            let estimate = bytes.len() as u64 + NODE_BYTES + 3 * u64::from(self.record_bytes());
+            let tx = self.begin(estimate)?;
+            if let Some(block) = grown {
+                node.object.set_block_bytes(&tx, block, None)?;
+            }
+            let old = state;
+            state.size = state.size.max(end);
+            if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
+                state.mode &= !SET_USER_AND_GROUP;
+            }
+            state.content_changed(now);
+            self.store(&tx, node, state, &Lists::default())?;
+            (tx, old)
+        };
+        // The transaction is entered under the lock but the bytes are copied without it: writers of
+        // other ranges go on.
+        let written = node.object.write(&tx, start, bytes);
+        if let Err(error) = written {
+            let _change = node.lock_changes();
+            let mut state = node.state();
+            if state.size == end && old.size < end {
+                state.size = old.size;
+                self.store(&tx, node, state, &Lists::default())?;
+            }
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn record_bytes(&self) -> u32 {
+        self.settings().record_bytes
+    }
+
+    /// The block size that a file gets when it is to reach to `end`, if that is another one.
+    fn grown_block(&self, node: &NodeInner, state: &NodeState, end: u64) -> Option<u32> {
+        let block = node.object.block_bytes();
+        let has_one = node.object.block_id_max().0 == 0 && state.size <= block;
+        let record = u64::from(self.record_bytes());
+        let grown = grown_block_bytes(block, record, state.size.max(end)).filter(|_| has_one);
+        grown.and_then(|bytes| u32::try_from(bytes).ok())
+    }
+
+    /// Changes a file's length. Bytes that come in between are zeros.
+    pub(crate) fn set_size(
+        &self,
+        caller: &Caller,
+        node: &LiveNode,
+        size: u64,
+    ) -> Result<(), FileError> {
+        match node.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FileError::IsADirectory),
+            _ => return Err(FileError::invalid("only ordinary files have a length to set")),
+        }
+        if size > FILE_BYTES_MAX {
+            return Err(FileError::TooLarge);
+        }
+        let _range = node.ranges.write(0..u64::MAX);
+        let flags = node.state().flags;
+        let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY | FileFlags::READONLY;
+        if flags.intersects(forbidding) {
+            return Err(FileError::NotPermitted);
+        }
+        self.check_writable()?;
+        if size < node.state().size {
+            self.free_most(node, size, u64::MAX)?;
+        }
+        let now = self.now();
+        let _change = node.lock_changes();
+        let mut state = node.state();
+        let tx = if size < state.size {
+            self.begin_freeing(NODE_BYTES + FREE_DIRTY_BYTES)?
+        } else {
+            self.begin(NODE_BYTES + 2 * u64::from(self.record_bytes()))?
+        };
+        if size < state.size {
+            node.object.free_range(&tx, size, u64::MAX)?;
+        } else if let Some(block) = self.grown_block(node, &state, size) {
+            node.object.set_block_bytes(&tx, block, None)?;
+        }
+        if size == 0 {
+            state.flags -= FileFlags::SPARSE;
+        }
+        if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
+            state.mode &= !SET_USER_AND_GROUP;
+        }
+        state.size = size;
+        state.content_changed(now);
+        self.store(&tx, node, state, &Lists::default())
+    }
+
+    /// Frees whole blocks of a range, each so many of them in a transaction of its own, until what is
+    /// left fits one. A crash in between leaves a hole in what was to go anyway.
+    fn free_most(&self, node: &NodeInner, start: u64, end: u64) -> Result<(), FileError> {
+        let object = &node.object;
+        let block = object.block_bytes();
+        let first = start.div_ceil(block);
+        let last = (end / block).min(object.block_id_max().0.saturating_add(1));
+        if last.saturating_sub(first) <= FREE_BLOCKS_MAX {
+            return Ok(());
+        }
+        let mut at = first;
+        while let Some(BlockId(from)) = object.next_data(BlockId(at), false)? {
+            if last.saturating_sub(from) <= FREE_BLOCKS_MAX {
+                break;
+            }
+            let _change = node.lock_changes();
+            let tx = self.begin_freeing(FREE_DIRTY_BYTES)?;
+            object.free_range(&tx, from * block, FREE_BLOCKS_MAX * block)?;
+            at = from + FREE_BLOCKS_MAX;
+        }
+        Ok(())
+    }
+
+    /// Frees nearly everything of an object that no node holds any more. What is left fits the
+    /// transaction that frees the object.
+    pub(super) fn free_content(
+        &self,
+        object: &millpond_object::LiveObject,
+    ) -> Result<(), FileError> {
+        let block = object.block_bytes();
+        let mut at = 0;
+        while let Some(BlockId(from)) = object.next_data(BlockId(at), false)? {
+            if object.block_id_max().0.saturating_sub(from) <= FREE_BLOCKS_MAX {
+                break;
+            }
+            let tx = self.begin_freeing(FREE_DIRTY_BYTES)?;
+            object.free_range(&tx, from * block, FREE_BLOCKS_MAX * block)?;
+            at = from + FREE_BLOCKS_MAX;
+        }
+        Ok(())
+    }
+
+    /// What `fallocate` does.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] for an empty range, [`FileError::TooLarge`],
+    /// [`FileError::NotPermitted`] by the file's flags, space and quotas.
+    pub fn allocate(
+        &self,
+        node: &LiveNode,
+        what: Allocate,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<(), FileError> {
+        if node.kind() != FileKind::Regular {
+            return Err(FileError::NotSupported);
+        }
+        if length_bytes == 0 {
+            return Err(FileError::invalid("an empty range"));
+        }
+        let end = offset_bytes.checked_add(length_bytes);
+        let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(FileError::TooLarge)?;
+        self.check_writable()?;
+        let _range = node.ranges.write(0..u64::MAX);
+        let flags = node.state().flags;
+        let is_punching = !matches!(what, Allocate::Reserve { .. });
+        if flags.contains(FileFlags::IMMUTABLE)
+            || (is_punching && flags.contains(FileFlags::APPENDONLY))
+        {
+            return Err(FileError::NotPermitted);
+        }
+        let new_size = match what {
+            Allocate::Reserve { keeps_size: true }
+            | Allocate::PunchHole
+            | Allocate::ZeroRange { keeps_size: true } => None,
+            _ => Some(end),
+        };
+        if !is_punching {
+            let wanted = u128::from(length_bytes) * 110 / 100;
+            if wanted > u128::from(self.port().space().available_bytes) {
+                return Err(super::begin::BeginError::NoSpace.into());
+            }
+        }
+        if is_punching {
+            self.free_most(node, offset_bytes, end)?;
+        }
+        let now = self.now();
+        let _change = node.lock_changes();
+        let mut state = node.state();
+        let extends = new_size.is_some_and(|size| size > state.size);
+        if !is_punching && !extends {
+            return Ok(());
+        }
+        let tx = self.begin(NODE_BYTES + FREE_DIRTY_BYTES)?;
+        if is_punching && offset_bytes < state.size {
+            let length = length_bytes.min(state.size - offset_bytes);
+            node.object.free_range(&tx, offset_bytes, length)?;
+        }
+        if let Some(size) = new_size.filter(|_| extends) {
+            if let Some(block) = self.grown_block(node, &state, size) {
+                node.object.set_block_bytes(&tx, block, None)?;
+            }
+            state.size = size;
+        }
+        state.content_changed(now);
+        self.store(&tx, node, state, &Lists::default())
+    }
+
+    /// Where the next data or the next hole is, at or behind `offset_bytes`, in whole blocks.
+    ///
+    /// # Errors
+    /// [`FileError::NoData`] at or behind the file's end, and if no data follows.
+    pub fn seek(
+        &self,
+        node: &LiveNode,
+        what: Seek,
+        offset_bytes: u64,
+    ) -> Result<u64, FileError> {
+        if node.kind() != FileKind::Regular {
+            return Err(FileError::NotSupported);
+        }
+        let _range = node.ranges.read(0..u64::MAX);
+        let size = node.state().size;
+        if offset_bytes >= size {
+            return Err(FileError::NoData);
+        }
+        let block = node.object.block_bytes();
+        if !block.is_power_of_two() {
+            // One block of an odd size counts as data, even if it is a hole.
+            return Ok(match what {
+                Seek::Data => offset_bytes,
+                Seek::Hole => size,
+            });
+        }
+        let from = BlockId(offset_bytes / block);
+        let found = node.object.next_data(from, what == Seek::Hole)?;
+        let found = found.map(|id| id.0.saturating_mul(block).max(offset_bytes));
+        match what {
+            Seek::Data => found.filter(|at| *at < size).ok_or(FileError::NoData),
+            Seek::Hole => Ok(found.map_or(size, |at| at.min(size))),
+        }
+    }
+
+    /// Copies a range from one file to another, or within one where the ranges do not overlap; tells how
+    /// many bytes were copied, which is less where the source ends. Holes are not kept.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] for ranges of one file that overlap; else as reading and writing.
+    pub fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (&LiveNode, u64),
+        to: (&LiveNode, u64),
+        length_bytes: u64,
+    ) -> Result<u64, FileError> {
+        let ((source, from), (target, to)) = (from, to);
+        check_regular(source)?;
+        check_regular(target)?;
+        let overlaps = from < to.saturating_add(length_bytes)
+            && to < from.saturating_add(length_bytes);
+        if source.id() == target.id() && overlaps {
+            return Err(FileError::invalid("the ranges overlap"));
+        }
+        let piece = u64::from(self.record_bytes()).max(1 << 20).min(length_bytes);
+        let mut buffer = vec![0u8; piece as usize];
+        let mut done = 0;
+        while done < length_bytes {
+            let wanted = piece.min(length_bytes - done) as usize;
+            let offset = from.checked_add(done).ok_or(FileError::TooLarge)?;
+            let count = self.read(source, offset, &mut buffer[..wanted])?;
+            if count == 0 {
+                break;
+            }
+            let offset = to.checked_add(done).ok_or(FileError::TooLarge)?;
+            let written = self.write(caller, target, WriteAt::Offset(offset), &buffer[..count]);
+            match written {
+                Err(_) if done > 0 => break,
+                written => written?,
+            };
+            done += count as u64;
+        }
+        Ok(done)
+    }
+}
+
+fn check_regular(node: &LiveNode) -> Result<(), FileError> {
+    match node.kind() {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FileError::IsADirectory),
+        _ => Err(FileError::invalid("not an ordinary file")),
+    }
+}
+
+/// The size in bytes that the only block of a file gets when the file is to be `end` bytes long; `None`
+/// if it stays. Page `docs/format/file-system.md`.
+fn grown_block_bytes(block: u64, record: u64, end: u64) -> Option<u64> {
+    if end <= block || (block.is_power_of_two() && block >= record) {
+        return None;
+    }
+    let limit = if block > record {
+        block.next_power_of_two()
+    } else {
+        record
+    };
+    let wanted = end.div_ceil(SECTOR_BYTES).saturating_mul(SECTOR_BYTES);
+    Some(block.max(wanted.min(limit))).filter(|bytes| *bytes != block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grown_block_bytes;
+
+    #[test]
+    fn a_small_files_block_follows_its_length_until_it_is_a_whole_record() {
+        let record = 128 << 10;
+        assert_eq!(grown_block_bytes(512, record, 1), None);
+        assert_eq!(grown_block_bytes(512, record, 700), Some(1024));
+        assert_eq!(grown_block_bytes(1024, record, 100_000), Some(100_352));
+        assert_eq!(grown_block_bytes(100_352, record, 131_073), Some(131_072));
+        assert_eq!(grown_block_bytes(131_072, record, 1 << 30), None);
+    }
+
+    #[test]
+    fn a_block_above_a_lowered_record_size_grows_to_the_next_power_of_two_only() {
+        assert_eq!(grown_block_bytes(100_352, 8192, 120_000), Some(120_320));
+        assert_eq!(grown_block_bytes(100_352, 8192, 1 << 20), Some(131_072));
+        assert_eq!(grown_block_bytes(131_072, 8192, 1 << 20), None);
+        assert_eq!(grown_block_bytes(4096, 8192, 1 << 20), Some(8192));
+    }
+}

@@ -1,0 +1,230 @@
+//! Giving files further names, and taking names away.
+
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use super::make::LINKS_MAX;
+use super::node::{LiveNode, NodeInner, lock_changes_of};
+use super::state::{Lists, NodeState};
+use crate::DirectoryEntry;
+use millpond_ondisk::ObjectId;
+use millpond_sa::{FileFlags, Timestamp};
+use millpond_txg::Transaction;
+
+/// Which kind of file a removal is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Directory,
+    Other,
+}
+
+impl LiveFileSystem {
+    /// Gives a file another name. A file made without a name gets its first; whoever needs that to
+    /// last waits with [`LiveFileSystem::sync`].
+    ///
+    /// # Errors
+    /// [`FileError::NotPermitted`] for directories, [`FileError::CrossProject`],
+    /// [`FileError::TooManyLinks`], [`FileError::NotFound`] if its last name is gone; and what
+    /// [`FileError`] lists for names, flags and space.
+    pub fn link(
+        &self,
+        node: &LiveNode,
+        directory: &LiveNode,
+        name: &[u8],
+    ) -> Result<(), FileError> {
+        if !directory.is_directory() {
+            return Err(FileError::NotADirectory);
+        }
+        if node.is_directory() {
+            return Err(FileError::NotPermitted);
+        }
+        let is_root = directory.id() == self.root_id();
+        self.name_rules().check_new(name, is_root)?;
+        self.check_writable()?;
+        let _changes = lock_changes_of(&[node, directory]);
+        let mut parent = directory.state();
+        let mut state = node.state();
+        if self.find(directory, name)?.is_some() {
+            return Err(FileError::Exists);
+        }
+        Self::check_directory(&parent, true)?;
+        let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY;
+        if state.flags.intersects(forbidding) {
+            return Err(FileError::NotPermitted);
+        }
+        if state.flags.contains(FileFlags::XATTR) != parent.flags.contains(FileFlags::XATTR) {
+            return Err(FileError::invalid("an extended attribute is no file"));
+        }
+        let is_first = state.links == 0;
+        if is_first && !node.is_linkable() {
+            return Err(FileError::NotFound);
+        }
+        if state.links >= LINKS_MAX {
+            return Err(FileError::TooManyLinks);
+        }
+        Self::check_project(&parent, &state)?;
+        let now = self.now();
+        let _unlinked = is_first.then(|| self.reaper().lock_table());
+        let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        self.add_entry(&tx, directory, name, node.id(), node.kind())?;
+        if is_first {
+            self.reaper().remove(&tx, node.id())?;
+            node.set_linkable(false);
+        }
+        state.links += 1;
+        state.parent = directory.id();
+        state.attributes_changed(now);
+        self.store(&tx, node, state, &Lists::default())?;
+        parent.entries_changed(1, 0, now);
+        self.store(&tx, directory, parent, &Lists::default())
+    }
+
+    /// Directories that hand their project down take no files of other projects.
+    pub(super) fn check_project(parent: &NodeState, file: &NodeState) -> Result<(), FileError> {
+        let hands_down = parent.flags.contains(FileFlags::PROJECT_INHERIT);
+        if hands_down && parent.project_or_zero() != file.project_or_zero() {
+            return Err(FileError::CrossProject);
+        }
+        Ok(())
+    }
+
+    /// Removes a name of a file. With its last name the file goes, once nobody holds it.
+    ///
+    /// # Errors
+    /// [`FileError::NotFound`], [`FileError::IsADirectory`], [`FileError::NotPermitted`].
+    pub fn unlink(&self, directory: &LiveNode, name: &[u8]) -> Result<(), FileError> {
+        self.remove(directory, name, Removal::Other)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FileError::NotFound`], [`FileError::NotADirectory`], [`FileError::NotEmpty`],
+    /// [`FileError::NotPermitted`].
+    pub fn remove_directory(&self, directory: &LiveNode, name: &[u8]) -> Result<(), FileError> {
+        match name {
+            b"." => return Err(FileError::invalid("a directory cannot be removed as `.`")),
+            b".." => return Err(FileError::NotEmpty),
+            _ => self.remove(directory, name, Removal::Directory),
+        }
+    }
+
+    fn remove(
+        &self,
+        directory: &LiveNode,
+        name: &[u8],
+        removal: Removal,
+    ) -> Result<(), FileError> {
+        self.check_writable()?;
+        loop {
+            let entry = self.find(directory, name)?.ok_or(FileError::NotFound)?;
+            let Some(node) = self.node_of_entry(directory, &entry)? else {
+                continue;
+            };
+            if self.try_remove(directory, &entry, &node, removal)? {
+                drop(node);
+                return self.reap();
+            }
+        }
+    }
+
+    /// The node that an entry names; `None` if the entry is not there any more.
+    pub(super) fn node_of_entry(
+        &self,
+        directory: &LiveNode,
+        entry: &DirectoryEntry,
+    ) -> Result<Option<LiveNode>, FileError> {
+        match self.node(entry.id) {
+            Ok(node) => Ok(Some(node)),
+            Err(FileError::Stale) => {
+                if self.find(directory, &entry.name)?.as_ref() == Some(entry) {
+                    return Err(self.corrupt(entry.id, "a directory names what does not exist"));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the entry if it still stands for the node.
+    fn try_remove(
+        &self,
+        directory: &LiveNode,
+        entry: &DirectoryEntry,
+        node: &LiveNode,
+        removal: Removal,
+    ) -> Result<bool, FileError> {
+        let _changes = lock_changes_of(&[directory, node]);
+        if self.find(directory, &entry.name)?.as_ref() != Some(entry) {
+            return Ok(false);
+        }
+        let mut parent = directory.state();
+        let state = node.state();
+        match (removal, node.is_directory()) {
+            (Removal::Directory, false) => return Err(FileError::NotADirectory),
+            (Removal::Other, true) => return Err(FileError::IsADirectory),
+            _ => {}
+        }
+        Self::check_directory(&parent, false)?;
+        Self::check_removal(&state)?;
+        if node.is_directory() && !self.is_empty(node)? {
+            return Err(FileError::NotEmpty);
+        }
+        let now = self.now();
+        let is_last = node.is_directory() || state.links <= 1;
+        let _unlinked = is_last.then(|| self.reaper().lock_table());
+        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        self.remove_entry(&tx, directory, &entry.name)?;
+        self.drop_link(&tx, node, now)?;
+        let directories = -i64::from(node.is_directory());
+        parent.entries_changed(-1, directories, now);
+        self.store(&tx, directory, parent, &Lists::default())?;
+        Ok(true)
+    }
+
+    /// Takes one link from a node whose entry is gone; a directory's both. The caller holds its change
+    /// lock and, if it was the last one, that of the unlinked set.
+    pub(super) fn drop_link(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        now: Timestamp,
+    ) -> Result<(), FileError> {
+        let mut state = node.state();
+        state.links = if node.is_directory() {
+            0
+        } else {
+            state.links.saturating_sub(1)
+        };
+        state.attributes_changed(now);
+        if state.links == 0 {
+            self.reaper().add(tx, node.id)?;
+            // Only holders keep it now.
+            self.cache().release(node.id);
+        }
+        self.store(tx, node, state, &Lists::default())
+    }
+
+    /// Whether `ancestor` is `directory` or above it. The caller holds the lock on moves, so the chain
+    /// stands still.
+    pub(super) fn is_above(
+        &self,
+        ancestor: ObjectId,
+        directory: &LiveNode,
+    ) -> Result<bool, FileError> {
+        let mut at = directory.clone();
+        for _ in 0..DEPTH_MAX {
+            if at.id() == ancestor {
+                return Ok(true);
+            }
+            let parent = at.state().parent;
+            if at.id() == self.root_id() || parent == at.id() {
+                return Ok(false);
+            }
+            at = self.node(parent)?;
+        }
+        Err(self.corrupt(directory.id(), "its chain of parents has no end"))
+    }
+}
+
+/// A longer chain of parents is a cycle.
+const DEPTH_MAX: usize = 1 << 16;

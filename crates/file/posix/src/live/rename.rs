@@ -1,0 +1,356 @@
+//! Giving files other names and directories.
+
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+
+use super::make::{LINKS_MAX, NewMode, Plan};
+use super::node::{LiveNode, lock_changes_of};
+use super::settings::Caller;
+use super::state::{Lists, NodeState};
+use crate::{DirectoryEntry, FileKind};
+use millpond_sa::{FileFlags, Timestamp};
+use millpond_txg::Transaction;
+
+/// What a rename does about the new name and the old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenameMode {
+    /// Whatever has the new name is replaced.
+    #[default]
+    Replace,
+    /// The new name must be free.
+    NoReplace,
+    /// Both names must exist and change places.
+    Exchange,
+    /// As [`RenameMode::Replace`], and a character device 0:0 takes the old name, which union file
+    /// systems read as "deleted below".
+    Whiteout,
+    /// As [`RenameMode::NoReplace`] with [`RenameMode::Whiteout`].
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    fn makes_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::WhiteoutNoReplace)
+    }
+    fn may_replace(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout)
+    }
+}
+
+/// One side of a rename: a directory and a name in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'p> {
+    /// The directory.
+    pub directory: &'p LiveNode,
+    /// The name.
+    pub name: &'p [u8],
+}
+
+/// Both sides as they were found.
+struct Found {
+    source_entry: DirectoryEntry,
+    source: LiveNode,
+    target_entry: Option<DirectoryEntry>,
+    target: Option<LiveNode>,
+}
+
+impl Found {
+    /// Old and new name are one entry: only its spelling changes.
+    fn is_respelling(&self, from: Place<'_>, to: Place<'_>) -> bool {
+        from.directory.id() == to.directory.id()
+            && self.target_entry.as_ref() == Some(&self.source_entry)
+            && self.source_entry.name != to.name
+    }
+}
+
+impl LiveFileSystem {
+    /// Moves a file from one name to another. Two names of one file: nothing happens.
+    ///
+    /// # Errors
+    /// [`FileError::NotFound`], [`FileError::Exists`], [`FileError::NotEmpty`],
+    /// [`FileError::NotADirectory`] and [`FileError::IsADirectory`] where kinds do not agree,
+    /// [`FileError::Invalid`] for a directory below itself, [`FileError::CrossProject`]; and what
+    /// [`FileError`] lists for names, flags, quotas and space.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> Result<(), FileError> {
+        if !from.directory.is_directory() || !to.directory.is_directory() {
+            return Err(FileError::NotADirectory);
+        }
+        self.check_writable()?;
+        let is_root = to.directory.id() == self.root_id();
+        self.name_rules().check_new(to.name, is_root)?;
+        loop {
+            let Some(found) = self.look_at_both(from, to, mode)? else {
+                continue;
+            };
+            let changes_parents = from.directory.id() != to.directory.id()
+                && (found.source.is_directory()
+                    || mode == RenameMode::Exchange
+                        && found.target.as_ref().is_some_and(|node| node.is_directory()));
+            let _moves = changes_parents.then(|| self.moves.lock());
+            if changes_parents {
+                self.check_loops(from, to, &found, mode)?;
+            }
+            if self.try_rename(caller, from, to, mode, &found)? {
+                drop(found);
+                return self.reap();
+            }
+        }
+    }
+
+    /// Looks up both names; `None` if they changed meanwhile.
+    fn look_at_both(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> Result<Option<Found>, FileError> {
+        let source_entry = self.find(from.directory, from.name)?;
+        let source_entry = source_entry.ok_or(FileError::NotFound)?;
+        let Some(source) = self.node_of_entry(from.directory, &source_entry)? else {
+            return Ok(None);
+        };
+        let target_entry = self.find(to.directory, to.name)?;
+        let target = match &target_entry {
+            None if mode == RenameMode::Exchange => return Err(FileError::NotFound),
+            None => None,
+            Some(entry) => match self.node_of_entry(to.directory, entry)? {
+                None => return Ok(None),
+                found => found,
+            },
+        };
+        Ok(Some(Found {
+            source_entry,
+            source,
+            target_entry,
+            target,
+        }))
+    }
+
+    fn check_loops(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        found: &Found,
+        mode: RenameMode,
+    ) -> Result<(), FileError> {
+        let below_itself = || FileError::invalid("a directory cannot be below itself");
+        if found.source.is_directory() && self.is_above(found.source.id(), to.directory)? {
+            return Err(below_itself());
+        }
+        if let Some(target) = &found.target
+            && mode == RenameMode::Exchange
+            && target.is_directory()
+            && self.is_above(target.id(), from.directory)?
+        {
+            return Err(below_itself());
+        }
+        Ok(())
+    }
+
+    /// Renames if both names still stand for what was found.
+    fn try_rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+        found: &Found,
+    ) -> Result<bool, FileError> {
+        let mut nodes = vec![&**from.directory, &**to.directory, &*found.source];
+        nodes.extend(found.target.as_deref());
+        let _changes = lock_changes_of(&nodes);
+        if self.find(from.directory, from.name)?.as_ref() != Some(&found.source_entry)
+            || self.find(to.directory, to.name)? != found.target_entry
+        {
+            return Ok(false);
+        }
+        if found.is_respelling(from, to) && !mode.makes_whiteout() {
+            if mode != RenameMode::Exchange {
+                self.respell(from, to, found)?;
+            }
+            return Ok(true);
+        }
+        if let Some(target) = &found.target
+            && !mode.may_replace()
+            && mode != RenameMode::Exchange
+        {
+            let _ = target;
+            return Err(FileError::Exists);
+        }
+        if found.target.as_ref().is_some_and(|target| target.id() == found.source.id()) {
+            return Ok(true);
+        }
+        self.check_rename(from, to, mode, found)?;
+        match mode {
+            RenameMode::Exchange => self.exchange(from, to, found)?,
+            _ => self.replace(caller, from, to, mode, found)?,
+        }
+        Ok(true)
+    }
+
+    fn check_rename(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+        found: &Found,
+    ) -> Result<(), FileError> {
+        let source = found.source.state();
+        let (from_state, to_state) = (from.directory.state(), to.directory.state());
+        let is_exchange = mode == RenameMode::Exchange;
+        Self::check_directory(&from_state, false)?;
+        Self::check_directory(&to_state, true)?;
+        Self::check_removal(&source)?;
+        let is_move = from.directory.id() != to.directory.id();
+        if is_move {
+            Self::check_project(&to_state, &source)?;
+        }
+        if let Some(target) = &found.target {
+            let state = target.state();
+            Self::check_directory(&to_state, false)?;
+            Self::check_removal(&state)?;
+            if is_exchange {
+                Self::check_directory(&from_state, true)?;
+                if is_move {
+                    Self::check_project(&from_state, &state)?;
+                }
+            } else {
+                match (found.source.is_directory(), target.is_directory()) {
+                    (true, false) => return Err(FileError::NotADirectory),
+                    (false, true) => return Err(FileError::IsADirectory),
+                    (true, true) if !self.is_empty(target)? => return Err(FileError::NotEmpty),
+                    _ => {}
+                }
+            }
+        }
+        let brings_directory =
+            found.source.is_directory() && !found.target.as_ref().is_some_and(|t| t.is_directory());
+        if is_move && brings_directory && to_state.links >= LINKS_MAX {
+            return Err(FileError::TooManyLinks);
+        }
+        Ok(())
+    }
+
+    /// In a directory that folds case: the same entry in another spelling.
+    fn respell(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
+        let (mut parent, mut state) = (from.directory.state(), found.source.state());
+        Self::check_directory(&parent, true)?;
+        Self::check_directory(&parent, false)?;
+        Self::check_removal(&state)?;
+        let now = self.now();
+        let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
+        self.add_entry(&tx, to.directory, to.name, found.source.id(), found.source.kind())?;
+        moved(&mut state, None, now);
+        self.store(&tx, &found.source, state, &Lists::default())?;
+        parent.content_changed(now);
+        self.store(&tx, from.directory, parent, &Lists::default())
+    }
+
+    fn exchange(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
+        let (Some(target), Some(target_entry)) = (&found.target, &found.target_entry) else {
+            return Err(FileError::NotFound);
+        };
+        let now = self.now();
+        let tx = self.begin(4 * NODE_BYTES + 4 * ENTRY_BYTES)?;
+        let source_entry = &found.source_entry;
+        self.remove_entry(&tx, from.directory, &source_entry.name)?;
+        self.remove_entry(&tx, to.directory, &target_entry.name)?;
+        let (source_kind, target_kind) = (found.source.kind(), target.kind());
+        self.add_entry(&tx, to.directory, &target_entry.name, found.source.id(), source_kind)?;
+        self.add_entry(&tx, from.directory, &source_entry.name, target.id(), target_kind)?;
+        for (node, directory) in [(&found.source, to.directory), (target, from.directory)] {
+            let mut state = node.state();
+            moved(&mut state, Some(directory), now);
+            self.store(&tx, node, state, &Lists::default())?;
+        }
+        let gained = i64::from(found.source.is_directory()) - i64::from(target.is_directory());
+        let is_move = from.directory.id() != to.directory.id();
+        self.note_entries(&tx, to.directory, 0, if is_move { gained } else { 0 }, now)?;
+        if is_move {
+            self.note_entries(&tx, from.directory, 0, -gained, now)?;
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+        found: &Found,
+    ) -> Result<(), FileError> {
+        let now = self.now();
+        let whiteout = if mode.makes_whiteout() {
+            let plan = Plan {
+                rdev: Some(0),
+                ..Plan::of(FileKind::CharacterDevice, NewMode::exactly(0))
+            };
+            let parent = from.directory.state();
+            Some(self.draft(caller, from.directory, &parent, plan, now)?)
+        } else {
+            None
+        };
+        let is_last = found
+            .target
+            .as_ref()
+            .is_some_and(|node| node.is_directory() || node.state().links <= 1);
+        let _unlinked = is_last.then(|| self.reaper().lock_table());
+        let tx = self.begin(6 * NODE_BYTES + 4 * ENTRY_BYTES)?;
+        let whiteout = whiteout.map(|draft| self.realise(&tx, draft)).transpose()?;
+        let source = &found.source;
+        if let (Some(target), Some(entry)) = (&found.target, &found.target_entry) {
+            self.remove_entry(&tx, to.directory, &entry.name)?;
+            self.drop_link(&tx, target, now)?;
+            let directories = -i64::from(target.is_directory());
+            self.note_entries(&tx, to.directory, -1, directories, now)?;
+        }
+        self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
+        self.add_entry(&tx, to.directory, to.name, source.id(), source.kind())?;
+        let mut state = source.state();
+        moved(&mut state, Some(to.directory), now);
+        self.store(&tx, source, state, &Lists::default())?;
+        let directories = i64::from(source.is_directory());
+        self.note_entries(&tx, from.directory, -1, -directories, now)?;
+        self.note_entries(&tx, to.directory, 1, directories, now)?;
+        if let Some(node) = whiteout {
+            let name = &found.source_entry.name;
+            self.add_entry(&tx, from.directory, name, node.id(), node.kind())?;
+            self.note_entries(&tx, from.directory, 1, 0, now)?;
+        }
+        Ok(())
+    }
+
+    fn note_entries(
+        &self,
+        tx: &Transaction,
+        directory: &LiveNode,
+        entries: i64,
+        directories: i64,
+        now: Timestamp,
+    ) -> Result<(), FileError> {
+        let mut state = directory.state();
+        state.entries_changed(entries, directories, now);
+        self.store(tx, directory, state, &Lists::default())
+    }
+}
+
+/// Notes in a file's attributes that it has another name, in `directory` if that changed.
+fn moved(state: &mut NodeState, directory: Option<&LiveNode>, now: Timestamp) {
+    state.attributes_changed(now);
+    state.flags |= FileFlags::AV_MODIFIED;
+    if let Some(directory) = directory {
+        state.parent = directory.id();
+        let hands_down = directory.state().flags.contains(FileFlags::PROJECT_INHERIT);
+        if hands_down && state.project.is_some() {
+            state.flags |= FileFlags::PROJECT_INHERIT;
+        }
+    }
+}
