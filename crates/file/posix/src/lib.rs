@@ -22,6 +22,7 @@ mod content;
 mod directory;
 mod error;
 mod file_system;
+pub mod live;
 mod node;
 mod path;
 mod stat;

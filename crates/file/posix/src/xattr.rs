@@ -14,7 +14,7 @@ use millpond_sa::FileFlags;
 /// store more.
 pub const XATTR_BYTES_MAX: u64 = 16 << 20;
 
-const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+pub(crate) const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
 
 impl Node {
     /// Names of the file's extended attributes, sorted, each once.
@@ -117,7 +117,7 @@ impl Node {
 }
 
 /// The name under which Linux lists a stored one; `None` for those it hides.
-fn shown_name(stored: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn shown_name(stored: &[u8]) -> Option<Vec<u8>> {
     if stored.starts_with(b"freebsd:") {
         return None;
     }

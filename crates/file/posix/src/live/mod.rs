@@ -1,0 +1,51 @@
+//! File systems that change.
+//!
+//! [`create_file_system`] fills a new object set; [`LiveFileSystem`] is an open one: it makes, finds,
+//! reads, writes, renames and removes files, with Linux's rules for names, times, links and modes and
+//! OpenZFS's for what it stores. It knows no dataset and no front end: transactions come from a port
+//! ([`Begin`]), settings from properties as plain values ([`Settings`]).
+//!
+//! Locks: the table in `ARCHITECTURE.md`. The rule behind it: whoever changes a file takes the file's
+//! locks first and begins its transaction then, so that changes of one thing come in the order of their
+//! groups.
+
+mod attributes;
+mod begin;
+mod cache;
+mod content;
+mod directory;
+mod error;
+mod file_system;
+mod link;
+mod make;
+mod names;
+mod new;
+mod nfs4_acl;
+mod node;
+mod posix_acl;
+mod quota;
+mod range_lock;
+mod rename;
+mod set_attributes;
+mod settings;
+mod state;
+mod statfs;
+mod unlinked;
+mod xattr;
+
+pub use begin::{Begin, BeginError, Estimate, Space};
+pub use content::{Allocate, FILE_BYTES_MAX, Seek, WriteAt};
+pub use directory::{Listed, SNAPSHOT_DIRECTORY_ID};
+pub use error::{Errno, FileError};
+pub use file_system::LiveFileSystem;
+pub use make::{NewMode, SpecialFile, TARGET_BYTES_MAX};
+pub use names::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+pub use new::{NewFileSystem, create_file_system};
+pub use node::LiveNode;
+pub use posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
+pub use quota::{QuotaMeasure, QuotaOwner};
+pub use rename::{Place, RenameMode};
+pub use set_attributes::{SETTABLE_FLAGS, SetAttributes, SetTime};
+pub use settings::{AclInherit, AclKind, AclMode, Atime, Caller, Settings, XattrPlace};
+pub use statfs::FileSystemStat;
+pub use xattr::{VALUE_BYTES_MAX, XattrMode};

@@ -1,0 +1,287 @@
+//! Quotas of users, groups and projects. Page `docs/format/file-system.md`.
+
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, MASTER_NODE, NODE_BYTES};
+use super::state::NodeState;
+use millpond_env::sync::{Arc, Mutex, RwLock};
+use millpond_object::{Accounting, LiveObject, LiveObjectSet};
+use millpond_ondisk::dsl::keys::master_node as key;
+use millpond_ondisk::{BlockPointer, ObjectId, ObjectType};
+use millpond_sa::Fuid;
+use millpond_zap::{NewZap, Zap, ZapShape, allocate_zap, new_salt};
+
+/// Whom a quota is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaOwner {
+    /// Users.
+    User,
+    /// Groups.
+    Group,
+    /// Projects.
+    Project,
+}
+
+/// What a quota counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaMeasure {
+    /// Bytes.
+    Bytes,
+    /// Files.
+    Objects,
+}
+
+const OWNERS: [QuotaOwner; 3] = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
+const MEASURES: [QuotaMeasure; 2] = [QuotaMeasure::Bytes, QuotaMeasure::Objects];
+
+impl QuotaOwner {
+    fn accounting(self) -> Accounting {
+        match self {
+            Self::User => Accounting::User,
+            Self::Group => Accounting::Group,
+            Self::Project => Accounting::Project,
+        }
+    }
+}
+
+fn table_key(owner: QuotaOwner, measure: QuotaMeasure) -> &'static str {
+    match measure {
+        QuotaMeasure::Bytes => key::QUOTAS[owner as usize],
+        QuotaMeasure::Objects => key::OBJECT_QUOTAS[owner as usize],
+    }
+}
+fn default_key(owner: QuotaOwner, measure: QuotaMeasure) -> &'static str {
+    match measure {
+        QuotaMeasure::Bytes => key::DEFAULT_QUOTAS[owner as usize],
+        QuotaMeasure::Objects => key::DEFAULT_OBJECT_QUOTAS[owner as usize],
+    }
+}
+fn slot(owner: QuotaOwner, measure: QuotaMeasure) -> usize {
+    owner as usize * 2 + measure as usize
+}
+
+/// The quotas of one file system: where their tables are, and the defaults.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    limits: RwLock<[Limits; 6]>,
+    used: Mutex<Option<Used>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Limits {
+    table: Option<Arc<LiveObject>>,
+    default: u64,
+}
+
+/// The counters as of the last synced group.
+#[derive(Debug, Clone)]
+struct Used {
+    root: BlockPointer,
+    tables: [Option<Zap>; 3],
+}
+
+impl Quotas {
+    pub(crate) fn read(set: &Arc<LiveObjectSet>, master: &Zap) -> Result<Self, FileError> {
+        let mut limits: [Limits; 6] = Default::default();
+        for owner in OWNERS {
+            for measure in MEASURES {
+                let number = |key: &str| master.lookup_u64(key.as_bytes());
+                let table = number(table_key(owner, measure))?.filter(|id| *id != 0);
+                limits[slot(owner, measure)] = Limits {
+                    table: table.map(|id| set.object(ObjectId(id))).transpose()?,
+                    default: number(default_key(owner, measure))?.unwrap_or(0),
+                };
+            }
+        }
+        Ok(Self {
+            limits: RwLock::new(limits),
+            used: Mutex::new(None),
+        })
+    }
+
+    /// The limit of one id; 0 for none.
+    fn limit(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        id: u64,
+    ) -> Result<u64, FileError> {
+        let limits = self.limits.read();
+        let limits = &limits[slot(owner, measure)];
+        let own = match &limits.table {
+            None => None,
+            Some(table) => Zap::from_source(Arc::clone(table) as _)?.lookup_number(id)?,
+        };
+        Ok(own.unwrap_or(limits.default))
+    }
+    fn is_limited(&self, owner: QuotaOwner, measure: QuotaMeasure) -> bool {
+        let limits = &self.limits.read()[slot(owner, measure)];
+        limits.table.is_some() || limits.default != 0
+    }
+}
+
+impl LiveFileSystem {
+    /// What an owner uses, as of the last synced group.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn used(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        id: u64,
+    ) -> Result<u64, FileError> {
+        let root = self.object_set().root();
+        if root.is_hole() {
+            return Ok(0);
+        }
+        let known = self.quotas.used.lock().clone();
+        let used = match known.filter(|used| used.root == root) {
+            Some(used) => used,
+            None => {
+                let committed = self.object_set().committed()?;
+                let table = |owner: QuotaOwner| {
+                    let object = committed.accounting(owner.accounting());
+                    object.map(Zap::open).transpose()
+                };
+                let used = Used {
+                    root,
+                    tables: [
+                        table(QuotaOwner::User)?,
+                        table(QuotaOwner::Group)?,
+                        table(QuotaOwner::Project)?,
+                    ],
+                };
+                *self.quotas.used.lock() = Some(used.clone());
+                used
+            }
+        };
+        let Some(table) = &used.tables[owner as usize] else {
+            return Ok(0);
+        };
+        let key = match measure {
+            QuotaMeasure::Bytes => format!("{id:x}"),
+            QuotaMeasure::Objects => format!("obj-{id:x}"),
+        };
+        Ok(table.lookup_u64(key.as_bytes())?.unwrap_or(0))
+    }
+
+    /// The limit of an owner: its own, else the default, else `None`.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn quota(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        id: u64,
+    ) -> Result<Option<u64>, FileError> {
+        let limit = self.quotas.limit(owner, measure, id)?;
+        Ok(Some(limit).filter(|limit| *limit != 0))
+    }
+
+    fn check_quota(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        id: u64,
+    ) -> Result<(), FileError> {
+        let is_exempt = owner == QuotaOwner::Project && (id == 0 || id == u64::from(u32::MAX));
+        if is_exempt || !self.quotas.is_limited(owner, measure) {
+            return Ok(());
+        }
+        let limit = self.quotas.limit(owner, measure, id)?;
+        if limit != 0 && self.used(owner, measure, id)? >= limit {
+            return Err(FileError::OwnerQuota);
+        }
+        Ok(())
+    }
+
+    /// Whether these owners may own more: bytes, and files too if one is to be made or handed over.
+    pub(crate) fn check_owner_quotas(
+        &self,
+        uid: Fuid,
+        gid: Fuid,
+        project: u64,
+        with_objects: bool,
+    ) -> Result<(), FileError> {
+        let ids = [uid.0, gid.0, project];
+        for (owner, id) in OWNERS.into_iter().zip(ids) {
+            self.check_quota(owner, QuotaMeasure::Bytes, id)?;
+            if with_objects {
+                self.check_quota(owner, QuotaMeasure::Objects, id)?;
+            }
+        }
+        Ok(())
+    }
+    /// Whether a file's owners may own more bytes.
+    pub(crate) fn check_write_quotas(&self, state: &NodeState) -> Result<(), FileError> {
+        self.check_owner_quotas(state.uid, state.gid, state.project_or_zero(), false)
+    }
+    /// Whether one owner may be handed a file.
+    pub(crate) fn check_new_owner(&self, owner: QuotaOwner, id: u64) -> Result<(), FileError> {
+        self.check_quota(owner, QuotaMeasure::Bytes, id)?;
+        self.check_quota(owner, QuotaMeasure::Objects, id)
+    }
+
+    /// Sets the limit of one id; 0 takes it away.
+    ///
+    /// # Errors
+    /// If the tables cannot be read or written, or no transaction is to be had.
+    pub fn set_quota(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        id: u64,
+        limit: u64,
+    ) -> Result<(), FileError> {
+        let _master = self.master.lock();
+        let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        let mut limits = self.quotas.limits.write();
+        let limits = &mut limits[slot(owner, measure)];
+        let table = match (&limits.table, limit) {
+            (Some(table), _) => Arc::clone(table),
+            (None, 0) => return Ok(()),
+            (None, _) => {
+                let set = self.object_set();
+                let new = ZapShape::USUAL.object(ObjectType::USER_GROUP_QUOTA);
+                let made = allocate_zap(set, &tx, new, &NewZap::plain(new_salt(self.env())))?;
+                let master = set.object(MASTER_NODE)?;
+                let name = table_key(owner, measure).as_bytes();
+                super::attributes::zap(&master, &tx).update_u64(name, made.id().0)?;
+                limits.table = Some(Arc::clone(&made));
+                made
+            }
+        };
+        let table = super::attributes::zap(&table, &tx);
+        if limit == 0 {
+            table.remove_number(id)?;
+        } else {
+            table.update_u64(format!("{id:x}").as_bytes(), limit)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the limit of every id that has none of its own; 0 takes it away.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::set_quota`].
+    pub fn set_default_quota(
+        &self,
+        owner: QuotaOwner,
+        measure: QuotaMeasure,
+        limit: u64,
+    ) -> Result<(), FileError> {
+        let _master = self.master.lock();
+        let tx = self.begin(NODE_BYTES + ENTRY_BYTES)?;
+        let master = self.object_set().object(MASTER_NODE)?;
+        let master = super::attributes::zap(&master, &tx);
+        let name = default_key(owner, measure).as_bytes();
+        if limit == 0 {
+            master.remove(name)?;
+        } else {
+            master.update_u64(name, limit)?;
+        }
+        self.quotas.limits.write()[slot(owner, measure)].default = limit;
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! What `stat` tells of a file, and changing it.
+
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use super::nfs4_acl;
+use super::node::LiveNode;
+use super::posix_acl::{POSIX_ACL_ACCESS, PosixAcl};
+use super::quota::QuotaOwner;
+use super::settings::Caller;
+use super::state::{Lists, NodeState};
+use crate::{FileKind, Stat};
+use millpond_sa::{FileFlags, Fuid, Timestamp};
+
+const SET_USER: u64 = 0o4000;
+const SET_GROUP: u64 = 0o2000;
+/// No project has this number.
+const NO_PROJECT: u32 = u32::MAX;
+
+/// The flags that a caller may set and clear; all others follow from other things.
+pub const SETTABLE_FLAGS: FileFlags = FileFlags::IMMUTABLE
+    .union(FileFlags::APPENDONLY)
+    .union(FileFlags::NODUMP)
+    .union(FileFlags::PROJECT_INHERIT)
+    .union(FileFlags::NOUNLINK)
+    .union(FileFlags::READONLY)
+    .union(FileFlags::HIDDEN)
+    .union(FileFlags::SYSTEM)
+    .union(FileFlags::ARCHIVE)
+    .union(FileFlags::REPARSE)
+    .union(FileFlags::OFFLINE)
+    .union(FileFlags::SPARSE);
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present moment.
+    Now,
+    /// This one.
+    To(Timestamp),
+}
+
+/// What to change of a file; what is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// The twelve permission bits.
+    pub permissions: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Project; only of files and directories.
+    pub project: Option<u32>,
+    /// Length in bytes; only of ordinary files.
+    pub size_bytes: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Time of the last change of content.
+    pub mtime: Option<SetTime>,
+    /// Flags to set, of [`SETTABLE_FLAGS`].
+    pub set_flags: FileFlags,
+    /// Flags to clear, of [`SETTABLE_FLAGS`].
+    pub clear_flags: FileFlags,
+}
+
+impl SetAttributes {
+    fn changes_flags(&self) -> bool {
+        !(self.set_flags | self.clear_flags).is_empty()
+    }
+    fn is_empty_but_for_size(&self) -> bool {
+        let without = Self {
+            size_bytes: None,
+            ..*self
+        };
+        without == Self::default()
+    }
+}
+
+impl LiveFileSystem {
+    /// Everything that `stat` tells. Space is as of the last synced group.
+    #[must_use]
+    pub fn stat(&self, node: &LiveNode) -> Stat {
+        const NOBODY: u32 = 65534;
+        let state = node.state();
+        let is_device = matches!(
+            node.kind(),
+            FileKind::CharacterDevice | FileKind::BlockDevice
+        );
+        let rdev = state.rdev.filter(|_| is_device);
+        let shows_snapshots =
+            node.id() == self.root_id() && self.settings().shows_snapshot_directory;
+        let object = &node.object;
+        Stat {
+            id: node.id(),
+            kind: node.kind(),
+            permissions: (state.mode & 0o7777) as u32,
+            links: state.links + u64::from(shows_snapshots),
+            uid: state.uid.posix().unwrap_or(NOBODY),
+            gid: state.gid.posix().unwrap_or(NOBODY),
+            owner: state.uid,
+            group: state.gid,
+            size_bytes: state.size,
+            sectors: (object.used_bytes().saturating_add(256) / 512)
+                .saturating_add(u64::from(object.dnode_slots())),
+            block_bytes: object.block_bytes(),
+            atime: state.atime,
+            mtime: state.mtime,
+            ctime: state.ctime,
+            crtime: state.crtime,
+            device: rdev.map(|rdev| (((rdev >> 20) & 0xfff) as u32, (rdev & 0xf_ffff) as u32)),
+            generation: state.generation,
+            flags: state.flags,
+            project: state.project,
+        }
+    }
+
+    /// Changes attributes. Whether the caller may is judged by the front end, but for the file's flags
+    /// and for set-user and set-group bits, which those without privilege lose. A length is set in
+    /// transactions of its own, before the rest.
+    ///
+    /// # Errors
+    /// [`FileError::NotPermitted`] by the file's flags or the property `aclmode`;
+    /// [`FileError::Invalid`] and [`FileError::NotSupported`] for what the file cannot have; quotas and
+    /// space.
+    pub fn set_attributes(
+        &self,
+        caller: &Caller,
+        node: &LiveNode,
+        set: &SetAttributes,
+    ) -> Result<(), FileError> {
+        self.check_writable()?;
+        if let Some(size) = set.size_bytes {
+            self.set_size(caller, node, size)?;
+        }
+        if set.is_empty_but_for_size() {
+            return Ok(());
+        }
+        let _change = node.lock_changes();
+        let old = node.state();
+        self.check_set(caller, &old, set)?;
+        let now = self.now();
+        let mut new = old;
+        let lists = self.apply(caller, node, &mut new, set, now)?;
+        let posix_acl = match set.permissions {
+            Some(_) => self.stored_xattr(node, POSIX_ACL_ACCESS)?,
+            None => None,
+        };
+        let tx = self.begin(8 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        if (new.uid, new.gid, new.project) != (old.uid, old.gid, old.project) {
+            self.hand_over_xattrs(&tx, &new)?;
+        }
+        self.store(&tx, node, new, &lists)?;
+        if let Some(value) = posix_acl
+            && let Ok(Some(acl)) = PosixAcl::decode(&value)
+        {
+            let changed = acl.with_mode(new.mode).encode();
+            self.store_xattr(&tx, node, POSIX_ACL_ACCESS, Some(&changed))?;
+        }
+        Ok(())
+    }
+
+    fn check_set(
+        &self,
+        caller: &Caller,
+        old: &NodeState,
+        set: &SetAttributes,
+    ) -> Result<(), FileError> {
+        let changes_more_than_atime = set.permissions.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.project.is_some()
+            || set.mtime.is_some();
+        let stays_immutable = !set.clear_flags.contains(FileFlags::IMMUTABLE);
+        if old.flags.contains(FileFlags::IMMUTABLE) && stays_immutable && changes_more_than_atime {
+            return Err(FileError::NotPermitted);
+        }
+        if !SETTABLE_FLAGS.contains(set.set_flags | set.clear_flags) {
+            return Err(FileError::NotSupported);
+        }
+        let privileged = FileFlags::IMMUTABLE | FileFlags::APPENDONLY | FileFlags::NOUNLINK;
+        let switched = (set.set_flags - old.flags) | (set.clear_flags & old.flags);
+        if switched.intersects(privileged) && !caller.is_privileged {
+            return Err(FileError::NotPermitted);
+        }
+        let sets_project = set.project.is_some() || switched.contains(FileFlags::PROJECT_INHERIT);
+        if sets_project {
+            let has_one = matches!(
+                old.kind(),
+                Some(FileKind::Regular | FileKind::Directory)
+            );
+            if !has_one || !self.settings().has_projects {
+                return Err(FileError::NotSupported);
+            }
+            if set.project == Some(NO_PROJECT) {
+                return Err(FileError::invalid("no project has this number"));
+            }
+        }
+        if let Some(uid) = set.uid.filter(|uid| old.uid != Fuid(u64::from(*uid))) {
+            self.check_new_owner(QuotaOwner::User, u64::from(uid))?;
+        }
+        if let Some(gid) = set.gid.filter(|gid| old.gid != Fuid(u64::from(*gid))) {
+            self.check_new_owner(QuotaOwner::Group, u64::from(gid))?;
+        }
+        let project = set.project.map(u64::from);
+        if let Some(project) = project.filter(|id| old.project_or_zero() != *id) {
+            self.check_new_owner(QuotaOwner::Project, project)?;
+        }
+        Ok(())
+    }
+
+    /// Works out the new attributes. The caller holds the node's change lock.
+    fn apply(
+        &self,
+        caller: &Caller,
+        node: &LiveNode,
+        new: &mut NodeState,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Lists, FileError> {
+        let mut lists = Lists::default();
+        let is_directory = node.is_directory();
+        let changes_owner = set.uid.is_some() || set.gid.is_some();
+        new.uid = set.uid.map_or(new.uid, |uid| Fuid(u64::from(uid)));
+        new.gid = set.gid.map_or(new.gid, |gid| Fuid(u64::from(gid)));
+        if changes_owner && !caller.is_privileged && !is_directory {
+            new.mode &= !SET_USER;
+            if new.mode & 0o010 != 0 {
+                new.mode &= !SET_GROUP;
+            }
+        }
+        if let Some(permissions) = set.permissions {
+            let mut permissions = u64::from(permissions) & 0o7777;
+            if !caller.is_privileged && !caller.is_in_group(new.gid.0) {
+                permissions &= !SET_GROUP;
+            }
+            new.mode = (new.mode & !0o7777) | permissions;
+            self.change_list(node, new, &mut lists)?;
+        }
+        if set.changes_flags() {
+            new.flags = (new.flags - set.clear_flags) | set.set_flags;
+        }
+        if let Some(project) = set.project {
+            new.project = Some(u64::from(project));
+            new.flags |= FileFlags::PROJECT_ID;
+        } else if set.set_flags.contains(FileFlags::PROJECT_INHERIT) && new.project.is_none() {
+            new.project = Some(0);
+            new.flags |= FileFlags::PROJECT_ID;
+        }
+        let moment = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        new.atime = set.atime.map_or(new.atime, moment);
+        new.mtime = set.mtime.map_or(new.mtime, moment);
+        let keeps_archive = set.clear_flags.contains(FileFlags::ARCHIVE);
+        new.attributes_changed(now);
+        if keeps_archive {
+            new.flags -= FileFlags::ARCHIVE;
+        }
+        Ok(lists)
+    }
+
+    /// Makes the NFSv4 list follow the mode.
+    pub(super) fn change_list(
+        &self,
+        node: &LiveNode,
+        new: &mut NodeState,
+        lists: &mut Lists,
+    ) -> Result<(), FileError> {
+        let property = self.settings().acl_mode;
+        let is_directory = node.is_directory();
+        let acl = if new.flags.contains(FileFlags::ACL_TRIVIAL) {
+            nfs4_acl::trivial_acl(new.mode, is_directory)
+        } else {
+            let old = self.tables.acl(&node.object)?;
+            nfs4_acl::after_chmod(&old, new.mode, is_directory, property)
+                .ok_or(FileError::NotPermitted)?
+        };
+        new.flags = (new.flags - nfs4_acl::ACL_FLAGS) | nfs4_acl::hints(&acl);
+        lists.acl = Some(acl);
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! How full a file system is.
+
+use super::error::FileError;
+use super::file_system::LiveFileSystem;
+use super::names::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+use super::node::LiveNode;
+use super::quota::{QuotaMeasure, QuotaOwner};
+use millpond_sa::FileFlags;
+
+/// What `statfs` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSystemStat {
+    /// Unit of the block figures, in bytes.
+    pub block_bytes: u64,
+    /// Blocks that the file system could have.
+    pub blocks: u64,
+    /// Those of them that are free.
+    pub blocks_free: u64,
+    /// Files that it could have.
+    pub files: u64,
+    /// Those of them that are free.
+    pub files_free: u64,
+    /// The longest name that can be made, in bytes.
+    pub name_bytes_max: u32,
+}
+
+/// No file system has more objects.
+const OBJECTS_MAX: u64 = 1 << 48;
+
+impl LiveFileSystem {
+    /// How full the file system is, as seen from a file: below a directory that hands its project
+    /// down, how full the project's quotas are.
+    ///
+    /// # Errors
+    /// If quotas or counters cannot be read.
+    pub fn stat_file_system(&self, node: &LiveNode) -> Result<FileSystemStat, FileError> {
+        let unit = u64::from(self.record_bytes());
+        let space = self.port().space();
+        let free = space.available_bytes / unit;
+        let referenced = space.referenced_bytes.div_ceil(unit).saturating_mul(unit);
+        let objects = self.object_set().root().fill();
+        let files_free = OBJECTS_MAX
+            .saturating_sub(objects)
+            .min(space.available_bytes / 512);
+        let mut stat = FileSystemStat {
+            block_bytes: unit,
+            blocks: referenced.saturating_add(space.available_bytes) / unit,
+            blocks_free: free,
+            files: files_free.saturating_add(objects),
+            files_free,
+            name_bytes_max: if self.settings().allows_long_names {
+                LONG_NAME_BYTES_MAX as u32
+            } else {
+                NAME_BYTES_MAX as u32
+            },
+        };
+        let state = node.state();
+        let project = state.project_or_zero();
+        if state.flags.contains(FileFlags::PROJECT_INHERIT) && project != 0 {
+            let figures = |measure| -> Result<Option<(u64, u64)>, FileError> {
+                let Some(quota) = self.quota(QuotaOwner::Project, measure, project)? else {
+                    return Ok(None);
+                };
+                let used = self.used(QuotaOwner::Project, measure, project)?;
+                Ok(Some((quota, quota.saturating_sub(used))))
+            };
+            if let Some((quota, left)) = figures(QuotaMeasure::Bytes)? {
+                stat.blocks = quota / unit;
+                stat.blocks_free = stat.blocks_free.min(left / unit);
+            }
+            if let Some((quota, left)) = figures(QuotaMeasure::Objects)? {
+                stat.files = quota;
+                stat.files_free = stat.files_free.min(left);
+            }
+        }
+        Ok(stat)
+    }
+}

@@ -1,0 +1,175 @@
+//! The unlinked set: files without a name, until their space is given back.
+
+use super::attributes::zap;
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use millpond_env::sync::{Arc, Mutex, MutexGuard};
+use millpond_object::{LiveObject, ObjectError};
+use millpond_ondisk::ObjectId;
+use millpond_sa::FileFlags;
+use millpond_txg::Transaction;
+use millpond_zap::Zap;
+use std::collections::VecDeque;
+
+/// The table of files without a name, and those of them that nobody holds any more.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    table: Arc<LiveObject>,
+    /// Held by whoever changes the table, from before its transaction begins.
+    table_lock: Mutex<()>,
+    /// Files whose last handle was dropped. Pushed by destructors, emptied by operations.
+    orphans: Mutex<VecDeque<ObjectId>>,
+}
+
+impl Reaper {
+    pub(crate) fn new(table: Arc<LiveObject>) -> Self {
+        Self {
+            table,
+            table_lock: Mutex::new(()),
+            orphans: Mutex::new(VecDeque::new()),
+        }
+    }
+    /// Notes that nobody holds a file without a name any more.
+    pub(crate) fn push(&self, id: ObjectId) {
+        self.orphans.lock().push_back(id);
+    }
+    fn pop(&self) -> Option<ObjectId> {
+        self.orphans.lock().pop_front()
+    }
+    /// Needed for [`Reaper::add`] and [`Reaper::remove`]; taken before the transaction begins.
+    pub(crate) fn lock_table(&self) -> MutexGuard<'_, ()> {
+        self.table_lock.lock()
+    }
+    pub(crate) fn add(&self, tx: &Transaction, id: ObjectId) -> Result<(), FileError> {
+        Ok(zap(&self.table, tx).insert_number(id.0, id.0)?)
+    }
+    pub(crate) fn remove(&self, tx: &Transaction, id: ObjectId) -> Result<(), FileError> {
+        zap(&self.table, tx).remove_number(id.0)?;
+        Ok(())
+    }
+    fn contains(&self, id: ObjectId) -> Result<bool, FileError> {
+        let _still = self.table_lock.lock();
+        let table = Zap::from_source(Arc::clone(&self.table) as _)?;
+        Ok(table.lookup_number(id.0)?.is_some())
+    }
+    fn first_ids(&self, count: usize) -> Result<Vec<ObjectId>, FileError> {
+        let _still = self.table_lock.lock();
+        let table = Zap::from_source(Arc::clone(&self.table) as _)?;
+        let mut ids = vec![];
+        for entry in table.iter().take(count) {
+            ids.extend(entry?.value.first().map(ObjectId));
+        }
+        Ok(ids)
+    }
+}
+
+/// Read at once when the set is gone through: memory stays bounded whatever the set's size.
+const BATCH: usize = 1024;
+
+impl LiveFileSystem {
+    /// Frees every file without a name that nobody holds: to be called after opening, for what a crash
+    /// or the last use left. Large files go in several transactions.
+    ///
+    /// # Errors
+    /// If the table cannot be read or no transaction is to be had. A file that cannot be freed because
+    /// it is damaged stays in the set, and the others are freed.
+    pub fn free_unlinked(&self) -> Result<(), FileError> {
+        let mut stuck = 0;
+        loop {
+            let ids = self.reaper().first_ids(stuck + BATCH)?;
+            if ids.len() <= stuck {
+                return Ok(());
+            }
+            // Those that stayed come again, and perhaps not first: only a round that frees nothing
+            // ends the work.
+            let before = ids.len();
+            let mut freed = 0;
+            for id in ids {
+                match self.free_orphan(id) {
+                    Ok(true) => freed += 1,
+                    Ok(false) | Err(FileError::Failed(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if freed == 0 && before < stuck + BATCH {
+                return Ok(());
+            }
+            stuck = before - freed;
+        }
+    }
+
+    /// Frees those files without a name whose last handle was dropped.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::free_unlinked`].
+    pub fn reap(&self) -> Result<(), FileError> {
+        while let Some(id) = self.reaper().pop() {
+            match self.free_orphan(id) {
+                Ok(_) | Err(FileError::Failed(_)) => {}
+                Err(error) => {
+                    // Later then: the file is in the table, so nothing is lost.
+                    self.reaper().push(id);
+                    return match error {
+                        FileError::Begin(_) => Ok(()),
+                        error => Err(error),
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a file without a name unless somebody holds it; tells whether it did.
+    fn free_orphan(&self, id: ObjectId) -> Result<bool, FileError> {
+        // While this is held nobody can open the file.
+        let Err(_reservation) = self.cache().get(id) else {
+            return Ok(false);
+        };
+        if !self.reaper().contains(id)? {
+            return Ok(false);
+        }
+        let object = match self.object_set().object(id) {
+            Ok(object) => object,
+            Err(ObjectError::NotFound { .. }) => {
+                let _table = self.reaper().lock_table();
+                let tx = self.begin_freeing(ENTRY_BYTES)?;
+                self.reaper().remove(&tx, id)?;
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let state = self.tables.read(&object)?;
+        if state.links != 0 {
+            return Err(self.corrupt(id, "it has links and is among those that have none"));
+        }
+        let is_directory = state.kind() == Some(crate::FileKind::Directory);
+        if is_directory && state.flags.contains(FileFlags::XATTR) {
+            self.empty_xattr_directory(&object)?;
+        }
+        if !is_directory {
+            self.free_content(&object)?;
+        }
+        let hidden = state.xattr_directory.map(|id| self.object_set().object(id));
+        // A directory of attributes that is gone already hinders nothing.
+        let hidden = match hidden.transpose() {
+            Err(ObjectError::NotFound { .. }) => None,
+            hidden => hidden?,
+        };
+        let table = self.reaper().lock_table();
+        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        if let Some(hidden) = &hidden {
+            let old = self.tables.read(hidden)?;
+            let mut new = old;
+            new.links = 0;
+            self.store_hidden(&tx, hidden, &old, &new)?;
+            self.reaper().add(&tx, hidden.id())?;
+        }
+        self.reaper().remove(&tx, id)?;
+        self.object_set().free(&tx, id)?;
+        drop((tx, table));
+        if let Some(hidden) = hidden {
+            self.reaper().push(hidden.id());
+        }
+        Ok(true)
+    }
+}
