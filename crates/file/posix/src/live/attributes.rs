@@ -5,10 +5,10 @@ use super::state::{AttributeChange, NodeState};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{LiveObject, LiveObjectSet};
-use millpond_ondisk::ObjectId;
-use millpond_sa::Ace;
+use millpond_ondisk::ObjectType;
+use millpond_sa::{Ace, Attributes, SaChange, SaLayouts, SaObject};
 use millpond_txg::Transaction;
-use millpond_zap::{ObjectBlocks, ZapMut};
+use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
 /// The table that an object is, to be changed.
 pub(crate) fn zap<'t>(
@@ -18,38 +18,83 @@ pub(crate) fn zap<'t>(
     ZapMut::of(object, tx)
 }
 
+/// A new object with an empty table.
+pub(crate) fn make_zap(
+    set: &Arc<LiveObjectSet>,
+    tx: &Transaction,
+    object_type: ObjectType,
+    new: &NewZap,
+) -> Result<Arc<LiveObject>, FileError> {
+    let object = set.allocate(tx, ZapShape::USUAL.object(object_type))?;
+    zap(&object, tx).create(new)?;
+    Ok(object)
+}
+
+/// What the object set knows of attributes, and how files' attributes are read and written.
 #[derive(Debug)]
-pub(crate) struct AttributeTables {}
+pub(crate) struct AttributeTables {
+    layouts: Arc<SaLayouts>,
+}
 
 impl AttributeTables {
-    pub(crate) fn open(_set: &Arc<LiveObjectSet>) -> Result<Self, FileError> {
-        todo!()
+    /// Of a file system whose master node says where they are.
+    pub(crate) fn open(set: &Arc<LiveObjectSet>, env: &Env) -> Result<Self, FileError> {
+        let layouts = SaLayouts::open(set, env)?;
+        Ok(Self { layouts })
     }
-    pub(crate) fn create(
-        _set: &Arc<LiveObjectSet>,
-        _tx: &Transaction,
-        _env: &Env,
-    ) -> Result<(Self, ObjectId), FileError> {
-        todo!()
+
+    fn attributes(&self, object: &LiveObject) -> Result<Attributes, FileError> {
+        Ok(self.layouts.attributes(object)?)
     }
-    pub(crate) fn read(&self, _object: &Arc<LiveObject>) -> Result<NodeState, FileError> {
-        todo!()
+    /// A file's attributes of fixed size, as they stand now.
+    pub(crate) fn read(&self, object: &LiveObject) -> Result<NodeState, FileError> {
+        Ok(NodeState::read(&self.attributes(object)?)?)
     }
-    pub(crate) fn acl(&self, _object: &Arc<LiveObject>) -> Result<Vec<Ace>, FileError> {
-        todo!()
+    /// A file's NFSv4 list.
+    pub(crate) fn acl(&self, object: &LiveObject) -> Result<Vec<Ace>, FileError> {
+        Ok(self.attributes(object)?.acl()?.unwrap_or_default())
     }
-    pub(crate) fn packed_xattrs(
+    /// Where a symbolic link leads.
+    pub(crate) fn target(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
+        let attributes = self.attributes(object)?;
+        let target = attributes.symlink_target()?;
+        Ok(target.map(std::borrow::Cow::into_owned))
+    }
+    /// The packed list of extended attributes.
+    pub(crate) fn packed_xattrs(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
+        let attributes = self.attributes(object)?;
+        Ok(attributes.xattr_list().map(<[u8]>::to_vec))
+    }
+
+    /// Gives a new file its attributes.
+    pub(crate) fn write_new(
         &self,
-        _object: &Arc<LiveObject>,
-    ) -> Result<Option<Vec<u8>>, FileError> {
-        todo!()
+        tx: &Transaction,
+        object: &Arc<LiveObject>,
+        attributes: &[AttributeChange],
+    ) -> Result<(), FileError> {
+        let attributes: Vec<_> = attributes
+            .iter()
+            .map(|(attribute, bytes)| (*attribute, bytes.as_slice()))
+            .collect();
+        let file = SaObject::new(object, tx);
+        Ok(self.layouts.replace(tx, &file, &attributes)?)
     }
+    /// Changes some of a file's attributes. The caller holds a lock that all who change this file hold.
     pub(crate) fn write(
         &self,
-        _tx: &Transaction,
-        _object: &Arc<LiveObject>,
-        _changes: &[AttributeChange],
+        tx: &Transaction,
+        object: &Arc<LiveObject>,
+        changes: &[AttributeChange],
     ) -> Result<(), FileError> {
-        todo!()
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|(attribute, bytes)| SaChange::Set(*attribute, bytes))
+            .collect();
+        let file = SaObject::new(object, tx);
+        Ok(self.layouts.change(tx, &file, &changes)?)
     }
 }

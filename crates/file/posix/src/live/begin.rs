@@ -61,4 +61,8 @@ pub trait Begin: Send + Sync {
 
     /// What the dataset takes and may still take.
     fn space(&self) -> Space;
+
+    /// Told of each name above 255 bytes that is stored in the group of `tx`: the dataset must have the
+    /// feature `longname` active from that group on.
+    fn note_long_name(&self, tx: &Transaction);
 }

@@ -100,7 +100,7 @@ impl LiveFileSystem {
         let mut table = zap(&directory.object, tx);
         if name.len() > NAME_BYTES_MAX {
             table = table.with_long_names();
-            self.note_long_name();
+            self.port().note_long_name(tx);
         }
         Ok(table.insert_u64(name, value)?)
     }

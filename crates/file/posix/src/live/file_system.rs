@@ -102,7 +102,7 @@ impl LiveFileSystem {
         let normalisation = number(key::NORMALIZATION)?.unwrap_or(0);
         let is_utf8_only = number(key::UTF8_ONLY)?.unwrap_or(0) != 0;
         let quotas = Quotas::read(&set, &master)?;
-        let tables = AttributeTables::open(&set)?;
+        let tables = AttributeTables::open(&set, env)?;
         let unlinked = set.object(ObjectId(unlinked))?;
         drop(master);
         Ok(Arc::new_cyclic(|weak| Self {

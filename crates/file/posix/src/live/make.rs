@@ -225,6 +225,15 @@ impl LiveFileSystem {
         Ok(node)
     }
 
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] for other files; if it cannot be read.
+    pub fn link_target(&self, node: &LiveNode) -> Result<Vec<u8>, FileError> {
+        let target = self.tables.target(&node.object)?;
+        target.ok_or_else(|| FileError::invalid("not a symbolic link"))
+    }
+
     fn make(
         &self,
         caller: &Caller,
@@ -394,7 +403,7 @@ impl LiveFileSystem {
                 target: draft.target,
                 packed_xattrs: None,
             };
-            self.tables.write(tx, &object, &state.all(&lists))?;
+            self.tables.write_new(tx, &object, &state.all(&lists))?;
             let files = self.weak();
             let inner = Arc::new(NodeInner::new(files, Arc::clone(&object), draft.kind, state));
             for (name, value) in draft.xattrs {

@@ -1,6 +1,6 @@
 //! New file systems. Page `docs/format/file-system.md`.
 
-use super::attributes::{AttributeTables, zap};
+use super::attributes::{AttributeTables, make_zap, zap};
 use super::error::FileError;
 use super::file_system::{MASTER_NODE, VERSION};
 use super::make::{file_object, folding};
@@ -12,9 +12,9 @@ use millpond_env::sync::Arc;
 use millpond_object::LiveObjectSet;
 use millpond_ondisk::ObjectType;
 use millpond_ondisk::dsl::keys::master_node as key;
-use millpond_sa::{FileFlags, Fuid, Timestamp};
+use millpond_sa::{FileFlags, Fuid, Timestamp, create_sa_master};
 use millpond_txg::Transaction;
-use millpond_zap::{NewZap, ZapShape, allocate_zap, new_salt};
+use millpond_zap::{NewZap, ZapShape, new_salt};
 
 /// What a new file system is to be. Names are compared in the same way for all of its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +70,8 @@ pub fn create_file_system(
     {
         return Err(FileError::invalid("no such normal form"));
     }
-    let table = |object_type| ZapShape::USUAL.object(object_type);
     let plain = || NewZap::plain(new_salt(env));
-    let master = set.allocate_at(tx, MASTER_NODE, table(ObjectType::MASTER_NODE))?;
+    let master = set.allocate_at(tx, MASTER_NODE, ZapShape::USUAL.object(ObjectType::MASTER_NODE))?;
     let master = zap(&master, tx);
     master.create(&plain())?;
     let is_utf8_only = new.is_utf8_only || new.normalisation != 0;
@@ -91,9 +90,10 @@ pub fn create_file_system(
         }
     }
     master.insert_u64(key::VERSION.as_bytes(), VERSION)?;
-    let (tables, attributes) = AttributeTables::create(set, tx, env)?;
+    let attributes = create_sa_master(set, tx, env)?;
     master.insert_u64(key::SYSTEM_ATTRIBUTES.as_bytes(), attributes.0)?;
-    let unlinked = allocate_zap(set, tx, table(ObjectType::DELETE_QUEUE), &plain())?;
+    let tables = AttributeTables::open(set, env)?;
+    let unlinked = make_zap(set, tx, ObjectType::DELETE_QUEUE, &plain())?;
     master.insert_u64(key::DELETE_QUEUE.as_bytes(), unlinked.id().0)?;
 
     let slots = new.dnode_slots.clamp(1, 32);
@@ -133,7 +133,7 @@ pub fn create_file_system(
         rdev: None,
         xattr_directory: None,
     };
-    tables.write(tx, &root, &state.all(&Lists::of_acl(acl)))?;
+    tables.write_new(tx, &root, &state.all(&Lists::of_acl(acl)))?;
     master.insert_u64(key::ROOT.as_bytes(), root.id().0)?;
     Ok(())
 }

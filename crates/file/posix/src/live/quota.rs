@@ -8,7 +8,7 @@ use millpond_object::{Accounting, LiveObject, LiveObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{BlockPointer, ObjectId, ObjectType};
 use millpond_sa::Fuid;
-use millpond_zap::{NewZap, Zap, ZapShape, allocate_zap, new_salt};
+use millpond_zap::{NewZap, Zap, new_salt};
 
 /// Whom a quota is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,8 +243,9 @@ impl LiveFileSystem {
             (None, 0) => return Ok(()),
             (None, _) => {
                 let set = self.object_set();
-                let new = ZapShape::USUAL.object(ObjectType::USER_GROUP_QUOTA);
-                let made = allocate_zap(set, &tx, new, &NewZap::plain(new_salt(self.env())))?;
+                let kind = ObjectType::USER_GROUP_QUOTA;
+                let new = NewZap::plain(new_salt(self.env()));
+                let made = super::attributes::make_zap(set, &tx, kind, &new)?;
                 let master = set.object(MASTER_NODE)?;
                 let name = table_key(owner, measure).as_bytes();
                 super::attributes::zap(&master, &tx).update_u64(name, made.id().0)?;

@@ -500,7 +500,7 @@ impl LiveFileSystem {
         };
         let slots = self.settings().dnode_slots.clamp(1, 32);
         let object = self.object_set().allocate(tx, file_object(object_type, slots))?;
-        self.tables.write(tx, &object, &state.all(&Lists::of_acl(acl)))?;
+        self.tables.write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
         Ok((object, state))
     }
 
