@@ -11,10 +11,7 @@ use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
 /// The table that an object is, to be changed.
-pub(crate) fn zap<'t>(
-    object: &Arc<LiveObject>,
-    tx: &'t Transaction,
-) -> ZapMut<ObjectBlocks<'t>> {
+pub(crate) fn zap<'t>(object: &Arc<LiveObject>, tx: &'t Transaction) -> ZapMut<ObjectBlocks<'t>> {
     ZapMut::of(object, tx)
 }
 

@@ -77,7 +77,9 @@ impl LiveFileSystem {
         let end = offset_bytes.saturating_add(buffer.len() as u64);
         let _range = node.ranges.read(offset_bytes..end);
         let left = node.state().size.saturating_sub(offset_bytes);
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         node.object.read(offset_bytes, &mut buffer[..count])?;
         Ok(count)
     }
@@ -117,7 +119,9 @@ impl LiveFileSystem {
         {
             return Err(FileError::NotPermitted);
         }
-        let end = start.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = start
+            .checked_add(length)
+            .filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(FileError::TooLarge)?;
         let mut from = start;
         let mut rest = bytes;
@@ -227,7 +231,11 @@ impl LiveFileSystem {
         match node.kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(FileError::IsADirectory),
-            _ => return Err(FileError::invalid("only ordinary files have a length to set")),
+            _ => {
+                return Err(FileError::invalid(
+                    "only ordinary files have a length to set",
+                ));
+            }
         }
         if size > FILE_BYTES_MAX {
             return Err(FileError::TooLarge);
@@ -327,7 +335,9 @@ impl LiveFileSystem {
             return Err(FileError::invalid("an empty range"));
         }
         let end = offset_bytes.checked_add(length_bytes);
-        let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(FileError::TooLarge)?;
+        let end = end
+            .filter(|end| *end <= FILE_BYTES_MAX)
+            .ok_or(FileError::TooLarge)?;
         self.check_writable()?;
         let _range = node.ranges.write(0..u64::MAX);
         let flags = node.state().flags;
@@ -378,12 +388,7 @@ impl LiveFileSystem {
     ///
     /// # Errors
     /// [`FileError::NoData`] at or behind the file's end, and if no data follows.
-    pub fn seek(
-        &self,
-        node: &LiveNode,
-        what: Seek,
-        offset_bytes: u64,
-    ) -> Result<u64, FileError> {
+    pub fn seek(&self, node: &LiveNode, what: Seek, offset_bytes: u64) -> Result<u64, FileError> {
         if node.kind() != FileKind::Regular {
             return Err(FileError::NotSupported);
         }
@@ -424,12 +429,14 @@ impl LiveFileSystem {
         let ((source, from), (target, to)) = (from, to);
         check_regular(source)?;
         check_regular(target)?;
-        let overlaps = from < to.saturating_add(length_bytes)
-            && to < from.saturating_add(length_bytes);
+        let overlaps =
+            from < to.saturating_add(length_bytes) && to < from.saturating_add(length_bytes);
         if source.id() == target.id() && overlaps {
             return Err(FileError::invalid("the ranges overlap"));
         }
-        let piece = u64::from(self.record_bytes()).max(1 << 20).min(length_bytes);
+        let piece = u64::from(self.record_bytes())
+            .max(1 << 20)
+            .min(length_bytes);
         let mut buffer = vec![0u8; piece as usize];
         let mut done = 0;
         while done < length_bytes {

@@ -180,10 +180,7 @@ impl LiveFileSystem {
     }
 
     /// Whether entries may be added to a directory, or taken from it.
-    pub(crate) fn check_directory(
-        directory: &NodeState,
-        is_adding: bool,
-    ) -> Result<(), FileError> {
+    pub(crate) fn check_directory(directory: &NodeState, is_adding: bool) -> Result<(), FileError> {
         if directory.links == 0 {
             return Err(FileError::NotFound);
         }

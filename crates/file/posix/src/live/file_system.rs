@@ -190,7 +190,9 @@ impl LiveFileSystem {
             Err(error) => return Err(error.into()),
         };
         let state = self.tables.read(&object)?;
-        let kind = state.kind().ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
+        let kind = state
+            .kind()
+            .ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
         if state.links == 0 {
             return Err(FileError::Stale);
         }
@@ -203,13 +205,13 @@ impl LiveFileSystem {
     ///
     /// # Errors
     /// As [`LiveFileSystem::node`]; [`FileError::Stale`] also if the number belongs to another file now.
-    pub fn node_of_generation(
-        &self,
-        id: ObjectId,
-        generation: u64,
-    ) -> Result<LiveNode, FileError> {
+    pub fn node_of_generation(&self, id: ObjectId, generation: u64) -> Result<LiveNode, FileError> {
         let node = self.node(id)?;
-        let is_hidden = node.inner.state().flags.contains(millpond_sa::FileFlags::XATTR);
+        let is_hidden = node
+            .inner
+            .state()
+            .flags
+            .contains(millpond_sa::FileFlags::XATTR);
         if node.generation() != generation || is_hidden || node.is_unlinked() {
             return Err(FileError::Stale);
         }

@@ -108,12 +108,7 @@ impl LiveFileSystem {
         }
     }
 
-    fn remove(
-        &self,
-        directory: &LiveNode,
-        name: &[u8],
-        removal: Removal,
-    ) -> Result<(), FileError> {
+    fn remove(&self, directory: &LiveNode, name: &[u8], removal: Removal) -> Result<(), FileError> {
         self.check_writable()?;
         loop {
             let entry = self.find(directory, name)?.ok_or(FileError::NotFound)?;

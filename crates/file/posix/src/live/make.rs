@@ -179,7 +179,9 @@ impl LiveFileSystem {
             return Err(FileError::NameTooLong);
         }
         if target.is_empty() || target.contains(&0) {
-            return Err(FileError::invalid("a link's target is not empty and has no zero byte"));
+            return Err(FileError::invalid(
+                "a link's target is not empty and has no zero byte",
+            ));
         }
         let plan = Plan {
             target: Some(target),
@@ -405,7 +407,12 @@ impl LiveFileSystem {
             };
             self.tables.write_new(tx, &object, &state.all(&lists))?;
             let files = self.weak();
-            let inner = Arc::new(NodeInner::new(files, Arc::clone(&object), draft.kind, state));
+            let inner = Arc::new(NodeInner::new(
+                files,
+                Arc::clone(&object),
+                draft.kind,
+                state,
+            ));
             for (name, value) in draft.xattrs {
                 self.store_xattr(tx, &inner, name, Some(&value))?;
             }
@@ -437,7 +444,9 @@ impl LiveFileSystem {
             FileKind::Directory => ObjectType::DIRECTORY,
             _ => ObjectType::PLAIN_FILE,
         };
-        let object = self.object_set().allocate(tx, file_object(object_type, slots))?;
+        let object = self
+            .object_set()
+            .allocate(tx, file_object(object_type, slots))?;
         if kind == FileKind::Directory {
             let new = NewZap {
                 normalisation: self.folding(),

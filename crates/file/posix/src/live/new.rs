@@ -71,7 +71,11 @@ pub fn create_file_system(
         return Err(FileError::invalid("no such normal form"));
     }
     let plain = || NewZap::plain(new_salt(env));
-    let master = set.allocate_at(tx, MASTER_NODE, ZapShape::USUAL.object(ObjectType::MASTER_NODE))?;
+    let master = set.allocate_at(
+        tx,
+        MASTER_NODE,
+        ZapShape::USUAL.object(ObjectType::MASTER_NODE),
+    )?;
     let master = zap(&master, tx);
     master.create(&plain())?;
     let is_utf8_only = new.is_utf8_only || new.normalisation != 0;
@@ -84,7 +88,9 @@ pub fn create_file_system(
     master.insert_u64(key::UTF8_ONLY.as_bytes(), u64::from(is_utf8_only))?;
     master.insert_u64(key::CASE_SENSITIVITY.as_bytes(), case)?;
     if let Some(quotas) = new.default_quotas {
-        let keys = key::DEFAULT_QUOTAS.iter().chain(&key::DEFAULT_OBJECT_QUOTAS);
+        let keys = key::DEFAULT_QUOTAS
+            .iter()
+            .chain(&key::DEFAULT_OBJECT_QUOTAS);
         for (key, quota) in keys.zip(quotas) {
             master.insert_u64(key.as_bytes(), quota)?;
         }

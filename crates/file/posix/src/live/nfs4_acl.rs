@@ -291,7 +291,11 @@ mod tests {
     fn trivial_lists_are_those_of_real_files() {
         use AceWho::{Everyone, Group, Owner};
         let three = |owner, group, everyone| {
-            vec![(0, Owner, owner), (0, Group, group), (0, Everyone, everyone)]
+            vec![
+                (0, Owner, owner),
+                (0, Group, group),
+                (0, Everyone, everyone),
+            ]
         };
         assert_eq!(
             told(&trivial_acl(0o644, false)),

@@ -59,8 +59,10 @@ impl PosixAcl {
                 0x20 => PosixAclWho::Others,
                 _ => return Err(reader.fail("unknown tag")),
             };
-            let names_nobody =
-                matches!(who, PosixAclWho::User(NO_ID) | PosixAclWho::NamedGroup(NO_ID));
+            let names_nobody = matches!(
+                who,
+                PosixAclWho::User(NO_ID) | PosixAclWho::NamedGroup(NO_ID)
+            );
             let permissions = u8::try_from(permissions).unwrap_or(u8::MAX);
             if permissions > 7 || names_nobody {
                 return Err(reader.fail("entry makes no sense"));
@@ -158,9 +160,7 @@ impl PosixAcl {
     #[must_use]
     pub fn mode(&self) -> u64 {
         let bits = |who| u64::from(self.get(who).unwrap_or(0));
-        bits(PosixAclWho::Owner) << 6
-            | bits(self.group_class()) << 3
-            | bits(PosixAclWho::Others)
+        bits(PosixAclWho::Owner) << 6 | bits(self.group_class()) << 3 | bits(PosixAclWho::Others)
     }
     /// Whether the mode says all that the list does: then it is not stored.
     #[must_use]

@@ -99,12 +99,7 @@ impl Quotas {
     }
 
     /// The limit of one id; 0 for none.
-    fn limit(
-        &self,
-        owner: QuotaOwner,
-        measure: QuotaMeasure,
-        id: u64,
-    ) -> Result<u64, FileError> {
+    fn limit(&self, owner: QuotaOwner, measure: QuotaMeasure, id: u64) -> Result<u64, FileError> {
         let limits = self.limits.read();
         let limits = &limits[slot(owner, measure)];
         let own = match &limits.table {

@@ -91,7 +91,10 @@ impl LiveFileSystem {
             let changes_parents = from.directory.id() != to.directory.id()
                 && (found.source.is_directory()
                     || mode == RenameMode::Exchange
-                        && found.target.as_ref().is_some_and(|node| node.is_directory()));
+                        && found
+                            .target
+                            .as_ref()
+                            .is_some_and(|node| node.is_directory()));
             let _moves = changes_parents.then(|| self.moves.lock());
             if changes_parents {
                 self.check_loops(from, to, &found, mode)?;
@@ -183,7 +186,11 @@ impl LiveFileSystem {
             let _ = target;
             return Err(FileError::Exists);
         }
-        if found.target.as_ref().is_some_and(|target| target.id() == found.source.id()) {
+        if found
+            .target
+            .as_ref()
+            .is_some_and(|target| target.id() == found.source.id())
+        {
             return Ok(true);
         }
         self.check_rename(from, to, mode, found)?;
@@ -246,7 +253,13 @@ impl LiveFileSystem {
         let now = self.now();
         let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
-        self.add_entry(&tx, to.directory, to.name, found.source.id(), found.source.kind())?;
+        self.add_entry(
+            &tx,
+            to.directory,
+            to.name,
+            found.source.id(),
+            found.source.kind(),
+        )?;
         moved(&mut state, None, now);
         self.store(&tx, &found.source, state, &Lists::default())?;
         parent.content_changed(now);
@@ -263,8 +276,20 @@ impl LiveFileSystem {
         self.remove_entry(&tx, from.directory, &source_entry.name)?;
         self.remove_entry(&tx, to.directory, &target_entry.name)?;
         let (source_kind, target_kind) = (found.source.kind(), target.kind());
-        self.add_entry(&tx, to.directory, &target_entry.name, found.source.id(), source_kind)?;
-        self.add_entry(&tx, from.directory, &source_entry.name, target.id(), target_kind)?;
+        self.add_entry(
+            &tx,
+            to.directory,
+            &target_entry.name,
+            found.source.id(),
+            source_kind,
+        )?;
+        self.add_entry(
+            &tx,
+            from.directory,
+            &source_entry.name,
+            target.id(),
+            target_kind,
+        )?;
         for (node, directory) in [(&found.source, to.directory), (target, from.directory)] {
             let mut state = node.state();
             moved(&mut state, Some(directory), now);

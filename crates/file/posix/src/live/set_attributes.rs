@@ -183,10 +183,7 @@ impl LiveFileSystem {
         }
         let sets_project = set.project.is_some() || switched.contains(FileFlags::PROJECT_INHERIT);
         if sets_project {
-            let has_one = matches!(
-                old.kind(),
-                Some(FileKind::Regular | FileKind::Directory)
-            );
+            let has_one = matches!(old.kind(), Some(FileKind::Regular | FileKind::Directory));
             if !has_one || !self.settings().has_projects {
                 return Err(FileError::NotSupported);
             }

@@ -10,8 +10,8 @@ use super::posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl};
 use super::quota::QuotaOwner;
 use super::settings::{AclKind, Caller, XattrPlace};
 use super::state::{Lists, NodeState};
-use crate::xattr::{PREFIXES, XATTR_BYTES_MAX, shown_name};
 use crate::FileKind;
+use crate::xattr::{PREFIXES, XATTR_BYTES_MAX, shown_name};
 use millpond_env::sync::Arc;
 use millpond_nvlist::{NvList, NvValue};
 use millpond_object::LiveObject;
@@ -222,7 +222,9 @@ impl LiveFileSystem {
             let is_reserved = rest.starts_with(b"freebsd:")
                 || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
             if is_reserved {
-                return Err(FileError::invalid("a name that other systems would misread"));
+                return Err(FileError::invalid(
+                    "a name that other systems would misread",
+                ));
             }
         }
         Ok(())
@@ -356,7 +358,9 @@ impl LiveFileSystem {
         let Some(value) = entry.and_then(|entry| entry.value.first()) else {
             return Ok(None);
         };
-        let object = self.object_set().object(ObjectId(value & 0xffff_ffff_ffff))?;
+        let object = self
+            .object_set()
+            .object(ObjectId(value & 0xffff_ffff_ffff))?;
         let state = self.tables.read(&object)?;
         if state.kind() != Some(FileKind::Regular) {
             return Err(self.corrupt(object.id(), "an extended attribute is no ordinary file"));
@@ -464,14 +468,15 @@ impl LiveFileSystem {
         let permissions = if is_directory { 0o1777 } else { 0o644 };
         let mode = kind.entry_type() << 12 | permissions;
         let acl = nfs4_acl::trivial_acl(mode, is_directory);
-        let mut flags = FileFlags::ARCHIVE
-            | FileFlags::AV_MODIFIED
-            | FileFlags::XATTR
-            | nfs4_acl::hints(&acl);
+        let mut flags =
+            FileFlags::ARCHIVE | FileFlags::AV_MODIFIED | FileFlags::XATTR | nfs4_acl::hints(&acl);
         if is_directory {
             flags |= FileFlags::ACL_AUTO_INHERIT;
         }
-        let project = self.settings().has_projects.then(|| owner.project_or_zero());
+        let project = self
+            .settings()
+            .has_projects
+            .then(|| owner.project_or_zero());
         if project.is_some() {
             flags |= FileFlags::PROJECT_ID;
         }
@@ -499,8 +504,11 @@ impl LiveFileSystem {
             ObjectType::PLAIN_FILE
         };
         let slots = self.settings().dnode_slots.clamp(1, 32);
-        let object = self.object_set().allocate(tx, file_object(object_type, slots))?;
-        self.tables.write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
+        let object = self
+            .object_set()
+            .allocate(tx, file_object(object_type, slots))?;
+        self.tables
+            .write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
         Ok((object, state))
     }
 
