@@ -4,7 +4,7 @@ use crate::gang::HeaderBudget;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
-use millpond_vdev::{BlameReason, BlockRange, Failure, FailureKind, ReadPlan, Step};
+use millpond_vdev::{BlameReason, BlockRange, Failure, FailureKind, ReadPlan, Resolved, Step};
 
 /// Gang blocks nest at most this deep: three children of a 16 MiB block split down to sectors need
 /// far fewer levels.
@@ -89,10 +89,13 @@ impl BlockStore {
                 self.read_gang(pointer, dva, address, depth, budget)
             } else {
                 let size = pointer.psize_bytes();
-                read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)
+                self.read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)
             };
             match outcome {
-                Ok(bytes) => return Ok(bytes),
+                Ok(bytes) => {
+                    self.repair_copies(&topology, pointer, &bytes, &failures);
+                    return Ok(bytes);
+                }
                 Err(trouble) => {
                     all_unavailable &= trouble.is_unavailable();
                     let reason = trouble.describe(&topology);
@@ -110,10 +113,24 @@ impl BlockStore {
             BlockError::Corrupt { address, copies }
         })
     }
+
+    /// Carries out one plan; counts the leaves that lied while others told the truth and, if that is
+    /// wanted, writes the truth over their lies. Of a failure the caller decides whether it counts.
+    pub(crate) fn read_range(
+        &self,
+        topology: &Topology,
+        dva: Dva,
+        size_bytes: u64,
+        birth: Txg,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, CopyTrouble> {
+        let resolved = resolve(topology, dva, size_bytes, birth, verify)?;
+        self.repair(topology, &resolved.repairs);
+        Ok(resolved.data)
+    }
 }
 
-/// Carries out one plan. Counts the leaves that lied while others told the truth; of a failure the
-/// caller decides whether it counts.
+/// Carries out one plan and repairs nothing: for blocks that may not be part of the pool.
 pub(crate) fn read_range(
     topology: &Topology,
     dva: Dva,
@@ -121,6 +138,16 @@ pub(crate) fn read_range(
     birth: Txg,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Vec<u8>, CopyTrouble> {
+    resolve(topology, dva, size_bytes, birth, verify).map(|resolved| resolved.data)
+}
+
+fn resolve(
+    topology: &Topology,
+    dva: Dva,
+    size_bytes: u64,
+    birth: Txg,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Resolved, CopyTrouble> {
     let range = BlockRange {
         vdev: dva.vdev,
         offset_bytes: dva.offset_bytes,
@@ -137,7 +164,7 @@ pub(crate) fn read_range(
             }
             Step::Done(resolved) => {
                 topology.count(&resolved.liars);
-                return Ok(resolved.data);
+                return Ok(resolved);
             }
             Step::Failed(failure) => return Err(CopyTrouble::Failed(failure)),
         }

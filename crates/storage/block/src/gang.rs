@@ -2,10 +2,10 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopyTrouble, GANG_DEPTH_MAX, read_range};
-use crate::{BlockAddress, BlockStore};
+use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
+use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
-use millpond_ondisk::{BlockPointer, Dva, GANG_HEADER_BYTES, GangHeader};
+use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 
 /// A gang header and how long it was found to be.
 pub(crate) struct FoundHeader {
@@ -103,6 +103,81 @@ impl BlockStore {
         Err(last)
     }
 
+    /// Every range of space that a pointer owns, each once: its addresses; of a gang block those of
+    /// the header (whose sizes are cut to what a header takes) and of all pieces, for which headers are
+    /// read. Nothing for holes and embedded pointers. What is to be freed, claimed or counted.
+    ///
+    /// At most three for each sector of the block.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`]; also if a header leads to pieces that cannot be. Then it is not known
+    /// what lies behind the pointer.
+    pub fn extents(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Result<Vec<Dva>, BlockError> {
+        let mut budget = HeaderBudget::of(pointer);
+        let mut extents = vec![];
+        self.gather(pointer, address, 0, &mut budget, &mut extents)?;
+        Ok(extents)
+    }
+
+    fn gather(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        depth: u32,
+        budget: &mut HeaderBudget,
+        extents: &mut Vec<Dva>,
+    ) -> Result<(), BlockError> {
+        let invalid = |error| BlockError::Invalid { address, error };
+        let refuse = |reason| invalid(DecodeError::new("gang header", reason, 0));
+        pointer.validate().map_err(invalid)?;
+        let topology = self.topology();
+        topology.accepts(pointer).map_err(refuse)?;
+        if !pointer.is_gang() {
+            extents.extend(pointer.dvas());
+            return Ok(());
+        }
+        if depth >= GANG_DEPTH_MAX {
+            return Err(refuse("gang blocks nest too deep"));
+        }
+        let mut copies = vec![];
+        for dva in pointer.dvas() {
+            let asize_bytes = topology
+                .tree
+                .gang_header_asize(dva.vdev)
+                .ok_or_else(|| refuse("it lies where nothing can lie"))?;
+            extents.push(Dva { asize_bytes, ..dva });
+        }
+        for dva in pointer.dvas() {
+            let found = budget
+                .take()
+                .and_then(|()| self.read_gang_header(pointer, dva));
+            let header = match found {
+                Ok(found) => found.header,
+                Err(trouble) => {
+                    let reason = trouble.describe(&topology);
+                    copies.push(CopyFailure { dva, reason });
+                    continue;
+                }
+            };
+            let pieces = header.children().map(BlockPointer::psize_bytes);
+            if pieces.fold(0, u64::saturating_add) != pointer.psize_bytes() {
+                return Err(refuse("its pieces are not the whole"));
+            }
+            for child in header.children() {
+                if child.is_embedded() {
+                    return Err(refuse("a piece is no block"));
+                }
+                self.gather(child, address, depth + 1, budget, extents)?;
+            }
+            return Ok(());
+        }
+        Err(BlockError::Corrupt { address, copies })
+    }
+
     /// The header behind one address. Headers are 512 bytes, or, since OpenZFS 2.4, as large as the
     /// smallest allocation on their vdevs.
     pub(crate) fn read_gang_header(
@@ -129,7 +204,7 @@ impl BlockStore {
         let mut last = CopyTrouble::Other("no gang header".into());
         for size in sizes {
             let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-            match read_range(&topology, dva, size, birth, &mut verify) {
+            match self.read_range(&topology, dva, size, birth, &mut verify) {
                 Ok(bytes) => {
                     let found = find_gang_header(&bytes, verifier, form)
                         .map_err(|error| CopyTrouble::Other(error.to_string()))?;

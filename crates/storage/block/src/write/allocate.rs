@@ -1,6 +1,7 @@
 //! What the pipeline asks of an allocator.
 
-use millpond_ondisk::{Dva, Txg};
+use millpond_alloc::{AllocRequest, Placement, PoolAllocator};
+use millpond_ondisk::{Dva, GANG_HEADER_BYTES, Txg};
 use millpond_vdev::AllocationClass;
 
 /// Space wanted for one block, or one piece of a gang block.
@@ -34,5 +35,34 @@ pub trait Allocate: Send + Sync {
     /// [`NoSpace`] if not all copies found a run; then nothing is taken.
     fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace>;
     /// Gives back what [`Allocate::allocate`] gave in the same txg and nothing refers to.
-    fn release(&self, txg: Txg, dva: &Dva);
+    ///
+    /// # Errors
+    /// In words, if the space was not taken: then two blocks may lie in one place, and nothing must be
+    /// committed.
+    fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String>;
+}
+
+impl Allocate for PoolAllocator {
+    fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
+        let placement = match request.class {
+            AllocationClass::Normal => Placement::Normal,
+            AllocationClass::Special => Placement::Special,
+            AllocationClass::Dedup => Placement::Dedup,
+            AllocationClass::Log => Placement::Log,
+        };
+        // A gang header takes the space of a 512-byte block, at any width of a vdev the same.
+        let psize_bytes = if request.is_gang_header {
+            GANG_HEADER_BYTES as u64
+        } else {
+            request.psize_bytes
+        };
+        let request = AllocRequest {
+            avoid: request.avoid,
+            ..AllocRequest::new(placement, psize_bytes, request.copies)
+        };
+        PoolAllocator::allocate(self, txg, &request).map_err(|_| NoSpace)
+    }
+    fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String> {
+        self.free(txg, dva, true).map_err(|error| error.to_string())
+    }
 }

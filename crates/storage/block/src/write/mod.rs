@@ -8,6 +8,7 @@ mod issue;
 mod job;
 mod place;
 mod prepare;
+mod repair;
 mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
@@ -20,7 +21,7 @@ use issue::{ExtentOutcome, Issued, issue};
 use millpond_checksum::Checksummer;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
-use place::{Extent, Placed, Placer};
+use place::{Extent, NoPlace, Placed, Placer};
 use prepare::{Prepared, Stored, allocation_units, prepare};
 
 /// Content that is worked on at once: while it is on its way to the devices the next is compressed, so
@@ -201,11 +202,13 @@ impl Run<'_> {
                 extents.extend(own);
                 Way::Issued(block, count)
             }
-            Err(NoSpace) => {
+            Err(no_place) => {
                 let address = block.job.address;
-                Way::Over(Err(match failure {
-                    None => BlockError::NoSpace { address },
-                    Some(reason) => BlockError::Write { address, reason },
+                Way::Over(Err(match (no_place, failure) {
+                    (NoPlace::NoSpace, None) => BlockError::NoSpace { address },
+                    (NoPlace::NoSpace, Some(reason)) | (NoPlace::Allocator(reason), _) => {
+                        BlockError::Write { address, reason }
+                    }
                 }))
             }
         }
@@ -282,7 +285,9 @@ impl Run<'_> {
             }));
         }
         let reason = failures.join("; ");
-        self.placer.release(&block.taken);
+        if let Err(NoPlace::Allocator(reason)) = self.placer.release(&block.taken) {
+            return Way::Over(Err(BlockError::Write { address, reason }));
+        }
         block.taken.clear();
         block.retries += 1;
         if block.retries > RETRIES_MAX {

@@ -39,6 +39,20 @@ pub(super) struct Placed {
     pub(super) taken: Vec<Dva>,
 }
 
+/// Why a block has no place.
+#[derive(Debug)]
+pub(super) enum NoPlace {
+    NoSpace,
+    /// The allocator took back what it had given and found it free.
+    Allocator(String),
+}
+
+impl From<NoSpace> for NoPlace {
+    fn from(_: NoSpace) -> Self {
+        Self::NoSpace
+    }
+}
+
 /// What placing needs to know.
 #[derive(Clone, Copy)]
 pub(super) struct Placer<'a> {
@@ -56,7 +70,7 @@ impl Placer<'_> {
         job: &BlockWrite,
         stored: &Stored,
         avoid: &[Dva],
-    ) -> Result<Placed, NoSpace> {
+    ) -> Result<Placed, NoPlace> {
         let psize = stored.bytes.len() as u64;
         if avoid.is_empty() && self.may_rewrite(job, psize) {
             let dvas: Vec<Dva> = job.previous.dvas().collect();
@@ -72,15 +86,22 @@ impl Placer<'_> {
         match self.allocator.allocate(self.txg, &request) {
             Ok(dvas) => Ok(self.contiguous(job, stored, dvas, WrittenForm::Contiguous)),
             Err(NoSpace) if job.may_gang => self.gang(job, stored, avoid),
-            Err(NoSpace) => Err(NoSpace),
+            Err(NoSpace) => Err(NoPlace::NoSpace),
         }
     }
 
     /// Gives back what a block took.
-    pub(super) fn release(&self, taken: &[Dva]) {
+    ///
+    /// # Errors
+    /// That of the allocator, after everything was tried.
+    pub(super) fn release(&self, taken: &[Dva]) -> Result<(), NoPlace> {
+        let mut outcome = Ok(());
         for dva in taken {
-            self.allocator.release(self.txg, dva);
+            if let Err(reason) = self.allocator.release(self.txg, dva) {
+                outcome = Err(NoPlace::Allocator(reason));
+            }
         }
+        outcome
     }
 
     /// Whether a block of `psize` bytes fits exactly where the previous one lies, and nothing but this
@@ -139,7 +160,7 @@ impl Placer<'_> {
         .pointer()
     }
 
-    fn gang(&self, job: &BlockWrite, stored: &Stored, avoid: &[Dva]) -> Result<Placed, NoSpace> {
+    fn gang(&self, job: &BlockWrite, stored: &Stored, avoid: &[Dva]) -> Result<Placed, NoPlace> {
         let mut gang = Gang {
             placer: self,
             job,
@@ -159,8 +180,8 @@ impl Placer<'_> {
                 taken: gang.taken,
             }),
             Err(NoSpace) => {
-                self.release(&gang.taken);
-                Err(NoSpace)
+                self.release(&gang.taken)?;
+                Err(NoPlace::NoSpace)
             }
         }
     }

@@ -1,1 +1,296 @@
 //! What happens when leaves fail.
+
+use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
+use millpond_block::{BlockError, BlockWrite};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
+use millpond_ondisk::{CompressionKind, Txg, VDEV_DATA_START_BYTES};
+use millpond_vdev::LeafId;
+
+fn missed(pool: &Pool) -> Vec<(u32, Txg)> {
+    let missed = pool.store.take_missed().into_iter();
+    missed.map(|missed| (missed.leaf.0, missed.txg)).collect()
+}
+
+#[test]
+fn a_mirror_s_side_that_fails_is_noted_and_the_block_counts_as_written() {
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    pool.devices[0].fail_writes(true);
+    let content = noise(1, 8192);
+    let written = pool.write_one(job(content.clone()));
+    assert_eq!(missed(&pool), [(0, TXG)]);
+    assert_eq!(missed(&pool), []);
+    let topology = pool.store.topology();
+    assert_eq!(topology.figures(LeafId(0)).write_errors, 1);
+    assert_eq!(topology.figures(LeafId(1)).write_errors, 0);
+    pool.store.flush().unwrap();
+    // Whoever reads now does not even ask the side that missed it.
+    for _ in 0..3 {
+        let block = pool.store.read_uncached(&written.pointer, address(), None);
+        assert_eq!(block.unwrap().bytes, content);
+    }
+    assert_eq!(pool.store.topology().figures(LeafId(0)).reads, 0);
+    // A later txg reaches it again.
+    pool.devices[0].fail_writes(false);
+}
+
+#[test]
+fn raidz_bears_as_many_failures_as_it_has_parity() {
+    let pool = Pool::new(&[(Vdev::Raidz(5, 2), 9)]);
+    pool.devices[1].fail_writes(true);
+    pool.devices[4].fail_writes(true);
+    let content = noise(1, 30 << 10);
+    let written = pool.write_one(job(content.clone()));
+    assert_eq!(missed(&pool), [(1, TXG), (4, TXG)]);
+    pool.store.flush().unwrap();
+    assert_eq!(pool.read(&written.pointer), content);
+    pool.devices[2].fail_writes(true);
+    let live = pool.arena.live_bytes();
+    let outcome = pool.store.write(TXG, &pool.arena, vec![job(content)]);
+    let Err(BlockError::Write { reason, .. }) = &outcome[0] else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        reason.contains("disk13") && reason.contains("as told"),
+        "{reason}"
+    );
+    assert_eq!(pool.arena.live_bytes(), live);
+}
+
+#[test]
+fn a_block_whose_place_is_bad_is_written_elsewhere() {
+    let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 9)]);
+    // The first place that the arena gives on the second vdev.
+    pool.devices[1]
+        .bad_bytes
+        .lock()
+        .push(VDEV_DATA_START_BYTES..VDEV_DATA_START_BYTES + 512);
+    let blocks: Vec<BlockWrite> = (0..4)
+        .map(|seed| BlockWrite {
+            copies: 2,
+            ..job(noise(seed, 4096))
+        })
+        .collect();
+    let written = pool.write(blocks.clone());
+    for (job, written) in blocks.iter().zip(&written) {
+        assert_eq!(written.pointer.dvas().count(), 2);
+        assert_eq!(pool.read(&written.pointer), *job.content);
+        assert!(
+            pool.reopened()
+                .audit(&written.pointer, address())
+                .unwrap()
+                .is_clean()
+        );
+    }
+    // Nothing is lost, so nothing is missing anywhere.
+    assert_eq!(missed(&pool), []);
+    assert_eq!(pool.arena.live_bytes(), 4 * 2 * 4096);
+}
+
+#[test]
+fn a_rewrite_that_fails_takes_new_space() {
+    let pool = Pool::new(&[(Vdev::Disk, 9)]);
+    let raw = |seed| BlockWrite {
+        compression: CompressionKind::Off,
+        ..job(noise(seed, 4096))
+    };
+    let first = pool.write_one(raw(1)).pointer;
+    pool.devices[0]
+        .bad_bytes
+        .lock()
+        .push(VDEV_DATA_START_BYTES..VDEV_DATA_START_BYTES + 512);
+    let second = pool.write_one(BlockWrite {
+        previous: first,
+        may_rewrite: true,
+        ..raw(2)
+    });
+    assert!(!second.is_rewritten());
+    assert_eq!(pool.read(&second.pointer), noise(2, 4096));
+    // The old space is still the caller's to kill.
+    assert_eq!(pool.arena.live_bytes(), 8192);
+}
+
+#[test]
+fn an_absent_leaf_is_not_written_and_misses_every_txg() {
+    let mut pool = Pool::new(&[(Vdev::Raidz(3, 1), 12)]);
+    pool.remove(2);
+    let store = pool.reopened();
+    for txg in [TXG.0, TXG.0, TXG.0] {
+        let content = noise(txg, 64 << 10);
+        let written = store.write(Txg(txg), &pool.arena, vec![job(content.clone())]);
+        let pointer = written[0].as_ref().unwrap().pointer;
+        assert_eq!(
+            store.read(&pointer, address(), None).unwrap().bytes,
+            content
+        );
+    }
+    let missed = store.take_missed();
+    assert_eq!(missed.len(), 1);
+    assert_eq!((missed[0].leaf, missed[0].txg), (LeafId(2), TXG));
+    assert_eq!(pool.devices[2].writes.load(Ordering::SeqCst), 0);
+    store.flush().unwrap();
+    assert_eq!(pool.devices[2].flushes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_failed_flush_counts_as_lost_writes() {
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9), (Vdev::Disk, 9)]);
+    pool.write(vec![job(noise(1, 4096))]);
+    pool.devices[0].fails_flush.store(true, Ordering::SeqCst);
+    pool.store.flush().unwrap();
+    assert_eq!(missed(&pool), [(0, TXG)]);
+    assert_eq!(pool.store.topology().figures(LeafId(0)).write_errors, 1);
+    // Nothing new, nothing to flush.
+    pool.store.flush().unwrap();
+    assert_eq!(missed(&pool), []);
+    // Both sides, one by a write and one by the flush.
+    pool.devices[0].fails_flush.store(false, Ordering::SeqCst);
+    pool.devices[1].fails_flush.store(true, Ordering::SeqCst);
+    pool.devices[0].fail_writes(true);
+    pool.write((0..2).map(|n| job(noise(n, 4096))).collect());
+    let error = pool.store.flush().unwrap_err();
+    assert_eq!(error.vdev.0, 0);
+    assert!(error.reason.contains("disk12"), "{error}");
+    // The lone disk's writes did not suffer.
+    assert!(missed(&pool).iter().all(|(leaf, _)| *leaf < 2));
+}
+
+fn spoil(device: &Arc<Moody>, offset: u64) {
+    let at = VDEV_DATA_START_BYTES + offset;
+    device.inner.write(at, &[0x5a; 512]).unwrap();
+}
+
+#[test]
+fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
+    for vdev in [Vdev::Mirror(2), Vdev::Raidz(4, 2)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        let content = noise(1, 16 << 10);
+        let pointer = pool.write_one(job(content.clone())).pointer;
+        let before: Vec<_> = pool.devices.iter().map(|d| d.inner.to_vec()).collect();
+        for device in 0..2 {
+            spoil(&pool.devices[device], 512);
+            let store = pool.reopened();
+            let writes = || -> u64 {
+                let devices = pool.devices.iter();
+                devices
+                    .map(|device| device.writes.load(Ordering::SeqCst))
+                    .sum()
+            };
+            let unchanged = writes();
+            let read = || {
+                store
+                    .read_uncached(&pointer, address(), None)
+                    .unwrap()
+                    .bytes
+            };
+            assert_eq!(read(), content);
+            assert_eq!(writes(), unchanged, "repairs nobody wanted");
+            store.set_repair(true);
+            // The side of a mirror that is asked first is asked for each block alike, and parity is
+            // not read at all; only what was read is repaired.
+            assert_eq!(read(), content);
+            let audit = store.audit(&pointer, address()).unwrap();
+            let figures = store.topology().figures(LeafId(device as u32));
+            if figures.checksum_errors > 0 && audit.is_clean() {
+                assert!(writes() > unchanged);
+                assert_eq!(figures.repaired_bytes, figures.write_bytes);
+                assert!(figures.repaired_bytes >= 512);
+                assert!(pool.devices[device].inner.to_vec() == before[device]);
+            } else {
+                assert_eq!(writes(), unchanged);
+            }
+            // Mend it for the next round.
+            pool.devices[device]
+                .inner
+                .write(0, &before[device])
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_lying_data_column_is_repaired() {
+    let pool = Pool::new(&[(Vdev::Raidz(4, 2), 9)]);
+    let content = noise(1, 16 << 10);
+    let pointer = pool.write_one(job(content.clone())).pointer;
+    let before: Vec<_> = pool.devices.iter().map(|d| d.inner.to_vec()).collect();
+    // The block begins at 0: parity on the first two children.
+    spoil(&pool.devices[2], 1024);
+    spoil(&pool.devices[3], 4096);
+    let store = pool.reopened();
+    store.set_repair(true);
+    assert_eq!(
+        store.read(&pointer, address(), None).unwrap().bytes,
+        content
+    );
+    for (device, before) in pool.devices.iter().zip(&before) {
+        assert!(device.inner.to_vec() == *before);
+    }
+    assert!(
+        pool.reopened()
+            .audit(&pointer, address())
+            .unwrap()
+            .is_clean()
+    );
+}
+
+#[test]
+fn a_lost_copy_is_written_again_from_a_good_one() {
+    let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 12)]);
+    let content = noise(1, 8192);
+    let twice = BlockWrite {
+        copies: 2,
+        ..job(content.clone())
+    };
+    let pointer = pool.write_one(twice).pointer;
+    spoil(&pool.devices[0], 0);
+    let store = pool.reopened();
+    assert_eq!(
+        store
+            .read_uncached(&pointer, address(), None)
+            .unwrap()
+            .bytes,
+        content
+    );
+    assert!(
+        !pool
+            .reopened()
+            .audit(&pointer, address())
+            .unwrap()
+            .is_clean()
+    );
+    store.set_repair(true);
+    assert_eq!(
+        store
+            .read_uncached(&pointer, address(), None)
+            .unwrap()
+            .bytes,
+        content
+    );
+    assert!(
+        pool.reopened()
+            .audit(&pointer, address())
+            .unwrap()
+            .is_clean()
+    );
+    let figures = store.topology().figures(LeafId(0));
+    assert_eq!(figures.repaired_bytes, 8192);
+}
+
+#[test]
+fn a_repair_that_fails_does_not_hurt_the_read() {
+    let pool = Pool::new(&[(Vdev::Raidz(3, 1), 9)]);
+    let content = noise(1, 8192);
+    let pointer = pool.write_one(job(content.clone())).pointer;
+    spoil(&pool.devices[1], 512);
+    let store = pool.reopened();
+    store.set_repair(true);
+    pool.devices[1].fail_writes(true);
+    assert_eq!(
+        store.read(&pointer, address(), None).unwrap().bytes,
+        content
+    );
+    let figures = store.topology().figures(LeafId(1));
+    assert_eq!((figures.write_errors, figures.repaired_bytes), (1, 0));
+}

@@ -147,12 +147,13 @@ impl Allocate for Arena {
         }
         Ok(dvas)
     }
-    fn release(&self, txg: Txg, dva: &Dva) {
+    fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String> {
         assert_eq!(txg, TXG);
         assert!(!dva.is_gang);
         let mut state = self.state.lock();
         let asize = state.live.remove(&(dva.vdev, dva.offset_bytes));
         assert_eq!(asize, Some(dva.asize_bytes));
+        Ok(())
     }
 }
 

@@ -1,0 +1,72 @@
+//! Right bytes over wrong ones, once a read has found them.
+//!
+//! A repair goes where a block that is being read lies. That its space is not given to another block
+//! meanwhile is what the allocator's wait of two txgs after a free is for.
+
+use crate::topology::Topology;
+use crate::{BlockStore, CopyFailure};
+use millpond_ondisk::{BlockPointer, Dva};
+use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
+
+impl BlockStore {
+    /// Writes what leaves should have held, if repairs are wanted. What fails is counted against the
+    /// leaf and stays wrong: the read has its bytes.
+    pub(crate) fn repair(&self, topology: &Topology, repairs: &[Repair]) {
+        if !self.writing.is_repairing() {
+            return;
+        }
+        for repair in repairs {
+            write_over(topology, repair.leaf, repair.offset_bytes, &repair.data);
+        }
+    }
+
+    /// Writes the stored bytes of a block to those of its addresses that gave nothing, if repairs are
+    /// wanted. Of gang blocks nothing is repaired this way: their pieces repair themselves.
+    pub(crate) fn repair_copies(
+        &self,
+        topology: &Topology,
+        pointer: &BlockPointer,
+        stored: &[u8],
+        failures: &[CopyFailure],
+    ) {
+        if failures.is_empty() || !self.writing.is_repairing() {
+            return;
+        }
+        for CopyFailure { dva, .. } in failures {
+            let Dva {
+                vdev,
+                offset_bytes,
+                is_gang,
+                ..
+            } = *dva;
+            if is_gang {
+                continue;
+            }
+            let range = BlockRange {
+                vdev,
+                offset_bytes,
+                size_bytes: stored.len() as u64,
+                birth: pointer.physical_birth(),
+            };
+            // A vdev that takes no blocks (removed, or being widened) gets no repairs of this kind.
+            let plan = WritePlan::new(&topology.tree, &topology.health, range, stored);
+            let Ok(plan) = plan else { continue };
+            for write in plan.writes() {
+                let bytes = write.bytes(stored);
+                write_over(topology, write.leaf, write.offset_bytes, bytes);
+            }
+        }
+    }
+}
+
+fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]) {
+    let Some((device, counters)) = topology.writable_leaf(leaf) else {
+        return;
+    };
+    let outcome = device.write(offset_bytes, bytes);
+    let length = bytes.len() as u64;
+    counters.count_writes(1, length, u64::from(outcome.is_err()));
+    if outcome.is_ok() {
+        counters.count_repair(length);
+    }
+}
