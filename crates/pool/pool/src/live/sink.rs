@@ -47,10 +47,9 @@ impl Allocate for Space<'_> {
         };
         self.0.allocate(txg, &wish).map_err(|_| NoSpace)
     }
-    fn release(&self, txg: Txg, dva: &Dva) {
-        // Cannot fail for what was just handed out; if it did, the next pass would find the
-        // contradiction.
-        let _ = self.0.free(txg, dva, true);
+    fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String> {
+        let freed = self.0.free(txg, dva, true);
+        freed.map_err(|error| error.to_string())
     }
 }
 
