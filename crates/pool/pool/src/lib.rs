@@ -2,7 +2,7 @@
 //!
 //! From devices to labels ([`import`]), from labels to the meta object set ([`Pool::open`]), and from
 //! there the pool's features, configuration, history, error log and figures. This crate knows no dataset
-//! and no file. It writes nothing yet.
+//! and no file. Its changing side is [`live`].
 //!
 //! Pages: `docs/format/import.md`, `docs/format/pool-config.md`, `docs/format/features.md`.
 #![forbid(unsafe_code)]
