@@ -25,6 +25,8 @@ mod space;
 mod sync;
 mod tables;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};

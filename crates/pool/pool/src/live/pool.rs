@@ -122,6 +122,9 @@ impl std::fmt::Debug for LivePool {
 impl LivePool {
     /// The pool, not yet driven.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
+        if parts.drive == Drive::Caller {
+            parts.store.set_write_threads(1);
+        }
         let mut load_guid = [0; 8];
         parts.env.entropy.fill(&mut load_guid);
         Arc::new(Self {

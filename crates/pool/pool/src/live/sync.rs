@@ -169,7 +169,8 @@ impl LivePool {
                 });
             }
             round.pass.store(pass, Ordering::Relaxed);
-            if pass == 1 && txg == self.first_txg {
+            let is_new = self.state.read().uberblock.root.is_hole();
+            if pass == 1 && txg == self.first_txg && !is_new {
                 self.port.claim_logs(&ctx)?;
             }
             self.write_config_if_dirty(&ctx)?;

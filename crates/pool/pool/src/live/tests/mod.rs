@@ -1,0 +1,7 @@
+//! The changing pool on simulated disks: written, cut off, opened again.
+
+mod commit;
+mod crash;
+mod leaks;
+mod lists;
+mod made;
