@@ -8,10 +8,11 @@ use super::features::FeatureCounts;
 use super::port::DatasetPort;
 use super::space::LiveSpaceMaps;
 use super::tasks::TaskQueue;
+use crate::error::Reading;
 use crate::import::Assembly;
 use crate::{Features, PoolError};
 use millpond_alloc::{PoolAllocator, PoolFigures, PoolLimit, SlopShare};
-use millpond_block::BlockStore;
+use millpond_block::{BlockAddress, BlockStore};
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_env::{Env, thread};
@@ -318,12 +319,9 @@ impl LivePool {
 
     /// Every address whose space belongs to a block: its own and, of gangs, those of all pieces.
     pub(crate) fn all_addresses(&self, pointer: &BlockPointer) -> Result<Vec<Dva>, PoolError> {
-        if pointer.is_gang() {
-            return Err(PoolError::Unsupported {
-                what: "freeing gang blocks",
-            });
-        }
-        Ok(pointer.dvas().collect())
+        self.store
+            .extents(pointer, BlockAddress::default())
+            .reading("dead block")
     }
 
     /// Brings tree and missed txgs of the state into the store's topology.

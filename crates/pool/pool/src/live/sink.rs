@@ -1,12 +1,11 @@
 //! Where the blocks of the MOS go, and the part of writing a dataset's blocks that is the pool's.
 
 use super::context::{SpaceChange, SyncContext};
-use millpond_alloc::{AllocRequest, Placement, PoolAllocator};
-use millpond_block::{Allocate, BlockError, BlockWrite, NoSpace, SpaceRequest, WrittenBlock};
+use millpond_block::{BlockError, BlockWrite, WrittenBlock};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
 use millpond_object::{BlockSink, ObjectError, WriteJob};
-use millpond_ondisk::{BlockPointer, Dva, SECTOR_BYTES, Txg};
+use millpond_ondisk::BlockPointer;
 use millpond_vdev::AllocationClass;
 
 impl SyncContext<'_> {
@@ -20,36 +19,9 @@ impl SyncContext<'_> {
             .into_iter()
             .map(|job| block_write(job, takes_small_blocks))
             .collect();
-        let allocator = Space(&self.pool.allocator);
-        self.pool.store.write(self.txg(), &allocator, writes)
-    }
-}
-
-/// The block layer's wish for space, as the allocator takes it.
-struct Space<'a>(&'a PoolAllocator);
-
-impl Allocate for Space<'_> {
-    fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
-        let placement = match request.class {
-            AllocationClass::Normal => Placement::Normal,
-            AllocationClass::Log => Placement::Log,
-            AllocationClass::Special => Placement::Special,
-            AllocationClass::Dedup => Placement::Dedup,
-        };
-        let psize_bytes = if request.is_gang_header {
-            SECTOR_BYTES
-        } else {
-            request.psize_bytes
-        };
-        let wish = AllocRequest {
-            avoid: request.avoid,
-            ..AllocRequest::new(placement, psize_bytes, request.copies)
-        };
-        self.0.allocate(txg, &wish).map_err(|_| NoSpace)
-    }
-    fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String> {
-        let freed = self.0.free(txg, dva, true);
-        freed.map_err(|error| error.to_string())
+        self.pool
+            .store
+            .write(self.txg(), &self.pool.allocator, writes)
     }
 }
 
