@@ -168,7 +168,7 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
         let content = noise(1, 16 << 10);
         let pointer = pool.write_one(job(content.clone())).pointer;
         let before: Vec<_> = pool.devices.iter().map(|d| d.inner.to_vec()).collect();
-        for device in 0..2 {
+        for (device, before) in before.iter().enumerate().take(2) {
             spoil(&pool.devices[device], 512);
             let store = pool.reopened();
             let writes = || -> u64 {
@@ -196,15 +196,12 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
                 assert!(writes() > unchanged);
                 assert_eq!(figures.repaired_bytes, figures.write_bytes);
                 assert!(figures.repaired_bytes >= 512);
-                assert!(pool.devices[device].inner.to_vec() == before[device]);
+                assert!(pool.devices[device].inner.to_vec() == *before);
             } else {
                 assert_eq!(writes(), unchanged);
             }
             // Mend it for the next round.
-            pool.devices[device]
-                .inner
-                .write(0, &before[device])
-                .unwrap();
+            pool.devices[device].inner.write(0, before).unwrap();
         }
     }
 }
