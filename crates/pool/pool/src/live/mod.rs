@@ -10,15 +10,18 @@
 mod bpobj;
 mod config;
 mod context;
+mod create;
 mod dtl;
 mod failure;
 mod features;
+mod history;
 mod labels;
 mod may_write;
 mod new_vdev;
 mod open;
 mod pool;
 mod port;
+mod properties;
 mod replication;
 mod sink;
 mod space;
@@ -30,11 +33,13 @@ mod topology;
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
 pub use config::{PoolConfig, auxiliary_label_list};
 pub use context::{SpaceChange, SyncContext};
+pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_pool_name};
 pub use failure::{FailMode, Suspension};
 pub use features::{
     FeatureChange, FeatureChoice, FeatureCounts, FeatureEdit, FeatureError, POOL_VERSION_FEATURES,
     demand_written, features_of_new_pool, is_enabled_by_default,
 };
+pub use history::{HistoryCommand, HistoryEvent, pool_event_text};
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
     all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
@@ -48,4 +53,5 @@ pub use new_vdev::{
 pub use open::WriteOptions;
 pub use pool::{Drive, LivePool};
 pub use port::DatasetPort;
+pub use properties::{PoolSetting, SettingError, SettingTime};
 pub use replication::{Replication, ReplicationMismatch, check_replication};

@@ -140,6 +140,39 @@ impl LiveSpaceMaps {
         vdevs.map(|(id, vdev)| (*id, vdev.geometry)).collect()
     }
 
+    /// The metaslab array of a vdev; made if it has none, and noted in the configuration.
+    pub(crate) fn ensure_array(
+        &self,
+        ctx: &SyncContext<'_>,
+        vdev: VdevId,
+    ) -> Result<Arc<LiveObject>, PoolError> {
+        let what = "metaslab array";
+        let (array, count) = {
+            let places = self.places.lock();
+            let maps = places.vdevs.get(&vdev);
+            (
+                maps.and_then(|maps| maps.array),
+                maps.map_or(0, |maps| maps.maps.len()),
+            )
+        };
+        if let Some(id) = array {
+            return ctx.mos().object(id).reading(what);
+        }
+        let new = NewObject::new(ObjectType::OBJECT_ARRAY);
+        let array = ctx.mos().allocate(ctx.tx(), new).reading(what)?;
+        // All slots exist from the start, so that readers find zeros and not an end.
+        array
+            .write(ctx.tx(), 0, &vec![0; count * 8])
+            .reading(what)?;
+        if let Some(maps) = self.places.lock().vdevs.get_mut(&vdev) {
+            maps.array = Some(array.id());
+        }
+        ctx.pool.change_top(vdev, |top| {
+            top.metaslab_array = array.id();
+        });
+        Ok(array)
+    }
+
     /// What the allocator has to know of every vdev and log before it can start.
     pub(crate) fn opened(
         &self,
@@ -354,36 +387,13 @@ impl MapWriter<'_> {
     fn note_map(&self, metaslab: MetaslabId, map: ObjectId) -> Result<(), PoolError> {
         let what = "metaslab array";
         let ctx = self.ctx;
-        let (array, count) = {
-            let places = self.maps.places.lock();
-            let vdev = places.vdevs.get(&metaslab.vdev);
-            (
-                vdev.and_then(|vdev| vdev.array),
-                vdev.map_or(0, |vdev| vdev.maps.len()),
-            )
-        };
-        let array = match array {
-            Some(id) => ctx.mos().object(id).reading(what)?,
-            None => {
-                let new = NewObject::new(ObjectType::OBJECT_ARRAY);
-                let array = ctx.mos().allocate(ctx.tx(), new).reading(what)?;
-                // All slots exist from the start, so that readers find zeros and not an end.
-                array
-                    .write(ctx.tx(), 0, &vec![0; count * 8])
-                    .reading(what)?;
-                self.pool().change_top(metaslab.vdev, |top| {
-                    top.metaslab_array = array.id();
-                });
-                array
-            }
-        };
+        let array = self.maps.ensure_array(ctx, metaslab.vdev)?;
         let at = metaslab.index.saturating_mul(8);
         array
             .write(ctx.tx(), at, &map.0.to_le_bytes())
             .reading(what)?;
         let mut places = self.maps.places.lock();
         if let Some(vdev) = places.vdevs.get_mut(&metaslab.vdev) {
-            vdev.array = Some(array.id());
             let index = usize::try_from(metaslab.index).unwrap_or(usize::MAX);
             if let Some(slot) = vdev.maps.get_mut(index) {
                 *slot = map.0;

@@ -1,0 +1,573 @@
+//! Making a pool.
+//!
+//! Devices get labels of no pool first, so that a pool that was never finished is never found. Then
+//! everything that a pool needs is made in its first txg; its commit makes the labels and the first
+//! uberblock.
+//!
+//! Pages `docs/format/pool-directory.md` ("A new pool"), `docs/format/label.md` ("Writing").
+
+use super::config::PoolConfig;
+use super::context::SyncContext;
+use super::failure::FailMode;
+use super::features::{
+    FeatureChoice, FeatureCounts, FeatureError, POOL_VERSION_FEATURES, features_of_new_pool,
+};
+use super::history::{HistoryEvent, pool_event_text};
+use super::labels::{LabelError, write_auxiliary_labels, write_initial_labels};
+use super::new_vdev::{
+    BuiltVdevs, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
+};
+use super::open::{WriteOptions, mos_policy};
+use super::pool::{LivePool, PoolParts, PoolState};
+use super::port::DatasetPort;
+use super::properties::PoolSetting;
+use super::space::{self, LiveSpaceMaps};
+use crate::PoolError;
+use crate::error::Reading;
+use crate::import::LeafState;
+use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
+use millpond_block::{BlockStore, Topology};
+use millpond_checksum::Salt;
+use millpond_device::Device;
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_nvlist::NvList;
+use millpond_object::{LiveObjectSet, NewObject, NewObjectSet, ObjectSetKind};
+use millpond_ondisk::pool_directory::{self, key, vdev_key};
+use millpond_ondisk::zap::ZapValue;
+use millpond_ondisk::{Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectType, Txg, VdevId};
+use millpond_txg::TxgGroups;
+use millpond_vdev::{AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree};
+use millpond_zap::{NewZap, ZapMut, new_salt};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The first txg of a pool.
+pub const FIRST_TXG: Txg = Txg(4);
+/// The longest name of a pool, in bytes: `$ORIGIN@$ORIGIN` below it must still be a name.
+pub const POOL_NAME_BYTES_MAX: usize = 239;
+const VDEV_ZAPS_V2: &str = "com.klarasystems:vdev_zaps_v2";
+const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
+
+/// A pool to be made.
+#[derive(Debug, Clone)]
+pub struct NewPool {
+    /// Its name.
+    pub name: String,
+    /// Its devices.
+    pub vdevs: NewVdevs,
+    /// What was said about them.
+    pub vdev_options: NewVdevOptions,
+    /// Which features it gets.
+    pub features: FeatureChoice,
+    /// Its properties, `feature@NAME` among them.
+    pub settings: Vec<PoolSetting>,
+    /// Properties of its root file system, by the datasets' own rules.
+    pub root_properties: BTreeMap<String, String>,
+    /// Who the host is, and how the pool is to be open.
+    pub writing: WriteOptions,
+    /// The running system as the history names it: node, release, version, machine.
+    pub system: String,
+    /// Memory for cached blocks, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// No pool can have this name.
+    #[error("'{name}': {reason}")]
+    Name {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The devices cannot become these vdevs.
+    #[error(transparent)]
+    Vdevs(#[from] NewVdevError),
+    /// A feature cannot be had.
+    #[error(transparent)]
+    Feature(#[from] FeatureError),
+    /// A device does not take labels.
+    #[error("{path}: {error}")]
+    Label {
+        /// The device.
+        path: String,
+        /// What went wrong.
+        error: LabelError,
+    },
+    /// Writing failed. The devices hold no pool.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// Whether a pool can have this name.
+///
+/// # Errors
+/// Why not, for people.
+pub fn check_pool_name(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > POOL_NAME_BYTES_MAX {
+        return Err("name is too long or empty");
+    }
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.: ".contains(&byte);
+    if !name.bytes().all(is_fit) {
+        return Err("invalid character in pool name");
+    }
+    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return Err("name must begin with a letter");
+    }
+    if name.ends_with(' ') {
+        return Err("name must not end with a blank");
+    }
+    let is_reserved = ["mirror", "raidz", "draid", "spare"]
+        .iter()
+        .any(|word| name.starts_with(word));
+    if is_reserved || name == "log" {
+        return Err("name is reserved");
+    }
+    Ok(())
+}
+
+impl LivePool {
+    /// Makes a pool and opens it for changes. When this returns its first txg is committed.
+    ///
+    /// `is_open_here` tells of a guid (of a pool, or of a spare or cache device) whether it is open in
+    /// this program: such devices are never taken.
+    ///
+    /// # Errors
+    /// [`CreateError`]. Up to [`CreateError::Label`] nothing was written; after it the devices hold no
+    /// pool, neither a new one nor the one that they held before.
+    pub fn create(
+        env: &Env,
+        new: &NewPool,
+        is_open_here: &dyn Fn(Guid) -> bool,
+        port: Arc<dyn DatasetPort>,
+    ) -> Result<Arc<Self>, CreateError> {
+        check_pool_name(&new.name).map_err(|reason| CreateError::Name {
+            name: new.name.clone(),
+            reason,
+        })?;
+        let features = chosen_features(new)?;
+        let pool_guid = Guid(random_u64(env).max(1));
+        let taken = BTreeSet::from([pool_guid.0]);
+        let built = build_vdevs(
+            env,
+            &new.vdevs,
+            new.vdev_options,
+            FIRST_TXG,
+            &[],
+            &taken,
+            is_open_here,
+        )?;
+        let config = first_config(new, pool_guid, &built);
+        label_devices(&config, &built)?;
+        let first = first_parts(env, new, config, &built, &features, port)?;
+        let pool = Self::from_parts(first.parts);
+        pool.sync_with(|ctx| ctx.make_first_objects(new, &built, &features, first.salt))?;
+        pool.start()?;
+        pool.port.attach(&pool)?;
+        Ok(pool)
+    }
+}
+
+fn chosen_features(new: &NewPool) -> Result<Vec<&'static Feature>, FeatureError> {
+    let named: Vec<(String, bool)> = new
+        .settings
+        .iter()
+        .filter_map(|setting| match setting {
+            PoolSetting::EnableFeature(name) => Some(((*name).to_owned(), true)),
+            PoolSetting::DisableFeature(name) => Some(((*name).to_owned(), false)),
+            _ => None,
+        })
+        .collect();
+    features_of_new_pool(&new.features, &named)
+}
+
+fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
+    let root = VdevConfig {
+        id: Some(0),
+        create_txg: Some(FIRST_TXG),
+        ..VdevConfig::root(
+            guid,
+            built.tops.iter().map(|(top, _)| top.clone()).collect(),
+        )
+    };
+    let text = |of: fn(&PoolSetting) -> Option<&String>| new.settings.iter().find_map(of).cloned();
+    PoolConfig {
+        version: POOL_VERSION_FEATURES,
+        name: new.name.clone(),
+        state: LeafState::Active,
+        txg: FIRST_TXG,
+        guid,
+        errata: 0,
+        allocation_bytes: None,
+        comment: text(|setting| match setting {
+            PoolSetting::Comment(text) => Some(text),
+            _ => None,
+        }),
+        compatibility: text(|setting| match setting {
+            PoolSetting::Compatibility(text) => Some(text),
+            _ => None,
+        })
+        .filter(|text| !matches!(text.as_str(), "off" | "")),
+        hostid: new.writing.hostid,
+        hostname: new.writing.hostname.clone(),
+        has_vdev_zaps: true,
+        features_for_read: Some(vec![]),
+        root,
+    }
+}
+
+/// Gives every device labels of no pool; whatever pool it held before is gone from then on.
+pub(super) fn label_devices(config: &PoolConfig, built: &BuiltVdevs) -> Result<(), CreateError> {
+    for (guid, device) in &built.devices {
+        let auxiliary = |list: &[VdevConfig]| list.iter().find(|vdev| vdev.guid == *guid).cloned();
+        let (path, outcome) = if let Some(vdev) = auxiliary(&built.spares) {
+            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Spare, None);
+            (vdev.path, outcome)
+        } else if let Some(vdev) = auxiliary(&built.caches) {
+            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, None);
+            (vdev.path, outcome)
+        } else {
+            let outcome = match config.initial_label_list(*guid, FIRST_TXG) {
+                Some(list) => write_initial_labels(device.as_ref(), &list, None),
+                None => Err(LabelError::UnknownLeaf(*guid)),
+            };
+            (path_of(&config.root, *guid), outcome)
+        };
+        outcome.map_err(|error| CreateError::Label {
+            path: path.unwrap_or_default(),
+            error,
+        })?;
+    }
+    Ok(())
+}
+
+fn path_of(vdev: &VdevConfig, guid: Guid) -> Option<String> {
+    if vdev.guid == guid {
+        return vdev.path.clone();
+    }
+    vdev.children.iter().find_map(|child| path_of(child, guid))
+}
+
+struct FirstParts {
+    parts: PoolParts,
+    salt: [u8; 32],
+}
+
+fn first_parts(
+    env: &Env,
+    new: &NewPool,
+    config: PoolConfig,
+    built: &BuiltVdevs,
+    features: &[&'static Feature],
+    port: Arc<dyn DatasetPort>,
+) -> Result<FirstParts, PoolError> {
+    let topology = first_topology(&config.root, built)?;
+    let tree = Arc::new(topology.tree.clone());
+    let store = Arc::new(BlockStore::new(topology, new.cache_bytes));
+    let mut salt = [0; 32];
+    env.entropy.fill(&mut salt);
+    store.set_salt(Salt(salt));
+    // What the pool will have, to choose forms by; stored once there are tables for it.
+    let mut counts = FeatureCounts::default();
+    for feature in features {
+        counts.enable(feature, FIRST_TXG)?;
+    }
+    let chosen = counts.features();
+    let groups = TxgGroups::new(env, FIRST_TXG, new.writing.limits);
+    let tx = groups.begin(0)?;
+    let mos = LiveObjectSet::create(
+        Arc::clone(&store),
+        0,
+        ObjectSetKind::Meta,
+        NewObjectSet::default(),
+        mos_policy(POOL_VERSION_FEATURES, chosen),
+        &tx,
+    );
+    drop(tx);
+    let mut vdevs = vec![];
+    let mut geometries = vec![];
+    for (id, _) in tree.tops() {
+        let geometry = geometry_of(&tree, id)?;
+        vdevs.push(VdevSpace::from_tree(&tree, geometry));
+        geometries.push(geometry);
+    }
+    let maps = LiveSpaceMaps::new(Arc::clone(&mos), geometries);
+    let allocator = PoolAllocator::new(vdevs, Arc::new(maps.clone()), space::forms(chosen))?;
+    let uberblock = super::labels::next_uberblock(
+        None,
+        POOL_VERSION_FEATURES,
+        Txg(FIRST_TXG.0 - 1),
+        BlockPointer::default(),
+        config.guid_sum(),
+        0,
+    );
+    let failmode = new.settings.iter().find_map(|setting| match setting {
+        PoolSetting::Number {
+            name: "failmode",
+            value,
+            ..
+        } => Some(FailMode::from_number(*value)),
+        _ => None,
+    });
+    let state = PoolState {
+        config,
+        // Clean until its object can be made.
+        config_generation: 0,
+        config_written: 0,
+        config_committed: 0,
+        is_topology_stale: false,
+        uberblock,
+        timestamp_floor_s: 0,
+        features: FeatureCounts::default(),
+        assembly: None,
+        multihost: false,
+        failmode: failmode.unwrap_or_default(),
+        missed: BTreeMap::new(),
+        put_off_bytes: 0,
+    };
+    let parts = PoolParts {
+        env: env.clone(),
+        store,
+        allocator,
+        maps,
+        mos,
+        groups,
+        port,
+        state,
+        drive: new.writing.drive,
+        is_deflated: true,
+    };
+    Ok(FirstParts { parts, salt })
+}
+
+fn first_topology(root: &VdevConfig, built: &BuiltVdevs) -> Result<Topology, PoolError> {
+    let invalid = |error: millpond_vdev::TreeError| PoolError::Suspended {
+        reason: error.to_string(),
+    };
+    let mut tree = VdevTree::new(root.clone(), Reflow::default()).map_err(invalid)?;
+    for (id, (_, class)) in (0u32..).map(VdevId).zip(&built.tops) {
+        tree.set_class(id, *class);
+    }
+    let devices: Vec<Option<Arc<dyn Device>>> = tree
+        .leaves()
+        .map(|(_, node)| built.devices.get(&node.config.guid).cloned())
+        .collect();
+    let health = LeafTable::all_good(tree.leaf_count());
+    Ok(Topology::new(
+        tree,
+        devices,
+        health,
+        IndirectTables::default(),
+    ))
+}
+
+/// How a top-level vdev that is no dRAID is cut into metaslabs.
+pub(super) fn geometry_of(tree: &VdevTree, id: VdevId) -> Result<VdevGeometry, PoolError> {
+    let top = tree.top(id).map(|node| &node.config);
+    let number = |of: fn(&VdevConfig) -> u64| {
+        top.map(of)
+            .and_then(|number| u8::try_from(number).ok())
+            .unwrap_or(0)
+    };
+    let ashift = Ashift(number(|top| top.ashift));
+    let shift = number(|top| top.metaslab_shift);
+    let asize_bytes = top.map_or(0, |top| top.asize_bytes);
+    Ok(VdevGeometry::new(id, asize_bytes, ashift, shift, None)?)
+}
+
+impl SyncContext<'_> {
+    /// Everything that a pool has before its first dataset is used.
+    fn make_first_objects(
+        &self,
+        new: &NewPool,
+        built: &BuiltVdevs,
+        features: &[&'static Feature],
+        salt: [u8; 32],
+    ) -> Result<(), PoolError> {
+        self.make_directory()?;
+        self.set_directory_number(key::CREATION_VERSION, POOL_VERSION_FEATURES)?;
+        self.set_directory_number(key::DEFLATE, 1)?;
+        for table in [
+            key::FEATURES_FOR_READ,
+            key::FEATURES_FOR_WRITE,
+            key::FEATURE_DESCRIPTIONS,
+        ] {
+            let id = self.create_table(ObjectType::METADATA_ZAP)?;
+            self.set_directory_number(table, id.0)?;
+        }
+        self.table(pool_directory::OBJECT_DIRECTORY)?
+            .update(key::CHECKSUM_SALT.as_bytes(), &ZapValue::from_bytes(&salt))
+            .reading("checksum salt")?;
+        let version = pool_event_text(POOL_VERSION_FEATURES, &new.system);
+        self.history(&HistoryEvent::of_pool("create", version))?;
+        for setting in &new.settings {
+            if !matches!(
+                setting,
+                PoolSetting::EnableFeature(_) | PoolSetting::DisableFeature(_)
+            ) {
+                self.set_pool_property(setting)?;
+            }
+        }
+        for feature in features {
+            self.enable_feature(feature)?;
+        }
+        let list = super::bpobj::BpObject::create_sync_list(self)?;
+        self.set_directory_number(key::SYNC_BPLIST, list.id().0)?;
+        self.make_vdev_objects(&built.tops, VdevId(0))?;
+        self.write_device_list(key::SPARES, &built.spares)?;
+        self.write_device_list(key::L2CACHE, &built.caches)?;
+        self.pool.port.create_root(self, &new.root_properties)?;
+        self.mark_config_dirty();
+        Ok(())
+    }
+
+    fn make_directory(&self) -> Result<(), PoolError> {
+        let what = "object directory";
+        let new = NewObject::new(ObjectType::OBJECT_DIRECTORY);
+        let object = self
+            .mos()
+            .allocate_at(self.tx(), pool_directory::OBJECT_DIRECTORY, new)
+            .reading(what)?;
+        let zap = NewZap::plain(new_salt(self.pool.env()));
+        ZapMut::of(&object, self.tx()).create(&zap).reading(what)
+    }
+
+    /// Makes the ZAPs and metaslab arrays of new top-level vdevs, the first of which has the number
+    /// `first`. Configuration and labels follow.
+    pub(super) fn make_vdev_objects(
+        &self,
+        tops: &[(VdevConfig, AllocationClass)],
+        first: VdevId,
+    ) -> Result<(), PoolError> {
+        let map = match self.directory_object(key::VDEV_ZAP_MAP)? {
+            Some(id) => id,
+            None => {
+                let id = self.create_table(ObjectType::METADATA_ZAP)?;
+                self.set_directory_number(key::VDEV_ZAP_MAP, id.0)?;
+                id
+            }
+        };
+        let new_zap = || -> Result<ObjectId, PoolError> {
+            let id = self.create_table(ObjectType::METADATA_ZAP)?;
+            self.table(map)?
+                .insert_number(id.0, id.0)
+                .reading("vdev ZAPs")?;
+            Ok(id)
+        };
+        let has_root_zap = self.pool.state.read().config.root.zap_root.is_some();
+        if !has_root_zap && self.feature_is_enabled(VDEV_ZAPS_V2) {
+            let root = new_zap()?;
+            self.pool.state.write().config.root.zap_root = Some(root);
+            self.feature_increment(VDEV_ZAPS_V2)?;
+        }
+        for (id, (top, class)) in (first.0..).map(VdevId).zip(tops) {
+            let mut leaves = BTreeMap::new();
+            for leaf in leaf_guids(top) {
+                leaves.insert(leaf, new_zap()?);
+            }
+            let zap = new_zap()?;
+            self.pool.change_top(id, |top| {
+                top.zap_top = Some(zap);
+                set_leaf_zaps(top, &leaves);
+            });
+            if let Some(bias) = bias_of(*class) {
+                let mut bytes = bias.as_bytes().to_vec();
+                bytes.push(0);
+                self.table(zap)?
+                    .update(
+                        vdev_key::ALLOCATION_BIAS.as_bytes(),
+                        &ZapValue::from_bytes(&bytes),
+                    )
+                    .reading("vdev ZAP")?;
+            }
+            if matches!(class, AllocationClass::Special | AllocationClass::Dedup)
+                && self.feature_is_enabled(ALLOCATION_CLASSES)
+            {
+                self.feature_increment(ALLOCATION_CLASSES)?;
+            }
+            self.pool.maps.ensure_array(self, id)?;
+        }
+        Ok(())
+    }
+
+    /// Stores the list of hot spares or cache devices; none are stored only where a list is already.
+    pub(super) fn write_device_list(
+        &self,
+        key: &'static str,
+        vdevs: &[VdevConfig],
+    ) -> Result<(), PoolError> {
+        if vdevs.is_empty() && self.directory_object(key)?.is_none() {
+            return Ok(());
+        }
+        let entries: Vec<NvList> = vdevs.iter().map(VdevConfig::to_auxiliary_nvlist).collect();
+        let mut list = NvList::new();
+        list.insert(key, entries);
+        self.write_packed_list(key, &list)
+    }
+}
+
+fn bias_of(class: AllocationClass) -> Option<&'static str> {
+    match class {
+        AllocationClass::Normal => None,
+        AllocationClass::Log => Some("log"),
+        AllocationClass::Special => Some("special"),
+        AllocationClass::Dedup => Some("dedup"),
+    }
+}
+
+/// Guids of the leaves at and below a vdev, in order.
+fn leaf_guids(vdev: &VdevConfig) -> Vec<Guid> {
+    if vdev.kind.is_leaf() {
+        return vec![vdev.guid];
+    }
+    vdev.children.iter().flat_map(leaf_guids).collect()
+}
+
+fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &BTreeMap<Guid, ObjectId>) {
+    if vdev.kind.is_leaf() {
+        vdev.zap_leaf = zaps.get(&vdev.guid).copied();
+    }
+    for child in &mut vdev.children {
+        set_leaf_zaps(child, zaps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_pools_are_as_openzfs_takes_them() {
+        for name in [
+            "tank",
+            "a",
+            "Tank-1_2.3:4",
+            "logs",
+            "two words",
+            &"x".repeat(239),
+        ] {
+            assert_eq!(check_pool_name(name), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            "1tank",
+            "-x",
+            "tank/fs",
+            "tank@s",
+            "a%b",
+            "mirror",
+            "mirrored",
+            "raidz2",
+            "draid",
+            "spares",
+            "log",
+            "a ",
+            &"x".repeat(240),
+        ] {
+            assert!(check_pool_name(name).is_err(), "{name}");
+        }
+    }
+}

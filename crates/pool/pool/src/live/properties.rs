@@ -1,0 +1,507 @@
+//! Setting pool properties and enabling features.
+//!
+//! A setting is checked as it is parsed, by the rules that `zpool set` and `zpool create -o` share; what
+//! remains to be done for it is done in syncing context. Words for people are made above.
+//!
+//! Page `docs/format/properties.md`, "Pools".
+
+use super::context::SyncContext;
+use super::failure::FailMode;
+use super::features::{FeatureError, POOL_VERSION_FEATURES, demand_written};
+use super::history::HistoryEvent;
+use super::pool::LivePool;
+use crate::PoolError;
+use crate::error::Reading;
+use crate::properties::{Form, table};
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::zap::ZapValue;
+use millpond_ondisk::{FEATURES, Feature, FeatureFlags, ObjectId, ObjectType};
+
+const WHAT: &str = "pool properties";
+/// The longest comment, in characters.
+const COMMENT_CHARS_MAX: usize = 32;
+/// The longest name and value of a property set by users, in bytes.
+const USER_BYTES_MAX: (usize, usize) = (255, 8191);
+
+/// When a property is set: some can only be given as the pool is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingTime {
+    /// As the pool is made.
+    Creation,
+    /// Later.
+    Later,
+}
+
+/// One property with its value, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolSetting {
+    /// A number of the table of pool properties; stored by that name.
+    Number {
+        /// The property.
+        name: &'static str,
+        /// The value as stored.
+        value: u64,
+        /// The value as history shows it.
+        text: String,
+    },
+    /// `comment`: kept in configuration and labels.
+    Comment(String),
+    /// `compatibility`: kept in configuration and labels. `off` is none.
+    Compatibility(String),
+    /// `feature@NAME=enabled`.
+    EnableFeature(&'static str),
+    /// `feature@NAME=disabled`, as the pool is made.
+    DisableFeature(&'static str),
+    /// A property set by users; an empty value removes it.
+    User {
+        /// With its colon.
+        name: String,
+        /// The value.
+        value: String,
+    },
+    /// Valid, but kept by whoever has the pool open and not in it: `altroot`, `cachefile`, `readonly`.
+    NotStored {
+        /// The property.
+        name: &'static str,
+        /// The value.
+        value: String,
+    },
+}
+
+/// Why a property cannot be set to a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// There is no such property.
+    #[error("invalid property '{0}'")]
+    Unknown(String),
+    /// It is a figure.
+    #[error("'{0}' is readonly")]
+    ReadOnly(&'static str),
+    /// Only as the pool is made or imported.
+    #[error("property '{0}' can only be set during pool creation or import")]
+    OnlyAtCreation(&'static str),
+    /// Not as the pool is made: it names something in the pool.
+    #[error("property '{0}' cannot be set at creation or import time")]
+    NotAtCreation(&'static str),
+    /// Not one of the property's words.
+    #[error("'{name}' must be one of '{values}'")]
+    NotAWord {
+        /// The property.
+        name: &'static str,
+        /// What it takes.
+        values: &'static str,
+    },
+    /// Not a number.
+    #[error("'{name}' must be a number")]
+    NotANumber {
+        /// The property.
+        name: &'static str,
+    },
+    /// A sector size that no vdev can have.
+    #[error("property 'ashift' number {0} is invalid, only values between 9 and 16 are allowed.")]
+    Ashift(u64),
+    /// Longer than 32 characters.
+    #[error("comment must not exceed 32 characters")]
+    CommentTooLong,
+    /// With characters that cannot be shown.
+    #[error("comment may only have printable characters")]
+    CommentUnprintable,
+    /// Versions only rise, and only 5000 can be had.
+    #[error("property 'version' number {0} is invalid.")]
+    Version(u64),
+    /// Heartbeats tell hosts apart by their ids.
+    #[error("requires a non-zero system hostid")]
+    NeedsHostid,
+    /// Not enabled or disabled.
+    #[error("property 'feature@{0}' can only be set to 'enabled' or 'disabled'")]
+    FeatureValue(String),
+    /// Enabled features stay.
+    #[error("property 'feature@{0}' can only be set to 'disabled' at creation time")]
+    FeatureDisable(String),
+    /// A feature that cannot be had.
+    #[error(transparent)]
+    Feature(#[from] FeatureError),
+    /// The name or value of a property set by users is too long.
+    #[error("property '{0}' is too long")]
+    TooLong(String),
+    /// What it needs is not built.
+    #[error("property '{0}' is not supported yet")]
+    Unsupported(&'static str),
+}
+
+impl PoolSetting {
+    /// Checks a name and value as given on the command line. `bootfs` is not among them: its value is a
+    /// dataset, see [`PoolSetting::boot_dataset`].
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub fn parse(name: &str, value: &str, time: SettingTime) -> Result<Self, SettingError> {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return parse_feature(feature, value, time);
+        }
+        if name.contains(':') {
+            if name.len() > USER_BYTES_MAX.0 || value.len() > USER_BYTES_MAX.1 {
+                return Err(SettingError::TooLong(name.to_owned()));
+            }
+            return Ok(Self::User {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            });
+        }
+        let shape = table::find(name).ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
+        let name = shape.name;
+        if !shape.edit.is_editable() {
+            return Err(SettingError::ReadOnly(name));
+        }
+        let is_creation = time == SettingTime::Creation;
+        match name {
+            "altroot" | "readonly" if !is_creation => Err(SettingError::OnlyAtCreation(name)),
+            "altroot" | "readonly" | "cachefile" => Ok(Self::NotStored {
+                name,
+                value: value.to_owned(),
+            }),
+            "bootfs" => Err(SettingError::NotAtCreation(name)),
+            "comment" => parse_comment(value),
+            "compatibility" => Ok(Self::Compatibility(value.to_owned())),
+            "version" => match value.parse() {
+                Ok(POOL_VERSION_FEATURES) => Ok(Self::number(name, POOL_VERSION_FEATURES, value)),
+                Ok(other) => Err(SettingError::Version(other)),
+                Err(_) => Err(SettingError::NotANumber { name }),
+            },
+            "multihost" if value == "on" => Err(SettingError::Unsupported("multihost")),
+            _ => {
+                if let Form::Words(_) = shape.form {
+                    let values = shape.values;
+                    let number = shape.number_of(value);
+                    let number = number.ok_or(SettingError::NotAWord { name, values })?;
+                    // History shows the number of a word.
+                    return Ok(Self::number(name, number, &number.to_string()));
+                }
+                let number = match (name, value) {
+                    ("dedup_table_quota", "auto") => u64::MAX,
+                    ("dedup_table_quota", "none") => 0,
+                    _ => value
+                        .parse()
+                        .map_err(|_| SettingError::NotANumber { name })?,
+                };
+                if name == "ashift" && number != 0 && !(9..=16).contains(&number) {
+                    return Err(SettingError::Ashift(number));
+                }
+                Ok(Self::number(name, number, &number.to_string()))
+            }
+        }
+    }
+
+    /// `bootfs`: the dataset to boot from, `None` for none. `text` is its name.
+    #[must_use]
+    pub fn boot_dataset(dataset: Option<ObjectId>, text: &str) -> Self {
+        Self::number("bootfs", dataset.map_or(0, |id| id.0), text)
+    }
+
+    fn number(name: &'static str, value: u64, text: &str) -> Self {
+        Self::Number {
+            name,
+            value,
+            text: text.to_owned(),
+        }
+    }
+}
+
+fn parse_feature(name: &str, value: &str, time: SettingTime) -> Result<PoolSetting, SettingError> {
+    let feature = Feature::by_name(name).ok_or_else(|| FeatureError::Unknown(name.to_owned()))?;
+    match (value, time) {
+        ("enabled", _) => {
+            demand_written(feature)?;
+            Ok(PoolSetting::EnableFeature(feature.name()))
+        }
+        ("disabled", SettingTime::Creation) => Ok(PoolSetting::DisableFeature(feature.name())),
+        ("disabled", SettingTime::Later) => Err(SettingError::FeatureDisable(name.to_owned())),
+        _ => Err(SettingError::FeatureValue(name.to_owned())),
+    }
+}
+
+fn parse_comment(value: &str) -> Result<PoolSetting, SettingError> {
+    if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Err(SettingError::CommentUnprintable);
+    }
+    if value.len() > COMMENT_CHARS_MAX {
+        return Err(SettingError::CommentTooLong);
+    }
+    Ok(PoolSetting::Comment(value.to_owned()))
+}
+
+impl LivePool {
+    /// Sets a property, and returns when it is on stable storage. What is kept by whoever has the pool
+    /// open ([`PoolSetting::NotStored`]) changes nothing here.
+    ///
+    /// # Errors
+    /// As [`LivePool::sync_task`].
+    pub fn set_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
+        self.sync_task(|ctx| ctx.set_pool_property(setting))
+    }
+
+    /// Enables every feature that is written here and that upgrades enable (`zpool upgrade`), as far
+    /// as `compatible` allows (`None`: all). Returns the names of those that were not enabled before.
+    ///
+    /// # Errors
+    /// As [`LivePool::sync_task`].
+    pub fn upgrade(&self, compatible: Option<&[String]>) -> Result<Vec<&'static str>, PoolError> {
+        self.sync_task(|ctx| {
+            let mut enabled = Vec::new();
+            for feature in FEATURES {
+                let is_wanted = demand_written(feature).is_ok()
+                    && feature.support == millpond_ondisk::FeatureSupport::Writes
+                    && !feature.flags.contains(FeatureFlags::NO_UPGRADE)
+                    && compatible
+                        .is_none_or(|names| names.iter().any(|name| name == feature.name()));
+                if is_wanted && !ctx.feature_is_enabled(feature.guid) {
+                    ctx.enable_feature(feature)?;
+                    enabled.push(feature.name());
+                }
+            }
+            Ok(enabled)
+        })
+    }
+
+    /// Gives the pool a new identity. Devices that are absent keep the old one and are not found
+    /// any more: the caller sees to it that none is. Returns the new guid.
+    ///
+    /// # Errors
+    /// As [`LivePool::sync_task`].
+    pub fn reguid(&self) -> Result<millpond_ondisk::Guid, PoolError> {
+        self.sync_task(|ctx| {
+            let old = ctx.pool.guid();
+            let new = loop {
+                let guid = super::new_vdev::random_u64(ctx.pool.env());
+                if guid != 0 && guid != old.0 {
+                    break millpond_ondisk::Guid(guid);
+                }
+            };
+            {
+                let mut state = ctx.pool.state.write();
+                state.config.guid = new;
+                state.config.root.guid = new;
+                state.is_topology_stale = true;
+            }
+            ctx.mark_config_dirty();
+            let text = format!("old={old} new={new}");
+            ctx.history(&HistoryEvent::of_pool("guid change", text))?;
+            Ok(new)
+        })
+    }
+}
+
+impl SyncContext<'_> {
+    /// Enables a feature with what it depends on, and notes it in the history.
+    ///
+    /// # Errors
+    /// If the MOS cannot be changed.
+    pub fn enable_feature(&self, feature: &Feature) -> Result<(), PoolError> {
+        let change = {
+            let mut state = self.pool.state.write();
+            let txg = self.txg();
+            state.features.enable(feature, txg)?
+        };
+        if change.edits.is_empty() {
+            return Ok(());
+        }
+        self.store_features(&change)?;
+        self.refresh_forms();
+        let text = format!("feature@{}=enabled", feature.name());
+        self.history(&HistoryEvent::of_pool("set", text))
+    }
+
+    /// What is chosen by features: how the MOS and space maps are written.
+    fn refresh_forms(&self) {
+        let (version, features) = (self.pool.version(), self.pool.features());
+        self.mos()
+            .set_policy(super::open::mos_policy(version, &features));
+        self.pool
+            .allocator()
+            .set_forms(super::space::forms(&features));
+    }
+
+    /// Sets a property.
+    ///
+    /// # Errors
+    /// If the MOS cannot be changed.
+    pub fn set_pool_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
+        let event = match setting {
+            PoolSetting::NotStored { .. } | PoolSetting::DisableFeature(_) => return Ok(()),
+            PoolSetting::EnableFeature(name) => {
+                return match Feature::by_name(name) {
+                    Some(feature) => self.enable_feature(feature),
+                    None => Err(FeatureError::Unknown((*name).to_owned()).into()),
+                };
+            }
+            // A pool with features has the highest version already.
+            PoolSetting::Number {
+                name: "version", ..
+            } => return Ok(()),
+            PoolSetting::Number { name, value, text } => {
+                self.set_table_number(self.property_table()?, name, *value)?;
+                self.note_number(name, *value);
+                format!("{name}={text}")
+            }
+            PoolSetting::Comment(text) => {
+                self.pool.state.write().config.comment = Some(text.clone());
+                self.mark_config_dirty();
+                format!("comment={text}")
+            }
+            PoolSetting::Compatibility(text) => {
+                let stored = Some(text.clone()).filter(|text| !matches!(text.as_str(), "off" | ""));
+                self.pool.state.write().config.compatibility = stored;
+                self.mark_config_dirty();
+                format!("compatibility={text}")
+            }
+            PoolSetting::User { name, value } => {
+                let table = self.property_table()?;
+                if value.is_empty() {
+                    self.remove_table_entry(table, name)?;
+                } else {
+                    let mut bytes = value.as_bytes().to_vec();
+                    bytes.push(0);
+                    self.table(table)?
+                        .update(name.as_bytes(), &ZapValue::from_bytes(&bytes))
+                        .reading(WHAT)?;
+                }
+                format!("{name}={value}")
+            }
+        };
+        self.history(&HistoryEvent::of_pool("set", event))
+    }
+
+    /// Properties that the open pool itself goes by.
+    fn note_number(&self, name: &str, value: u64) {
+        let mut state = self.pool.state.write();
+        match name {
+            "failmode" => state.failmode = FailMode::from_number(value),
+            "multihost" => state.multihost = value == 1,
+            _ => {}
+        }
+    }
+
+    /// The ZAP of properties, made at first need.
+    fn property_table(&self) -> Result<ObjectId, PoolError> {
+        if let Some(id) = self.directory_object(key::POOL_PROPERTIES)? {
+            return Ok(id);
+        }
+        let id = self.create_table(ObjectType::POOL_PROPS)?;
+        self.set_directory_number(key::POOL_PROPERTIES, id.0)?;
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(name: &str, value: &str) -> Result<PoolSetting, SettingError> {
+        PoolSetting::parse(name, value, SettingTime::Later)
+    }
+
+    #[test]
+    fn values_are_stored_as_numbers_and_refused_with_the_reason() {
+        let number = |name, value| match parse(name, value) {
+            Ok(PoolSetting::Number { value, .. }) => Ok(value),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        };
+        assert_eq!(number("failmode", "continue"), Ok(1));
+        assert_eq!(number("autotrim", "on"), Ok(1));
+        assert_eq!(number("expand", "on"), Ok(1));
+        assert_eq!(number("ashift", "12"), Ok(12));
+        assert_eq!(number("ashift", "0"), Ok(0));
+        assert_eq!(number("ashift", "17"), Err(SettingError::Ashift(17)));
+        assert_eq!(
+            number("ashift", "x"),
+            Err(SettingError::NotANumber { name: "ashift" })
+        );
+        assert_eq!(number("dedup_table_quota", "auto"), Ok(u64::MAX));
+        assert_eq!(number("version", "5000"), Ok(5000));
+        assert_eq!(number("version", "28"), Err(SettingError::Version(28)));
+        assert!(matches!(
+            number("failmode", "never"),
+            Err(SettingError::NotAWord {
+                values: "wait | continue | panic",
+                ..
+            })
+        ));
+        assert_eq!(number("size", "1"), Err(SettingError::ReadOnly("size")));
+        assert_eq!(
+            number("siez", "1"),
+            Err(SettingError::Unknown("siez".into()))
+        );
+        assert_eq!(
+            number("multihost", "on"),
+            Err(SettingError::Unsupported("multihost"))
+        );
+    }
+
+    #[test]
+    fn comments_are_short_and_printable() {
+        assert_eq!(
+            parse("comment", "hey"),
+            Ok(PoolSetting::Comment("hey".into()))
+        );
+        assert_eq!(
+            parse("comment", &"x".repeat(33)),
+            Err(SettingError::CommentTooLong)
+        );
+        assert_eq!(
+            parse("comment", "a\tb"),
+            Err(SettingError::CommentUnprintable)
+        );
+        assert!(parse("comment", "").is_ok());
+    }
+
+    #[test]
+    fn features_are_enabled_any_time_and_disabled_only_at_creation() {
+        assert_eq!(
+            parse("feature@longname", "enabled"),
+            Ok(PoolSetting::EnableFeature("longname"))
+        );
+        assert_eq!(
+            parse("feature@longname", "disabled"),
+            Err(SettingError::FeatureDisable("longname".into()))
+        );
+        assert_eq!(
+            PoolSetting::parse("feature@longname", "disabled", SettingTime::Creation),
+            Ok(PoolSetting::DisableFeature("longname"))
+        );
+        assert_eq!(
+            parse("feature@longname", "active"),
+            Err(SettingError::FeatureValue("longname".into()))
+        );
+        assert!(matches!(
+            parse("feature@draid", "enabled"),
+            Err(SettingError::Feature(FeatureError::NotWritten(_)))
+        ));
+        assert!(matches!(
+            parse("feature@warp", "enabled"),
+            Err(SettingError::Feature(FeatureError::Unknown(_)))
+        ));
+    }
+
+    #[test]
+    fn some_belong_to_a_moment_and_users_have_their_own() {
+        assert_eq!(
+            parse("altroot", "/mnt"),
+            Err(SettingError::OnlyAtCreation("altroot"))
+        );
+        assert!(PoolSetting::parse("altroot", "/mnt", SettingTime::Creation).is_ok());
+        assert_eq!(
+            parse("bootfs", "a/b"),
+            Err(SettingError::NotAtCreation("bootfs"))
+        );
+        assert!(matches!(
+            parse("com.example:a", "b"),
+            Ok(PoolSetting::User { .. })
+        ));
+        assert!(matches!(
+            parse("com.example:a", &"x".repeat(8192)),
+            Err(SettingError::TooLong(_))
+        ));
+    }
+}
