@@ -32,10 +32,12 @@ use millpond_device::Device;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
-use millpond_object::{LiveObjectSet, NewObject, NewObjectSet, ObjectSetKind};
+use millpond_object::{LiveObjectSet, NewObject, NewObjectSet};
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
 use millpond_ondisk::zap::ZapValue;
-use millpond_ondisk::{Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectType, Txg, VdevId};
+use millpond_ondisk::{
+    Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, VdevId,
+};
 use millpond_txg::TxgGroups;
 use millpond_vdev::{AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree};
 use millpond_zap::{NewZap, ZapMut, new_salt};

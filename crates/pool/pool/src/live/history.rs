@@ -176,9 +176,9 @@ impl SyncContext<'_> {
             ring_bytes: ring_bytes_for(space),
             ..HistoryPhys::default()
         };
-        let new = NewObject::new(ObjectType::SPA_HISTORY)
+        let new = NewObject::new(ObjectType::HISTORY)
             .with_block_bytes(BLOCK_BYTES)
-            .with_bonus(ObjectType::SPA_HISTORY_OFFSETS, phys.encode());
+            .with_bonus(ObjectType::HISTORY_OFFSETS, phys.encode());
         let object = self.mos().allocate(self.tx(), new).reading(WHAT)?;
         self.set_directory_number(key::HISTORY, object.id().0)?;
         Ok(object)
