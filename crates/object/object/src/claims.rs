@@ -1,6 +1,6 @@
 //! Telling when a tree of blocks claims more than there can be.
 
-use crate::ObjectSet;
+use millpond_block::BlockStore;
 use millpond_ondisk::BlockPointer;
 
 /// What a walk over blocks of metadata has met so far. Each of them belongs to one place in one tree,
@@ -12,10 +12,10 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(crate) fn new(set: &ObjectSet) -> Self {
+    pub(crate) fn new(store: &BlockStore) -> Self {
         Self {
             last: None,
-            left_bytes: set.store().topology().capacity_bytes(),
+            left_bytes: store.topology().capacity_bytes(),
         }
     }
 

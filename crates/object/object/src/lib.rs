@@ -22,6 +22,7 @@ mod extent;
 mod live;
 mod object;
 mod set;
+mod tree;
 
 pub use error::ObjectError;
 pub use live::{

@@ -252,7 +252,7 @@ impl ObjectSet {
     pub fn objects(self: &Arc<Self>) -> impl Iterator<Item = Result<Object, ObjectError>> + use<> {
         let set = Arc::clone(self);
         let mut after = Some(ObjectId(0));
-        let mut claims = Claims::new(&set);
+        let mut claims = Claims::new(set.store());
         let mut last_block = None;
         std::iter::from_fn(move || {
             let at = after?;
@@ -304,7 +304,7 @@ impl ObjectSet {
 }
 
 /// The slots of a block of dnodes at which a used dnode begins.
-fn used_slots(block: &Block) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn used_slots(block: &Block) -> impl Iterator<Item = usize> + '_ {
     let count = block.bytes.len() / DNODE_SLOT_BYTES;
     let mut next = 0;
     std::iter::from_fn(move || {

@@ -5,10 +5,17 @@
 //! txg's changes through a [`BlockSink`].
 
 mod accounting;
+mod core;
+mod foreign;
+mod numbers;
 mod object;
 mod policy;
 mod port;
+mod ranges;
 mod set;
+mod state;
+mod sync;
+mod writer;
 
 pub use accounting::{AccountingChange, Owners};
 pub use object::LiveObject;

@@ -1,23 +1,58 @@
 //! One object that changes.
 
-use super::set::Core;
+use super::core::Core;
+use super::foreign;
+use super::state::{DirtyBlock, Place, Shape, State, native_block};
+use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
-use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockId, Level, ObjectId, ObjectType};
+use millpond_env::sync::{Arc, Mutex, MutexGuard, Weak};
+use millpond_ondisk::{
+    BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
+};
 use millpond_txg::Transaction;
 
 /// An object open for change: the newest state of its blocks and bonus, and what is dirty in each txg.
 /// There is one for each number in memory. Shared by all threads.
-#[derive(Debug)]
+///
+/// Lock: one mutex, never held across I/O. A block that is only partly overwritten is read with the
+/// mutex free, and the change is tried again if a sync came between. Order: an object's mutex before
+/// its set's table.
 pub struct LiveObject {
+    me: Weak<LiveObject>,
     core: Arc<Core>,
     id: ObjectId,
+    state: Mutex<State>,
+    pointer_count: usize,
+    extra_slots: u8,
+}
+
+impl std::fmt::Debug for LiveObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveObject")
+            .field("dataset", &self.core.dataset)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LiveObject {
-    fn not_ready<T>(&self) -> Result<T, ObjectError> {
-        Err(self.core.refuse(self.id, "not built yet"))
+    pub(super) fn new(core: Arc<Core>, id: ObjectId, dnode: Dnode, is_on_disk: bool) -> Arc<Self> {
+        let (pointer_count, extra_slots) = (dnode.block_pointers.len(), dnode.extra_slots);
+        let state = Mutex::new(State::new(Arc::new(dnode), is_on_disk));
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            core,
+            id,
+            state,
+            pointer_count,
+            extra_slots,
+        })
     }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
     /// Its number.
     #[must_use]
     pub fn id(&self) -> ObjectId {
@@ -26,69 +61,178 @@ impl LiveObject {
     /// What it is.
     #[must_use]
     pub fn object_type(&self) -> ObjectType {
-        ObjectType::NONE
+        self.state.lock().shape().object_type
     }
     /// What its bonus is.
     #[must_use]
     pub fn bonus_type(&self) -> ObjectType {
-        ObjectType::NONE
+        self.state.lock().shape().bonus_type
     }
     /// Size of a data block in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
-        512
+        self.state.lock().shape().block_bytes() as u64
     }
     /// The largest data block id that may be other than a hole; 0 also for an object without blocks.
     #[must_use]
     pub fn block_id_max(&self) -> BlockId {
-        BlockId(0)
+        BlockId(self.state.lock().shape().block_id_max)
+    }
+    /// log2 of the size of an indirect block in bytes.
+    #[must_use]
+    pub fn indirect_shift(&self) -> u8 {
+        self.state.lock().shape().indirect_shift
     }
     /// Space that its blocks take as of the last sync, in bytes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        0
+        self.state.lock().synced.used_bytes()
     }
     /// Slots of 512 bytes that its dnode takes.
     #[must_use]
     pub fn dnode_slots(&self) -> u8 {
-        1
+        self.extra_slots.saturating_add(1)
     }
-    /// The longest bonus that fits, in bytes, less while there is a spill block.
+    /// The longest bonus that fits, in bytes; less while there is a spill block.
     #[must_use]
     pub fn bonus_bytes_max(&self) -> usize {
-        320
+        self.bonus_room(self.state.lock().shape().has_spill)
     }
     /// Whether it was freed (perhaps not synced yet). Changes are refused then.
     #[must_use]
     pub fn is_freed(&self) -> bool {
-        false
+        self.state.lock().is_freed()
     }
     /// How one of its blocks is named in errors.
     #[must_use]
     pub fn address(&self, level: Level, block: BlockId) -> BlockAddress {
         BlockAddress {
-            dataset: self.core.dataset(),
+            dataset: self.core.dataset,
             object: self.id,
             level,
             block,
         }
     }
+
+    fn bonus_room(&self, has_spill: bool) -> usize {
+        let total = (usize::from(self.extra_slots) + 1) * DNODE_SLOT_BYTES;
+        total - 64 - 128 * self.pointer_count - if has_spill { 128 } else { 0 }
+    }
+
+    fn refuse(&self, reason: &'static str) -> ObjectError {
+        self.core.refuse(self.id, reason)
+    }
+
+    pub(super) fn tree<'a>(&'a self, dnode: &'a Dnode) -> Tree<'a> {
+        self.core.tree(self.id, dnode)
+    }
+
+    /// Asks the synced tree with the mutex free. An error counts only if no sync, which may have
+    /// overwritten blocks of a former pass, was under way or came between.
+    fn ask_synced<T>(
+        &self,
+        synced: &Arc<Dnode>,
+        ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
+    ) -> Result<Option<T>, ObjectError> {
+        ask(&self.tree(synced)).map(Some).or_else(|error| {
+            let _no_sync = self.core.wait_for_sync();
+            if Arc::ptr_eq(&self.state.lock().synced, synced) {
+                ask(&self.tree(synced)).map(Some).map_err(|_| error)
+            } else {
+                Ok(None)
+            }
+        })
+    }
+
     /// Fills `buffer` from byte `offset`; zeros for holes and beyond the end. Sees unsynced changes.
     ///
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
-        let _ = (offset, buffer);
-        self.not_ready()
+        let mut offset = offset;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let size = self.block_bytes();
+            let within = (offset % size) as usize;
+            let count = rest.len().min(size as usize - within);
+            let (now, later) = rest.split_at_mut(count);
+            if offset / size > self.block_id_max().0 {
+                now.fill(0);
+                later.fill(0);
+                return Ok(());
+            }
+            self.read_part(offset / size, within, now)?;
+            offset = offset.saturating_add(count as u64);
+            rest = later;
+        }
+        Ok(())
     }
+
+    fn read_part(&self, id: u64, within: usize, into: &mut [u8]) -> Result<(), ObjectError> {
+        let copy = |from: &[u8], into: &mut [u8]| {
+            // A block shrunk or grown since its size was asked ends or goes on with zeros.
+            let from = from.get(within..).unwrap_or(&[]);
+            let count = from.len().min(into.len());
+            into[..count].copy_from_slice(&from[..count]);
+            into[count..].fill(0);
+        };
+        loop {
+            let state = self.state.lock();
+            match state.newest_place(id) {
+                Place::Slot(slot) => {
+                    let content = Arc::clone(state.slots[slot].blocks[&id].content());
+                    drop(state);
+                    copy(&content, into);
+                    return Ok(());
+                }
+                Place::Nowhere => {
+                    into.fill(0);
+                    return Ok(());
+                }
+                Place::Synced => {
+                    let synced = Arc::clone(&state.synced);
+                    drop(state);
+                    if let Some(block) = self.ask_synced(&synced, |tree| tree.read_block(id))? {
+                        copy(&block.bytes, into);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
     /// The content of a data block, unsynced changes included; zeros for a hole and beyond the end.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
-        let _ = id;
-        self.not_ready()
+        loop {
+            let mut state = self.state.lock();
+            let bytes = state.shape().block_bytes();
+            match state.newest_place(id.0) {
+                Place::Slot(slot) => {
+                    if let Some(block) = state.slots[slot].blocks.get_mut(&id.0) {
+                        return Ok(block.view());
+                    }
+                }
+                Place::Nowhere => return Ok(native_block(&vec![0; bytes])),
+                Place::Synced => {
+                    let synced = Arc::clone(&state.synced);
+                    drop(state);
+                    if let Some(block) = self.ask_synced(&synced, |tree| tree.read_block(id.0))? {
+                        if block.bytes.len() == bytes {
+                            return Ok(block);
+                        }
+                        // A hole of the size that blocks had before it was changed.
+                        let mut block = Block::clone(&block);
+                        block.bytes.resize(bytes, 0);
+                        return Ok(Arc::new(block));
+                    }
+                }
+            }
+        }
     }
+
     /// The first data block (or hole) at or after `from`; `None` if there is none up to the end. Sees
     /// unsynced changes; an unsynced block of zeros counts as data.
     ///
@@ -99,18 +243,128 @@ impl LiveObject {
         from: BlockId,
         want_hole: bool,
     ) -> Result<Option<BlockId>, ObjectError> {
-        let _ = (from, want_hole);
-        self.not_ready()
+        let mut id = from.0;
+        loop {
+            let state = self.state.lock();
+            if id > state.shape().block_id_max {
+                return Ok(None);
+            }
+            let slots = state.slots.iter();
+            let dirty = |slots: std::slice::Iter<'_, super::state::Slot>, from| {
+                slots
+                    .filter_map(|slot| slot.blocks.range(from..).next())
+                    .map(|(id, _)| *id)
+                    .min()
+                    .unwrap_or(u64::MAX)
+            };
+            let next = match state.newest_place(id) {
+                Place::Slot(_) if !want_hole => return Ok(Some(BlockId(id))),
+                Place::Nowhere if want_hole => return Ok(Some(BlockId(id))),
+                Place::Slot(_) => id.saturating_add(1),
+                Place::Nowhere => {
+                    let ends = slots.clone().filter_map(|slot| {
+                        let (first, last) = slot.freed.range_from(id)?;
+                        (first <= id).then_some(last)
+                    });
+                    let end = ends.max().unwrap_or(u64::MAX).saturating_add(1);
+                    end.min(dirty(slots, id.saturating_add(1)))
+                }
+                Place::Synced => {
+                    let changes = if want_hole {
+                        let freed = slots.filter_map(|slot| slot.freed.range_from(id));
+                        freed.map(|(first, _)| first).min().unwrap_or(u64::MAX)
+                    } else {
+                        dirty(slots, id)
+                    };
+                    let synced = Arc::clone(&state.synced);
+                    drop(state);
+                    let found = self.ask_synced(&synced, |tree| tree.next(id, want_hole))?;
+                    let Some(found) = found else { continue };
+                    // Behind the end of the synced tree all is hole.
+                    let behind = if want_hole {
+                        synced.block_id_max.0.saturating_add(1)
+                    } else {
+                        u64::MAX
+                    };
+                    let found = found.unwrap_or(behind);
+                    let is_final = found == id;
+                    if is_final {
+                        return Ok(Some(BlockId(id)));
+                    }
+                    found.min(changes)
+                }
+            };
+            if next == u64::MAX {
+                return Ok(None);
+            }
+            id = next;
+        }
     }
+
+    /// The state with this transaction's slot in place, the object being dirty in its set.
+    fn change(&self, tx: &Transaction) -> Result<(MutexGuard<'_, State>, usize), ObjectError> {
+        let mut state = self.state.lock();
+        if state.is_freed() {
+            return Err(self.refuse("was freed"));
+        }
+        let slot = self.dirty_slot(&mut state, tx);
+        Ok((state, slot))
+    }
+
+    fn dirty_slot(&self, state: &mut State, tx: &Transaction) -> usize {
+        let (slot, is_new) = state.slot(tx.txg());
+        if is_new {
+            if let Some(me) = self.me.upgrade() {
+                self.core.note_dirty(tx.txg(), me);
+            }
+            tx.charge(DNODE_SLOT_BYTES as u64);
+        }
+        slot
+    }
+
+    fn raise(&self, shape: &Shape, id: u64) -> Result<(), ObjectError> {
+        if id <= shape.block_id_max {
+            return Ok(());
+        }
+        if !shape.block_bytes().is_power_of_two() {
+            return Err(self.refuse("a block whose size is no power of two is the only one"));
+        }
+        // What twelve levels can address.
+        let shift = u32::from(shape.indirect_shift).saturating_sub(7) * 11;
+        let pointers = self.pointer_count as u128;
+        if u128::from(id) >= pointers.checked_shl(shift).unwrap_or(u128::MAX) {
+            return Err(self.refuse("larger than an object can be"));
+        }
+        Ok(())
+    }
+
     /// Writes bytes at byte `offset`. Blocks that are only partly overwritten are read first.
     ///
     /// # Errors
     /// If such a block cannot be read, the object was freed, or its block size is not a power of two and
     /// the range reaches behind its only block.
     pub fn write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
-        let _ = (tx, offset, bytes);
-        self.not_ready()
+        if offset.checked_add(bytes.len() as u64).is_none() {
+            return Err(self.refuse("larger than an object can be"));
+        }
+        let mut offset = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let size = self.block_bytes();
+            let within = (offset % size) as usize;
+            let count = rest.len().min(size as usize - within);
+            let (now, later) = rest.split_at(count);
+            if count as u64 == size {
+                self.write_block(tx, BlockId(offset / size), now.to_vec())?;
+            } else {
+                self.patch(tx, offset / size, within, now)?;
+            }
+            offset = offset.saturating_add(count as u64);
+            rest = later;
+        }
+        Ok(())
     }
+
     /// Gives a whole block new content, without copying it.
     ///
     /// # Errors
@@ -121,9 +375,63 @@ impl LiveObject {
         id: BlockId,
         content: Vec<u8>,
     ) -> Result<(), ObjectError> {
-        let _ = (tx, id, content);
-        self.not_ready()
+        let (mut state, slot) = self.change(tx)?;
+        let shape = &state.slots[slot].shape;
+        if content.len() != shape.block_bytes() {
+            return Err(self.refuse("content is not as long as a block"));
+        }
+        self.raise(shape, id.0)?;
+        let charged = state.put(slot, id.0, Arc::new(content));
+        drop(state);
+        tx.charge(charged);
+        Ok(())
     }
+
+    /// Overwrites a part of one block.
+    fn patch(
+        &self,
+        tx: &Transaction,
+        id: u64,
+        start: usize,
+        bytes: &[u8],
+    ) -> Result<(), ObjectError> {
+        let mut known: Option<(Arc<Dnode>, Arc<Block>)> = None;
+        loop {
+            let (mut state, slot) = self.change(tx)?;
+            let shape = &state.slots[slot].shape;
+            let size = shape.block_bytes();
+            if start + bytes.len() > size {
+                return Err(self.refuse("block size changed while it was written"));
+            }
+            self.raise(shape, id)?;
+            let mut base = Vec::new();
+            if state.place(id, slot + 1) == Place::Synced {
+                let synced = Arc::clone(&state.synced);
+                match &known {
+                    Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
+                        let mut content = block.bytes.clone();
+                        if block.endian == Endian::Big {
+                            foreign::make_native(synced.object_type, &mut content)
+                                .map_err(|reason| self.refuse(reason))?;
+                        }
+                        base = content;
+                    }
+                    _ => {
+                        drop(state);
+                        let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                        known = block.map(|block| (synced, block));
+                        continue;
+                    }
+                }
+            }
+            base.resize(size, 0);
+            let charged = state.patch(slot, id, || base, start, bytes);
+            drop(state);
+            tx.charge(charged);
+            return Ok(());
+        }
+    }
+
     /// Makes a byte range read as zeros and frees the whole blocks in it; `length` [`u64::MAX`] means to
     /// the end. A range that reaches the end shortens the object.
     ///
@@ -135,61 +443,247 @@ impl LiveObject {
         offset: u64,
         length: u64,
     ) -> Result<(), ObjectError> {
-        let _ = (tx, offset, length);
-        self.not_ready()
+        let size = self.block_bytes();
+        let end = offset.saturating_add(length);
+        if length == 0 {
+            return Ok(());
+        }
+        let is_to_end = end == u64::MAX;
+        let first = offset.div_ceil(size);
+        // The first block behind the whole ones.
+        let behind = if is_to_end { u64::MAX } else { end / size };
+        if !offset.is_multiple_of(size) {
+            let stop = end.min(first.saturating_mul(size));
+            self.zero_part(tx, offset / size, offset % size, stop - offset)?;
+        }
+        if !is_to_end && !end.is_multiple_of(size) && behind >= first {
+            self.zero_part(tx, behind, 0, end % size)?;
+        }
+        if first < behind {
+            let (mut state, slot) = self.change(tx)?;
+            state.free_blocks(slot, first, behind - 1);
+        }
+        Ok(())
     }
-    /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if asked to.
+
+    fn zero_part(
+        &self,
+        tx: &Transaction,
+        id: u64,
+        start: u64,
+        count: u64,
+    ) -> Result<(), ObjectError> {
+        loop {
+            let state = self.state.lock();
+            match state.newest_place(id) {
+                Place::Nowhere => return Ok(()),
+                Place::Slot(_) => break,
+                Place::Synced => {
+                    let synced = Arc::clone(&state.synced);
+                    drop(state);
+                    let found = self.ask_synced(&synced, |tree| tree.descend(0, id))?;
+                    match found {
+                        Some((pointer, _)) if pointer.is_hole() => return Ok(()),
+                        Some(_) => break,
+                        None => {}
+                    }
+                }
+            }
+        }
+        // At most a block.
+        self.patch(tx, id, start as usize, &vec![0; count as usize])
+    }
+
+    /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if asked to. Content is
+    /// kept up to the smaller size.
     ///
     /// # Errors
-    /// If there is more than block 0, or more than one level for the indirect blocks' change.
+    /// If there is more than block 0, the sizes cannot be, or (for indirect blocks) the tree has more than
+    /// one level.
     pub fn set_block_bytes(
         &self,
         tx: &Transaction,
         bytes: u32,
         indirect_shift: Option<u8>,
     ) -> Result<(), ObjectError> {
-        let _ = (tx, bytes, indirect_shift);
-        self.not_ready()
+        let sectors = self.core.block_sectors(self.id, bytes)?;
+        if indirect_shift.is_some_and(|shift| !(12..=17).contains(&shift)) {
+            return Err(self.refuse("indirect blocks have 4 to 128 KiB"));
+        }
+        let mut known: Option<(Arc<Dnode>, Option<Arc<Block>>)> = None;
+        loop {
+            let (mut state, slot) = self.change(tx)?;
+            let newer = &state.slots[slot..];
+            let is_same = newer.iter().all(|s| s.shape.block_sectors == sectors);
+            if !is_same && newer.iter().any(|s| s.shape.block_id_max > 0) {
+                return Err(self.refuse("an object of several blocks keeps their size"));
+            }
+            if let Some(shift) = indirect_shift
+                && newer.iter().any(|s| s.shape.indirect_shift != shift)
+                && (state.synced.levels > 1 || state.slots.iter().any(|s| s.shape.block_id_max > 0))
+            {
+                return Err(self.refuse("a tree of several levels keeps their block size"));
+            }
+            let mut content = None;
+            if !is_same {
+                match state.place(0, slot + 1) {
+                    Place::Nowhere => {}
+                    Place::Slot(at) => {
+                        content = Some(state.slots[at].blocks[&0].content().to_vec());
+                    }
+                    Place::Synced => {
+                        let synced = Arc::clone(&state.synced);
+                        match &known {
+                            Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
+                                content = block.as_ref().map(|block| block.bytes.clone());
+                            }
+                            _ => {
+                                drop(state);
+                                let block = self.ask_synced(&synced, |tree| {
+                                    let (pointer, _) = tree.descend(0, 0)?;
+                                    if pointer.is_hole() {
+                                        return Ok(None);
+                                    }
+                                    tree.read_block(0).map(Some)
+                                })?;
+                                known = block.map(|block| (synced, block));
+                                continue;
+                            }
+                        }
+                    }
+                }
+            }
+            if let Some((dnode, Some(block))) = &known
+                && block.endian == Endian::Big
+                && let Some(content) = &mut content
+            {
+                foreign::make_native(dnode.object_type, content)
+                    .map_err(|reason| self.refuse(reason))?;
+            }
+            state.reshape(slot, |shape| {
+                shape.block_sectors = sectors;
+                shape.indirect_shift = indirect_shift.unwrap_or(shape.indirect_shift);
+            });
+            let mut charged = 0;
+            if let Some(mut content) = content {
+                content.resize(bytes as usize, 0);
+                charged = state.put(slot, 0, Arc::new(content));
+            }
+            drop(state);
+            tx.charge(charged);
+            return Ok(());
+        }
     }
+
     /// The bonus bytes in use, little-endian.
     #[must_use]
     pub fn bonus(&self) -> Arc<[u8]> {
-        Arc::from([])
+        Arc::clone(&self.state.lock().shape().bonus)
     }
     /// Gives it other bonus bytes; their number becomes the bonus length.
     ///
     /// # Errors
     /// If they do not fit ([`LiveObject::bonus_bytes_max`]), or the object was freed.
     pub fn set_bonus(&self, tx: &Transaction, bytes: Vec<u8>) -> Result<(), ObjectError> {
-        let _ = (tx, bytes);
-        self.not_ready()
+        let (mut state, slot) = self.change(tx)?;
+        let has_spill = state.slots[slot..].iter().any(|s| s.shape.has_spill);
+        if bytes.len() > self.bonus_room(has_spill) {
+            return Err(self.refuse("bonus does not fit"));
+        }
+        let bonus: Arc<[u8]> = bytes.into();
+        state.reshape(slot, |shape| shape.bonus = Arc::clone(&bonus));
+        Ok(())
     }
     /// Changes what the object and its bonus are.
     ///
     /// # Errors
-    /// If the object was freed.
+    /// If the object was freed, or the type does not exist.
     pub fn set_types(
         &self,
         tx: &Transaction,
         object_type: ObjectType,
         bonus_type: ObjectType,
     ) -> Result<(), ObjectError> {
-        let _ = (tx, object_type, bonus_type);
-        self.not_ready()
+        if object_type == ObjectType::NONE || !object_type.is_valid() || !bonus_type.is_valid() {
+            return Err(self.refuse("no such object type"));
+        }
+        let (mut state, slot) = self.change(tx)?;
+        state.reshape(slot, |shape| {
+            (shape.object_type, shape.bonus_type) = (object_type, bonus_type);
+        });
+        Ok(())
     }
+
     /// The spill block, if there is one.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
-        self.not_ready()
+        loop {
+            let mut state = self.state.lock();
+            let newest = state.slots.iter_mut().rev().find_map(|s| s.spill.as_mut());
+            if let Some(spill) = newest {
+                return Ok(spill.as_mut().map(DirtyBlock::view));
+            }
+            let synced = Arc::clone(&state.synced);
+            drop(state);
+            if let Some(block) = self.ask_synced(&synced, |tree| tree.read_spill())? {
+                return Ok(block);
+            }
+        }
     }
-    /// Gives it another spill block (a multiple of 512 bytes, at most 128 KiB), or none.
+    /// Gives it another spill block (a multiple of 512 bytes, at most 128 KiB), or none. The bonus must
+    /// leave room for the pointer: shorten it first.
     ///
     /// # Errors
-    /// If the bonus leaves no room for the pointer, or the object was freed.
+    /// If the size cannot be, the bonus leaves no room for the pointer, or the object was freed.
     pub fn set_spill(&self, tx: &Transaction, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
-        let _ = (tx, content);
-        self.not_ready()
+        if let Some(content) = &content
+            && (content.is_empty() || content.len() > 128 << 10 || content.len() % 512 != 0)
+        {
+            return Err(self.refuse("a spill block has 512 bytes to 128 KiB"));
+        }
+        let (mut state, slot) = self.change(tx)?;
+        let room = self.bonus_room(true);
+        let newer = &mut state.slots[slot..];
+        if content.is_some() && newer.iter().any(|s| s.shape.bonus.len() > room) {
+            return Err(self.refuse("the bonus leaves no room for a spill block's pointer"));
+        }
+        let charged = content.as_ref().map_or(0, Vec::len) as u64;
+        let content = content.map(|content| DirtyBlock::new(Arc::new(content)));
+        for (at, newer) in newer.iter_mut().enumerate() {
+            if at == 0 || newer.spill.is_some() {
+                newer.spill = Some(content.clone());
+            }
+            newer.shape.has_spill = content.is_some();
+        }
+        drop(state);
+        tx.charge(charged);
+        Ok(())
+    }
+
+    /// Marks it as freed in the transaction's txg.
+    pub(super) fn free(&self, tx: &Transaction) -> Result<(), ObjectError> {
+        let (mut state, slot) = self.change(tx)?;
+        for slot in &mut state.slots[slot..] {
+            slot.blocks.clear();
+            slot.spill = None;
+            slot.is_freed = true;
+        }
+        Ok(())
+    }
+
+    /// Makes its dnode be written again in this txg though nothing else changes, as accounting that is
+    /// completed later needs it.
+    pub fn touch(&self, tx: &Transaction) {
+        self.dirty_slot(&mut self.state.lock(), tx);
+    }
+
+    /// Whether it has changes of this txg.
+    #[must_use]
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.state.lock().slot_of(txg).is_some()
     }
 }
+
+const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as u64);

@@ -49,6 +49,8 @@ pub struct WritePolicy {
     pub may_have_large_blocks: bool,
     /// Feature `large_dnode` is enabled: objects with more than one slot may be made.
     pub may_have_large_dnodes: bool,
+    /// Feature `project_quota` is enabled in the pool: object set blocks have 4 KiB.
+    pub has_project_quota: bool,
     /// Space is accounted to users and groups (file systems of pools from version 15).
     pub accounts_users: bool,
     /// Objects are counted too (feature `userobj_accounting` enabled).
@@ -89,6 +91,7 @@ impl WritePolicy {
             may_embed: true,
             may_have_large_blocks: true,
             may_have_large_dnodes: true,
+            has_project_quota: true,
             accounts_users: true,
             accounts_objects: true,
             accounts_projects: true,

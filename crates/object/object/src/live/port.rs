@@ -57,4 +57,9 @@ impl WriteJob {
     pub fn may_rewrite(&self) -> bool {
         self.pass >= 2 && !self.previous.is_hole() && self.previous.birth() == self.txg
     }
+
+    /// Whether its size must stop changing: it was written in this txg already, and passes are many.
+    pub(super) fn is_rewritten_late(&self) -> bool {
+        self.may_rewrite() && self.pass >= super::writer::LATE_PASS
+    }
 }

@@ -1,10 +1,17 @@
 //! Object sets that change.
 
-use super::{AccountingChange, BlockSink, LiveObject, WritePolicy};
+use super::core::{
+    Core, HeadChange, SLOTS_PER_BLOCK, SyncedHead, Table, blank_dnode, special_id, special_index,
+};
+use super::numbers::{Numbers, Search};
+use super::{AccountingChange, BlockSink, LiveObject, WritePolicy, foreign};
+use crate::set::used_slots;
 use crate::{Accounting, ObjectError, ObjectSet};
 use millpond_block::BlockStore;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId, ObjectSetKind, ObjectType, Txg};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, DNODE_SLOT_BYTES, Dnode, ObjectId, ObjectSetKind, ObjectType, Txg,
+};
 use millpond_txg::Transaction;
 use std::collections::BTreeSet;
 
@@ -103,52 +110,58 @@ pub struct SyncedSet {
     pub seen: FeatureUse,
 }
 
-/// What objects share with their set.
-pub(super) struct Core {
-    store: Arc<BlockStore>,
-    dataset: u64,
-    policy: RwLock<WritePolicy>,
-    root: Mutex<BlockPointer>,
-    kind: ObjectSetKind,
-}
-
-impl std::fmt::Debug for Core {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core")
-            .field("dataset", &self.dataset)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    pub(super) fn dataset(&self) -> u64 {
-        self.dataset
-    }
-    pub(super) fn refuse(&self, object: ObjectId, reason: &'static str) -> ObjectError {
-        ObjectError::Refused {
-            dataset: self.dataset,
-            object,
-            reason,
-        }
-    }
-}
-
 /// An object set open for change: what programs see now, and what is dirty in each txg.
-/// Shared by all threads.
-#[derive(Debug)]
+/// Shared by all threads. Keep it as long as its objects: when it is dropped, unsynced changes are lost.
+///
+/// Locks: the gate (held by a sync), then numbers, then an object's mutex, then the table; none across
+/// I/O but the gate.
 pub struct LiveObjectSet {
     core: Arc<Core>,
 }
 
-impl LiveObjectSet {
-    fn not_ready<T>(&self) -> Result<T, ObjectError> {
-        Err(self.core.refuse(ObjectId(0), "not built yet"))
+impl std::fmt::Debug for LiveObjectSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveObjectSet")
+            .field("dataset", &self.core.dataset)
+            .finish_non_exhaustive()
     }
+}
+
+impl Drop for LiveObjectSet {
+    /// Objects hold what they share with the set, which holds the dirty ones.
+    fn drop(&mut self) {
+        let table = std::mem::take(&mut *self.core.table.lock());
+        drop(table);
+    }
+}
+
+impl LiveObjectSet {
+    fn new(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        kind: ObjectSetKind,
+        policy: WritePolicy,
+        table: Table,
+        block_id_max: Option<u64>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            core: Arc::new(Core {
+                store,
+                dataset,
+                kind,
+                policy: RwLock::new(policy),
+                table: Mutex::new(table),
+                numbers: Mutex::new(Numbers::new(block_id_max)),
+                gate: RwLock::new(()),
+            }),
+        })
+    }
+
     /// Opens the object set behind `root` for change. `dataset` is its object number in the MOS (0 for
     /// the MOS itself).
     ///
     /// # Errors
-    /// If the block cannot be read or is not an object set.
+    /// If the block cannot be read or is not an object set, or blocks of dnodes have not 16 KiB.
     pub fn open(
         store: Arc<BlockStore>,
         dataset: u64,
@@ -156,16 +169,49 @@ impl LiveObjectSet {
         policy: WritePolicy,
     ) -> Result<Arc<Self>, ObjectError> {
         let read_only = ObjectSet::open(Arc::clone(&store), dataset, root, None)?;
-        Ok(Arc::new(Self {
-            core: Arc::new(Core {
-                store,
-                dataset,
-                policy: RwLock::new(policy),
-                root: Mutex::new(root),
-                kind: read_only.kind(),
-            }),
-        }))
+        let phys = read_only.phys();
+        let refuse = |reason| ObjectError::Refused {
+            dataset,
+            object: ObjectId(0),
+            reason,
+        };
+        let native = |dnode: &Dnode| {
+            let mut dnode = dnode.clone();
+            foreign::adopt(&mut dnode).map_err(refuse)?;
+            Ok::<_, ObjectError>(dnode)
+        };
+        let meta = native(&phys.meta_dnode)?;
+        if meta.data_block_bytes() != SLOTS_PER_BLOCK * DNODE_SLOT_BYTES as u64 {
+            return Err(refuse("blocks of dnodes have not 16 KiB"));
+        }
+        let block_id_max = meta.block_id_max.0;
+        let synced = SyncedHead {
+            txg: root.birth(),
+            root,
+            meta: Arc::new(meta),
+            flags: phys.flags,
+            log_header: phys.intent_log_header,
+            portable_mac: phys.portable_mac,
+            local_mac: phys.local_mac,
+            length: usize::try_from(root.lsize_bytes()).unwrap_or(4096),
+        };
+        let table = Table {
+            synced,
+            ..Table::default()
+        };
+        let kind = read_only.kind();
+        let set = Self::new(store, dataset, kind, policy, table, Some(block_id_max));
+        let specials = [&phys.user_used, &phys.group_used, &phys.project_used];
+        for (which, dnode) in specials.into_iter().enumerate() {
+            if let Some(dnode) = dnode {
+                let core = Arc::clone(&set.core);
+                let object = LiveObject::new(core, special_id(which), native(dnode)?, true);
+                set.core.table.lock().specials[which] = Some(object);
+            }
+        }
+        Ok(set)
     }
+
     /// A new, empty object set, dirty in the transaction's txg.
     #[must_use]
     pub fn create(
@@ -176,17 +222,33 @@ impl LiveObjectSet {
         policy: WritePolicy,
         tx: &Transaction,
     ) -> Arc<Self> {
-        let _ = (shape, tx);
-        Arc::new(Self {
-            core: Arc::new(Core {
-                store,
-                dataset,
-                policy: RwLock::new(policy),
-                root: Mutex::new(BlockPointer::default()),
-                kind,
-            }),
-        })
+        let mut meta = blank_dnode(ObjectType::DNODE, 32, 3);
+        meta.indirect_block_shift = shape.indirect_shift.clamp(12, 17);
+        if kind != ObjectSetKind::Meta {
+            // Enough for every number there can be, so that the array never grows a level.
+            while (meta.addressable_blocks()).is_some_and(|blocks| blocks < 1 << (48 - 5)) {
+                meta.levels += 1;
+            }
+        }
+        let length = if policy.pool_version < 15 { 1024 } else { 4096 };
+        let mut table = Table {
+            synced: SyncedHead {
+                meta: Arc::new(meta),
+                length,
+                ..SyncedHead::default()
+            },
+            ..Table::default()
+        };
+        table.heads.insert(
+            tx.txg(),
+            HeadChange {
+                flags: Some(shape.flags),
+                log_header: None,
+            },
+        );
+        Self::new(store, dataset, kind, policy, table, None)
     }
+
     /// The dataset's object number in the MOS; 0 is the MOS itself.
     #[must_use]
     pub fn dataset(&self) -> u64 {
@@ -211,15 +273,38 @@ impl LiveObjectSet {
     pub fn set_policy(&self, policy: WritePolicy) {
         *self.core.policy.write() = policy;
     }
+
     /// The object with this number. All callers get the same one.
     ///
     /// # Errors
     /// [`ObjectError::NotFound`] if there is none (also if it was freed and that is not synced yet);
     /// if its dnode cannot be read.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Arc<LiveObject>, ObjectError> {
-        let _ = id;
-        self.not_ready()
+        let core = &self.core;
+        loop {
+            {
+                let table = core.table.lock();
+                if table.dead.contains_key(&id) {
+                    return Err(core.missing(id));
+                }
+                if let Some(object) = table.get(id) {
+                    return Ok(object);
+                }
+            }
+            let (dnode, generation) = core.ask_synced(|meta| core.read_dnode(meta, id))?;
+            let mut table = core.table.lock();
+            // Somebody may have opened it, or made or changed it and synced that, meanwhile.
+            let is_current = table.generation == generation && !table.dead.contains_key(&id);
+            if !is_current || table.get(id).is_some() {
+                continue;
+            }
+            let dnode = dnode.ok_or_else(|| core.missing(id))?;
+            let object = LiveObject::new(Arc::clone(core), id, dnode, true);
+            table.insert(&object);
+            return Ok(object);
+        }
     }
+
     /// Makes an object with a free number.
     ///
     /// # Errors
@@ -229,9 +314,13 @@ impl LiveObjectSet {
         tx: &Transaction,
         new: NewObject,
     ) -> Result<Arc<LiveObject>, ObjectError> {
-        let _ = (tx, new);
-        self.not_ready()
+        let dnode = self.new_dnode(&new)?;
+        let slots = new.slots;
+        let id = self.number(|numbers, last| numbers.search(tx.txg(), slots, last))?;
+        let id = id.ok_or_else(|| self.core.refuse(ObjectId(0), "no object number is left"))?;
+        Ok(self.add(tx, id, dnode))
     }
+
     /// Makes an object with this number.
     ///
     /// # Errors
@@ -243,70 +332,221 @@ impl LiveObjectSet {
         id: ObjectId,
         new: NewObject,
     ) -> Result<Arc<LiveObject>, ObjectError> {
-        let _ = (tx, id, new);
-        self.not_ready()
+        let dnode = self.new_dnode(&new)?;
+        let slots = new.slots;
+        let taken = self.number(|numbers, last| numbers.take(tx.txg(), id, slots, last))?;
+        let id = taken.ok_or_else(|| self.core.refuse(id, "its number is not free"))?;
+        Ok(self.add(tx, id, dnode))
     }
+
+    /// Searches, learning what has to be known, until there is an answer.
+    fn number(
+        &self,
+        mut search: impl FnMut(&mut Numbers, u64) -> Search,
+    ) -> Result<Option<ObjectId>, ObjectError> {
+        let core = &self.core;
+        loop {
+            let block = {
+                let mut numbers = core.numbers.lock();
+                let last = core.table.lock().synced.meta.block_id_max.0;
+                match search(&mut numbers, last) {
+                    Search::Found(id) => return Ok(Some(id)),
+                    Search::Exhausted => return Ok(None),
+                    Search::MustLearn(block) => block,
+                }
+            };
+            let (used, generation) = core.ask_synced(|meta| self.used_slots(meta, block))?;
+            let mut numbers = core.numbers.lock();
+            if core.table.lock().generation == generation {
+                numbers.learn(block, used);
+            }
+        }
+    }
+
+    /// Which slots of a block of dnodes are taken on disk.
+    fn used_slots(&self, meta: &Dnode, block: u64) -> Result<u32, ObjectError> {
+        let tree = self.core.tree(ObjectId(0), meta);
+        if block > meta.block_id_max.0 {
+            return Ok(0);
+        }
+        let (pointer, _) = tree.descend(0, block)?;
+        if pointer.is_hole() {
+            return Ok(0);
+        }
+        if pointer.fill() >= SLOTS_PER_BLOCK {
+            return Ok(u32::MAX);
+        }
+        let content = tree.read_block(block)?;
+        let mut used = 0u32;
+        for slot in used_slots(&content) {
+            let bytes = content.bytes.get(slot * DNODE_SLOT_BYTES..).unwrap_or(&[]);
+            for slot in slot..slot + Dnode::slot_count(bytes) {
+                used |= 1u32.checked_shl(slot as u32).unwrap_or(0);
+            }
+        }
+        Ok(used)
+    }
+
+    fn new_dnode(&self, new: &NewObject) -> Result<Dnode, ObjectError> {
+        let refuse = |reason| Err(self.core.refuse(ObjectId(0), reason));
+        if new.object_type == ObjectType::NONE
+            || !new.object_type.is_valid()
+            || !new.bonus_type.is_valid()
+        {
+            return refuse("no such object type");
+        }
+        if !(12..=17).contains(&new.indirect_shift) {
+            return refuse("indirect blocks have 4 to 128 KiB");
+        }
+        let may_be_large = {
+            let policy = self.core.policy.read();
+            policy.may_have_large_dnodes && !policy.is_mos
+        };
+        if !(1..=32).contains(&new.slots) || (new.slots > 1 && !may_be_large) {
+            return refuse("a dnode cannot have so many slots");
+        }
+        let sectors = self.core.block_sectors(ObjectId(0), new.block_bytes)?;
+        let room = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
+        let Some(left) = room.checked_sub(new.bonus.len()) else {
+            return refuse("bonus does not fit");
+        };
+        // Files keep room for their attributes; other objects for pointers.
+        let pointers = if new.bonus_type == ObjectType::SA {
+            1
+        } else {
+            (1 + left / 128).min(3)
+        };
+        let mut dnode = blank_dnode(new.object_type, sectors, pointers);
+        dnode.indirect_block_shift = new.indirect_shift;
+        dnode.compression = new.compression;
+        dnode.extra_slots = new.slots - 1;
+        (dnode.bonus_type, dnode.bonus) = (new.bonus_type, new.bonus.clone());
+        Ok(dnode)
+    }
+
+    fn add(&self, tx: &Transaction, id: ObjectId, dnode: Dnode) -> Arc<LiveObject> {
+        let object = LiveObject::new(Arc::clone(&self.core), id, dnode, false);
+        object.touch(tx);
+        let mut table = self.core.table.lock();
+        table.insert(&object);
+        table.born.insert(id, tx.txg());
+        drop(table);
+        object
+    }
+
     /// Frees an object of any size: its blocks die when the txg is synced.
     ///
     /// # Errors
     /// [`ObjectError::NotFound`] if there is none; if its dnode cannot be read.
     pub fn free(self: &Arc<Self>, tx: &Transaction, id: ObjectId) -> Result<(), ObjectError> {
-        let _ = (tx, id);
-        self.not_ready()
+        let object = self.object(id)?;
+        object.free(tx)?;
+        self.core.table.lock().dead.insert(id, tx.txg());
+        Ok(())
     }
+
     /// The next number above `after` that is an object, unsynced changes included.
     ///
     /// # Errors
     /// If a block of dnodes cannot be read.
     pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>, ObjectError> {
-        let _ = after;
-        self.not_ready()
+        let core = &self.core;
+        let mut from = after.0.saturating_add(1);
+        loop {
+            let (on_disk, generation) = core.ask_synced(|meta| self.next_synced(meta, from))?;
+            let table = core.table.lock();
+            if table.generation != generation {
+                continue;
+            }
+            let mut born = table.born.range(ObjectId(from)..).map(|(id, _)| id.0);
+            let born = born.find(|id| !table.dead.contains_key(&ObjectId(*id)));
+            let next = on_disk.into_iter().chain(born).min();
+            match next {
+                Some(id) if table.dead.contains_key(&ObjectId(id)) => from = id.saturating_add(1),
+                _ => return Ok(next.map(ObjectId)),
+            }
+        }
     }
-    /// An accounting object; made when the set has none.
+
+    fn next_synced(&self, meta: &Dnode, from: u64) -> Result<Option<u64>, ObjectError> {
+        let tree = self.core.tree(ObjectId(0), meta);
+        let mut from = from;
+        loop {
+            let Some(block) = tree.next(from / SLOTS_PER_BLOCK, false)? else {
+                return Ok(None);
+            };
+            let first = block * SLOTS_PER_BLOCK;
+            let content = tree.read_block(block)?;
+            let numbers = used_slots(&content).map(|slot| first + slot as u64);
+            if let Some(id) = numbers.into_iter().find(|id| *id >= from && *id != 0) {
+                return Ok(Some(id));
+            }
+            from = first.saturating_add(SLOTS_PER_BLOCK);
+        }
+    }
+
+    /// An accounting object; made when the set has none, as a ZAP of one block of 512 bytes.
     ///
     /// # Errors
-    /// None yet; for symmetry with other objects.
+    /// None at present.
     pub fn special(
         self: &Arc<Self>,
         which: Accounting,
         tx: &Transaction,
     ) -> Result<Arc<LiveObject>, ObjectError> {
-        let _ = (which, tx);
-        self.not_ready()
+        let index = special_index(which);
+        let core = &self.core;
+        let object = {
+            let mut table = core.table.lock();
+            if let Some(object) = &table.specials[index] {
+                return Ok(Arc::clone(object));
+            }
+            let dnode = blank_dnode(ObjectType::USER_GROUP_USED, 1, 3);
+            let object = LiveObject::new(Arc::clone(core), special_id(index), dnode, false);
+            table.specials[index] = Some(Arc::clone(&object));
+            object
+        };
+        object.touch(tx);
+        Ok(object)
     }
     /// An accounting object, or `None` where the set has none.
     #[must_use]
     pub fn special_if_any(self: &Arc<Self>, which: Accounting) -> Option<Arc<LiveObject>> {
-        let _ = which;
-        None
+        self.core.table.lock().specials[special_index(which)].clone()
     }
+
     /// Flags of the object set block: 1 user accounting complete, 2 object accounting, 4 projects.
     #[must_use]
     pub fn flags(&self) -> u64 {
-        0
+        self.core.table.lock().newest_flags()
     }
     /// Changes the flags.
     pub fn set_flags(&self, tx: &Transaction, flags: u64) {
-        let _ = (tx, flags);
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().flags = Some(flags);
     }
     /// The intent log header's words.
     #[must_use]
     pub fn log_header(&self) -> [u64; 24] {
-        [0; 24]
+        self.core.table.lock().newest_log_header()
     }
     /// Changes the intent log header.
     pub fn set_log_header(&self, tx: &Transaction, header: [u64; 24]) {
-        let _ = (tx, header);
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().log_header = Some(header);
     }
+
     /// Whether something of this txg is to be written.
     #[must_use]
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        let _ = txg;
-        false
+        let table = self.core.table.lock();
+        let has_objects = table.dirty.get(&txg).is_some_and(|dirty| !dirty.is_empty());
+        has_objects || table.heads.contains_key(&txg)
     }
-    /// Writes everything dirty in `txg`, all of whose transactions must have ended. May be called again in
-    /// the same txg, with a higher `pass`, for what became dirty since. If nothing is dirty, nothing is
-    /// written.
+
+    /// Writes everything dirty in `txg`, all of whose transactions must have ended, and all older txgs
+    /// have been synced. May be called again in the same txg, with a higher `pass`, for what became
+    /// dirty since. If nothing is dirty, nothing is written.
     ///
     /// # Errors
     /// If a block could not be read or written: the txg must not commit. What became of `txg`'s blocks is
@@ -317,24 +557,20 @@ impl LiveObjectSet {
         pass: u32,
         sink: &dyn BlockSink,
     ) -> Result<SyncedSet, ObjectError> {
-        let _ = (txg, pass, sink);
-        self.not_ready()
+        super::sync::sync(&self.core, txg, pass, sink)
     }
+
     /// The object set's pointer as of the last sync; zeros before the first one of a new set.
     #[must_use]
     pub fn root(&self) -> BlockPointer {
-        *self.core.root.lock()
+        self.core.table.lock().synced.root
     }
     /// A read-only view of the last synced state.
     ///
     /// # Errors
     /// If its block cannot be read.
     pub fn committed(&self) -> Result<Arc<ObjectSet>, ObjectError> {
-        ObjectSet::open(
-            Arc::clone(&self.core.store),
-            self.core.dataset,
-            self.root(),
-            None,
-        )
+        let store = Arc::clone(&self.core.store);
+        ObjectSet::open(store, self.core.dataset, self.root(), None)
     }
 }

@@ -1,0 +1,274 @@
+//! What an object set and its objects share: the table of objects, what is dirty, the synced head.
+
+use super::numbers::Numbers;
+use super::{LiveObject, WritePolicy, foreign};
+use crate::set::used_slots;
+use crate::tree::Tree;
+use crate::{Accounting, ObjectError};
+use millpond_block::BlockStore;
+use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
+use millpond_ondisk::{
+    BLOCK_BYTES_MAX, BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, DnodeFlags,
+    Endian, ObjectId, ObjectSetKind, ObjectType, Txg,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Dnodes in a block of the dnode array. Other sizes are not written.
+pub(super) const SLOTS_PER_BLOCK: u64 = 32;
+
+pub(super) struct Core {
+    pub(super) store: Arc<BlockStore>,
+    pub(super) dataset: u64,
+    pub(super) kind: ObjectSetKind,
+    pub(super) policy: RwLock<WritePolicy>,
+    /// Innermost of the set's locks: taken with an object's mutex held, never the other way round.
+    pub(super) table: Mutex<Table>,
+    pub(super) numbers: Mutex<Numbers>,
+    /// Held for writing by a sync. Readers take it only to find out whether an error was due to one.
+    pub(super) gate: RwLock<()>,
+}
+
+/// The mutable state of a set.
+#[derive(Default)]
+pub(super) struct Table {
+    objects: HashMap<ObjectId, Weak<LiveObject>>,
+    /// Dead entries are swept out when the table has grown to this.
+    sweep_at: usize,
+    /// Objects dirty in each txg, kept in memory until it is synced. The accounting objects are among
+    /// them under their 64-bit numbers.
+    pub(super) dirty: BTreeMap<Txg, BTreeMap<ObjectId, Arc<LiveObject>>>,
+    /// Objects made and not yet synced.
+    pub(super) born: BTreeMap<ObjectId, Txg>,
+    /// Objects freed and not yet synced.
+    pub(super) dead: BTreeMap<ObjectId, Txg>,
+    pub(super) specials: [Option<Arc<LiveObject>>; 3],
+    /// As of the last sync.
+    pub(super) synced: SyncedHead,
+    /// Changes of the head by txg.
+    pub(super) heads: BTreeMap<Txg, HeadChange>,
+    /// Rises with every sync: whoever looked at the synced tree with the table unlocked sees by it
+    /// whether what it saw is still so.
+    pub(super) generation: u64,
+}
+
+/// The object set block as of the last sync.
+#[derive(Debug, Clone)]
+pub(super) struct SyncedHead {
+    pub(super) txg: Txg,
+    pub(super) root: BlockPointer,
+    pub(super) meta: Arc<Dnode>,
+    pub(super) flags: u64,
+    pub(super) log_header: [u64; 24],
+    pub(super) portable_mac: [u8; 32],
+    pub(super) local_mac: [u8; 32],
+    pub(super) length: usize,
+}
+
+impl Default for SyncedHead {
+    fn default() -> Self {
+        Self {
+            txg: Txg(0),
+            root: BlockPointer::default(),
+            meta: Arc::new(blank_dnode(ObjectType::DNODE, 1, 3)),
+            flags: 0,
+            log_header: [0; 24],
+            portable_mac: [0; 32],
+            local_mac: [0; 32],
+            length: 0,
+        }
+    }
+}
+
+/// What of the head is new in a txg.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeadChange {
+    pub(super) flags: Option<u64>,
+    pub(super) log_header: Option<[u64; 24]>,
+}
+
+/// A dnode without blocks and bonus.
+pub(super) fn blank_dnode(object_type: ObjectType, sectors: u16, pointers: usize) -> Dnode {
+    Dnode {
+        object_type,
+        indirect_block_shift: 17,
+        levels: 1,
+        bonus_type: ObjectType::NONE,
+        checksum: 0,
+        compression: 0,
+        flags: DnodeFlags::empty(),
+        data_block_sectors: sectors,
+        extra_slots: 0,
+        block_id_max: BlockId(0),
+        used: 0,
+        block_pointers: vec![BlockPointer::default(); pointers],
+        bonus: Vec::new(),
+        spill: None,
+        endian: Endian::Little,
+    }
+}
+
+/// The number under which an accounting object is dirty and named in errors.
+pub(super) fn special_id(which: usize) -> ObjectId {
+    ObjectId(u64::MAX - which as u64)
+}
+
+pub(super) fn special_index(which: Accounting) -> usize {
+    match which {
+        Accounting::User => 0,
+        Accounting::Group => 1,
+        Accounting::Project => 2,
+    }
+}
+
+impl Core {
+    pub(super) fn tree<'a>(&'a self, object: ObjectId, dnode: &'a Dnode) -> Tree<'a> {
+        Tree {
+            store: &self.store,
+            key: None,
+            dataset: self.dataset,
+            object,
+            dnode,
+        }
+    }
+
+    pub(super) fn refuse(&self, object: ObjectId, reason: &'static str) -> ObjectError {
+        ObjectError::Refused {
+            dataset: self.dataset,
+            object,
+            reason,
+        }
+    }
+
+    pub(super) fn invalid(
+        &self,
+        object: ObjectId,
+        structure: &'static str,
+        reason: &'static str,
+    ) -> ObjectError {
+        ObjectError::Invalid {
+            dataset: self.dataset,
+            object,
+            error: DecodeError::new(structure, reason, 0),
+        }
+    }
+
+    pub(super) fn missing(&self, object: ObjectId) -> ObjectError {
+        ObjectError::NotFound {
+            dataset: self.dataset,
+            object,
+        }
+    }
+
+    /// A block size in sectors, if an object of this set may have it.
+    pub(super) fn block_sectors(&self, id: ObjectId, bytes: u32) -> Result<u16, ObjectError> {
+        let policy = self.policy.read();
+        let most = if policy.may_have_large_blocks && !policy.is_mos {
+            BLOCK_BYTES_MAX
+        } else {
+            128 << 10
+        };
+        drop(policy);
+        if bytes == 0 || bytes % 512 != 0 || u64::from(bytes) > most {
+            return Err(self.refuse(id, "blocks cannot have this size"));
+        }
+        u16::try_from(bytes / 512).map_err(|_| self.refuse(id, "blocks cannot have this size"))
+    }
+
+    pub(super) fn note_dirty(&self, txg: Txg, object: Arc<LiveObject>) {
+        let mut table = self.table.lock();
+        let dirty = table.dirty.entry(txg).or_default();
+        dirty.insert(object.id(), object);
+    }
+
+    /// The dnode of an object as of the last sync, in native byte order; `None` for a number that is
+    /// free or none.
+    pub(super) fn read_dnode(
+        &self,
+        meta: &Dnode,
+        id: ObjectId,
+    ) -> Result<Option<Dnode>, ObjectError> {
+        let block_id = id.0 / SLOTS_PER_BLOCK;
+        if id.0 == 0 || block_id > meta.block_id_max.0 {
+            return Ok(None);
+        }
+        let block = self.tree(ObjectId(0), meta).read_block(block_id)?;
+        let wanted = (id.0 % SLOTS_PER_BLOCK) as usize;
+        if used_slots(&block).find(|slot| *slot >= wanted) != Some(wanted) {
+            return Ok(None);
+        }
+        let bytes = block.bytes.get(wanted * DNODE_SLOT_BYTES..).unwrap_or(&[]);
+        let invalid = |error| ObjectError::Invalid {
+            dataset: self.dataset,
+            object: id,
+            error,
+        };
+        let Some(mut dnode) = Dnode::decode(bytes, block.endian).map_err(invalid)? else {
+            return Ok(None);
+        };
+        foreign::adopt(&mut dnode).map_err(|reason| self.refuse(id, reason))?;
+        Ok(Some(dnode))
+    }
+
+    /// As [`Core::read_dnode`] and the like: asks with the meta-dnode of the last sync, again if a sync
+    /// came between. Returns the answer with the generation it is of.
+    pub(super) fn ask_synced<T>(
+        &self,
+        ask: impl Fn(&Dnode) -> Result<T, ObjectError>,
+    ) -> Result<(T, u64), ObjectError> {
+        loop {
+            let (meta, generation) = self.synced_meta();
+            match ask(&meta) {
+                Ok(answer) => return Ok((answer, generation)),
+                Err(error) => {
+                    let _no_sync = self.wait_for_sync();
+                    if self.synced_meta().1 == generation {
+                        return ask(&meta)
+                            .map(|answer| (answer, generation))
+                            .map_err(|_| error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a sync under way to end: one may have overwritten what a former pass of its txg wrote.
+    /// Not for ever, as the reader may be somebody that the sync itself waits for.
+    pub(super) fn wait_for_sync(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.gate.try_read_for(Duration::from_secs(10))
+    }
+
+    fn synced_meta(&self) -> (Arc<Dnode>, u64) {
+        let table = self.table.lock();
+        (Arc::clone(&table.synced.meta), table.generation)
+    }
+}
+
+impl Table {
+    pub(super) fn get(&self, id: ObjectId) -> Option<Arc<LiveObject>> {
+        self.objects.get(&id)?.upgrade()
+    }
+
+    pub(super) fn insert(&mut self, object: &Arc<LiveObject>) {
+        self.objects.insert(object.id(), Arc::downgrade(object));
+        if self.objects.len() >= self.sweep_at.max(1024) {
+            self.objects.retain(|_, object| object.strong_count() > 0);
+            self.sweep_at = self.objects.len() * 2;
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: ObjectId) {
+        self.objects.remove(&id);
+    }
+
+    /// The newest flags and intent log header.
+    pub(super) fn newest_flags(&self) -> u64 {
+        let newest = self.heads.values().rev().find_map(|change| change.flags);
+        newest.unwrap_or(self.synced.flags)
+    }
+    pub(super) fn newest_log_header(&self) -> [u64; 24] {
+        let mut changes = self.heads.values().rev();
+        let newest = changes.find_map(|change| change.log_header);
+        newest.unwrap_or(self.synced.log_header)
+    }
+}

@@ -1,0 +1,295 @@
+//! What an object is now, and what of it is dirty in each txg.
+//!
+//! A [`Slot`] holds the changes of one txg. A reader looks into the newest slot first, then the older
+//! ones, then the synced tree. A change in a txg that is not the newest one is made in the newer
+//! slots too where they hold (or freed) the same thing, so that in every state the later call wins.
+
+use super::ranges::Ranges;
+use crate::Block;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{BlockId, BlockPointer, Dnode, DnodeFlags, Endian, ObjectType, Txg};
+use std::collections::BTreeMap;
+
+/// The fields of a dnode that callers can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) object_type: ObjectType,
+    pub(super) bonus_type: ObjectType,
+    pub(super) indirect_shift: u8,
+    pub(super) block_sectors: u16,
+    pub(super) block_id_max: u64,
+    pub(super) bonus: Arc<[u8]>,
+    pub(super) has_spill: bool,
+}
+
+impl Shape {
+    pub(super) fn of(dnode: &Dnode) -> Self {
+        Self {
+            object_type: dnode.object_type,
+            bonus_type: dnode.bonus_type,
+            indirect_shift: dnode.indirect_block_shift,
+            block_sectors: dnode.data_block_sectors,
+            block_id_max: dnode.block_id_max.0,
+            bonus: Arc::from(dnode.bonus.as_slice()),
+            has_spill: dnode.spill.is_some(),
+        }
+    }
+
+    /// Puts the fields into a dnode.
+    pub(super) fn apply(&self, dnode: &mut Dnode) {
+        dnode.object_type = self.object_type;
+        dnode.bonus_type = self.bonus_type;
+        dnode.indirect_block_shift = self.indirect_shift;
+        dnode.data_block_sectors = self.block_sectors;
+        dnode.block_id_max = BlockId(self.block_id_max);
+        if *dnode.bonus != *self.bonus {
+            dnode.bonus = self.bonus.to_vec();
+        }
+        dnode.flags.set(DnodeFlags::SPILL_POINTER, self.has_spill);
+        if !self.has_spill {
+            dnode.spill = None;
+        } else if dnode.spill.is_none() {
+            dnode.spill = Some(BlockPointer::default());
+        }
+    }
+
+    pub(super) fn block_bytes(&self) -> usize {
+        usize::from(self.block_sectors) << 9
+    }
+}
+
+/// A block's unsynced content.
+#[derive(Debug, Clone)]
+pub(super) struct DirtyBlock {
+    content: Arc<Vec<u8>>,
+    /// The content as readers of whole blocks get it, copied when first asked for.
+    view: Option<Arc<Block>>,
+}
+
+impl DirtyBlock {
+    pub(super) fn new(content: Arc<Vec<u8>>) -> Self {
+        Self {
+            content,
+            view: None,
+        }
+    }
+    pub(super) fn content(&self) -> &Arc<Vec<u8>> {
+        &self.content
+    }
+    pub(super) fn content_mut(&mut self) -> &mut Vec<u8> {
+        self.view = None;
+        Arc::make_mut(&mut self.content)
+    }
+    pub(super) fn view(&mut self) -> Arc<Block> {
+        let content = &self.content;
+        Arc::clone(self.view.get_or_insert_with(|| native_block(content)))
+    }
+}
+
+/// A little-endian block with this content.
+pub(super) fn native_block(content: &[u8]) -> Arc<Block> {
+    Arc::new(Block {
+        bytes: content.to_vec(),
+        endian: Endian::Little,
+        has_ciphertext: false,
+    })
+}
+
+/// The changes of one txg. Frees come before writes.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) txg: Txg,
+    /// The dnode's fields as of the end of this txg.
+    pub(super) shape: Shape,
+    pub(super) freed: Ranges,
+    pub(super) blocks: BTreeMap<u64, DirtyBlock>,
+    /// A new spill block, or its removal.
+    pub(super) spill: Option<Option<DirtyBlock>>,
+    /// The object as a whole is freed.
+    pub(super) is_freed: bool,
+}
+
+/// Where the newest content of a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the slot with this index.
+    Slot(usize),
+    /// Nowhere: it was freed, or never was.
+    Nowhere,
+    /// In the synced tree, where it may be a hole.
+    Synced,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// The dnode as of the last sync; for an object never synced one without blocks.
+    pub(super) synced: Arc<Dnode>,
+    /// Whether `synced` stands on disk.
+    pub(super) is_on_disk: bool,
+    /// Dirty txgs, oldest first; at most three.
+    pub(super) slots: Vec<Slot>,
+    synced_shape: Shape,
+}
+
+impl State {
+    pub(super) fn new(synced: Arc<Dnode>, is_on_disk: bool) -> Self {
+        Self {
+            synced_shape: Shape::of(&synced),
+            synced,
+            is_on_disk,
+            slots: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_freed(&self) -> bool {
+        self.slots.iter().any(|slot| slot.is_freed) || self.synced.object_type == ObjectType::NONE
+    }
+
+    /// The fields as programs see them now.
+    pub(super) fn shape(&self) -> &Shape {
+        self.slots
+            .last()
+            .map_or(&self.synced_shape, |slot| &slot.shape)
+    }
+
+    /// The index of a txg's slot, and whether it had to be made.
+    pub(super) fn slot(&mut self, txg: Txg) -> (usize, bool) {
+        let index = self.slots.partition_point(|slot| slot.txg < txg);
+        if self.slots.get(index).is_some_and(|slot| slot.txg == txg) {
+            return (index, false);
+        }
+        let before = index.checked_sub(1).and_then(|at| self.slots.get(at));
+        let shape = before.map_or(&self.synced_shape, |slot| &slot.shape);
+        let slot = Slot {
+            txg,
+            shape: shape.clone(),
+            freed: Ranges::default(),
+            blocks: BTreeMap::new(),
+            spill: None,
+            is_freed: false,
+        };
+        self.slots.insert(index, slot);
+        (index, true)
+    }
+
+    pub(super) fn slot_of(&self, txg: Txg) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.txg == txg)
+    }
+
+    /// Changes the fields in the slot and in all newer ones.
+    pub(super) fn reshape(&mut self, slot: usize, mut change: impl FnMut(&mut Shape)) {
+        for slot in &mut self.slots[slot..] {
+            change(&mut slot.shape);
+        }
+    }
+
+    /// Where a block's content is, looking at the first `slots` slots.
+    pub(super) fn place(&self, id: u64, slots: usize) -> Place {
+        for (index, slot) in self.slots[..slots].iter().enumerate().rev() {
+            if slot.blocks.contains_key(&id) {
+                return Place::Slot(index);
+            }
+            if slot.freed.contains(id) {
+                return Place::Nowhere;
+            }
+        }
+        if id > self.synced.block_id_max.0 {
+            Place::Nowhere
+        } else {
+            Place::Synced
+        }
+    }
+
+    pub(super) fn newest_place(&self, id: u64) -> Place {
+        self.place(id, self.slots.len())
+    }
+
+    /// The first block behind which nothing is, neither synced nor dirty, less one.
+    pub(super) fn reach(&self) -> u64 {
+        let dirty = self.slots.iter().map(|slot| slot.shape.block_id_max);
+        dirty.fold(self.synced.block_id_max.0, u64::max)
+    }
+
+    /// Puts a whole block's content. Returns the bytes that became dirty anew.
+    pub(super) fn put(&mut self, index: usize, id: u64, content: Arc<Vec<u8>>) -> u64 {
+        let bytes = content.len() as u64;
+        let is_new = self.slots[index].blocks.get(&id).is_none();
+        for (at, slot) in self.slots.iter_mut().enumerate().skip(index) {
+            let is_meant = at == index || slot.blocks.contains_key(&id) || slot.freed.contains(id);
+            if is_meant {
+                slot.blocks
+                    .insert(id, DirtyBlock::new(Arc::clone(&content)));
+            }
+            slot.shape.block_id_max = slot.shape.block_id_max.max(id);
+        }
+        if is_new { bytes } else { 0 }
+    }
+
+    /// Changes bytes of a block whose content up to this slot is known: in a slot, or given as `base`.
+    /// Returns the bytes that became dirty anew.
+    pub(super) fn patch(
+        &mut self,
+        index: usize,
+        id: u64,
+        base: impl FnOnce() -> Vec<u8>,
+        start: usize,
+        bytes: &[u8],
+    ) -> u64 {
+        let end = start + bytes.len();
+        let mut charged = 0;
+        if !self.slots[index].blocks.contains_key(&id) {
+            let base = match self.place(id, index) {
+                // Copied only when it is changed, which is at once.
+                Place::Slot(older) => Arc::clone(self.slots[older].blocks[&id].content()),
+                _ => Arc::new(base()),
+            };
+            charged = base.len() as u64;
+            self.slots[index].blocks.insert(id, DirtyBlock::new(base));
+        }
+        let mut patched = None;
+        for (at, slot) in self.slots.iter_mut().enumerate().skip(index) {
+            slot.shape.block_id_max = slot.shape.block_id_max.max(id);
+            if let Some(block) = slot.blocks.get_mut(&id) {
+                if let Some(part) = block.content_mut().get_mut(start..end) {
+                    part.copy_from_slice(bytes);
+                }
+                if at == index {
+                    patched = Some(Arc::clone(block.content()));
+                }
+            } else if slot.freed.contains(id)
+                && let Some(patched) = &patched
+            {
+                slot.blocks.insert(id, DirtyBlock::new(Arc::clone(patched)));
+            }
+        }
+        charged
+    }
+
+    /// Frees whole blocks, `first` to `last`, in the slot and all newer ones; shortens the object if
+    /// they reach its end.
+    pub(super) fn free_blocks(&mut self, index: usize, first: u64, last: u64) {
+        // Behind the reach there is nothing, so that ranges stay small.
+        let last_there = last.min(self.reach());
+        for slot in &mut self.slots[index..] {
+            if first <= last_there {
+                let dead: Vec<u64> = (slot.blocks.range(first..=last_there))
+                    .map(|(id, _)| *id)
+                    .collect();
+                for id in dead {
+                    slot.blocks.remove(&id);
+                }
+                slot.freed.insert(first, last_there);
+            }
+            if first <= slot.shape.block_id_max && last >= slot.shape.block_id_max {
+                slot.shape.block_id_max = first.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Takes over what a sync wrote: the slot's changes are in `dnode` now.
+    pub(super) fn settle(&mut self, txg: Txg, dnode: Arc<Dnode>, is_on_disk: bool) {
+        self.slots.retain(|slot| slot.txg != txg);
+        self.synced_shape = Shape::of(&dnode);
+        (self.synced, self.is_on_disk) = (dnode, is_on_disk);
+    }
+}

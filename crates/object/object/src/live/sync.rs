@@ -1,0 +1,767 @@
+//! Writing what one txg changed: objects, then the array of their dnodes, then the object set block.
+
+use super::accounting::{Ledger, Owners};
+use super::core::{Core, SLOTS_PER_BLOCK, SyncedHead, special_id};
+use super::writer::{ReadyNode, Run, TreeWriter};
+use super::{BlockSink, BlockTraits, FeatureUse, LiveObject, SyncedSet, WriteJob, foreign};
+use crate::{BlockAddress, ObjectError};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{
+    BlockPointer, DNODE_SLOT_BYTES, Dnode, DnodeFlags, Endian, Level, ObjectId, ObjectSetKind,
+    ObjectSetPhys, ObjectType, SPILL_BLOCK_ID, Txg,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of content and indirect blocks that are handed to the sink at once.
+const BATCH_BYTES: u64 = 24 << 20;
+/// What an object costs in a batch, so that many small ones end it too.
+const OBJECT_BYTES: u64 = 4096;
+/// Blocks taken from an object at once.
+const STEP: usize = 256;
+
+/// Where a written block's pointer goes.
+enum Home {
+    Leaf(usize, u64),
+    Spill(usize),
+}
+
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<WriteJob>,
+    homes: Vec<Home>,
+    bytes: u64,
+}
+
+/// What an object was accounted for before.
+struct Before {
+    owners: Option<Owners>,
+    used_bytes: u64,
+    flags: DnodeFlags,
+}
+
+/// An object being written.
+struct Active {
+    object: Arc<LiveObject>,
+    tree: TreeWriter,
+    before: Before,
+    was_on_disk: bool,
+    is_freed: bool,
+    /// All its leaves and the spill block have been handed out.
+    is_gathered: bool,
+    old_spill: BlockPointer,
+}
+
+/// A change to a leaf or to leaves.
+enum Step {
+    Free(u64, u64),
+    Write(u64, Arc<Vec<u8>>),
+}
+
+/// An object that is done, with its new dnode, or `None` if it was freed.
+struct Retired {
+    object: Arc<LiveObject>,
+    dnode: Option<Arc<Dnode>>,
+    slots: u64,
+}
+
+struct Sync<'a> {
+    run: Run<'a>,
+    ledger: Ledger,
+    seen: FeatureUse,
+    retired: Vec<Retired>,
+}
+
+pub(super) fn sync(
+    core: &Core,
+    txg: Txg,
+    pass: u32,
+    sink: &dyn BlockSink,
+) -> Result<SyncedSet, ObjectError> {
+    let gate = core.gate.write();
+    let (objects, change, head) = {
+        let table = core.table.lock();
+        let dirty = table.dirty.get(&txg).cloned().unwrap_or_default();
+        (dirty, table.heads.get(&txg).copied(), table.synced.clone())
+    };
+    if objects.is_empty() && change.is_none() {
+        return Ok(SyncedSet {
+            root: head.root,
+            accounting: Vec::new(),
+            seen: FeatureUse::default(),
+        });
+    }
+    let mut sync = Sync {
+        run: Run {
+            core,
+            policy: core.policy.read().clone(),
+            txg,
+            pass,
+            sink,
+        },
+        ledger: Ledger::default(),
+        seen: FeatureUse::default(),
+        retired: Vec::new(),
+    };
+    let change = change.unwrap_or_default();
+    let first_special = special_id(2);
+    let (plain, special): (Vec<_>, Vec<_>) =
+        (objects.into_values()).partition(|object| object.id() < first_special);
+
+    let mut array = DnodeArray::new(core, &head.meta);
+    array.reach(&sync.run, &plain)?;
+    sync.write_objects(plain, &mut |sync, id, slots, was_on_disk, bytes| {
+        array.put(sync, id, slots, was_on_disk, bytes)
+    })?;
+    array.finish(&mut sync)?;
+
+    let mut specials: BTreeMap<ObjectId, Vec<u8>> = BTreeMap::new();
+    sync.write_objects(special, &mut |_, id, _, _, bytes| {
+        specials.insert(id, bytes.map(<[u8]>::to_vec).unwrap_or_default());
+        Ok(())
+    })?;
+
+    let new_head = sync.write_head(&head, array.tree.dnode, &change, &specials)?;
+    let root = new_head.root;
+    sync.commit(new_head);
+    drop(gate);
+    Ok(SyncedSet {
+        root,
+        accounting: sync.ledger.into_changes(),
+        seen: sync.seen,
+    })
+}
+
+/// Gets an object's number, slots, whether its dnode stood on disk, and its new dnode's bytes.
+type Retire<'r> =
+    dyn FnMut(&mut Sync<'_>, ObjectId, u64, bool, Option<&[u8]>) -> Result<(), ObjectError> + 'r;
+
+impl Sync<'_> {
+    /// Writes the trees of these objects, which come in order of their numbers, and gives up their
+    /// dnodes in the same order.
+    fn write_objects(
+        &mut self,
+        objects: Vec<Arc<LiveObject>>,
+        retire: &mut Retire<'_>,
+    ) -> Result<(), ObjectError> {
+        let mut queue = objects.into_iter();
+        let mut active: VecDeque<Active> = VecDeque::new();
+        loop {
+            let mut batch = Batch::default();
+            while batch.bytes < BATCH_BYTES {
+                if active.back().is_none_or(|last| last.is_gathered) {
+                    let Some(object) = queue.next() else { break };
+                    batch.bytes += OBJECT_BYTES;
+                    active.extend(self.open(object)?);
+                }
+                let index = active.len().saturating_sub(1);
+                if let Some(last) = active.back_mut().filter(|last| !last.is_gathered) {
+                    self.gather(last, index, &mut batch)?;
+                }
+            }
+            if active.is_empty() {
+                return Ok(());
+            }
+            self.write_batch(&mut active, batch)?;
+            let mut trees: Vec<&mut TreeWriter> =
+                active.iter_mut().map(|one| &mut one.tree).collect();
+            self.write_nodes(&mut trees)?;
+            while active.front().is_some_and(|first| first.is_gathered) {
+                if let Some(done) = active.pop_front() {
+                    self.retire(done, retire)?;
+                }
+            }
+        }
+    }
+
+    /// Begins with an object: its new fields, its death, its levels.
+    fn open(&self, object: Arc<LiveObject>) -> Result<Option<Active>, ObjectError> {
+        let (dnode, shape, was_on_disk, is_freed) = {
+            let state = object.state();
+            let Some(slot) = state.slot_of(self.run.txg) else {
+                return Ok(None);
+            };
+            (
+                Arc::clone(&state.synced),
+                slot.shape.clone(),
+                state.is_on_disk,
+                slot.is_freed,
+            )
+        };
+        let before = self.before(&object, &dnode, was_on_disk);
+        let mut new = Dnode::clone(&dnode);
+        let old_spill = dnode.spill.unwrap_or_default();
+        if !is_freed {
+            shape.apply(&mut new);
+        }
+        let mut tree = TreeWriter::new(self.run.core, object.id(), new);
+        if is_freed {
+            tree.kill_all(&self.run)?;
+        } else {
+            tree.grow(&self.run, shape.block_id_max)?;
+        }
+        Ok(Some(Active {
+            object,
+            tree,
+            before,
+            was_on_disk,
+            is_freed,
+            is_gathered: is_freed,
+            old_spill,
+        }))
+    }
+
+    /// Takes some of an object's changes into the batch.
+    fn gather(
+        &self,
+        active: &mut Active,
+        index: usize,
+        batch: &mut Batch,
+    ) -> Result<(), ObjectError> {
+        let run = &self.run;
+        let (steps, spill, is_last) = {
+            let state = active.object.state();
+            let Some(slot) = state.slot_of(run.txg) else {
+                return Err(run.core.refuse(active.object.id(), "changed while synced"));
+            };
+            let mut cursor = Some(active.tree.cursor);
+            let mut steps = Vec::new();
+            while let Some(from) = cursor.filter(|_| steps.len() < STEP) {
+                let write = slot.blocks.range(from..).next();
+                let write_id = write.map_or(u64::MAX, |(id, _)| *id);
+                let freed = slot.freed.range_from(from);
+                let freed = freed.map(|(first, last)| (first.max(from), last));
+                cursor = match (freed, write) {
+                    // A block that was freed and written again is only written.
+                    (Some((first, last)), _) if first < write_id => {
+                        let last = last.min(write_id.saturating_sub(1)).max(first);
+                        steps.push(Step::Free(first, last));
+                        last.checked_add(1)
+                    }
+                    (_, Some((id, block))) => {
+                        steps.push(Step::Write(*id, Arc::clone(block.content())));
+                        id.checked_add(1)
+                    }
+                    (_, None) => None,
+                };
+            }
+            let spill = slot.spill.as_ref();
+            let spill = spill.map(|spill| spill.as_ref().map(|one| Arc::clone(one.content())));
+            (steps, spill, cursor.is_none())
+        };
+        let held_before = active.tree.held_bytes();
+        for step in steps {
+            match step {
+                Step::Free(first, last) => {
+                    active.tree.free_leaves(run, first, last)?;
+                    active.tree.cursor = last.saturating_add(1);
+                }
+                Step::Write(id, content) => {
+                    let previous = active.tree.pointer(run, 0, id)?;
+                    batch.bytes += content.len() as u64;
+                    batch
+                        .jobs
+                        .push(run.job(&active.tree, 0, id, content, previous));
+                    batch.homes.push(Home::Leaf(index, id));
+                    active.tree.cursor = id.saturating_add(1);
+                }
+            }
+        }
+        batch.bytes += active.tree.held_bytes().saturating_sub(held_before);
+        if is_last {
+            active.tree.is_swept = true;
+            active.is_gathered = true;
+            match spill {
+                Some(Some(content)) => {
+                    batch.bytes += content.len() as u64;
+                    batch.jobs.push(self.spill_job(active, content));
+                    batch.homes.push(Home::Spill(index));
+                }
+                Some(None) if !active.old_spill.is_hole() => {
+                    run.sink.kill(&active.old_spill)?;
+                    let gone = BlockPointer::default();
+                    active.tree.account(run, &active.old_spill, &gone);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn spill_job(&self, active: &Active, content: Arc<Vec<u8>>) -> WriteJob {
+        let (tree, previous) = (&active.tree, active.old_spill);
+        let mut job = self.run.job(tree, 0, SPILL_BLOCK_ID.0, content, previous);
+        job.object_type = tree.dnode.bonus_type;
+        job.policy = self.run.policy.block(&BlockTraits {
+            object_type: job.object_type,
+            level: Level(0),
+            is_spill: true,
+            lsize_bytes: job.content.len() as u64,
+            dnode_checksum: 0,
+            dnode_compression: 0,
+            is_rewritten_late: job.is_rewritten_late(),
+        });
+        job
+    }
+
+    fn write_batch(
+        &mut self,
+        active: &mut VecDeque<Active>,
+        batch: Batch,
+    ) -> Result<(), ObjectError> {
+        let pointers = self.write(batch.jobs)?;
+        for (pointer, home) in pointers.into_iter().zip(batch.homes) {
+            match home {
+                Home::Leaf(index, id) => {
+                    active[index].tree.set_pointer(&self.run, 0, id, pointer)?;
+                }
+                Home::Spill(index) => {
+                    let active = &mut active[index];
+                    let old = active.old_spill;
+                    active.tree.account(&self.run, &old, &pointer);
+                    active.tree.dnode.spill = Some(pointer).filter(|one| !one.is_hole());
+                    let has_spill = active.tree.dnode.spill.is_some();
+                    let flags = &mut active.tree.dnode.flags;
+                    flags.set(DnodeFlags::SPILL_POINTER, has_spill);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the indirect blocks that are complete, lowest level first.
+    fn write_nodes(&mut self, trees: &mut [&mut TreeWriter]) -> Result<(), ObjectError> {
+        let top = trees.iter().map(|tree| tree.levels()).max().unwrap_or(1);
+        for level in 1..top {
+            let mut jobs = Vec::new();
+            let mut homes = Vec::new();
+            for (index, tree) in trees.iter_mut().enumerate() {
+                for ReadyNode { level, id, job } in tree.take_ready(&self.run, level)? {
+                    jobs.push(job);
+                    homes.push((index, level, id));
+                }
+            }
+            let pointers = self.write(jobs)?;
+            for (pointer, (index, level, id)) in pointers.into_iter().zip(homes) {
+                trees[index].set_pointer(&self.run, level, id, pointer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands jobs to the sink; all must succeed.
+    fn write(&mut self, jobs: Vec<WriteJob>) -> Result<Vec<BlockPointer>, ObjectError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = jobs.len();
+        let results = self.run.sink.write(jobs);
+        if results.len() != count {
+            return Err(self
+                .run
+                .core
+                .refuse(ObjectId(0), "the sink lost a block's outcome"));
+        }
+        let mut pointers = Vec::with_capacity(count);
+        for result in results {
+            let pointer = result?;
+            self.seen.note(&pointer);
+            pointers.push(pointer);
+        }
+        Ok(pointers)
+    }
+
+    /// Finishes an object's dnode and passes it on.
+    fn retire(&mut self, done: Active, retire: &mut Retire<'_>) -> Result<(), ObjectError> {
+        let Active {
+            object,
+            mut tree,
+            before,
+            was_on_disk,
+            is_freed,
+            ..
+        } = done;
+        let id = object.id();
+        let with_projects = self.run.policy.accounts_projects;
+        if let Some(owners) = before.owners {
+            let bytes = signed(before.used_bytes).saturating_add(ACCOUNTED_BYTES);
+            let objects = before.flags.contains(DnodeFlags::USER_OBJECT_ACCOUNTED);
+            let objects = -i64::from(objects);
+            self.ledger.add(owners, with_projects, -bytes, objects);
+        }
+        let slots = tree.dnode.slots();
+        if is_freed {
+            if was_on_disk {
+                retire(self, id, slots, true, None)?;
+            }
+            self.retired.push(Retired {
+                object,
+                dnode: None,
+                slots,
+            });
+            return Ok(());
+        }
+        self.seen.large_dnodes |= slots > 1;
+        if self.is_accounted(id) {
+            let with_objects = self.run.policy.accounts_objects;
+            let flags = &mut tree.dnode.flags;
+            flags.insert(DnodeFlags::USER_USED_ACCOUNTED);
+            if with_objects {
+                flags.insert(DnodeFlags::USER_OBJECT_ACCOUNTED);
+            }
+            tree.finish(&self.run);
+            if let Some(owners) = self.owners(&object, &tree.dnode) {
+                let bytes = signed(tree.dnode.used_bytes()).saturating_add(ACCOUNTED_BYTES);
+                let objects = i64::from(with_objects);
+                self.ledger.add(owners, with_projects, bytes, objects);
+            }
+        } else {
+            tree.finish(&self.run);
+        }
+        let bytes = encode(self.run.core, id, &tree.dnode)?;
+        retire(self, id, slots, was_on_disk, Some(&bytes))?;
+        self.retired.push(Retired {
+            object,
+            dnode: Some(Arc::new(tree.dnode)),
+            slots,
+        });
+        Ok(())
+    }
+
+    fn is_accounted(&self, id: ObjectId) -> bool {
+        self.run.core.kind == ObjectSetKind::FileSystem
+            && self.run.policy.accounts_users
+            && id < special_id(2)
+    }
+
+    fn before(&self, object: &LiveObject, dnode: &Dnode, was_on_disk: bool) -> Before {
+        let is_counted = was_on_disk
+            && self.is_accounted(object.id())
+            && dnode.flags.contains(DnodeFlags::USER_USED_ACCOUNTED);
+        let owners = match dnode.bonus_type {
+            ObjectType::SA if is_counted && dnode.bonus.is_empty() => {
+                let spill = object.tree(dnode).read_spill().ok().flatten();
+                spill.and_then(|spill| owners_in(dnode.bonus_type, &spill.bytes))
+            }
+            _ if is_counted => owners_in(dnode.bonus_type, &dnode.bonus),
+            _ => None,
+        };
+        Before {
+            owners,
+            used_bytes: dnode.used_bytes(),
+            flags: dnode.flags,
+        }
+    }
+
+    fn owners(&self, object: &LiveObject, dnode: &Dnode) -> Option<Owners> {
+        if dnode.bonus_type != ObjectType::SA || !dnode.bonus.is_empty() {
+            return owners_in(dnode.bonus_type, &dnode.bonus);
+        }
+        let changed = {
+            let state = object.state();
+            let slot = state.slot_of(self.run.txg);
+            let spill = slot.and_then(|slot| slot.spill.clone());
+            spill.flatten().map(|spill| Arc::clone(spill.content()))
+        };
+        match changed {
+            Some(content) => owners_in(dnode.bonus_type, &content),
+            None => match object.tree(dnode).read_spill().ok().flatten() {
+                Some(spill) => owners_in(dnode.bonus_type, &spill.bytes),
+                None => Some(Owners::default()),
+            },
+        }
+    }
+
+    /// Writes the object set block.
+    fn write_head(
+        &mut self,
+        head: &SyncedHead,
+        meta: Dnode,
+        change: &super::core::HeadChange,
+        specials: &BTreeMap<ObjectId, Vec<u8>>,
+    ) -> Result<SyncedHead, ObjectError> {
+        let core = self.run.core;
+        let special = |which: usize| -> Result<Option<Dnode>, ObjectError> {
+            if let Some(bytes) = specials.get(&special_id(which)) {
+                let dnode = Dnode::decode(bytes, Endian::Little);
+                return dnode.map_err(|_| core.refuse(special_id(which), "dnode is not valid"));
+            }
+            let object = core.table.lock().specials[which].clone();
+            let Some(object) = object else {
+                return Ok(None);
+            };
+            let state = object.state();
+            Ok(state.is_on_disk.then(|| Dnode::clone(&state.synced)))
+        };
+        let phys = ObjectSetPhys {
+            meta_dnode: meta,
+            intent_log_header: change.log_header.unwrap_or(head.log_header),
+            kind: core.kind,
+            flags: change.flags.unwrap_or(head.flags),
+            portable_mac: head.portable_mac,
+            local_mac: head.local_mac,
+            user_used: special(0)?,
+            group_used: special(1)?,
+            project_used: special(2)?,
+        };
+        let least = match &self.run.policy {
+            policy if policy.pool_version < 15 => 1024,
+            policy if !policy.has_project_quota => 2048,
+            _ => 4096,
+        };
+        let length = head.length.max(least);
+        let fills = phys.meta_dnode.block_pointers.iter();
+        let fill = fills
+            .filter(|pointer| !pointer.is_hole())
+            .fold(0u64, |sum, pointer| sum.saturating_add(pointer.fill()));
+        let content = phys.encode(length).map_err(|error| ObjectError::Invalid {
+            dataset: core.dataset,
+            object: ObjectId(0),
+            error,
+        })?;
+        let mut job = WriteJob {
+            address: BlockAddress::object_set(core.dataset),
+            object_type: ObjectType::OBJECT_SET,
+            level: Level(0),
+            policy: self.run.policy.block(&BlockTraits {
+                object_type: ObjectType::OBJECT_SET,
+                level: Level(0),
+                is_spill: false,
+                lsize_bytes: content.len() as u64,
+                dnode_checksum: 0,
+                dnode_compression: 0,
+                is_rewritten_late: false,
+            }),
+            content: Arc::new(content),
+            fill,
+            previous: head.root,
+            txg: self.run.txg,
+            pass: self.run.pass,
+        };
+        if job.is_rewritten_late() {
+            job.policy.compression = millpond_ondisk::CompressionKind::Off;
+        }
+        let root = self.write(vec![job])?.pop().unwrap_or_default();
+        Ok(SyncedHead {
+            txg: self.run.txg,
+            root,
+            meta: Arc::new(phys.meta_dnode),
+            flags: phys.flags,
+            log_header: phys.intent_log_header,
+            portable_mac: phys.portable_mac,
+            local_mac: phys.local_mac,
+            length,
+        })
+    }
+
+    /// Makes what was written the synced state.
+    fn commit(&mut self, head: SyncedHead) {
+        let (core, txg) = (self.run.core, self.run.txg);
+        let mut freed = Vec::new();
+        for done in &self.retired {
+            let mut state = done.object.state();
+            match &done.dnode {
+                Some(dnode) => state.settle(txg, Arc::clone(dnode), true),
+                None => {
+                    let mut gone = Dnode::clone(&state.synced);
+                    gone.object_type = ObjectType::NONE;
+                    gone.block_pointers.fill(BlockPointer::default());
+                    (gone.spill, gone.used) = (None, 0);
+                    gone.block_id_max.0 = 0;
+                    state.settle(txg, Arc::new(gone), false);
+                    freed.push((done.object.id(), done.slots));
+                }
+            }
+        }
+        let written = {
+            let mut table = core.table.lock();
+            table.synced = head;
+            table.generation += 1;
+            table.heads.remove(&txg);
+            table.born.retain(|_, born| *born > txg);
+            for (id, _) in &freed {
+                table.dead.remove(id);
+                table.remove(*id);
+            }
+            table.dirty.remove(&txg)
+        };
+        core.numbers.lock().synced(txg, &freed);
+        // Objects that nobody else holds go here, with no lock held.
+        drop(written);
+    }
+}
+
+/// The array of dnodes on its way from one txg to the next. Blocks come in order.
+struct DnodeArray {
+    tree: TreeWriter,
+    old: Arc<Dnode>,
+    present: Option<(u64, Vec<u8>)>,
+    ready: Vec<(u64, Vec<u8>)>,
+    ready_bytes: u64,
+}
+
+impl DnodeArray {
+    fn new(core: &Core, meta: &Arc<Dnode>) -> Self {
+        Self {
+            tree: TreeWriter::new(core, ObjectId(0), Dnode::clone(meta)),
+            old: Arc::clone(meta),
+            present: None,
+            ready: Vec::new(),
+            ready_bytes: 0,
+        }
+    }
+
+    /// Makes the array long enough for these objects.
+    fn reach(&mut self, run: &Run<'_>, objects: &[Arc<LiveObject>]) -> Result<(), ObjectError> {
+        let is_kept = |object: &&Arc<LiveObject>| {
+            let state = object.state();
+            state.slot_of(run.txg).is_some_and(|slot| !slot.is_freed)
+        };
+        if let Some(last) = objects.iter().rev().find(is_kept) {
+            let block = last.id().0 / SLOTS_PER_BLOCK;
+            self.tree.grow(run, block)?;
+            let end = &mut self.tree.dnode.block_id_max.0;
+            *end = (*end).max(block);
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        sync: &mut Sync<'_>,
+        id: ObjectId,
+        slots: u64,
+        was_on_disk: bool,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), ObjectError> {
+        let block = id.0 / SLOTS_PER_BLOCK;
+        if self.present.as_ref().is_none_or(|(at, _)| *at != block) {
+            self.close_block(sync)?;
+            self.present = Some((block, self.load(sync.run.core, block)?));
+        }
+        let Some((_, content)) = &mut self.present else {
+            return Ok(());
+        };
+        let start = (id.0 % SLOTS_PER_BLOCK) as usize * DNODE_SLOT_BYTES;
+        let end = start + slots as usize * DNODE_SLOT_BYTES;
+        let wrong = || sync.run.core.refuse(id, "its slots are not its own");
+        let place = content.get_mut(start..end).ok_or_else(wrong)?;
+        let is_free = place
+            .chunks(DNODE_SLOT_BYTES)
+            .all(|slot| slot.iter().all(|byte| *byte == 0));
+        if !was_on_disk && !is_free {
+            return Err(wrong());
+        }
+        match bytes {
+            Some(bytes) if bytes.len() == place.len() => place.copy_from_slice(bytes),
+            Some(_) => return Err(wrong()),
+            None => place.fill(0),
+        }
+        Ok(())
+    }
+
+    /// The present content of a block, little-endian.
+    fn load(&self, core: &Core, block: u64) -> Result<Vec<u8>, ObjectError> {
+        let size = SLOTS_PER_BLOCK as usize * DNODE_SLOT_BYTES;
+        if block > self.old.block_id_max.0 {
+            return Ok(vec![0; size]);
+        }
+        let content = core.tree(ObjectId(0), &self.old).read_block(block)?;
+        if content.endian == Endian::Little {
+            return Ok(content.bytes.clone());
+        }
+        let mut native = vec![0; size];
+        for slot in crate::set::used_slots(&content) {
+            let id = ObjectId(block * SLOTS_PER_BLOCK + slot as u64);
+            let start = slot * DNODE_SLOT_BYTES;
+            let invalid = |error| ObjectError::Invalid {
+                dataset: core.dataset,
+                object: id,
+                error,
+            };
+            let dnode = Dnode::decode(&content.bytes[start..], Endian::Big).map_err(invalid)?;
+            let Some(mut dnode) = dnode else { continue };
+            foreign::adopt(&mut dnode).map_err(|reason| core.refuse(id, reason))?;
+            let bytes = encode(core, id, &dnode)?;
+            if let Some(place) = native.get_mut(start..start + bytes.len()) {
+                place.copy_from_slice(&bytes);
+            }
+        }
+        Ok(native)
+    }
+
+    fn close_block(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
+        if let Some((block, content)) = self.present.take() {
+            self.ready_bytes += content.len() as u64;
+            self.ready.push((block, content));
+        }
+        if self.ready_bytes >= BATCH_BYTES {
+            self.write_ready(sync)?;
+        }
+        Ok(())
+    }
+
+    fn write_ready(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
+        self.ready_bytes = 0;
+        let mut jobs = Vec::new();
+        let mut ids = Vec::new();
+        for (block, content) in self.ready.drain(..) {
+            let previous = self.tree.pointer(&sync.run, 0, block)?;
+            let fill = used_dnodes(&content);
+            let content = Arc::new(content);
+            let mut job = sync.run.job(&self.tree, 0, block, content, previous);
+            job.fill = fill;
+            jobs.push(job);
+            ids.push(block);
+        }
+        let pointers = sync.write(jobs)?;
+        for (pointer, id) in pointers.into_iter().zip(ids) {
+            self.tree.set_pointer(&sync.run, 0, id, pointer)?;
+            self.tree.cursor = id + 1;
+        }
+        sync.write_nodes(&mut [&mut self.tree])
+    }
+
+    fn finish(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
+        self.close_block(sync)?;
+        self.tree.is_swept = true;
+        self.write_ready(sync)?;
+        self.tree.finish(&sync.run);
+        Ok(())
+    }
+}
+
+/// What every attributed object is accounted for beyond its blocks, whatever its dnode's size.
+const ACCOUNTED_BYTES: i64 = 512;
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn owners_in(bonus_type: ObjectType, attributes: &[u8]) -> Option<Owners> {
+    Owners::of(bonus_type, attributes, Endian::Little)
+        .ok()
+        .flatten()
+}
+
+fn used_dnodes(content: &[u8]) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some(slot) = content.get(at..).filter(|slot| !slot.is_empty()) {
+        count += u64::from(slot[0] != 0);
+        at += Dnode::slot_count(slot) * DNODE_SLOT_BYTES;
+    }
+    count
+}
+
+/// A dnode's bytes. Nothing is written that would be refused when it is read.
+fn encode(core: &Core, id: ObjectId, dnode: &Dnode) -> Result<Vec<u8>, ObjectError> {
+    let checked = || {
+        let bytes = dnode.encode()?;
+        Dnode::decode(&bytes, Endian::Little)?;
+        Ok(bytes)
+    };
+    checked().map_err(|error| ObjectError::Invalid {
+        dataset: core.dataset,
+        object: id,
+        error,
+    })
+}

@@ -1,0 +1,164 @@
+//! Reading the block tree that hangs from a dnode.
+
+use crate::claims::Claims;
+use crate::{Block, BlockAddress, ObjectError};
+use millpond_block::BlockStore;
+use millpond_crypt::DatasetKey;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{
+    BlockId, BlockPointer, DecodeError, Dnode, Endian, Level, ObjectId, SPILL_BLOCK_ID,
+};
+
+/// A block tree as its dnode describes it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) store: &'a BlockStore,
+    pub(crate) key: Option<&'a Arc<DatasetKey>>,
+    pub(crate) dataset: u64,
+    pub(crate) object: ObjectId,
+    pub(crate) dnode: &'a Dnode,
+}
+
+impl Tree<'_> {
+    pub(crate) fn address(&self, level: u8, id: u64) -> BlockAddress {
+        BlockAddress {
+            dataset: self.dataset,
+            object: self.object,
+            level: Level(level),
+            block: BlockId(id),
+        }
+    }
+
+    pub(crate) fn invalid(&self, reason: &'static str) -> ObjectError {
+        ObjectError::Invalid {
+            dataset: self.dataset,
+            object: self.object,
+            error: DecodeError::new("block tree", reason, 0),
+        }
+    }
+
+    /// Walks down to `level`, stopping early at a hole. Returns the pointer and its level.
+    pub(crate) fn descend(&self, level: u8, id: u64) -> Result<(BlockPointer, u8), ObjectError> {
+        let top = self.dnode.levels.saturating_sub(1);
+        let shift = self.dnode.pointers_shift();
+        let index_at = |at: u8| {
+            id.checked_shr(shift.saturating_mul(u32::from(at.saturating_sub(level))))
+                .unwrap_or(0)
+        };
+        if level > top {
+            return Err(self.invalid("no such level"));
+        }
+        let index = usize::try_from(index_at(top)).unwrap_or(usize::MAX);
+        let Some(mut pointer) = self.dnode.block_pointers.get(index).copied() else {
+            return Ok((BlockPointer::default(), top));
+        };
+        for at in (level..top).rev() {
+            // `pointer` is at level `at + 1`.
+            if pointer.is_hole() {
+                return Ok((pointer, at + 1));
+            }
+            let block = self.read_indirect(&pointer, at + 1, index_at(at + 1))?;
+            let slot = (index_at(at) & ((1u64 << shift.min(63)) - 1)) as usize;
+            let bytes = slot
+                .checked_mul(128)
+                .and_then(|start| block.bytes.get(start..));
+            let bytes = bytes.ok_or_else(|| self.invalid("indirect block is too short"))?;
+            pointer = BlockPointer::decode(bytes, block.endian)
+                .map_err(|_| self.invalid("indirect block is too short"))?;
+        }
+        Ok((pointer, level))
+    }
+
+    /// The content of an indirect block, whose pointer must agree with its place.
+    pub(crate) fn read_indirect(
+        &self,
+        pointer: &BlockPointer,
+        level: u8,
+        id: u64,
+    ) -> Result<Arc<Block>, ObjectError> {
+        if pointer.is_embedded() || pointer.level().0 != level {
+            return Err(self.invalid("pointer's level contradicts its place"));
+        }
+        if pointer.lsize_bytes() != self.dnode.indirect_block_bytes() {
+            return Err(self.invalid("indirect block's size contradicts the dnode"));
+        }
+        Ok(self
+            .store
+            .read(pointer, self.address(level, id), self.key)?)
+    }
+
+    /// The content of a data block; zeros for a hole and for whatever lies beyond the end.
+    pub(crate) fn read_block(&self, id: u64) -> Result<Arc<Block>, ObjectError> {
+        let pointer = if id > self.dnode.block_id_max.0 {
+            BlockPointer::default()
+        } else {
+            self.descend(0, id)?.0
+        };
+        if pointer.is_hole() {
+            // At most 16 MiB: decoding a dnode bounds the block size.
+            let bytes = vec![0u8; self.dnode.data_block_bytes() as usize];
+            return Ok(Arc::new(Block {
+                bytes,
+                endian: Endian::Little,
+                has_ciphertext: false,
+            }));
+        }
+        if pointer.level().0 != 0 {
+            return Err(self.invalid("pointer's level contradicts its place"));
+        }
+        if pointer.lsize_bytes() != self.dnode.data_block_bytes() {
+            return Err(self.invalid("data block's size contradicts the dnode"));
+        }
+        Ok(self.store.read(&pointer, self.address(0, id), self.key)?)
+    }
+
+    /// The spill block, if the dnode has one.
+    pub(crate) fn read_spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
+        let Some(pointer) = &self.dnode.spill else {
+            return Ok(None);
+        };
+        if pointer.is_hole() {
+            return Ok(None);
+        }
+        if pointer.level().0 != 0 || pointer.lsize_bytes() > 128 << 10 {
+            return Err(self.invalid("spill block's pointer is not valid"));
+        }
+        let address = self.address(0, SPILL_BLOCK_ID.0);
+        Ok(Some(self.store.read(pointer, address, self.key)?))
+    }
+
+    /// The first data block (or hole) at or after `from`, up to the largest block id.
+    pub(crate) fn next(&self, from: u64, want_hole: bool) -> Result<Option<u64>, ObjectError> {
+        let shift = self.dnode.pointers_shift();
+        let mut id = from;
+        // Behind what the tree can address is one hole, however large the dnode claims to be.
+        let end = self.dnode.addressable_blocks().unwrap_or(u64::MAX);
+        let mut claims = Claims::new(self.store);
+        let mut parent = None;
+        while id <= self.dnode.block_id_max.0 {
+            if id >= end {
+                return Ok(want_hole.then_some(id));
+            }
+            let (pointer, level) = self.descend(0, id)?;
+            // Within one indirect block the number of pointers is the bound.
+            if level == 0 && self.dnode.levels > 1 && parent != Some(id >> shift) {
+                parent = Some(id >> shift);
+                let (above, _) = self.descend(1, id >> shift)?;
+                claims
+                    .charge(&above)
+                    .map_err(|reason| self.invalid(reason))?;
+            }
+            if pointer.is_hole() == want_hole {
+                return Ok(Some(id));
+            }
+            // A hole above the leaves covers all that could hang below it.
+            let span = shift.saturating_mul(u32::from(level));
+            let next = id.checked_shr(span).unwrap_or(0).saturating_add(1);
+            id = match next.checked_shl(span) {
+                Some(next) if next > id => next,
+                _ => return Ok(None),
+            };
+        }
+        Ok(None)
+    }
+}
