@@ -32,9 +32,9 @@ pub(super) struct Core {
 /// The mutable state of a set.
 #[derive(Default)]
 pub(super) struct Table {
-    objects: HashMap<ObjectId, Weak<LiveObject>>,
+    pub(super) objects: HashMap<ObjectId, Weak<LiveObject>>,
     /// Dead entries are swept out when the table has grown to this.
-    sweep_at: usize,
+    pub(super) sweep_at: usize,
     /// Objects dirty in each txg, kept in memory until it is synced. The accounting objects are among
     /// them under their 64-bit numbers.
     pub(super) dirty: BTreeMap<Txg, BTreeMap<ObjectId, Arc<LiveObject>>>,
@@ -55,7 +55,6 @@ pub(super) struct Table {
 /// The object set block as of the last sync.
 #[derive(Debug, Clone)]
 pub(super) struct SyncedHead {
-    pub(super) txg: Txg,
     pub(super) root: BlockPointer,
     pub(super) meta: Arc<Dnode>,
     pub(super) flags: u64,
@@ -68,7 +67,6 @@ pub(super) struct SyncedHead {
 impl Default for SyncedHead {
     fn default() -> Self {
         Self {
-            txg: Txg(0),
             root: BlockPointer::default(),
             meta: Arc::new(blank_dnode(ObjectType::DNODE, 1, 3)),
             flags: 0,

@@ -344,8 +344,17 @@ impl LiveObject {
     /// If such a block cannot be read, the object was freed, or its block size is not a power of two and
     /// the range reaches behind its only block.
     pub fn write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
-        if offset.checked_add(bytes.len() as u64).is_none() {
+        let Some(last) = (bytes.len() as u64).checked_sub(1) else {
+            return Ok(());
+        };
+        let Some(last) = offset.checked_add(last) else {
             return Err(self.refuse("larger than an object can be"));
+        };
+        {
+            let state = self.state.lock();
+            let shape = state.shape();
+            // Refused before anything is written.
+            self.raise(shape, last / shape.block_bytes() as u64)?;
         }
         let mut offset = offset;
         let mut rest = bytes;

@@ -9,10 +9,6 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_first.is_empty()
-    }
-
     pub(super) fn insert(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last);
         // Everything that overlaps or touches melts into the new range.

@@ -186,7 +186,6 @@ impl LiveObjectSet {
         }
         let block_id_max = meta.block_id_max.0;
         let synced = SyncedHead {
-            txg: root.birth(),
             root,
             meta: Arc::new(meta),
             flags: phys.flags,

@@ -542,7 +542,6 @@ impl Sync<'_> {
         }
         let root = self.write(vec![job])?.pop().unwrap_or_default();
         Ok(SyncedHead {
-            txg: self.run.txg,
             root,
             meta: Arc::new(phys.meta_dnode),
             flags: phys.flags,

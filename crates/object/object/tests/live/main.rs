@@ -1,0 +1,83 @@
+//! Object sets that change, over a sink in memory that knows what is alive.
+#![forbid(unsafe_code)]
+
+mod accounting;
+mod cases;
+mod judge;
+mod model;
+mod sink;
+mod threads;
+
+use judge::judge;
+use millpond_block::BlockStore;
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_object::{LiveObjectSet, NewObjectSet, ObjectSet, SyncedSet, WritePolicy};
+use millpond_ondisk::{ObjectSetKind, Txg};
+use millpond_txg::{DirtyLimits, SyncingTxg, Transaction, TxgGroups};
+use sink::TestSink;
+use std::time::Duration;
+
+/// A set, its groups and its sink.
+struct Bench {
+    groups: Arc<TxgGroups>,
+    sink: Arc<TestSink>,
+    store: Arc<BlockStore>,
+    set: Arc<LiveObjectSet>,
+}
+
+impl Bench {
+    fn new(kind: ObjectSetKind, policy: WritePolicy) -> Self {
+        Self::with_shape(kind, policy, NewObjectSet::default())
+    }
+
+    fn with_shape(kind: ObjectSetKind, policy: WritePolicy, shape: NewObjectSet) -> Self {
+        let groups = TxgGroups::new(&Env::real(), Txg(4), DirtyLimits::default());
+        let sink = Arc::new(TestSink::new());
+        let store = sink.store();
+        let tx = groups.begin(0).unwrap();
+        let set = LiveObjectSet::create(Arc::clone(&store), 7, kind, shape, policy, &tx);
+        drop(tx);
+        Self {
+            groups,
+            sink,
+            store,
+            set,
+        }
+    }
+
+    fn begin(&self) -> Transaction {
+        self.groups.begin(0).unwrap()
+    }
+
+    /// Closes the open txg and hands it out.
+    fn close(&self) -> SyncingTxg {
+        self.groups.ask(self.groups.open_txg());
+        self.groups.next_to_sync(Duration::ZERO).unwrap()
+    }
+
+    /// Writes everything, judges the tree and compares what lives with what was killed.
+    fn sync(&self) -> (SyncedSet, Arc<ObjectSet>) {
+        let syncing = self.close();
+        let synced = self.set.sync(syncing.txg(), 1, &*self.sink).unwrap();
+        self.groups.synced(syncing.txg());
+        (synced, self.judged())
+    }
+
+    fn judged(&self) -> Arc<ObjectSet> {
+        let committed = self.set.committed().unwrap();
+        let alive = judge(&committed);
+        assert_eq!(
+            alive,
+            self.sink.alive(),
+            "what is referred to and what is alive"
+        );
+        committed
+    }
+
+    /// Forgets everything in memory and opens what was synced last.
+    fn reopen(&mut self) {
+        let (root, policy) = (self.set.root(), self.set.policy());
+        self.set = LiveObjectSet::open(Arc::clone(&self.store), 7, root, policy).unwrap();
+    }
+}
