@@ -36,7 +36,8 @@ use millpond_object::{LiveObjectSet, NewObject, NewObjectSet};
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{
-    Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, VdevId,
+    Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, Uberblock,
+    VdevId,
 };
 use millpond_txg::TxgGroups;
 use millpond_vdev::{AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree};
@@ -163,7 +164,7 @@ impl LivePool {
             is_open_here,
         )?;
         let config = first_config(new, pool_guid, &built);
-        label_devices(&config, &built)?;
+        label_devices(&config, &built, FIRST_TXG, None)?;
         let first = first_parts(env, new, config, &built, &features, port)?;
         let pool = Self::from_parts(first.parts);
         pool.sync_with(|ctx| ctx.make_first_objects(new, &built, &features, first.salt))?;
@@ -221,19 +222,25 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
     }
 }
 
-/// Gives every device labels of no pool; whatever pool it held before is gone from then on.
-pub(super) fn label_devices(config: &PoolConfig, built: &BuiltVdevs) -> Result<(), CreateError> {
+/// Gives every device labels of no pool; whatever pool it held before is gone from then on. The pool
+/// `config` takes them in `txg`.
+pub(super) fn label_devices(
+    config: &PoolConfig,
+    built: &BuiltVdevs,
+    txg: Txg,
+    current: Option<&Uberblock>,
+) -> Result<(), CreateError> {
     for (guid, device) in &built.devices {
         let auxiliary = |list: &[VdevConfig]| list.iter().find(|vdev| vdev.guid == *guid).cloned();
         let (path, outcome) = if let Some(vdev) = auxiliary(&built.spares) {
-            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Spare, None);
+            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Spare, current);
             (vdev.path, outcome)
         } else if let Some(vdev) = auxiliary(&built.caches) {
-            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, None);
+            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, current);
             (vdev.path, outcome)
         } else {
-            let outcome = match config.initial_label_list(*guid, FIRST_TXG) {
-                Some(list) => write_initial_labels(device.as_ref(), &list, None),
+            let outcome = match config.initial_label_list(*guid, txg) {
+                Some(list) => write_initial_labels(device.as_ref(), &list, current),
                 None => Err(LabelError::UnknownLeaf(*guid)),
             };
             (path_of(&config.root, *guid), outcome)

@@ -7,6 +7,7 @@
 //! Pages `docs/format/label.md`, `docs/format/pool-config.md`, `docs/format/features.md`,
 //! `docs/format/commit-order.md`, `docs/format/bpobj.md`.
 
+mod add;
 mod bpobj;
 mod config;
 mod context;

@@ -331,7 +331,12 @@ impl LivePool {
             return Ok(());
         }
         let old = self.store.topology();
-        let topology = super::topology::renewed(&old, &state.config.root, &state.missed)?;
+        let topology = super::topology::renewed(
+            &old,
+            &state.config.root,
+            &state.missed,
+            &super::topology::Added::default(),
+        )?;
         self.store.set_topology(topology);
         state.is_topology_stale = false;
         state.assembly = None;

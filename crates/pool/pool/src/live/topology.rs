@@ -4,11 +4,23 @@ use super::dtl::MissedTxgs;
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_block::Topology;
-use millpond_ondisk::{DecodeError, Guid};
-use millpond_vdev::{LeafTable, VdevConfig, VdevTree};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{DecodeError, Guid, VdevId};
+use millpond_vdev::{AllocationClass, LeafTable, VdevConfig, VdevTree};
 use std::collections::BTreeMap;
 
-/// The topology of the tree `root` with the devices of `old`, by guid. Counters go on.
+/// What joins a topology.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Added {
+    /// The devices of new leaves.
+    pub(crate) devices: BTreeMap<Guid, Arc<dyn Device>>,
+    /// What new top-level vdevs are for.
+    pub(crate) classes: BTreeMap<VdevId, AllocationClass>,
+}
+
+/// The topology of the tree `root` with the devices of `old`, by guid, and with what joins it.
+/// Counters go on.
 ///
 /// # Errors
 /// If the tree cannot be one of a pool.
@@ -16,6 +28,7 @@ pub(crate) fn renewed(
     old: &Topology,
     root: &VdevConfig,
     missed: &BTreeMap<Guid, MissedTxgs>,
+    added: &Added,
 ) -> Result<Topology, PoolError> {
     let invalid = |_| DecodeError::new("vdev tree", "it is not one of a pool", 0);
     let mut tree = VdevTree::new(root.clone(), old.tree.reflow())
@@ -24,12 +37,16 @@ pub(crate) fn renewed(
     for (id, node) in old.tree.tops() {
         tree.set_class(id, node.class);
     }
+    for (id, class) in &added.classes {
+        tree.set_class(*id, *class);
+    }
     let mut health = LeafTable::all_good(tree.leaf_count());
     let mut devices = Vec::with_capacity(tree.leaf_count());
     let mut counters = Vec::with_capacity(tree.leaf_count());
     for (leaf, node) in tree.leaves() {
         let before = old.tree.find_leaf(node.config.guid);
         let device = before.and_then(|leaf| old.devices.get(leaf.0 as usize)?.clone());
+        let device = device.or_else(|| added.devices.get(&node.config.guid).cloned());
         if let Some(entry) = health.entry(leaf) {
             let is_spare = matches!(node.kind, millpond_vdev::VdevKind::DraidSpare { .. });
             entry.is_readable = is_spare || device.is_some();
