@@ -101,6 +101,10 @@ impl SyncContext<'_> {
         let spares = self.device_list(key::SPARES)?;
         let caches = self.device_list(key::L2CACHE)?;
         let listed: BTreeSet<u64> = spares.iter().chain(&caches).map(|v| v.guid.0).collect();
+        let options = NewVdevOptions {
+            ashift: options.ashift.or(self.ashift_property()?),
+            ..options
+        };
         let is_taken = |guid: Guid| listed.contains(&guid.0) || is_ours(guid);
         let pool = self.pool;
         let txg = self.txg();
@@ -154,6 +158,15 @@ impl SyncContext<'_> {
         }
         self.mark_config_dirty();
         Ok(Ok(()))
+    }
+
+    /// Property `ashift`, which speaks for vdevs of which nothing was said.
+    fn ashift_property(&self) -> Result<Option<u8>, PoolError> {
+        let Some(table) = self.directory_object(key::POOL_PROPERTIES)? else {
+            return Ok(None);
+        };
+        let stored = self.table_number(table, "ashift")?.unwrap_or(0);
+        Ok(u8::try_from(stored).ok().filter(|ashift| *ashift != 0))
     }
 
     /// The hot spares or cache devices that the pool lists.

@@ -157,7 +157,7 @@ impl LivePool {
         let built = build_vdevs(
             env,
             &new.vdevs,
-            new.vdev_options,
+            vdev_options(new),
             FIRST_TXG,
             &[],
             &taken,
@@ -185,6 +185,22 @@ fn chosen_features(new: &NewPool) -> Result<Vec<&'static Feature>, FeatureError>
         })
         .collect();
     features_of_new_pool(&new.features, &named)
+}
+
+/// Property `ashift` speaks for vdevs of which nothing was said.
+fn vdev_options(new: &NewPool) -> NewVdevOptions {
+    let property = new.settings.iter().find_map(|setting| match setting {
+        PoolSetting::Number {
+            name: "ashift",
+            value,
+            ..
+        } => u8::try_from(*value).ok().filter(|ashift| *ashift != 0),
+        _ => None,
+    });
+    NewVdevOptions {
+        ashift: new.vdev_options.ashift.or(property),
+        ..new.vdev_options
+    }
 }
 
 fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
