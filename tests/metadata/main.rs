@@ -3,6 +3,8 @@
 //!
 //! Pools: the golden set, and the old pools of OpenZFS's test suite where they were fetched.
 
+mod written;
+
 use anyhow::{Context, Result, bail, ensure};
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::Env;
@@ -31,6 +33,8 @@ struct Seen {
     old_znodes: u64,
     spills: u64,
     acls: u64,
+    changed: u64,
+    rebuilt: u64,
     names: u64,
     compared: u64,
 }
@@ -64,7 +68,7 @@ fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
             continue;
         }
         let id = object.id();
-        let zap = Zap::open(object).with_context(|| format!("object {id}"))?;
+        let zap = Zap::open(object.clone()).with_context(|| format!("object {id}"))?;
         let summary = zap.check().with_context(|| format!("object {id}"))?;
         match zap.form() {
             ZapForm::Micro => seen.micro += 1,
@@ -86,6 +90,16 @@ fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
         ensure!(listed == summary.entries, "object {id}: {listed} listed");
         ensure!(zap.entry_count()? == listed, "object {id}: count");
         seen.entries += listed;
+        // Enough to split leaves now and then; all of them would take minutes.
+        let count = if seen.changed.is_multiple_of(16) {
+            600
+        } else {
+            20
+        };
+        written::change_zap(object.clone(), count)
+            .with_context(|| format!("object {id} changed"))?;
+        written::copy_zap(&zap, object).with_context(|| format!("object {id} copied"))?;
+        seen.changed += 1;
     }
     Ok(())
 }
@@ -103,6 +117,11 @@ fn check_files(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<Arc<SaRegistry>>
                 ensure!(is_file);
                 check_file(&file, seen).with_context(|| format!("object {}", object.id()))?;
                 seen.spills += u64::from(object.dnode().spill.is_some());
+                if object.dnode().bonus_type == ObjectType::SA {
+                    let built = written::build_again(&registry, &object);
+                    let built = built.with_context(|| format!("object {}", object.id()))?;
+                    seen.rebuilt += u64::from(built);
+                }
             }
             Err(SaError::NotAFile { .. }) => ensure!(!is_file),
             Err(error) => return Err(error).context(format!("object {}", object.id())),
@@ -339,6 +358,7 @@ fn every_zap_and_file_of_the_golden_pools_agrees_with_itself_and_the_record() {
     println!("{seen:?}");
     assert!(seen.micro > 50 && seen.fat > 10 && seen.entries > 500 && seen.folding > 0);
     assert!(seen.files > 100 && seen.compared > 100 && seen.names > 100);
+    assert!(seen.changed > 60 && seen.rebuilt > 100 && seen.spills > 0);
 }
 
 /// The directory entries of an object, in the order in which `zdb` lists them.
