@@ -1,8 +1,9 @@
 use millpond_dataset::DatasetError;
 use millpond_object::ObjectError;
+use millpond_posix::live::BeginError;
 use millpond_zap::ZapError;
 
-/// Why a volume could not be opened or read.
+/// Why a volume could not be opened, read or written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
@@ -30,6 +31,22 @@ pub enum VolumeError {
         name: String,
         /// What went wrong.
         error: ZapError,
+    },
+    /// No transaction was to be had.
+    #[error("{name}: {error}")]
+    Begin {
+        /// The volume's name.
+        name: String,
+        /// Why not.
+        error: BeginError,
+    },
+    /// A size or block size that no volume can have.
+    #[error("{name}: {reason}")]
+    Refused {
+        /// The volume's name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
     },
     /// The volume does not say how large it is.
     #[error("{name}: the volume has no size")]

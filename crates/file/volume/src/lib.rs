@@ -1,7 +1,7 @@
-//! Layer `file`: volumes, read as ranges of bytes.
+//! Layer `file`: volumes, as ranges of bytes.
 //!
 //! A [`Volume`] is one object of data and a size. This crate knows datasets and objects; it knows no
-//! block device and no protocol.
+//! block device and no protocol. A [`LiveVolume`] can be written.
 //!
 //! ```no_run
 //! # fn example(dataset: &millpond_dataset::Dataset) -> Result<(), millpond_volume::VolumeError> {
@@ -16,8 +16,10 @@
 
 mod error;
 mod extent;
+mod live;
 mod volume;
 
 pub use error::VolumeError;
 pub use extent::{VolumeExtent, VolumeExtents};
+pub use live::{LiveVolume, create_volume};
 pub use volume::Volume;

@@ -8,11 +8,11 @@ use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
 
 /// The object with the data.
-const DATA: ObjectId = ObjectId(1);
+pub(crate) const DATA: ObjectId = ObjectId(1);
 /// The object with the table of properties.
-const PROPERTIES: ObjectId = ObjectId(2);
+pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 /// The entry of that table with the volume's size in bytes.
-const SIZE: &[u8] = b"size";
+pub(crate) const SIZE: &[u8] = b"size";
 
 /// An open volume, or a snapshot of one. Cheap to clone; all reads go through `&self` and may run
 /// in parallel. Page `docs/format/volume.md`.

@@ -44,6 +44,7 @@ pub use new::{NewFileSystem, create_file_system};
 pub use node::LiveNode;
 pub use posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
 pub use quota::{QuotaMeasure, QuotaOwner};
+pub use range_lock::{RangeGuard, RangeLocks};
 pub use rename::{Place, RenameMode};
 pub use set_attributes::{SETTABLE_FLAGS, SetAttributes, SetTime};
 pub use settings::{AclInherit, AclKind, AclMode, Atime, Caller, Settings, XattrPlace};

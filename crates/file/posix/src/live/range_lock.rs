@@ -4,10 +4,10 @@ use millpond_env::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which ranges of a file are being read and changed. Whoever came first is served first, so that
+/// Which ranges of a file (or volume) are being read and changed. Whoever came first is served first, so that
 /// neither readers nor writers starve.
 #[derive(Debug, Default)]
-pub(crate) struct RangeLocks {
+pub struct RangeLocks {
     requests: Mutex<Requests>,
     released: Condvar,
 }
@@ -36,18 +36,18 @@ impl Request {
 
 /// A lock that is held until dropped.
 #[derive(Debug)]
-pub(crate) struct RangeGuard<'l> {
+pub struct RangeGuard<'l> {
     locks: &'l RangeLocks,
     ticket: u64,
 }
 
 impl RangeLocks {
     /// Waits until nobody changes `range`, and keeps it unchanged.
-    pub(crate) fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
+    pub fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, false)
     }
     /// Waits until nobody reads or changes `range`, and keeps others out.
-    pub(crate) fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
+    pub fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, true)
     }
 

@@ -1,0 +1,310 @@
+//! Volumes that change.
+
+use crate::VolumeError;
+use crate::volume::{DATA, PROPERTIES, SIZE};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex, RwLock};
+use millpond_object::{LiveObject, LiveObjectSet, NewObject, ObjectError};
+use millpond_ondisk::{BlockId, ObjectSetKind, ObjectType};
+use millpond_posix::live::{Begin, BeginError, Estimate, RangeLocks};
+use millpond_txg::Transaction;
+use millpond_zap::{NewZap, Zap, ZapError, ZapMut, ZapShape, new_salt};
+
+/// As much is written in one transaction at most.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// As many blocks are freed in one transaction at most.
+const FREE_BLOCKS_MAX: u64 = 1 << 15;
+/// What freeing that many blocks makes dirty at most: indirect blocks.
+const FREE_DIRTY_BYTES: u64 = 8 << 20;
+/// What changing the table of properties makes dirty at most.
+const TABLE_BYTES: u64 = 64 << 10;
+const BLOCK_BYTES_MAX: u32 = 16 << 20;
+
+/// Fills an empty object set of kind "volume" with a volume of zeros. `size_bytes` is a multiple of
+/// `block_bytes`, a power of two from 512 to 16 MiB that stays for the volume's life (`volblocksize`).
+/// Page `docs/format/volume.md`.
+///
+/// # Errors
+/// [`VolumeError::Refused`] for figures that cannot be; if the objects cannot be made.
+pub fn create_volume(
+    name: &str,
+    set: &Arc<LiveObjectSet>,
+    tx: &Transaction,
+    env: &Env,
+    size_bytes: u64,
+    block_bytes: u32,
+) -> Result<(), VolumeError> {
+    let errors = Errors(name);
+    let is_block = block_bytes.is_power_of_two() && (512..=BLOCK_BYTES_MAX).contains(&block_bytes);
+    if !is_block {
+        return Err(errors.refused("blocks are a power of two from 512 bytes to 16 MiB"));
+    }
+    errors.check_size(size_bytes, u64::from(block_bytes))?;
+    let data = NewObject::new(ObjectType::ZVOL).with_block_bytes(block_bytes);
+    set.allocate_at(tx, DATA, data)
+        .map_err(|error| errors.object(error))?;
+    let table = ZapShape::USUAL.object(ObjectType::ZVOL_PROP);
+    let table = set
+        .allocate_at(tx, PROPERTIES, table)
+        .map_err(|error| errors.object(error))?;
+    let table = ZapMut::of(&table, tx);
+    table
+        .create(&NewZap::plain(new_salt(env)))
+        .and_then(|()| table.insert_u64(SIZE, size_bytes))
+        .map_err(|error| errors.zap(error))
+}
+
+/// A volume open for change. Shared by all threads; requests to different blocks run side by side.
+///
+/// Locks: a request holds its range of bytes from before its transaction begins until its end.
+pub struct LiveVolume {
+    name: Arc<str>,
+    data: Arc<LiveObject>,
+    table: Arc<LiveObject>,
+    begin: Arc<dyn Begin>,
+    size_bytes: RwLock<u64>,
+    /// Held by whoever changes the size.
+    resizing: Mutex<()>,
+    ranges: RangeLocks,
+}
+
+impl std::fmt::Debug for LiveVolume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveVolume")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LiveVolume {
+    /// Opens the volume in an object set. `name` appears in errors.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotAVolume`] for a file system; [`VolumeError::NoSize`]; if one of its two objects
+    /// cannot be read.
+    pub fn open(
+        name: &str,
+        set: &Arc<LiveObjectSet>,
+        begin: Arc<dyn Begin>,
+    ) -> Result<Self, VolumeError> {
+        let errors = Errors(name);
+        if set.kind() != ObjectSetKind::Volume {
+            let name = name.to_owned();
+            return Err(VolumeError::NotAVolume { name });
+        }
+        let object = |id| set.object(id).map_err(|error| errors.object(error));
+        let (data, table) = (object(DATA)?, object(PROPERTIES)?);
+        let size = Zap::open_live(&table).and_then(|table| table.lookup_u64(SIZE));
+        let size = size.map_err(|error| errors.zap(error))?;
+        let size = size.ok_or_else(|| VolumeError::NoSize {
+            name: name.to_owned(),
+        })?;
+        Ok(Self {
+            name: name.into(),
+            data,
+            table,
+            begin,
+            size_bytes: RwLock::new(size),
+            resizing: Mutex::new(()),
+            ranges: RangeLocks::default(),
+        })
+    }
+
+    /// The name it was opened under.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        *self.size_bytes.read()
+    }
+    /// The size of its blocks in bytes (`volblocksize`).
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.data.block_bytes()
+    }
+
+    fn errors(&self) -> Errors<'_> {
+        Errors(&self.name)
+    }
+    fn check_range(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, VolumeError> {
+        let size_bytes = self.size_bytes();
+        let end = offset_bytes.checked_add(length_bytes);
+        end.filter(|end| *end <= size_bytes)
+            .ok_or_else(|| VolumeError::BeyondEnd {
+                name: self.name.to_string(),
+                offset_bytes,
+                length_bytes,
+                size_bytes,
+            })
+    }
+    fn begin(&self, bytes: u64, is_freeing: bool) -> Result<Transaction, VolumeError> {
+        let begun = self.begin.begin(Estimate { bytes, is_freeing });
+        begun.map_err(|error| self.errors().begin(error))
+    }
+    /// Whole blocks around a range: changes of one block must come in the order of their groups.
+    fn blocks_around(&self, start: u64, end: u64) -> std::ops::Range<u64> {
+        let block = self.block_bytes();
+        start - start % block..end.div_ceil(block).saturating_mul(block)
+    }
+
+    /// Fills `buffer` from `offset_bytes`; sees what was written and not synced yet.
+    ///
+    /// # Errors
+    /// [`VolumeError::BeyondEnd`] before anything is read; otherwise if a block cannot be read.
+    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        let end = offset_bytes.saturating_add(buffer.len() as u64);
+        let _range = self.ranges.read(offset_bytes..end);
+        self.check_range(offset_bytes, buffer.len() as u64)?;
+        let read = self.data.read(offset_bytes, buffer);
+        read.map_err(|error| self.errors().object(error))
+    }
+
+    /// Writes bytes. A long write is several transactions.
+    ///
+    /// # Errors
+    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::Begin`]; if a block that is
+    /// only partly overwritten cannot be read.
+    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), VolumeError> {
+        let length = bytes.len() as u64;
+        let around = self.blocks_around(offset_bytes, offset_bytes.saturating_add(length));
+        let _range = self.ranges.write(around);
+        let end = self.check_range(offset_bytes, length)?;
+        let (mut from, mut rest) = (offset_bytes, bytes);
+        while from < end {
+            let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
+            let (now, later) = rest.split_at((to - from) as usize);
+            let tx = self.begin((to - from) + 2 * self.block_bytes(), false)?;
+            let written = self.data.write(&tx, from, now);
+            written.map_err(|error| self.errors().object(error))?;
+            (from, rest) = (to, later);
+        }
+        Ok(())
+    }
+
+    /// Gives back the blocks that lie wholly inside a range; they read as zeros. What is left of the
+    /// range stays as it is.
+    ///
+    /// # Errors
+    /// As [`LiveVolume::write`].
+    pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), VolumeError> {
+        let end = self.check_range(offset_bytes, length_bytes)?;
+        let block = self.block_bytes();
+        let start = offset_bytes.div_ceil(block).saturating_mul(block);
+        let end = end - end % block;
+        if start >= end {
+            return Ok(());
+        }
+        self.zero(start, end - start)
+    }
+
+    /// Makes a range read as zeros; gives back the blocks that lie wholly inside.
+    ///
+    /// # Errors
+    /// As [`LiveVolume::write`].
+    pub fn zero(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), VolumeError> {
+        let around = self.blocks_around(offset_bytes, offset_bytes.saturating_add(length_bytes));
+        let _range = self.ranges.write(around);
+        let end = self.check_range(offset_bytes, length_bytes)?;
+        self.free(offset_bytes, end)
+    }
+
+    /// Frees a range whose lock the caller holds, so many blocks in each transaction.
+    fn free(&self, start: u64, end: u64) -> Result<(), VolumeError> {
+        let block = self.block_bytes();
+        let mut at = start;
+        while at < end {
+            let first = BlockId(at / block);
+            let next = self.data.next_data(first, false);
+            let Some(next) = next.map_err(|error| self.errors().object(error))? else {
+                return Ok(());
+            };
+            at = at.max(next.0.saturating_mul(block));
+            if at >= end {
+                return Ok(());
+            }
+            let to = (at - at % block + FREE_BLOCKS_MAX * block).min(end);
+            let tx = self.begin(FREE_DIRTY_BYTES + 2 * block, true)?;
+            let freed = self.data.free_range(&tx, at, to - at);
+            freed.map_err(|error| self.errors().object(error))?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Changes the size: a multiple of the block size. What a smaller volume loses is freed once the
+    /// smaller size is on stable storage.
+    ///
+    /// # Errors
+    /// [`VolumeError::Refused`] for a size that cannot be; [`VolumeError::Begin`]; if the table cannot be
+    /// changed.
+    pub fn resize(&self, size_bytes: u64) -> Result<(), VolumeError> {
+        self.errors().check_size(size_bytes, self.block_bytes())?;
+        let _resizing = self.resizing.lock();
+        let old = self.size_bytes();
+        {
+            // Nobody is at work beyond the end when it moves.
+            let _range = self.ranges.write(old.min(size_bytes)..u64::MAX);
+            let tx = self.begin(TABLE_BYTES, false)?;
+            let table = ZapMut::of(&self.table, &tx);
+            let changed = table.update_u64(SIZE, size_bytes);
+            changed.map_err(|error| self.errors().zap(error))?;
+            *self.size_bytes.write() = size_bytes;
+        }
+        if size_bytes < old {
+            let synced = self.begin.wait_open_synced();
+            synced.map_err(|error| self.errors().begin(error))?;
+            let _range = self.ranges.write(size_bytes..u64::MAX);
+            self.free(size_bytes, old)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written before the call is on stable storage.
+    ///
+    /// # Errors
+    /// [`VolumeError::Begin`] if the pool is suspended before that.
+    pub fn flush(&self) -> Result<(), VolumeError> {
+        let synced = self.begin.wait_open_synced();
+        synced.map_err(|error| self.errors().begin(error))
+    }
+}
+
+/// Makes errors that name the volume.
+#[derive(Clone, Copy)]
+struct Errors<'n>(&'n str);
+
+impl Errors<'_> {
+    fn object(self, error: ObjectError) -> VolumeError {
+        VolumeError::Object {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    fn zap(self, error: ZapError) -> VolumeError {
+        VolumeError::Zap {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    fn begin(self, error: BeginError) -> VolumeError {
+        VolumeError::Begin {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    fn refused(self, reason: &'static str) -> VolumeError {
+        VolumeError::Refused {
+            name: self.0.to_owned(),
+            reason,
+        }
+    }
+    fn check_size(self, size_bytes: u64, block_bytes: u64) -> Result<(), VolumeError> {
+        if size_bytes == 0 || size_bytes % block_bytes != 0 || size_bytes > i64::MAX as u64 {
+            return Err(self.refused("a volume's size is a multiple of its block size, not 0"));
+        }
+        Ok(())
+    }
+}
