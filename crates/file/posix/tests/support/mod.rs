@@ -1,0 +1,439 @@
+//! An object set on one device in memory, with the transaction groups and the sink that a pool would
+//! give it. Every block that is born and every one that dies is noted, so that a leak or a double death
+//! is found.
+
+#![allow(dead_code)]
+
+use millpond_block::{BlockStore, Topology};
+use millpond_checksum::checksum;
+use millpond_device::{Device, MemoryDevice};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Clock, Entropy, Env, thread};
+use millpond_object::{
+    Accounting, AccountingChange, BlockError, BlockSink, LiveObjectSet, NewObjectSet, ObjectError,
+    WriteJob, WritePolicy,
+};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Guid, ObjectSetKind, Txg,
+    VDEV_DATA_START_BYTES, VdevId,
+};
+use millpond_posix::FileSystem;
+use millpond_posix::live::{
+    Begin, BeginError, Estimate, LiveFileSystem, NewFileSystem, Settings, Space, create_file_system,
+};
+use millpond_txg::{DirtyLimits, Transaction, TxgError, TxgGroups};
+use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
+use millpond_zap::{AtZero, ZapMut};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub const DATASET: u64 = 7;
+const DEVICE_BYTES: u64 = 1 << 30;
+
+/// A clock that moves a little whenever it is looked at.
+struct SteppingClock(AtomicU64);
+
+impl Clock for SteppingClock {
+    fn wall_ns(&self) -> u64 {
+        1_700_000_000_000_000_000 + self.0.fetch_add(1_000_003, Ordering::Relaxed)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.0.fetch_add(1_000, Ordering::Relaxed)
+    }
+}
+
+struct Sequence(AtomicU64);
+
+impl Entropy for Sequence {
+    fn fill(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            let step = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            *byte = (step.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as u8;
+        }
+    }
+}
+
+pub fn env() -> Env {
+    Env {
+        clock: Arc::new(SteppingClock(AtomicU64::new(0))),
+        entropy: Arc::new(Sequence(AtomicU64::new(1))),
+    }
+}
+
+/// Writes blocks one behind the other, uncompressed, and never uses space twice.
+pub struct Sink {
+    device: Arc<MemoryDevice>,
+    end: AtomicU64,
+    /// Sizes of living blocks by offset.
+    living: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Sink {
+    fn kill_pointer(&self, pointer: &BlockPointer) {
+        if pointer.is_hole() || pointer.is_embedded() {
+            return;
+        }
+        let dva = dva_of(pointer);
+        let removed = self.living.lock().remove(&dva.offset_bytes);
+        assert_eq!(
+            removed,
+            Some(dva.asize_bytes),
+            "a block died that did not live"
+        );
+    }
+    pub fn living(&self) -> BTreeMap<u64, u64> {
+        self.living.lock().clone()
+    }
+
+    fn write_one(&self, job: &WriteJob) -> BlockPointer {
+        self.kill_pointer(&job.previous);
+        let size = job.content.len() as u64;
+        let sizes = (size / 512 - 1) | (size / 512 - 1) << 16;
+        let kind = u64::from(job.object_type.0) << 48 | u64::from(job.level.0) << 56 | 1 << 63;
+        let mut pointer = BlockPointer::default();
+        let may_be_hole = job.policy.compression != CompressionKind::Off;
+        if may_be_hole && job.content.iter().all(|byte| *byte == 0) {
+            if job.policy.has_hole_birth && job.previous.birth() != Txg(0) {
+                pointer.words[6] = (size / 512 - 1) | kind;
+                pointer.words[10] = job.txg.0;
+            }
+            return pointer;
+        }
+        let offset = self.end.fetch_add(size, Ordering::Relaxed);
+        self.living.lock().insert(offset, size);
+        self.device
+            .write(VDEV_DATA_START_BYTES + offset, &job.content)
+            .unwrap();
+        let dva = Dva {
+            vdev: VdevId(0),
+            offset_bytes: offset,
+            asize_bytes: size,
+            is_gang: false,
+        };
+        pointer.words[..2].copy_from_slice(&dva.to_words());
+        pointer.words[6] = sizes
+            | u64::from(CompressionKind::Off.number()) << 32
+            | u64::from(ChecksumKind::Fletcher4.number()) << 40
+            | kind;
+        (pointer.words[10], pointer.words[11]) = (job.txg.0, job.fill);
+        let words = checksum(ChecksumKind::Fletcher4, &job.content, Endian::Little, None).unwrap();
+        pointer.words[12..].copy_from_slice(&words);
+        pointer
+    }
+}
+
+impl BlockSink for Sink {
+    fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>> {
+        jobs.iter().map(|job| Ok(self.write_one(job))).collect()
+    }
+    fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
+        self.kill_pointer(pointer);
+        Ok(())
+    }
+    fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
+        if pointer.is_hole() || pointer.is_embedded() {
+            return 0;
+        }
+        dva_of(pointer).asize_bytes
+    }
+}
+
+/// What the dataset layer does for a file system.
+pub struct Port {
+    groups: Arc<TxgGroups>,
+    pub available_bytes: AtomicU64,
+    pub long_names: AtomicU64,
+    pub is_suspended: AtomicBool,
+    /// Set where a thread of the rig's own syncs.
+    has_thread: AtomicBool,
+}
+
+impl Begin for Port {
+    fn begin(&self, estimate: Estimate) -> Result<Transaction, BeginError> {
+        if estimate.bytes > self.available_bytes.load(Ordering::Relaxed) && !estimate.is_freeing {
+            return Err(BeginError::NoSpace);
+        }
+        self.groups.begin(estimate.bytes).map_err(suspended)
+    }
+    fn wait_open_synced(&self) -> Result<(), BeginError> {
+        assert!(self.has_thread.load(Ordering::Relaxed), "nobody would sync");
+        let open = self.groups.open_txg();
+        self.groups.wait_synced(open).map_err(suspended)
+    }
+    fn space(&self) -> Space {
+        Space {
+            referenced_bytes: 1 << 20,
+            available_bytes: self.available_bytes.load(Ordering::Relaxed),
+        }
+    }
+    fn note_long_name(&self, _tx: &Transaction) {
+        self.long_names.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn suspended(error: TxgError) -> BeginError {
+    BeginError::Suspended {
+        reason: error.to_string(),
+    }
+}
+
+/// The object set and everything below it.
+pub struct Rig {
+    pub env: Env,
+    pub set: Arc<LiveObjectSet>,
+    pub store: Arc<BlockStore>,
+    pub groups: Arc<TxgGroups>,
+    pub sink: Arc<Sink>,
+    pub port: Arc<Port>,
+}
+
+impl Rig {
+    /// An empty object set, not synced yet.
+    pub fn empty(kind: ObjectSetKind) -> (Self, Transaction) {
+        Self::with_limits(kind, DirtyLimits::default())
+    }
+    pub fn with_limits(kind: ObjectSetKind, limits: DirtyLimits) -> (Self, Transaction) {
+        let env = env();
+        let device = Arc::new(MemoryDevice::new(vec![0; DEVICE_BYTES as usize]));
+        let mut leaf = VdevConfig::new(VdevType::File, Guid(2));
+        (leaf.id, leaf.ashift) = (Some(0), 9);
+        (leaf.asize_bytes, leaf.metaslab_shift) = (DEVICE_BYTES - (5 << 20), 24);
+        let tree = VdevTree::new(VdevConfig::root(Guid(1), vec![leaf]), Reflow::default()).unwrap();
+        let devices = vec![Some(Arc::clone(&device) as Arc<dyn Device>)];
+        let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
+        let topology = Topology::new(tree, devices, health, indirect);
+        let store = Arc::new(BlockStore::new(topology, 8 << 20));
+        let groups = TxgGroups::new(&env, Txg(10), limits);
+        let tx = groups.begin(1 << 20).unwrap();
+        let shape = NewObjectSet {
+            flags: if kind == ObjectSetKind::FileSystem {
+                7
+            } else {
+                0
+            },
+            ..NewObjectSet::default()
+        };
+        let policy = WritePolicy::dataset();
+        let set = LiveObjectSet::create(Arc::clone(&store), DATASET, kind, shape, policy, &tx);
+        let port = Arc::new(Port {
+            groups: Arc::clone(&groups),
+            available_bytes: AtomicU64::new(1 << 40),
+            long_names: AtomicU64::new(0),
+            is_suspended: AtomicBool::new(false),
+            has_thread: AtomicBool::new(false),
+        });
+        let sink = Arc::new(Sink {
+            device,
+            end: AtomicU64::new(1 << 20),
+            living: Mutex::new(BTreeMap::new()),
+        });
+        let rig = Self {
+            env,
+            set,
+            store,
+            groups,
+            sink,
+            port,
+        };
+        (rig, tx)
+    }
+
+    /// A new file system, synced.
+    pub fn new(new: &NewFileSystem, settings: Settings) -> (Self, Arc<LiveFileSystem>) {
+        let (rig, tx) = Self::empty(ObjectSetKind::FileSystem);
+        create_file_system(&rig.set, &tx, &rig.env, new).unwrap();
+        drop(tx);
+        rig.sync();
+        let files = rig.open(settings);
+        (rig, files)
+    }
+
+    pub fn begin_port(&self) -> Arc<dyn Begin> {
+        Arc::clone(&self.port) as Arc<dyn Begin>
+    }
+    pub fn open(&self, settings: Settings) -> Arc<LiveFileSystem> {
+        LiveFileSystem::open(
+            Arc::clone(&self.set),
+            self.begin_port(),
+            &self.env,
+            settings,
+        )
+        .unwrap()
+    }
+    /// Forgets everything in memory and opens the object set as of the last sync.
+    pub fn reopen(&mut self, settings: Settings) -> Arc<LiveFileSystem> {
+        let policy = self.set.policy();
+        let root = self.set.root();
+        self.set = LiveObjectSet::open(Arc::clone(&self.store), DATASET, root, policy).unwrap();
+        self.open(settings)
+    }
+
+    /// Syncs the open group, and those before it.
+    pub fn sync(&self) {
+        let txg = self.groups.open_txg();
+        self.groups.ask(txg);
+        while self.groups.synced_txg() < txg {
+            self.sync_next(Duration::from_millis(10));
+        }
+    }
+    fn sync_next(&self, timeout: Duration) {
+        let Some(syncing) = self.groups.next_to_sync(timeout) else {
+            return;
+        };
+        let txg = syncing.txg();
+        let sink = &*self.sink;
+        let synced = self.set.sync(txg, 1, sink).unwrap();
+        if !synced.accounting.is_empty() {
+            let tx = syncing.transaction();
+            for change in &synced.accounting {
+                self.account(&tx, change);
+            }
+            let synced = self.set.sync(txg, 2, sink).unwrap();
+            assert!(synced.accounting.is_empty(), "accounting is not accounted");
+        }
+        self.groups.synced(txg);
+    }
+    fn account(&self, tx: &Transaction, change: &AccountingChange) {
+        let object = self.set.special(change.which, tx).unwrap();
+        let table = ZapMut::of(&object, tx);
+        let owner = change.owner;
+        if object
+            .read_block(millpond_ondisk::BlockId(0))
+            .unwrap()
+            .bytes[7]
+            == 0
+        {
+            let new = millpond_zap::NewZap::plain(millpond_zap::new_salt(&self.env));
+            table.create(&new).unwrap();
+        }
+        let add = |key: String, delta| {
+            table
+                .increment(key.as_bytes(), delta, AtZero::Remove)
+                .unwrap();
+        };
+        add(format!("{owner:x}"), change.bytes);
+        add(format!("obj-{owner:x}"), change.objects);
+    }
+
+    /// The committed state, through the code that only reads.
+    pub fn committed(&self) -> Arc<FileSystem> {
+        FileSystem::open(self.set.committed().unwrap()).unwrap()
+    }
+
+    /// Runs `body` while another thread syncs one group after the other.
+    pub fn with_sync_thread<R>(&self, body: impl FnOnce() -> R) -> R {
+        let stop = AtomicBool::new(false);
+        self.port.has_thread.store(true, Ordering::Relaxed);
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    self.groups.ask(self.groups.open_txg());
+                    self.sync_next(Duration::from_millis(1));
+                }
+            });
+            let result = body();
+            stop.store(true, Ordering::Release);
+            self.port.has_thread.store(false, Ordering::Relaxed);
+            syncing.join().unwrap();
+            result
+        })
+    }
+
+    /// Every block that lives is one that the committed object set refers to, and the other way round.
+    pub fn check_space(&self) {
+        let mut found = BTreeMap::new();
+        let committed = self.set.committed().unwrap();
+        collect(&mut found, committed.root());
+        let metas = [
+            Some(committed.meta_object()),
+            committed.accounting(Accounting::User),
+            committed.accounting(Accounting::Group),
+            committed.accounting(Accounting::Project),
+        ];
+        for object in metas.into_iter().flatten() {
+            collect_object(&mut found, &object);
+        }
+        for object in committed.objects() {
+            collect_object(&mut found, &object.unwrap());
+        }
+        assert_eq!(found, self.sink.living(), "blocks leak or are lost");
+    }
+
+    /// The counters of owners are the sums over all files.
+    pub fn check_accounting(&self) {
+        let committed = self.set.committed().unwrap();
+        let files = FileSystem::open(Arc::clone(&committed)).unwrap();
+        let mut wanted: [BTreeMap<Vec<u8>, u64>; 3] = Default::default();
+        for object in committed.objects() {
+            let object = object.unwrap();
+            let Ok(node) = files.node(object.id()) else {
+                continue;
+            };
+            let stat = node.stat().unwrap();
+            let owners = [stat.owner.0, stat.group.0, stat.project.unwrap_or(0)];
+            for (sums, owner) in wanted.iter_mut().zip(owners) {
+                let used = 512 + object.dnode().used_bytes();
+                *sums.entry(format!("{owner:x}").into_bytes()).or_default() += used;
+                *sums
+                    .entry(format!("obj-{owner:x}").into_bytes())
+                    .or_default() += 1;
+            }
+        }
+        let kinds = [Accounting::User, Accounting::Group, Accounting::Project];
+        for (which, wanted) in kinds.into_iter().zip(wanted) {
+            let mut found = BTreeMap::new();
+            let object = committed.accounting(which).unwrap();
+            for entry in millpond_zap::Zap::open(object).unwrap().iter() {
+                let entry = entry.unwrap();
+                found.insert(entry.name, entry.value.first().unwrap());
+            }
+            assert_eq!(found, wanted, "{which:?}");
+        }
+    }
+}
+
+fn collect(found: &mut BTreeMap<u64, u64>, pointer: &BlockPointer) {
+    if pointer.is_hole() || pointer.is_embedded() {
+        return;
+    }
+    let dva = dva_of(pointer);
+    let before = found.insert(dva.offset_bytes, dva.asize_bytes);
+    assert_eq!(before, None, "a block is referred to twice");
+}
+
+fn collect_object(found: &mut BTreeMap<u64, u64>, object: &millpond_object::Object) {
+    let dnode = object.dnode();
+    if let Some(spill) = &dnode.spill {
+        collect(found, spill);
+    }
+    let fan = dnode.indirect_block_bytes() / 128;
+    for (at, pointer) in dnode.block_pointers.iter().enumerate() {
+        collect_tree(found, object, pointer, dnode.levels - 1, at as u64, fan);
+    }
+}
+
+fn collect_tree(
+    found: &mut BTreeMap<u64, u64>,
+    object: &millpond_object::Object,
+    pointer: &BlockPointer,
+    level: u8,
+    id: u64,
+    fan: u64,
+) {
+    collect(found, pointer);
+    if pointer.is_hole() || level == 0 {
+        return;
+    }
+    let set = object.object_set();
+    let address = object.address(millpond_ondisk::Level(level), millpond_ondisk::BlockId(id));
+    let block = set.store().read(pointer, address, None).unwrap();
+    for (at, bytes) in block.bytes.chunks_exact(128).enumerate() {
+        let child = BlockPointer::decode(bytes, block.endian).unwrap();
+        collect_tree(found, object, &child, level - 1, id * fan + at as u64, fan);
+    }
+}
+
+fn dva_of(pointer: &BlockPointer) -> Dva {
+    Dva::from_words([pointer.words[0], pointer.words[1]]).unwrap()
+}
