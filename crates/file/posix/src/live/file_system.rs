@@ -16,7 +16,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
 use millpond_object::{LiveObject, LiveObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
-use millpond_sa::Timestamp;
+use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 use millpond_zap::{NameMatch, Zap};
 
@@ -177,8 +177,8 @@ impl LiveFileSystem {
     /// The file with this object number.
     ///
     /// # Errors
-    /// [`FileError::Stale`] if there is no such object, it is no file, or its last name is gone and nobody
-    /// holds it; otherwise if its attributes cannot be read.
+    /// [`FileError::Stale`] if there is no such object, it is part of a file's extended attributes, or its
+    /// last name is gone and nobody holds it; otherwise if it is no file or cannot be read.
     pub fn node(&self, id: ObjectId) -> Result<LiveNode, FileError> {
         let reservation = match self.cache.get(id) {
             Ok(inner) => return Ok(LiveNode { inner }),
@@ -193,7 +193,8 @@ impl LiveFileSystem {
         let kind = state
             .kind()
             .ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
-        if state.links == 0 {
+        // What is hidden in extended attributes belongs to its file's locks: it is never a node.
+        if state.links == 0 || state.flags.contains(FileFlags::XATTR) {
             return Err(FileError::Stale);
         }
         let inner = Arc::new(NodeInner::new(self.weak(), object, kind, state));
@@ -207,12 +208,7 @@ impl LiveFileSystem {
     /// As [`LiveFileSystem::node`]; [`FileError::Stale`] also if the number belongs to another file now.
     pub fn node_of_generation(&self, id: ObjectId, generation: u64) -> Result<LiveNode, FileError> {
         let node = self.node(id)?;
-        let is_hidden = node
-            .inner
-            .state()
-            .flags
-            .contains(millpond_sa::FileFlags::XATTR);
-        if node.generation() != generation || is_hidden || node.is_unlinked() {
+        if node.generation() != generation || node.is_unlinked() {
             return Err(FileError::Stale);
         }
         Ok(node)

@@ -224,6 +224,8 @@ impl LiveFileSystem {
             return Err(error);
         }
         node.set_linkable(true);
+        // Only its holder keeps it.
+        self.cache().release(node.id());
         Ok(node)
     }
 
