@@ -222,3 +222,42 @@ fn damaged_members_are_found_out_and_no_others() {
         assert!(!named.is_empty() && named.iter().all(|leaf| liars.contains(leaf)));
     }
 }
+
+/// Plans the writing of every block and compares with what its leaves hold.
+fn write_again(name: &str) {
+    let Some(pool) = open(name) else { return };
+    let whole = whole_leaves(&pool);
+    let mut bytes = 0;
+    for (range, bp) in &pool.blocks {
+        let block = pool.read(*range, bp).expect("readable").data;
+        let plan = WritePlan::new(&pool.tree, &pool.health, *range, &block).expect("writable");
+        assert!(!plan.writes().is_empty());
+        for write in plan.writes() {
+            if !whole.contains(&write.leaf) {
+                continue;
+            }
+            let read = LeafRead {
+                leaf: write.leaf,
+                offset_bytes: write.offset_bytes,
+                length_bytes: write.length_bytes(),
+            };
+            let held = pool.serve(&[read]).remove(0).expect("readable");
+            assert!(held == write.bytes(&block), "{name}: {range:?} {read:?}");
+            bytes += write.length_bytes();
+        }
+    }
+    println!("{name}: {} blocks, {bytes} bytes as they are", pool.blocks.len());
+}
+
+#[test]
+fn writing_any_block_of_a_mirror_again_changes_nothing() {
+    write_again("mirror2");
+    write_again("mirror3");
+}
+
+#[test]
+fn writing_any_block_of_raidz_again_changes_nothing() {
+    for name in ["raidz1-3", "raidz2-5", "raidz3-7", "expanded", "v24-raidz"] {
+        write_again(name);
+    }
+}
