@@ -368,6 +368,31 @@ fn a_gang_header_that_points_to_itself_ends_in_an_error() {
     mirror.write(0x40000, &bytes);
     assert!(mirror.store.read(&leader, address(), None).is_err());
     assert!(!mirror.store.audit(&leader, address()).unwrap().is_readable);
+    assert!(mirror.store.extents(&leader, address()).is_err());
+}
+
+#[test]
+fn what_a_pointer_owns_is_known_only_if_its_headers_can_be_read() {
+    let mirror = Mirror::new([true, true]);
+    let data = content(6, 2048);
+    let leader = gang(&mirror, 0x8000, &data);
+    let extents = mirror.store.extents(&leader, address()).unwrap();
+    assert!(extents.len() > 1);
+    // Of the leader itself the header only.
+    assert_eq!((extents[0].asize_bytes, extents[0].is_gang), (512, true));
+    assert!(extents[1..].iter().all(|dva| !dva.is_gang));
+    let plain = pointer(0x2000, 4096, false, 4096, 4096);
+    let own: Vec<Dva> = plain.dvas().collect();
+    assert_eq!(mirror.store.extents(&plain, address()), Ok(own));
+    let hole = BlockPointer::default();
+    assert_eq!(mirror.store.extents(&hole, address()), Ok(vec![]));
+    mirror.spoil(0, 0x8000);
+    assert!(mirror.store.extents(&leader, address()).is_ok());
+    mirror.spoil(1, 0x8000);
+    assert!(matches!(
+        mirror.store.extents(&leader, address()),
+        Err(BlockError::Corrupt { .. })
+    ));
 }
 
 #[test]

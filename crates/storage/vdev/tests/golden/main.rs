@@ -246,7 +246,10 @@ fn write_again(name: &str) {
             bytes += write.length_bytes();
         }
     }
-    println!("{name}: {} blocks, {bytes} bytes as they are", pool.blocks.len());
+    println!(
+        "{name}: {} blocks, {bytes} bytes as they are",
+        pool.blocks.len()
+    );
 }
 
 #[test]
