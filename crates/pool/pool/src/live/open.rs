@@ -30,7 +30,7 @@ use millpond_object::{LiveObjectSet, ObjectSet, WritePolicy};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg};
 use millpond_txg::{DirtyLimits, TxgGroups};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a pool is opened for changes, beyond how it is opened for reading.
 #[derive(Debug, Clone, Default)]
@@ -282,6 +282,7 @@ fn parts(
         features,
         assembly: Some(read.assembly().clone()),
         missed: missed_txgs(read, first)?,
+        label_failures: BTreeSet::new(),
         put_off_bytes: read.deferred_free_bytes()?,
     };
     Ok(PoolParts {

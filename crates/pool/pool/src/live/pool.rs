@@ -20,7 +20,7 @@ use millpond_object::LiveObjectSet;
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{Transaction, TxgGroups};
 use millpond_vdev::VdevConfig;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A pool open for changes: its devices, its free space, its meta object set, its transaction groups,
 /// and the port to the datasets above.
@@ -87,6 +87,8 @@ pub(crate) struct PoolState {
     pub(crate) failmode: FailMode,
     /// By leaf: the txgs that it missed.
     pub(crate) missed: BTreeMap<Guid, MissedTxgs>,
+    /// Leaves whose labels could not be written, as of the last commit.
+    pub(crate) label_failures: BTreeSet<Guid>,
     /// Deflated bytes on `sync_bplist`.
     pub(crate) put_off_bytes: u64,
 }

@@ -22,8 +22,9 @@ use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::thread;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{BlockPointer, Txg};
+use millpond_ondisk::{BlockPointer, Guid, Txg};
 use millpond_txg::SyncingTxg;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A txg that still dirties the MOS after this many passes never ends by itself. Far above the three
@@ -369,9 +370,20 @@ impl LivePool {
         if config.is_some() {
             state.config_committed = state.config_written;
         }
-        if !report.failures.is_empty() {
-            // The labels of these leaves are old now; their siblings' must say so.
+        let failed: BTreeSet<Guid> = report
+            .failures
+            .iter()
+            .filter_map(|(leaf, _)| Some(topology.tree.leaf(*leaf)?.config.guid))
+            .collect();
+        if !failed.is_subset(&state.label_failures) {
+            // The labels of these leaves are old now; those of their siblings become newer, so that
+            // it shows. Once, not in every txg.
             state.config_generation += 1;
+        }
+        if config.is_some() {
+            state.label_failures = failed;
+        } else {
+            state.label_failures.extend(failed);
         }
         Ok(())
     }

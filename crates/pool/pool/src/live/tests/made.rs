@@ -27,7 +27,7 @@ use millpond_sim::{SimDisk, World};
 use millpond_txg::{DirtyLimits, TxgGroups};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 use millpond_zap::{NewZap, ZapMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Datasets that are none: only what `$MOS` would be charged is summed up.
 #[derive(Default)]
@@ -220,7 +220,8 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             multihost: false,
             failmode: FailMode::Wait,
             missed: BTreeMap::new(),
-            put_off_bytes: 0,
+            label_failures: BTreeSet::new(),
+        put_off_bytes: 0,
         },
         drive: Drive::Caller,
         is_deflated: true,
