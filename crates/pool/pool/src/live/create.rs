@@ -351,6 +351,7 @@ fn first_parts(
         multihost: false,
         failmode: failmode.unwrap_or_default(),
         missed: BTreeMap::new(),
+        label_failures: BTreeSet::new(),
         put_off_bytes: 0,
     };
     let parts = PoolParts {

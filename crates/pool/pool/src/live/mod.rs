@@ -29,6 +29,8 @@ mod space;
 mod sync;
 mod tables;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};

@@ -20,7 +20,7 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{LiveObjectSet, NewObject, NewObjectSet};
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key};
 use millpond_ondisk::{
-    Ashift, BlockPointer, Endian, Guid, LeafLayout, ObjectId, ObjectSetKind, ObjectType, Txg,
+    Ashift, BlockPointer, Endian, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg,
     Uberblock, VdevId,
 };
 use millpond_sim::{SimDisk, World};
@@ -367,8 +367,4 @@ fn noise(count: u64, block: u64) -> Vec<u8> {
 
 pub(super) fn counted(pool: &Pool) -> u64 {
     pool.directory_number(COUNT).unwrap().unwrap_or(0)
-}
-
-pub(super) fn object_of(pool: &Pool) -> Option<ObjectId> {
-    pool.find_directory_object("test:object").unwrap()
 }
