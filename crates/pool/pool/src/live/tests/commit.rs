@@ -203,7 +203,9 @@ fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
     let log = topology.tree.leaves().nth(1).unwrap().1.config.dtl.unwrap();
     let missed = crate::vdev_objects::load_dirty_time_log(read.mos(), log).unwrap();
     assert!(
-        missed.iter().any(|range| range.start <= 6 && range.end >= 9),
+        missed
+            .iter()
+            .any(|range| range.start <= 6 && range.end >= 9),
         "{missed:?}"
     );
     check(&read);
@@ -224,7 +226,10 @@ fn a_pool_without_redundancy_suspends_when_writes_fail() {
     assert!(count_up(&pool).is_err());
     assert!(pool.suspension().is_some());
     disk.set_faults(None);
-    assert!(count_up(&pool).is_err(), "it stays so until it is opened again");
+    assert!(
+        count_up(&pool).is_err(),
+        "it stays so until it is opened again"
+    );
     let read = open_read_only(&world).unwrap();
     assert_eq!(counted(&read), 1);
     check(&read);

@@ -1,8 +1,8 @@
 //! Lists of block pointers against a plain list in memory.
 
 use super::made::{NoDatasets, Shape, make};
-use crate::live::{BpObject, Drain, LivePool, SyncContext, new_empty_list};
 use crate::PoolError;
+use crate::live::{BpObject, Drain, LivePool, SyncContext, new_empty_list};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, BpObjectPhys, ObjectId};
 use millpond_sim::World;

@@ -8,9 +8,7 @@ use crate::live::labels::write_initial_labels;
 use crate::live::open::mos_policy;
 use crate::live::pool::{PoolParts, PoolState};
 use crate::live::space::LiveSpaceMaps;
-use crate::live::{
-    DatasetPort, Drive, LivePool, SpaceChange, SyncContext, WriteOptions, space,
-};
+use crate::live::{DatasetPort, Drive, LivePool, SpaceChange, SyncContext, WriteOptions, space};
 use crate::{OpenError, OpenOptions, Pool, PoolError};
 use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
 use millpond_block::{BlockStore, Topology};
@@ -20,8 +18,8 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{LiveObjectSet, NewObject, NewObjectSet};
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key};
 use millpond_ondisk::{
-    Ashift, BlockPointer, Endian, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg,
-    Uberblock, VdevId,
+    Ashift, BlockPointer, Endian, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg, Uberblock,
+    VdevId,
 };
 use millpond_sim::{SimDisk, World};
 use millpond_txg::{DirtyLimits, TxgGroups};
@@ -50,9 +48,7 @@ impl DatasetPort for NoDatasets {
         Ok(())
     }
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        self.calls
-            .lock()
-            .push(("claim", ctx.txg().0, ctx.pass()));
+        self.calls.lock().push(("claim", ctx.txg().0, ctx.pass()));
         Ok(())
     }
     fn sync_datasets(&self, ctx: &SyncContext<'_>) -> Result<bool, PoolError> {
@@ -221,7 +217,7 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             failmode: FailMode::Wait,
             missed: BTreeMap::new(),
             label_failures: BTreeSet::new(),
-        put_off_bytes: 0,
+            put_off_bytes: 0,
         },
         drive: Drive::Caller,
         is_deflated: true,
@@ -278,7 +274,9 @@ fn tree(shape: Shape) -> VdevConfig {
             ..VdevConfig::new(VdevType::Mirror, Guid(50))
         })]
     } else {
-        (0..shape.disks).map(|number| as_top(leaf(number))).collect()
+        (0..shape.disks)
+            .map(|number| as_top(leaf(number)))
+            .collect()
     };
     VdevConfig {
         create_txg: Some(FIRST),
@@ -332,10 +330,7 @@ const COUNT: &str = "test:count";
 /// A task that counts up, and changes an object of some size so that blocks die and are born.
 pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
     pool.sync_task(|ctx| {
-        let count = ctx
-            .table_number(OBJECT_DIRECTORY, COUNT)?
-            .unwrap_or(0)
-            + 1;
+        let count = ctx.table_number(OBJECT_DIRECTORY, COUNT)?.unwrap_or(0) + 1;
         ctx.set_directory_number(COUNT, count)?;
         let object = match ctx.directory_object("test:object")? {
             Some(id) => ctx.mos().object(id).unwrap(),
@@ -348,7 +343,9 @@ pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
         };
         for block in 0..4u64 {
             let offset = ((count * 3 + block) % 12) * (16 << 10);
-            object.write(ctx.tx(), offset, &noise(count, block)).unwrap();
+            object
+                .write(ctx.tx(), offset, &noise(count, block))
+                .unwrap();
         }
         if count.is_multiple_of(3) {
             object.free_range(ctx.tx(), 0, 32 << 10).unwrap();
