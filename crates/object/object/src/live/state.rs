@@ -238,7 +238,7 @@ impl State {
         let end = start + bytes.len();
         let mut charged = 0;
         if !self.slots[index].blocks.contains_key(&id) {
-            let base = match self.place(id, index) {
+            let base = match self.place(id, index + 1) {
                 // Copied only when it is changed, which is at once.
                 Place::Slot(older) => Arc::clone(self.slots[older].blocks[&id].content()),
                 _ => Arc::new(base()),

@@ -546,3 +546,24 @@ fn many_small_objects_go_to_the_sink_in_few_batches() {
     bench.sync();
     assert!(bench.sink.largest_batch() >= 2000);
 }
+
+#[test]
+fn a_block_freed_and_written_in_one_txg_forgets_what_the_txg_before_holds() {
+    let bench = dataset();
+    let tx = bench.begin();
+    let object = bench.set.allocate(&tx, file(512)).unwrap();
+    object.write(&tx, 0, &[7; 512]).unwrap();
+    let first = bench.close_after(tx);
+    let tx = bench.begin();
+    object.free_range(&tx, 0, u64::MAX).unwrap();
+    object.write(&tx, 10, &[9]).unwrap();
+    let mut expected = vec![0; 512];
+    expected[10] = 9;
+    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+    drop(tx);
+    bench.set.sync(first.txg(), 1, &*bench.sink).unwrap();
+    bench.groups.synced(first.txg());
+    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+    bench.sync();
+    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+}
