@@ -562,38 +562,4 @@ fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &BTreeMap<Guid, ObjectId>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_pools_are_as_openzfs_takes_them() {
-        for name in [
-            "tank",
-            "a",
-            "Tank-1_2.3:4",
-            "logs",
-            "two words",
-            &"x".repeat(239),
-        ] {
-            assert_eq!(check_pool_name(name), Ok(()), "{name}");
-        }
-        for name in [
-            "",
-            "1tank",
-            "-x",
-            "tank/fs",
-            "tank@s",
-            "a%b",
-            "mirror",
-            "mirrored",
-            "raidz2",
-            "draid",
-            "spares",
-            "log",
-            "a ",
-            &"x".repeat(240),
-        ] {
-            assert!(check_pool_name(name).is_err(), "{name}");
-        }
-    }
-}
+mod tests;
