@@ -2,8 +2,9 @@
 //!
 //! This crate knows extents and what changes them, not where that is kept: space maps lie in
 //! objects of the pool itself, so whoever knows objects implements [`SpaceMapStore`] and hands it
-//! in. Nothing here touches a device. The reading side stands: geometry, replay, and the figures
-//! that `zpool list` and `zfs list` show. The allocator joins with the writing engine.
+//! in. Nothing here touches a device. The reading side is geometry, replay, and the figures
+//! that `zpool list` and `zfs list` show; the changing side is [`PoolAllocator`], which writes
+//! through [`SpaceMapWriter`].
 //!
 //! ```
 //! use millpond_alloc::RangeSet;
@@ -13,7 +14,8 @@
 //! assert!(free.remove(0..8192).is_err());
 //! ```
 //!
-//! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-accounting.md`.
+//! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-accounting.md`;
+//! the allocator's policy: `docs/allocator.md`.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::unwrap_used,

@@ -32,7 +32,8 @@ pub struct LogRecord {
 /// Where space maps are kept: objects of the pool, which this layer does not know.
 ///
 /// Implemented by the pool, which reads the objects' blocks and gives them to [`decode_records`]
-/// and [`decode_log_records`]. Callbacks may fail; the replay then ends with that error.
+/// and [`decode_log_records`]. Of a changing pool it must show everything written so far, synced or
+/// not. Callbacks may fail; the replay then ends with that error.
 /// Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 pub trait SpaceMapStore {
     /// Every record of a metaslab's own map, oldest first. None if it has no map: all is free.

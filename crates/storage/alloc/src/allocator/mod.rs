@@ -1,4 +1,4 @@
-//! The allocator of a pool that is being changed. Page `docs/format/allocator.md`.
+//! The allocator of a pool that is being changed. Page `docs/allocator.md`.
 
 mod condense;
 mod fit;

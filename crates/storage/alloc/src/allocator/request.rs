@@ -32,7 +32,7 @@ impl BlockSizes for VdevTree {
     }
 }
 
-/// What the allocator must know of a concrete top-level vdev. Page `docs/format/allocator.md`.
+/// What the allocator must know of a concrete top-level vdev. Page `docs/allocator.md`.
 #[derive(Clone)]
 pub struct VdevSpace {
     /// How it is cut into metaslabs.
@@ -108,7 +108,7 @@ pub enum Placement {
     Log,
 }
 
-/// One block's wish for space. Page `docs/format/allocator.md`.
+/// One block's wish for space. Page `docs/allocator.md`.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocRequest<'a> {
     /// Which vdevs it belongs on.

@@ -98,10 +98,13 @@ impl World {
         }
         Ok(found)
     }
-    /// Frees an old block: it waits.
+    /// Frees an old block: it waits, even if somebody says that nothing points to it.
     pub(super) fn free_old(&mut self, index: usize) {
         let dva = self.blocks.swap_remove(index);
-        self.allocator.free(self.txg, &dva, false).unwrap();
+        let is_claimed_unreferenced = dva.offset_bytes & 512 == 0;
+        self.allocator
+            .free(self.txg, &dva, is_claimed_unreferenced)
+            .unwrap();
         self.waiting.push((self.txg, dva));
     }
     /// Frees a block of this txg that nothing points to: it can be had again at once.
