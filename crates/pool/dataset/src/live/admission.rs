@@ -1,0 +1,311 @@
+//! Whether a change may begin: quotas, reservations and the pool's space, with what is under way.
+//!
+//! Figures of the open heads and of the directories above them are kept here, so that asking costs a
+//! look into memory. Page `docs/format/space-accounting.md`, "Admission".
+
+use super::space::signed;
+use millpond_env::sync::Mutex;
+use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
+use std::collections::BTreeMap;
+
+/// Txgs alive at a time fit four slots.
+const SLOTS: usize = 4;
+
+/// What is promised to transactions that are not written yet, per txg.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pending([u64; SLOTS]);
+
+impl Pending {
+    fn sum(&self) -> u64 {
+        self.0.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+    fn add(&mut self, txg: Txg, bytes: u64) {
+        let slot = &mut self.0[slot(txg)];
+        *slot = slot.saturating_add(bytes);
+    }
+    fn clear(&mut self, txg: Txg) {
+        self.0[slot(txg)] = 0;
+    }
+}
+
+fn slot(txg: Txg) -> usize {
+    (txg.0 % SLOTS as u64) as usize
+}
+
+#[derive(Debug, Clone, Default)]
+struct DirectoryFigures {
+    used: u64,
+    reserved: u64,
+    quota: u64,
+    parent: Option<ObjectId>,
+    pending: Pending,
+}
+
+#[derive(Debug, Clone, Default)]
+struct HeadFigures {
+    directory: ObjectId,
+    unique: u64,
+    referenced: u64,
+    ref_reserved: u64,
+    ref_quota: u64,
+    pending: Pending,
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    directories: BTreeMap<ObjectId, DirectoryFigures>,
+    heads: BTreeMap<ObjectId, HeadFigures>,
+}
+
+/// What came of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It may begin.
+    Admitted,
+    /// What is under way could use the rest up; once that is written it will be known.
+    Later,
+    /// A quota is used up.
+    OverQuota,
+    /// The pool is full.
+    NoSpace,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    /// The most that it can take, copies and parity included.
+    pub(crate) bytes: u64,
+    /// It will give back more than it takes: quotas do not hold it up.
+    pub(crate) is_freeing: bool,
+    /// What the pool allows in all for this kind of request.
+    pub(crate) pool_limit: u64,
+}
+
+/// The figures, shared with everything that changes them.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    figures: Mutex<Figures>,
+}
+
+impl Admission {
+    pub(crate) fn directory_changed(&self, id: ObjectId, phys: &DslDirectoryPhys) {
+        if let Some(known) = self.figures.lock().directories.get_mut(&id) {
+            known.update(phys);
+        }
+    }
+    pub(crate) fn dataset_changed(&self, id: ObjectId, phys: &DslDatasetPhys) {
+        if let Some(known) = self.figures.lock().heads.get_mut(&id) {
+            known.unique = phys.unique_bytes;
+            known.referenced = phys.referenced_bytes;
+        }
+    }
+    pub(crate) fn directory_gone(&self, id: ObjectId) {
+        self.figures.lock().directories.remove(&id);
+    }
+
+    /// Learns a directory; those above must be learnt too.
+    pub(crate) fn learn_directory(&self, id: ObjectId, phys: &DslDirectoryPhys) {
+        let mut figures = self.figures.lock();
+        figures.directories.entry(id).or_default().update(phys);
+    }
+    pub(crate) fn knows_directory(&self, id: ObjectId) -> bool {
+        self.figures.lock().directories.contains_key(&id)
+    }
+    /// Learns a head, or its changed refquota and refreservation.
+    pub(crate) fn learn_head(
+        &self,
+        id: ObjectId,
+        phys: &DslDatasetPhys,
+        ref_quota: u64,
+        ref_reserved: u64,
+    ) {
+        let mut figures = self.figures.lock();
+        let head = figures.heads.entry(id).or_default();
+        head.directory = phys.directory;
+        head.unique = phys.unique_bytes;
+        head.referenced = phys.referenced_bytes;
+        (head.ref_quota, head.ref_reserved) = (ref_quota, ref_reserved);
+    }
+    pub(crate) fn forget_head(&self, id: ObjectId) {
+        self.figures.lock().heads.remove(&id);
+    }
+
+    /// Judges a request of a head.
+    pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Verdict {
+        self.figures.lock().judge(head, request)
+    }
+
+    /// Notes what was promised in `txg` to a head and the directories above.
+    pub(crate) fn promise(&self, head: ObjectId, txg: Txg, bytes: u64) {
+        let mut figures = self.figures.lock();
+        let Some(head) = figures.heads.get_mut(&head) else {
+            return;
+        };
+        head.pending.add(txg, bytes);
+        let mut at = Some(head.directory);
+        let mut steps = 0;
+        while let Some(directory) = at.and_then(|id| figures.directories.get_mut(&id)) {
+            directory.pending.add(txg, bytes);
+            at = directory.parent;
+            steps += 1;
+            if steps > crate::directory::DEPTH_MAX {
+                return;
+            }
+        }
+    }
+
+    /// The txg's changes are in the figures now.
+    pub(crate) fn settle(&self, txg: Txg) {
+        let mut figures = self.figures.lock();
+        for directory in figures.directories.values_mut() {
+            directory.pending.clear(txg);
+        }
+        for head in figures.heads.values_mut() {
+            head.pending.clear(txg);
+        }
+    }
+}
+
+impl DirectoryFigures {
+    fn update(&mut self, phys: &DslDirectoryPhys) {
+        self.used = phys.used_bytes;
+        self.reserved = phys.reserved_bytes;
+        self.quota = phys.quota_bytes;
+        self.parent = phys.parent;
+    }
+}
+
+impl Figures {
+    fn judge(&self, head: ObjectId, request: Request) -> Verdict {
+        let Some(head) = self.heads.get(&head) else {
+            return Verdict::Admitted;
+        };
+        if !request.is_freeing {
+            let verdict = against(
+                head.ref_quota,
+                head.referenced,
+                head.pending.sum(),
+                Verdict::OverQuota,
+            );
+            if verdict != Verdict::Admitted {
+                return verdict;
+            }
+        }
+        // What fits the refreservation costs the directory nothing more; what fits a directory's
+        // reservation costs its parent nothing more.
+        let mut bytes = rise(
+            head.unique.saturating_add(head.pending.sum()),
+            request.bytes,
+            head.ref_reserved,
+        );
+        let mut at = Some(head.directory);
+        for _ in 0..=crate::directory::DEPTH_MAX {
+            let Some(directory) = at.and_then(|id| self.directories.get(&id)) else {
+                return Verdict::Admitted;
+            };
+            if bytes == 0 {
+                return Verdict::Admitted;
+            }
+            let pending = directory.pending.sum();
+            let is_root = directory.parent.is_none();
+            if !request.is_freeing {
+                let verdict = against(
+                    directory.quota,
+                    directory.used,
+                    pending,
+                    Verdict::OverQuota,
+                );
+                if verdict != Verdict::Admitted {
+                    return verdict;
+                }
+            }
+            if is_root {
+                let limit = request.pool_limit.max(1);
+                return against(limit, directory.used, pending, Verdict::NoSpace);
+            }
+            let now = directory.used.saturating_add(pending);
+            bytes = rise(now, bytes, directory.reserved);
+            at = directory.parent;
+        }
+        Verdict::Admitted
+    }
+}
+
+/// How much more than `reserved` will be used once `bytes` come to `now`.
+fn rise(now: u64, bytes: u64, reserved: u64) -> u64 {
+    let after = signed(now.saturating_add(bytes).max(reserved));
+    let before = signed(now.max(reserved));
+    u64::try_from(after.saturating_sub(before)).unwrap_or(0)
+}
+
+/// One limit; 0 is none. The last request may overshoot it, promises by a thirty-second.
+fn against(limit: u64, used: u64, pending: u64, refusal: Verdict) -> Verdict {
+    if limit == 0 {
+        return Verdict::Admitted;
+    }
+    if used >= limit {
+        return refusal;
+    }
+    let slack = limit.saturating_add(limit / 32);
+    if pending > 0 && used.saturating_add(pending) >= slack {
+        return Verdict::Later;
+    }
+    Verdict::Admitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: ObjectId = ObjectId(9);
+
+    fn admission(root_used: u64, child: DslDirectoryPhys, head: DslDatasetPhys, ref_quota: u64, ref_reserved: u64) -> Admission {
+        let admission = Admission::default();
+        let root = DslDirectoryPhys {
+            used_bytes: root_used,
+            ..DslDirectoryPhys::default()
+        };
+        admission.learn_directory(ObjectId(1), &root);
+        admission.learn_directory(ObjectId(2), &DslDirectoryPhys { parent: Some(ObjectId(1)), ..child });
+        admission.learn_head(HEAD, &DslDatasetPhys { directory: ObjectId(2), ..head }, ref_quota, ref_reserved);
+        admission
+    }
+    fn ask(bytes: u64) -> Request {
+        Request { bytes, is_freeing: false, pool_limit: 1000 }
+    }
+
+    #[test]
+    fn a_used_up_quota_refuses_and_promises_make_wait() {
+        let child = DslDirectoryPhys { used_bytes: 99, quota_bytes: 100, ..DslDirectoryPhys::default() };
+        let admission = admission(99, child, DslDatasetPhys::default(), 0, 0);
+        assert_eq!(admission.judge(HEAD, ask(500)), Verdict::Admitted, "one may overshoot");
+        admission.promise(HEAD, Txg(7), 500);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Later);
+        admission.settle(Txg(7));
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Admitted);
+        let full = DslDirectoryPhys { used_bytes: 100, quota_bytes: 100, parent: Some(ObjectId(1)), ..DslDirectoryPhys::default() };
+        admission.directory_changed(ObjectId(2), &full);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::OverQuota);
+        let freeing = Request { is_freeing: true, ..ask(1) };
+        assert_eq!(admission.judge(HEAD, freeing), Verdict::Admitted);
+    }
+
+    #[test]
+    fn a_full_pool_refuses_what_no_reservation_covers() {
+        let child = DslDirectoryPhys { used_bytes: 10, reserved_bytes: 600, ..DslDirectoryPhys::default() };
+        let reserved = admission(1000, child, DslDatasetPhys::default(), 0, 0);
+        assert_eq!(reserved.judge(HEAD, ask(500)), Verdict::Admitted);
+        assert_eq!(reserved.judge(HEAD, ask(591)), Verdict::NoSpace);
+        let head = DslDatasetPhys { unique_bytes: 5, ..DslDatasetPhys::default() };
+        let ref_reserved = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
+        assert_eq!(ref_reserved.judge(HEAD, ask(45)), Verdict::Admitted);
+        assert_eq!(ref_reserved.judge(HEAD, ask(46)), Verdict::NoSpace);
+    }
+
+    #[test]
+    fn a_refquota_looks_at_what_is_referenced() {
+        let head = DslDatasetPhys { referenced_bytes: 70, ..DslDatasetPhys::default() };
+        assert_eq!(admission(0, DslDirectoryPhys::default(), head.clone(), 70, 0).judge(HEAD, ask(1)), Verdict::OverQuota);
+        assert_eq!(admission(0, DslDirectoryPhys::default(), head, 71, 0).judge(HEAD, ask(1)), Verdict::Admitted);
+    }
+}

@@ -1,0 +1,247 @@
+//! Where the blocks of one dataset go while it is written, and what their births and deaths mean.
+//!
+//! Page `docs/format/space-accounting.md`, "How figures change".
+
+use super::space::allocation_birth;
+use millpond_env::sync::Mutex;
+use millpond_block::BlockError;
+use millpond_object::{BlockSink, ObjectError, WriteJob};
+use millpond_ondisk::{BlockPointer, EmbeddedKind, Txg};
+use millpond_pool::PoolError;
+use millpond_pool::live::{SpaceChange, SyncContext};
+
+/// What was born and died in one head in one txg. Dead pointers that an older snapshot holds are kept
+/// until [`Tally::take_dead`]; everything else only in sums.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Births less deaths: what the head references.
+    pub(crate) change: SpaceChange,
+    /// Births less deaths of what no snapshot holds: what the directory is charged.
+    pub(crate) own: SpaceChange,
+    /// Blocks that a snapshot holds: for the deadlist.
+    pub(crate) dead: Vec<BlockPointer>,
+    /// Deflated bytes of those that the snapshot before alone held beside the head.
+    pub(crate) left_to_previous: i64,
+    /// Deflated bytes of those that were born in this directory.
+    pub(crate) left_to_snapshots: i64,
+    /// For the livelist of a clone.
+    pub(crate) allocated: Vec<BlockPointer>,
+    pub(crate) freed: Vec<BlockPointer>,
+    /// What died, per bookmark of [`HeadFacts::bookmarks`].
+    pub(crate) freed_of_bookmarks: Vec<SpaceChange>,
+}
+
+/// What decides about a death, as of the start of the txg.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HeadFacts {
+    /// Blocks born up to here belong to the snapshot before.
+    pub(crate) previous_txg: Txg,
+    /// If the snapshot before is one of the same directory: where its own interval begins.
+    pub(crate) previous_interval_begin: Option<Txg>,
+    /// Creation of the directory's origin; 0 without one.
+    pub(crate) origin_txg: Txg,
+    /// Whether births and deaths go to a livelist.
+    pub(crate) has_livelist: bool,
+    /// Creation txgs of the bookmarks that count what was freed after them.
+    pub(crate) bookmarks: Vec<Txg>,
+}
+
+impl Tally {
+    pub(crate) fn new(facts: &HeadFacts) -> Self {
+        Self {
+            freed_of_bookmarks: vec![SpaceChange::default(); facts.bookmarks.len()],
+            ..Self::default()
+        }
+    }
+
+    /// Counts a birth.
+    pub(crate) fn born(&mut self, facts: &HeadFacts, pointer: &BlockPointer, space: SpaceChange) {
+        if !counts(pointer) {
+            return;
+        }
+        self.change += space;
+        self.own += space;
+        if facts.has_livelist && !pointer.is_embedded() {
+            self.allocated.push(*pointer);
+        }
+    }
+
+    /// Counts a death. Returns whether the block is free now; otherwise a snapshot holds it.
+    pub(crate) fn died(
+        &mut self,
+        facts: &HeadFacts,
+        pointer: &BlockPointer,
+        space: SpaceChange,
+    ) -> bool {
+        if !counts(pointer) {
+            return false;
+        }
+        let birth = allocation_birth(pointer);
+        self.change -= space;
+        for (freed, bookmark) in self.freed_of_bookmarks.iter_mut().zip(&facts.bookmarks) {
+            if *bookmark >= facts.previous_txg && birth <= *bookmark {
+                *freed += space;
+            }
+        }
+        if facts.has_livelist && birth > facts.origin_txg && !pointer.is_embedded() {
+            self.freed.push(*pointer);
+        }
+        if birth > facts.previous_txg {
+            self.own -= space;
+            return true;
+        }
+        self.dead.push(*pointer);
+        if facts.previous_interval_begin.is_some_and(|begin| birth > begin) {
+            self.left_to_previous = self.left_to_previous.saturating_add(space.used);
+        }
+        if birth > facts.origin_txg {
+            self.left_to_snapshots = self.left_to_snapshots.saturating_add(space.used);
+        }
+        false
+    }
+}
+
+/// Holes and blocks that a redacted stream left out are nobody's.
+fn counts(pointer: &BlockPointer) -> bool {
+    !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
+}
+
+/// The sink of one head.
+pub(crate) struct DatasetSink<'a> {
+    ctx: &'a SyncContext<'a>,
+    facts: HeadFacts,
+    state: Mutex<(Tally, Option<PoolError>)>,
+}
+
+impl<'a> DatasetSink<'a> {
+    pub(crate) fn new(ctx: &'a SyncContext<'a>, facts: HeadFacts) -> Self {
+        let tally = Tally::new(&facts);
+        Self {
+            ctx,
+            facts,
+            state: Mutex::new((tally, None)),
+        }
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// If a free could not be noted.
+    pub(crate) fn finish(self) -> Result<Tally, PoolError> {
+        match self.state.into_inner() {
+            (tally, None) => Ok(tally),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    fn note_death(&self, pointer: &BlockPointer) {
+        let space = self.ctx.space_of(pointer);
+        let mut state = self.state.lock();
+        if state.0.died(&self.facts, pointer, space)
+            && let Err(error) = self.ctx.free_block(pointer)
+        {
+            state.1.get_or_insert(error);
+        }
+    }
+}
+
+impl BlockSink for DatasetSink<'_> {
+    fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>> {
+        let previous: Vec<BlockPointer> = jobs.iter().map(|job| job.previous).collect();
+        let written = self.ctx.write_blocks(jobs);
+        let outcomes = written.into_iter().zip(previous);
+        outcomes
+            .map(|(written, previous)| {
+                let written = written?;
+                if !written.is_rewritten() {
+                    let space = self.ctx.space_of(&written.pointer);
+                    self.state.lock().0.born(&self.facts, &written.pointer, space);
+                    self.note_death(&previous);
+                }
+                Ok(written.pointer)
+            })
+            .collect()
+    }
+
+    fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
+        self.note_death(pointer);
+        Ok(())
+    }
+
+    fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
+        self.ctx.deflated_bytes(pointer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::{Dva, VdevId};
+
+    fn block(birth: u64) -> BlockPointer {
+        let mut pointer = BlockPointer::default();
+        let dva = Dva {
+            vdev: VdevId(0),
+            offset_bytes: 4096,
+            asize_bytes: 4096,
+            is_gang: false,
+        };
+        pointer.words[..2].copy_from_slice(&dva.to_words());
+        pointer.words[10] = birth;
+        pointer
+    }
+    const SPACE: SpaceChange = SpaceChange {
+        used: 4096,
+        compressed: 512,
+        uncompressed: 1024,
+    };
+
+    fn facts() -> HeadFacts {
+        HeadFacts {
+            previous_txg: Txg(20),
+            previous_interval_begin: Some(Txg(10)),
+            origin_txg: Txg(5),
+            has_livelist: false,
+            bookmarks: vec![Txg(8), Txg(25)],
+        }
+    }
+
+    #[test]
+    fn a_block_younger_than_the_last_snapshot_is_freed_and_others_go_to_the_deadlist() {
+        let mut tally = Tally::new(&facts());
+        assert!(tally.died(&facts(), &block(21), SPACE));
+        assert!(!tally.died(&facts(), &block(20), SPACE));
+        assert!(!tally.died(&facts(), &block(10), SPACE));
+        assert!(!tally.died(&facts(), &block(5), SPACE));
+        assert_eq!(tally.dead.len(), 3);
+        assert_eq!(tally.own, -SPACE);
+        assert_eq!(tally.change.used, -4 * 4096);
+        assert_eq!(tally.left_to_previous, 4096, "only what was born in its interval");
+        assert_eq!(tally.left_to_snapshots, 2 * 4096, "not the origin's");
+    }
+
+    #[test]
+    fn a_bookmark_newer_than_the_last_snapshot_counts_what_it_saw_and_is_gone() {
+        let mut tally = Tally::new(&facts());
+        for birth in [26, 25, 3] {
+            tally.died(&facts(), &block(birth), SPACE);
+        }
+        assert_eq!(tally.freed_of_bookmarks[0], SpaceChange::default());
+        assert_eq!(tally.freed_of_bookmarks[1].used, 2 * 4096);
+    }
+
+    #[test]
+    fn holes_count_nothing_and_livelists_know_only_what_the_clone_has_of_its_own() {
+        let facts = HeadFacts {
+            has_livelist: true,
+            ..facts()
+        };
+        let mut tally = Tally::new(&facts);
+        assert!(!tally.died(&facts, &BlockPointer::default(), SPACE));
+        tally.born(&facts, &block(30), SPACE);
+        tally.died(&facts, &block(5), SPACE);
+        tally.died(&facts, &block(6), SPACE);
+        assert_eq!((tally.allocated.len(), tally.freed.len()), (1, 1));
+        assert_eq!(tally.change.used, -4096);
+    }
+}

@@ -1,0 +1,175 @@
+//! Writing the dirty heads of a txg, and what follows from what was born and died in them.
+//!
+//! Page `docs/format/space-accounting.md`, "How figures change".
+
+use super::features;
+use super::head::LiveDataset;
+use super::sink::{DatasetSink, HeadFacts, Tally};
+use super::space::{Use, changed, head_rise};
+use super::syncing::Syncing;
+use super::view::{During, MosView};
+use millpond_env::sync::Arc;
+use millpond_object::{AccountingChange, FeatureUse, LiveObjectSet};
+use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId, ObjectSetKind, Txg};
+use millpond_pool::PoolError;
+use millpond_zap::{AtZero, LiveZapStore, NewZap, ZapMut};
+
+const WHAT: &str = "writing a dataset";
+const ACCOUNTING: &str = "user and group accounting";
+
+impl Syncing<'_> {
+    /// Writes what is dirty in a head. Returns whether there was anything.
+    pub(crate) fn write_head(&self, head: &LiveDataset) -> Result<bool, PoolError> {
+        let set = head.set();
+        let txg = self.txg();
+        if !set.is_dirty(txg) {
+            return Ok(false);
+        }
+        let facts = self.head_facts(head.id())?;
+        let sink = DatasetSink::new(self.ctx, facts.clone());
+        let pass = self.ctx.pass();
+        let mut synced = set.sync(txg, pass, &sink).during(WHAT)?;
+        if !synced.accounting.is_empty() {
+            self.account_owners(&set, &synced.accounting)?;
+            // Again, before snapshots of this txg are taken; only the accounting objects differ.
+            let again = set.sync(txg, pass + 1, &sink).during(WHAT)?;
+            synced.root = again.root;
+            synced.seen.large_blocks |= again.seen.large_blocks;
+            synced.seen.large_dnodes |= again.seen.large_dnodes;
+            synced.seen.zstd |= again.seen.zstd;
+            synced.seen.checksums.extend(again.seen.checksums);
+        }
+        let tally = sink.finish()?;
+        self.settle_head(head.id(), synced.root, &facts, &tally)?;
+        self.note_features(head.id(), &synced.seen)?;
+        Ok(true)
+    }
+
+    /// What decides about deaths in a head.
+    fn head_facts(&self, head: ObjectId) -> Result<HeadFacts, PoolError> {
+        let phys = self.dataset(head)?;
+        let directory = self.directory(phys.directory)?;
+        let mut facts = HeadFacts {
+            previous_txg: phys.previous_snapshot_txg,
+            has_livelist: self.livelist_of(phys.directory)?.is_some(),
+            bookmarks: self.counting_bookmarks(head, phys.previous_snapshot_txg)?,
+            ..HeadFacts::default()
+        };
+        if let Some(previous) = phys.previous_snapshot {
+            let before = self.dataset(previous)?;
+            if before.next_snapshot == Some(head) {
+                facts.previous_interval_begin = Some(before.previous_snapshot_txg);
+            }
+        }
+        if let Some(origin) = directory.origin {
+            facts.origin_txg = self.dataset(origin)?.creation_txg;
+        }
+        Ok(facts)
+    }
+
+    fn settle_head(
+        &self,
+        head: ObjectId,
+        root: BlockPointer,
+        facts: &HeadFacts,
+        tally: &Tally,
+    ) -> Result<(), PoolError> {
+        let mut phys = self.dataset(head)?;
+        let directory = phys.directory;
+        if !tally.dead.is_empty() {
+            let deadlist = MosView::required(phys.deadlist, "a head without a deadlist")?;
+            self.insert_dead(deadlist, &tally.dead)?;
+        }
+        if tally.left_to_previous != 0 {
+            let previous = MosView::required(phys.previous_snapshot, "no snapshot before")?;
+            let mut before = self.dataset(previous)?;
+            before.unique_bytes = changed(
+                before.unique_bytes,
+                tally.left_to_previous,
+                "a snapshot's unique bytes below 0",
+            )
+            .during(WHAT)?;
+            self.put_dataset(previous, &before)?;
+        }
+        let unique = phys.unique_bytes;
+        phys.block_pointer = root;
+        for (stored, change) in [
+            (&mut phys.referenced_bytes, tally.change.used),
+            (&mut phys.compressed_bytes, tally.change.compressed),
+            (&mut phys.uncompressed_bytes, tally.change.uncompressed),
+            (&mut phys.unique_bytes, tally.own.used),
+        ] {
+            *stored = changed(*stored, change, "a head's sizes below 0").during(WHAT)?;
+        }
+        self.put_dataset(head, &phys)?;
+        let reserved = self.ref_reservation(directory)?;
+        let (data, unused) = head_rise(unique, phys.unique_bytes, reserved);
+        let uses = [
+            (Use::Head, data.saturating_sub(tally.left_to_snapshots)),
+            (Use::Snapshots, tally.left_to_snapshots),
+            (Use::RefReserved, unused),
+        ];
+        self.charge(directory, &uses, tally.own.compressed, tally.own.uncompressed)?;
+        self.count_freed_of_bookmarks(head, &facts.bookmarks, &tally.freed_of_bookmarks)?;
+        if facts.has_livelist {
+            self.append_to_livelist(directory, &tally.allocated, &tally.freed)?;
+            self.drop_livelist_if_useless(head)?;
+        }
+        Ok(())
+    }
+
+    /// Applies what owners own more or less of now.
+    fn account_owners(
+        &self,
+        set: &Arc<LiveObjectSet>,
+        changes: &[AccountingChange],
+    ) -> Result<(), PoolError> {
+        let tx = self.ctx.tx();
+        let counts_objects = set.policy().accounts_objects;
+        for change in changes {
+            let is_new = set.special_if_any(change.which).is_none();
+            let object = set.special(change.which, tx).during(ACCOUNTING)?;
+            let table = ZapMut::new(LiveZapStore::new(object, tx));
+            if is_new {
+                table.create(&self.new_zap(0)).during(ACCOUNTING)?;
+            }
+            if change.bytes != 0 {
+                table
+                    .increment_number(change.owner, change.bytes, AtZero::Remove)
+                    .during(ACCOUNTING)?;
+            }
+            if counts_objects && change.objects != 0 {
+                let key = format!("obj-{:x}", change.owner);
+                table
+                    .increment(key.as_bytes(), change.objects, AtZero::Remove)
+                    .during(ACCOUNTING)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a dataset in the features that what was born in it needs.
+    fn note_features(&self, dataset: ObjectId, seen: &FeatureUse) -> Result<(), PoolError> {
+        let mut needed = vec![];
+        for (is_seen, guid) in [
+            (seen.large_blocks, features::LARGE_BLOCKS),
+            (seen.large_dnodes, features::LARGE_DNODE),
+            (seen.zstd, features::ZSTD_COMPRESS),
+        ] {
+            if is_seen {
+                needed.push(guid);
+            }
+        }
+        needed.extend(seen.checksums.iter().filter_map(|kind| match kind {
+            ChecksumKind::Sha512 => Some(features::SHA512),
+            ChecksumKind::Skein => Some(features::SKEIN),
+            ChecksumKind::Edonr => Some(features::EDONR),
+            ChecksumKind::Blake3 => Some(features::BLAKE3),
+            _ => None,
+        }));
+        for guid in needed {
+            self.activate_feature(dataset, guid, &[0])?;
+        }
+        Ok(())
+    }
+}
