@@ -54,6 +54,24 @@ pub enum DatasetError {
         /// The dataset concerned.
         name: String,
     },
+    /// What was asked for is not done; nothing has changed.
+    #[error("'{name}': {why}")]
+    Refused {
+        /// The dataset concerned.
+        name: String,
+        /// Why.
+        why: Refusal,
+    },
+    /// A property cannot be given this value.
+    #[error("'{name}': '{property}' {reason}")]
+    InvalidProperty {
+        /// The dataset concerned.
+        name: String,
+        /// The property.
+        property: String,
+        /// Why, in the words users know.
+        reason: String,
+    },
     /// The key given does not unlock the dataset.
     #[error("Key load error: {reason}")]
     Key {
@@ -62,6 +80,120 @@ pub enum DatasetError {
         /// Why, in the words users know.
         reason: String,
     },
+}
+
+/// Why a change of datasets is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The name is taken.
+    #[error("dataset already exists")]
+    Exists,
+    /// The directory above does not exist.
+    #[error("parent does not exist")]
+    NoParent,
+    /// Volumes have no children.
+    #[error("parent is not a filesystem")]
+    ParentIsVolume,
+    /// The name has too many components.
+    #[error("maximum name nesting depth exceeded")]
+    TooDeep,
+    /// The name would be too long, its own or that of something below.
+    #[error("dataset name is too long")]
+    NameTooLong,
+    /// It is open, or changes at this moment.
+    #[error("dataset is busy")]
+    Busy,
+    /// There are datasets below it.
+    #[error("filesystem has children")]
+    HasChildren,
+    /// It has snapshots.
+    #[error("filesystem has snapshots")]
+    HasSnapshots,
+    /// Clones were made of it.
+    #[error("snapshot is cloned")]
+    HasClones,
+    /// Somebody holds it.
+    #[error("it's being held")]
+    IsHeld,
+    /// The root of a pool goes with its pool only.
+    #[error("operation does not apply to pools")]
+    IsRoot,
+    /// Two snapshots of one dataset in one request.
+    #[error("multiple snapshots of same fs not allowed")]
+    SameDatasetTwice,
+    /// Only clones can be promoted.
+    #[error("not a cloned filesystem")]
+    NotAClone,
+    /// Both datasets have a snapshot of this name.
+    #[error("conflicting snapshot '{0}'")]
+    SnapshotExists(String),
+    /// Both datasets have a bookmark of this name, or one of this name exists.
+    #[error("bookmark exists")]
+    BookmarkExists(String),
+    /// The bookmark's snapshot is not in the past of its dataset.
+    #[error("source is not an ancestor of the new bookmark's dataset")]
+    NotAnAncestor,
+    /// It is no longer the latest.
+    #[error("more recent snapshots or bookmarks exist")]
+    NotTheLatest,
+    /// A hold with this tag is there.
+    #[error("tag already exists on this dataset")]
+    TagExists,
+    /// There is no hold with this tag.
+    #[error("no such tag on this dataset")]
+    NoSuchTag,
+    /// Tags have at most 255 bytes.
+    #[error("tag too long")]
+    TagTooLong,
+    /// It would lie in itself.
+    #[error("New dataset name cannot be a descendant of current dataset name")]
+    WithinItself,
+    /// Pools do not exchange datasets by renaming.
+    #[error("datasets must be within same pool")]
+    OtherPool,
+    /// Snapshots keep their dataset.
+    #[error("snapshots must be part of same dataset")]
+    OtherDataset,
+    /// It is only partly received.
+    #[error("dataset is inconsistent")]
+    Inconsistent,
+    /// A limit on file systems or snapshots is reached.
+    #[error("out of space")]
+    LimitReached,
+    /// A quota is used up.
+    #[error("disk quota exceeded")]
+    OverQuota,
+    /// The pool is full.
+    #[error("out of space")]
+    NoSpace,
+    /// A quota below what is in use.
+    #[error("size is less than current used or reserved space")]
+    BelowUse,
+    /// A reservation above what there is.
+    #[error("size is greater than available space")]
+    AboveAvailable,
+    /// The dataset or its settings forbid it.
+    #[error("permission denied")]
+    NotPermitted,
+    /// A feature of the pool is not enabled.
+    #[error("pool must be upgraded to do this")]
+    FeatureDisabled,
+    /// Not a change that makes sense.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// Not built yet.
+    #[error("{0}: not supported yet")]
+    Unsupported(&'static str),
+}
+
+impl Refusal {
+    pub(crate) fn error(name: &str, why: Refusal) -> DatasetError {
+        DatasetError::Refused {
+            name: name.to_owned(),
+            why,
+        }
+    }
 }
 
 /// Attaches a dataset's name to errors from below.

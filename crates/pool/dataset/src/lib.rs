@@ -1,6 +1,7 @@
 //! Layer `pool`: the tree of directories, datasets and snapshots, their properties and keys.
 //!
-//! This crate knows names, snapshots and settings; it knows no file. It writes nothing yet.
+//! This crate knows names, snapshots and settings; it knows no file. [`Dataset`] and its kin read what is
+//! committed; [`live`] changes it.
 //!
 //! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/properties.md`.
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@ mod dataset;
 mod directory;
 mod error;
 mod keys;
+pub mod live;
 mod name;
 pub mod properties;
 
@@ -16,6 +18,6 @@ pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
 
 pub use dataset::{Bookmark, Dataset, Hold};
 pub use directory::Directory;
-pub use error::DatasetError;
+pub use error::{DatasetError, Refusal};
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};

@@ -6,6 +6,7 @@ pub(crate) const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
 pub(crate) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
 pub(crate) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
 pub(crate) const FILESYSTEM_LIMITS: &str = "com.joyent:filesystem_limits";
+pub(crate) const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 pub(crate) const LIVELIST: &str = "com.delphix:livelist";
 pub(crate) const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
 pub(crate) const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";

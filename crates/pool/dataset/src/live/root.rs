@@ -3,30 +3,19 @@
 //! Page `docs/format/dsl-directory.md`, "What a new pool holds".
 
 use super::contents::NewContents;
+use super::destroy_snapshot::FREE_LIST;
 use super::syncing::Syncing;
-use millpond_object::ObjectSetKind;
+use super::tree::{Head, ROOT};
+use super::view::MosView;
+use crate::DatasetError;
+use crate::properties::PropertyValue;
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind};
 use millpond_pool::PoolError;
 use millpond_pool::live::BpObject;
 use std::collections::BTreeMap;
 
-impl Syncing<'_> {
-    /// Makes root directory, `$MOS`, `$FREE` and its list, `$ORIGIN` with its snapshot. Returns the
-    /// root directory.
-    pub(crate) fn create_skeleton(&self) -> Result<ObjectId, PoolError> {
-        let root = self.create_directory(None, "")?;
-        self.ctx.set_directory_number("root_dataset", root.0)?;
-        self.create_directory(Some(root), keys::MOS_DIRECTORY)?;
-        self.create_directory(Some(root), keys::FREE_DIRECTORY)?;
-        let free = BpObject::create(self.ctx)?;
-        self.ctx.set_directory_number("free_bpobj", free.id().0)?;
-        let origin = self.create_directory(Some(root), keys::ORIGIN_DIRECTORY)?;
-        let head = self.create_head(origin, None, DslDatasetFlags::default())?;
-        self.take_snapshot(head, keys::ORIGIN_DIRECTORY)?;
-        Ok(root)
-    }
-
+impl MosView<'_> {
     /// The empty snapshot that every dataset descends from.
     pub(crate) fn empty_origin(&self) -> Result<ObjectId, PoolError> {
         let directory = self.special_directory(keys::ORIGIN_DIRECTORY)?;
@@ -34,15 +23,65 @@ impl Syncing<'_> {
         let head = self.dataset(Self::required(head, "$ORIGIN has no head")?)?;
         Self::required(head.previous_snapshot, "$ORIGIN has no snapshot")
     }
+}
 
+impl Syncing<'_> {
+    /// Makes root directory, `$MOS`, `$FREE` and its list, `$ORIGIN` with its snapshot. Returns the
+    /// root directory.
+    fn create_skeleton(&self) -> Result<ObjectId, PoolError> {
+        let root = self.create_directory(None, "")?;
+        self.ctx.set_directory_number(ROOT, root.0)?;
+        self.create_directory(Some(root), keys::MOS_DIRECTORY)?;
+        self.create_directory(Some(root), keys::FREE_DIRECTORY)?;
+        let free = BpObject::create(self.ctx)?;
+        self.ctx.set_directory_number(FREE_LIST, free.id().0)?;
+        let origin = self.create_directory(Some(root), keys::ORIGIN_DIRECTORY)?;
+        let head = self.create_head(origin, None, DslDatasetFlags::default())?;
+        self.take_snapshot(head, keys::ORIGIN_DIRECTORY)?;
+        Ok(root)
+    }
+
+    /// Makes the skeleton and the root file system with its properties, given as words and digits.
     pub(crate) fn create_root_dataset(
         &self,
         root_properties: &BTreeMap<String, String>,
     ) -> Result<(), PoolError> {
-        let root = self.create_skeleton()?;
-        let new = NewContents::of_root(root_properties);
-        let head = self.create_head(root, Some(self.empty_origin()?), new.flags())?;
-        self.create_contents(head, ObjectSetKind::FileSystem, &new)?;
-        self.store_properties(root, root_properties)
+        let name = self.pool.name();
+        let properties: Vec<_> = root_properties
+            .iter()
+            .map(|(name, value)| (name.clone(), PropertyValue::Text(value.clone())))
+            .collect();
+        let refused = |error: DatasetError| match error {
+            DatasetError::Pool(error) => error,
+            other => PoolError::Suspended {
+                reason: other.to_string(),
+            },
+        };
+        let (new, settings) = self
+            .check_new_properties(&name, ObjectSetKind::FileSystem, None, &properties)
+            .map_err(refused)?;
+        let directory = self.create_skeleton()?;
+        let origin = self.empty_origin()?;
+        let dataset = self.create_head(directory, Some(origin), new.dataset_flags())?;
+        let head = Head {
+            name,
+            directory,
+            dataset,
+        };
+        for setting in &settings {
+            self.apply_setting(&head, setting)?;
+        }
+        self.datasets.fill(self, dataset, directory, &new)
+    }
+
+    /// Sorts the properties of a new dataset into what fixes its contents and what is stored.
+    pub(crate) fn check_new_properties(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        parent: Option<ObjectId>,
+        properties: &[(String, PropertyValue)],
+    ) -> Result<(NewContents, Vec<super::change_property::Setting>), DatasetError> {
+        super::new_contents::check(self, name, kind, parent, properties)
     }
 }

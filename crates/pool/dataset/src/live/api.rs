@@ -1,0 +1,721 @@
+//! What can be done to the datasets of a pool. Each call returns when its change is on stable
+//! storage; one that is refused has changed nothing.
+
+use super::datasets::LiveDatasets;
+use super::syncing::Syncing;
+use super::tree::{Head, Snapshot};
+use super::view::contradiction;
+use crate::properties::{PropertyValue, table};
+use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
+use millpond_object::ObjectSet;
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_pool::PoolError;
+use millpond_pool::live::HistoryEvent;
+use millpond_pool::properties::Edit;
+use std::collections::BTreeSet;
+
+/// Properties with their values, as they are given to a new dataset or set on one. Words of indexed
+/// properties may be given as text or as their numbers; sizes are numbers of bytes.
+pub type PropertyChanges = [(String, PropertyValue)];
+
+/// How a dataset is destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DestroyOptions {
+    /// A snapshot that is held or cloned goes as soon as it is no longer.
+    pub defer: bool,
+}
+
+impl Syncing<'_> {
+    /// Notes an event in the pool's history.
+    pub(crate) fn history(
+        &self,
+        dataset: ObjectId,
+        full_name: &str,
+        event: &str,
+        text: &str,
+    ) -> Result<(), PoolError> {
+        self.ctx
+            .history(&HistoryEvent::of_dataset(event, text, full_name, dataset))
+    }
+
+    fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
+        use super::view::During;
+        let pointer = self.dataset(head.dataset)?.block_pointer;
+        let store = std::sync::Arc::clone(self.pool.store());
+        let set = ObjectSet::open(store, head.dataset.0, pointer, None).during("dataset")?;
+        Ok(set.kind())
+    }
+
+    /// The checks that creating and cloning share. Returns parent and last component.
+    fn check_new_head(&self, name: &str) -> Result<(ObjectId, String), DatasetError> {
+        let (parent, component) = self.check_new_name(name)?;
+        let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
+        let head = self.find_head(path)?;
+        if self.kind_of(&head)? == ObjectSetKind::Volume {
+            return Err(Refusal::error(name, Refusal::ParentIsVolume));
+        }
+        self.check_count_limits(name, parent, keys::FILESYSTEM_COUNT, "filesystem_limit", 1)?;
+        if self.available(parent)? == 0 {
+            return Err(Refusal::error(name, Refusal::NoSpace));
+        }
+        Ok((parent, component))
+    }
+
+    /// Whether what a clone takes over fits the quotas of its directory and those above it, as far
+    /// as they are not the origin's too.
+    pub(crate) fn check_transfer(
+        &self,
+        from: ObjectId,
+        to: ObjectId,
+        bytes: i64,
+        name: &str,
+    ) -> Result<(), DatasetError> {
+        let mut above_from = BTreeSet::new();
+        let mut at = Some(from);
+        while let Some(id) = at
+            && above_from.insert(id)
+        {
+            at = self.directory(id)?.parent;
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(0);
+        let mut at = Some(to);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = at
+            && !above_from.contains(&id)
+            && seen.insert(id)
+        {
+            let phys = self.directory(id)?;
+            if phys.quota_bytes != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota_bytes {
+                return Err(Refusal::error(name, Refusal::OverQuota));
+            }
+            at = phys.parent;
+        }
+        Ok(())
+    }
+
+    fn head_of_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId, PoolError> {
+        Ok(snapshot.head.dataset)
+    }
+}
+
+impl LiveDatasets {
+    /// Makes a file system.
+    ///
+    /// # Errors
+    /// Refusals for names, limits and space; [`DatasetError::InvalidProperty`].
+    pub fn create_filesystem(
+        &self,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.create(name, ObjectSetKind::FileSystem, properties)
+    }
+
+    /// Makes a volume; `volsize` must be among the properties.
+    ///
+    /// # Errors
+    /// As [`LiveDatasets::create_filesystem`].
+    pub fn create_volume(
+        &self,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.create(name, ObjectSetKind::Volume, properties)
+    }
+
+    fn create(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let (parent, component) = s.check_new_head(name)?;
+                let (new, settings) =
+                    s.check_new_properties(name, kind, Some(parent), properties)?;
+                Ok((parent, component, new, settings))
+            },
+            |s, (parent, component, new, settings)| {
+                let directory = s.create_directory(Some(parent), &component)?;
+                let origin = s.empty_origin()?;
+                let dataset = s.create_head(directory, Some(origin), new.dataset_flags())?;
+                s.inherit_permissions(directory)?;
+                let head = Head {
+                    name: name.to_owned(),
+                    directory,
+                    dataset,
+                };
+                s.history(dataset, name, "create", " ")?;
+                for setting in &settings {
+                    s.apply_setting(&head, setting)?;
+                }
+                s.datasets.fill(s, dataset, directory, &new)
+            },
+        )
+    }
+
+    /// Makes a clone of a snapshot.
+    ///
+    /// # Errors
+    /// Refusals for names, limits and space; [`DatasetError::InvalidProperty`].
+    pub fn clone_snapshot(
+        &self,
+        snapshot: &str,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let origin = s.find_snapshot(snapshot)?;
+                let (parent, component) = s.check_new_head(name)?;
+                let phys = s.dataset(origin.dataset)?;
+                if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+                    return Err(Refusal::error(snapshot, Refusal::Inconsistent));
+                }
+                let is_encrypted = s.extension(origin.head.directory, keys::CRYPTO_KEY_OBJECT)?;
+                if is_encrypted.is_some() {
+                    let why = Refusal::Unsupported("cloning encrypted datasets");
+                    return Err(Refusal::error(snapshot, why));
+                }
+                let kind = s.kind_of(&origin.head)?;
+                let mut settings = vec![];
+                for (property, value) in properties {
+                    settings.push(s.check_value(name, kind, property, value)?);
+                }
+                Ok((origin, parent, component, settings))
+            },
+            |s, (origin, parent, component, settings)| {
+                let directory = s.create_directory(Some(parent), &component)?;
+                let dataset = s.create_clone(directory, origin.dataset)?;
+                s.inherit_permissions(directory)?;
+                let head = Head {
+                    name: name.to_owned(),
+                    directory,
+                    dataset,
+                };
+                let text = format!("origin={} ({})", origin.full_name(), origin.dataset);
+                s.history(dataset, name, "clone", &text)?;
+                for setting in &settings {
+                    s.apply_setting(&head, setting)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Takes snapshots, all in one txg or none. Names are full ones; user properties may be given to
+    /// all of them.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`], [`Refusal::SameDatasetTwice`], limits and space.
+    pub fn snapshot(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        // Heads whose last snapshot is of the very txg that is written must wait for the next one.
+        for _ in 0..4 {
+            let outcome = self.task(
+                |s| s.check_snapshots(names, user_properties),
+                |s, plan| {
+                    let Some(plan) = plan else { return Ok(false) };
+                    for (head, name) in plan {
+                        let full = format!("{}@{name}", head.name);
+                        let id = s.take_snapshot(head.dataset, &name)?;
+                        s.history(id, &full, "snapshot", " ")?;
+                        for (property, value) in user_properties {
+                            let PropertyValue::Text(text) = value else {
+                                continue;
+                            };
+                            s.set_snapshot_property(id, &full, property, Some(text))?;
+                        }
+                    }
+                    Ok(true)
+                },
+            )?;
+            if outcome {
+                return Ok(());
+            }
+        }
+        Err(Refusal::error(
+            names.first().copied().unwrap_or(""),
+            Refusal::Busy,
+        ))
+    }
+
+    /// Full names of a dataset and of everything below it that users see.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; if a table cannot be read.
+    pub fn names_below(&self, name: &str) -> Result<Vec<String>, DatasetError> {
+        let pool = self.pool()?;
+        let view = super::view::MosView { pool: &pool };
+        let _names = self.names.read();
+        let head = view.find_head(name)?;
+        let all = view.directories_below(name, head.directory)?;
+        let shown = all.into_iter().filter(|(name, _)| !name.contains('%'));
+        Ok(shown.map(|(name, _)| name).collect())
+    }
+
+    /// Takes a snapshot of a dataset and of everything below it, in one txg.
+    ///
+    /// # Errors
+    /// As [`LiveDatasets::snapshot`].
+    pub fn snapshot_recursively(&self, full_name: &str) -> Result<(), DatasetError> {
+        let (path, name) = split_snapshot(full_name)?;
+        let names: Vec<String> = self
+            .names_below(path)?
+            .into_iter()
+            .map(|dataset| format!("{dataset}@{name}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.snapshot(&names, &[])
+    }
+
+    /// Destroys a file system, volume, snapshot (or several, `fs@a`) or bookmark.
+    ///
+    /// A file system or volume must have neither children nor snapshots, nor be open. Its space is
+    /// given back in the background.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn destroy(&self, name: &str, options: DestroyOptions) -> Result<(), DatasetError> {
+        match DatasetName::parse(name)?.tail {
+            NameTail::Snapshot(_) => self.destroy_snapshots(&[name], options),
+            NameTail::Bookmark(_) => self.destroy_bookmarks(&[name]),
+            NameTail::Head => self.destroy_dataset(name),
+        }
+    }
+
+    fn destroy_dataset(&self, name: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let head = s.find_head(name)?;
+                s.check_destroy_head(&head)?;
+                if !s.datasets.close_for_good(head.dataset, s.txg()) {
+                    return Err(Refusal::error(name, Refusal::Busy));
+                }
+                Ok(head)
+            },
+            |s, head| {
+                let how = s.how_destroyed(&head)?;
+                s.history(head.dataset, name, "destroy", &how)?;
+                s.destroy_head(head.dataset, name)?;
+                s.wake_background();
+                Ok(())
+            },
+        )
+    }
+
+    /// Destroys snapshots, all or none.
+    ///
+    /// # Errors
+    /// [`Refusal::HasClones`], [`Refusal::IsHeld`] (without `defer`).
+    pub fn destroy_snapshots(
+        &self,
+        names: &[&str],
+        options: DestroyOptions,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let mut found = vec![];
+                for name in names {
+                    let snapshot = s.find_snapshot(name)?;
+                    let phys = s.dataset(snapshot.dataset)?;
+                    let is_free = s.is_free_to_go(&phys)?;
+                    if !is_free && !options.defer {
+                        let why = match phys.children_count > 1 {
+                            true => Refusal::HasClones,
+                            false => Refusal::IsHeld,
+                        };
+                        return Err(Refusal::error(name, why));
+                    }
+                    found.push(snapshot);
+                }
+                Ok(found)
+            },
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    let full = snapshot.full_name();
+                    let phys = s.dataset(snapshot.dataset)?;
+                    if s.is_free_to_go(&phys)? {
+                        s.history(snapshot.dataset, &full, "destroy", " ")?;
+                        s.destroy_snapshot(snapshot.dataset, &snapshot.name)?;
+                        s.wake_background();
+                    } else {
+                        s.history(snapshot.dataset, &full, "defer_destroy", " ")?;
+                        s.defer_destroy(snapshot.dataset)?;
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Gives a file system, volume or snapshot another name.
+    ///
+    /// # Errors
+    /// What is in the way: the new name, its parent, limits, quotas.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        match DatasetName::parse(from)?.tail {
+            NameTail::Head => self.rename_head(from, to),
+            NameTail::Snapshot(_) => self.rename_snapshots(&[from], to),
+            NameTail::Bookmark(_) => Err(Refusal::error(
+                from,
+                Refusal::Invalid("bookmarks are not renamed"),
+            )),
+        }
+    }
+
+    /// Renames a snapshot, and those of the same name in every dataset below that has one.
+    ///
+    /// # Errors
+    /// As [`LiveDatasets::rename`].
+    pub fn rename_recursively(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        let (path, name) = split_snapshot(from)?;
+        let names: Vec<String> = self
+            .names_below(path)?
+            .into_iter()
+            .map(|dataset| format!("{dataset}@{name}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.rename_snapshots(&names, to)
+    }
+
+    fn rename_head(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_rename_head(from, to),
+            |s, plan| {
+                s.rename_head(&plan)?;
+                let text = format!("-> {to}");
+                s.history(plan.head.dataset, from, "rename", &text)?;
+                s.datasets.refresh(s)
+            },
+        )
+    }
+
+    fn rename_snapshots(&self, names: &[&str], to: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_rename_snapshots(names, to),
+            |s, plan| {
+                for (snapshot, new) in plan {
+                    s.rename_snapshot(&snapshot, &new)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Sets properties of a file system or volume, all or none; of a snapshot user properties only.
+    ///
+    /// # Errors
+    /// [`DatasetError::InvalidProperty`]; refusals of quotas and reservations.
+    pub fn set_properties(
+        &self,
+        name: &str,
+        changes: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {
+            return self.set_on_snapshot(name, changes);
+        }
+        self.task(
+            |s| {
+                let head = s.find_head(name)?;
+                let kind = s.kind_of(&head)?;
+                let settings = s.check_settings(&head, kind, changes)?;
+                Ok((head, settings))
+            },
+            |s, (head, settings)| {
+                for setting in &settings {
+                    s.apply_setting(&head, setting)?;
+                }
+                s.datasets.refresh(s)
+            },
+        )
+    }
+
+    fn set_on_snapshot(&self, name: &str, changes: &PropertyChanges) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let snapshot = s.find_snapshot(name)?;
+                check_snapshot_properties(name, changes)?;
+                Ok(snapshot)
+            },
+            |s, snapshot| {
+                for (property, value) in changes {
+                    if let PropertyValue::Text(text) = value {
+                        let id = snapshot.dataset;
+                        s.set_snapshot_property(id, name, property, Some(text))?;
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Takes a property's local value away, so that the inherited one (or the default) is in force;
+    /// with `to_received` the received one.
+    ///
+    /// # Errors
+    /// [`DatasetError::InvalidProperty`] for what is never inherited.
+    pub fn inherit(
+        &self,
+        name: &str,
+        property: &str,
+        to_received: bool,
+    ) -> Result<(), DatasetError> {
+        let invalid = |reason: &str| DatasetError::InvalidProperty {
+            name: name.to_owned(),
+            property: property.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let full = match crate::properties::by_name(property) {
+            Some(crate::properties::PropertyName::Native(known)) => {
+                let edit = known.shape.edit;
+                if edit != Edit::Inheritable && !(to_received && edit == Edit::Settable) {
+                    return Err(invalid("property cannot be inherited"));
+                }
+                known.shape.name.to_owned()
+            }
+            Some(crate::properties::PropertyName::User(user)) => user,
+            _ => return Err(invalid("invalid property")),
+        };
+        if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {
+            return self.task(
+                |s| s.find_snapshot(name),
+                |s, snapshot| s.set_snapshot_property(snapshot.dataset, name, &full, None),
+            );
+        }
+        self.task(
+            |s| s.find_head(name),
+            |s, head| {
+                s.inherit_value(&head, &full, to_received)?;
+                s.datasets.refresh(s)
+            },
+        )
+    }
+
+    /// Holds snapshots under a tag, all or none: none of them can be destroyed until released.
+    ///
+    /// # Errors
+    /// [`Refusal::TagExists`], [`Refusal::TagTooLong`].
+    pub fn hold(&self, names: &[&str], tag: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_hold(names, tag),
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    s.hold(&snapshot, tag)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Releases snapshots from a tag, all or none. One that was to be destroyed goes with its last.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchTag`].
+    pub fn release(&self, names: &[&str], tag: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_release(names, tag),
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    s.release(&snapshot, tag)?;
+                }
+                s.wake_background();
+                Ok(())
+            },
+        )
+    }
+
+    /// Makes a bookmark (`fs#name`) of a snapshot or of another bookmark.
+    ///
+    /// # Errors
+    /// [`Refusal::BookmarkExists`], [`Refusal::NotAnAncestor`], [`Refusal::FeatureDisabled`].
+    pub fn bookmark(&self, source: &str, bookmark: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_bookmark(source, bookmark),
+            |s, plan| s.make_bookmark(&plan),
+        )
+    }
+
+    /// Destroys bookmarks, all or none.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`].
+    pub fn destroy_bookmarks(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let mut found = vec![];
+                for name in names {
+                    found.push(s.find_bookmark(name)?);
+                }
+                Ok(found)
+            },
+            |s, found| {
+                for (head, name) in found {
+                    s.remove_bookmark(head.dataset, &name)?;
+                    let text = format!("name={name}");
+                    s.history(head.dataset, &head.name, "remove bookmark", &text)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Lets a clone and the dataset it comes from change places: the shared snapshots are the clone's
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAClone`], names in conflict, quotas.
+    pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_promote(name),
+            |s, plan| {
+                s.promote(&plan)?;
+                let head = s.find_directory(name)?;
+                let head = head.map_or(Ok(None), |id| s.directory(id).map(|d| d.head_dataset))?;
+                let head = head.ok_or_else(|| contradiction("promotion", "the clone is gone"))?;
+                s.history(head, name, "promote", " ")?;
+                s.datasets.refresh(s)
+            },
+        )
+    }
+
+    /// Sets a file system or volume back to its latest snapshot. It must not be open.
+    ///
+    /// # Errors
+    /// [`Refusal::NotTheLatest`] if the snapshot is not that one, or a bookmark is newer;
+    /// [`Refusal::Busy`].
+    pub fn rollback(&self, snapshot: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let found = s.find_snapshot(snapshot)?;
+                s.check_rollback(&found)?;
+                if !s.datasets.close_for_good(found.head.dataset, s.txg()) {
+                    return Err(Refusal::error(snapshot, Refusal::Busy));
+                }
+                Ok(found)
+            },
+            |s, found| {
+                s.rollback(&found)?;
+                s.wake_background();
+                s.datasets.reopen(s.head_of_snapshot(&found)?);
+                Ok(())
+            },
+        )
+    }
+}
+
+impl Syncing<'_> {
+    /// Heads and names to snapshot; `None` if one of them must wait for another txg.
+    fn check_snapshots(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+    ) -> Result<Option<Vec<(Head, String)>>, DatasetError> {
+        let mut plan = vec![];
+        let mut heads = BTreeSet::new();
+        let mut must_wait = false;
+        for full in names {
+            let (path, name) = split_snapshot(full)?;
+            if full.contains(['%', '$']) {
+                return Err(DatasetError::InvalidName {
+                    name: (*full).to_owned(),
+                    reason: "invalid character in name",
+                });
+            }
+            check_snapshot_properties(full, user_properties)?;
+            let head = self.find_head(path)?;
+            let phys = self.dataset(head.dataset)?;
+            if !heads.insert(head.dataset) {
+                return Err(Refusal::error(full, Refusal::SameDatasetTwice));
+            }
+            if self.snapshot_entry(&phys, name)?.is_some() {
+                return Err(Refusal::error(full, Refusal::Exists));
+            }
+            if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+                return Err(Refusal::error(full, Refusal::Inconsistent));
+            }
+            let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+            self.check_count_limits(full, head.directory, counts.0, counts.1, 1)?;
+            let reserved = self.ref_reservation(head.directory)?;
+            let more = phys.unique_bytes.min(reserved);
+            if more > 0 && more > self.available(head.directory)? {
+                return Err(Refusal::error(full, Refusal::NoSpace));
+            }
+            must_wait |= phys.previous_snapshot_txg >= self.txg()
+                || (phys.creation_txg >= self.txg() && self.txg() > Txg(4));
+            plan.push((head, name.to_owned()));
+        }
+        Ok((!must_wait).then_some(plan))
+    }
+
+    fn check_destroy_head(&self, head: &Head) -> Result<(), DatasetError> {
+        let refused = |why| Err(Refusal::error(&head.name, why));
+        if self.directory(head.directory)?.parent.is_none() {
+            return refused(Refusal::IsRoot);
+        }
+        if !self.children(head.directory)?.is_empty() {
+            return refused(Refusal::HasChildren);
+        }
+        let phys = self.dataset(head.dataset)?;
+        if !self.snapshot_entries(&phys)?.is_empty() {
+            return refused(Refusal::HasSnapshots);
+        }
+        let remapped = self.extension(head.dataset, keys::REMAP_DEADLIST)?;
+        if remapped.is_some() {
+            return refused(Refusal::Unsupported("destroying datasets with remapped blocks"));
+        }
+        Ok(())
+    }
+
+    /// How the history tells that a head was destroyed.
+    fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
+        let phys = self.dataset(head.dataset)?;
+        let way = if self.livelist_of(head.directory)?.is_some() {
+            "livelist"
+        } else if self.is_enabled(super::features::ASYNC_DESTROY) {
+            "bptree"
+        } else {
+            "synchronous"
+        };
+        Ok(format!("({way}, mintxg={})", phys.previous_snapshot_txg))
+    }
+
+    /// The permissions that ancestors give to whoever creates something below.
+    fn inherit_permissions(&self, directory: ObjectId) -> Result<(), PoolError> {
+        // They are copied for users other than the superuser, who is the only one that asks here.
+        let _ = directory;
+        Ok(())
+    }
+}
+
+/// Takes `path@name` apart.
+pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
+    let parsed = DatasetName::parse(full)?;
+    match parsed.tail {
+        NameTail::Snapshot(name) if full.len() <= NAME_BYTES_MAX => Ok((parsed.path, name)),
+        _ => Err(Refusal::error(full, Refusal::Invalid("not a snapshot's name"))),
+    }
+}
+
+/// Snapshots take user properties only.
+fn check_snapshot_properties(
+    name: &str,
+    changes: &PropertyChanges,
+) -> Result<(), DatasetError> {
+    for (property, value) in changes {
+        let is_user = table::find(property).is_none() && property.contains(':');
+        if !is_user || !matches!(value, PropertyValue::Text(_)) {
+            return Err(DatasetError::InvalidProperty {
+                name: name.to_owned(),
+                property: property.clone(),
+                reason: "this property can not be modified for snapshots".into(),
+            });
+        }
+    }
+    Ok(())
+}

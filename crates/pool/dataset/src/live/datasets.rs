@@ -1,0 +1,439 @@
+//! The datasets of a pool open for changes: who is open, and the sync loop's port.
+
+use super::admission::Admission;
+use super::background::Rest;
+use super::contents::{ContentsPort, NewContents};
+use super::head::{DirtyHeads, LiveDataset};
+use super::space::Use;
+use super::syncing::Syncing;
+use super::view::{During, MosView};
+use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use millpond_alloc::{DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head};
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use millpond_object::{LiveObjectSet, NewObjectSet};
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{DslDatasetFlags, ObjectId, Txg};
+use millpond_pool::live::{DatasetPort, LivePool, SpaceChange, SyncContext};
+use millpond_pool::{Pool, PoolError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The datasets of a pool that is open for changes. Hand it to [`LivePool::create`] or
+/// [`LivePool::open`] as their port, and keep it to change datasets with.
+pub struct LiveDatasets {
+    pub(crate) pool: OnceLock<Weak<LivePool>>,
+    pub(crate) contents: Arc<dyn ContentsPort>,
+    pub(crate) admission: Arc<Admission>,
+    dirty: Arc<DirtyHeads>,
+    heads: Mutex<Heads>,
+    /// Written while an operation changes tables of names, read while somebody looks a name up.
+    pub(crate) names: RwLock<()>,
+    /// Whether the next txg has something to free in the background.
+    has_background_work: AtomicBool,
+}
+
+#[derive(Default)]
+struct Heads {
+    open: BTreeMap<ObjectId, Arc<LiveDataset>>,
+    /// Destroyed, or being exchanged, in a txg that is not committed.
+    gone: BTreeSet<ObjectId>,
+}
+
+/// More open heads than this that nobody holds are let go.
+const IDLE_HEADS_MAX: usize = 64;
+
+impl std::fmt::Debug for LiveDatasets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveDatasets").finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn closed() -> PoolError {
+    PoolError::Suspended {
+        reason: "the pool was closed".into(),
+    }
+}
+
+impl LiveDatasets {
+    /// Datasets of a pool that is yet to be made or opened. `contents` makes the first objects of new
+    /// file systems and volumes.
+    #[must_use]
+    pub fn new(contents: Arc<dyn ContentsPort>) -> Arc<Self> {
+        Arc::new(Self {
+            pool: OnceLock::new(),
+            contents,
+            admission: Arc::default(),
+            dirty: Arc::default(),
+            heads: Mutex::default(),
+            names: RwLock::new(()),
+            has_background_work: AtomicBool::new(true),
+        })
+    }
+
+    /// The pool.
+    ///
+    /// # Errors
+    /// If it was closed, or never made.
+    pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
+        let pool = self.pool.get().and_then(Weak::upgrade);
+        pool.ok_or_else(|| DatasetError::Pool(closed()))
+    }
+
+    /// Runs a change in syncing context: first what looks whether it may be done, then what does it.
+    /// Returns when the change is on stable storage.
+    pub(crate) fn task<P: Send, R: Send>(
+        &self,
+        check: impl FnOnce(&Syncing<'_>) -> Result<P, DatasetError> + Send,
+        apply: impl FnOnce(&Syncing<'_>, P) -> Result<R, PoolError> + Send,
+    ) -> Result<R, DatasetError> {
+        let pool = self.pool()?;
+        pool.sync_task(|ctx| {
+            let syncing = Syncing::new(self, ctx);
+            match check(&syncing) {
+                // What cannot be read while checking has changed nothing either.
+                Err(refused) => Ok(Err(refused)),
+                Ok(plan) => {
+                    let _names = self.names.write();
+                    apply(&syncing, plan).map(Ok)
+                }
+            }
+        })?
+    }
+
+    // ---- open heads -----------------------------------------------------------------------------
+
+    /// Opens a file system or volume for changes. Everybody gets the same one.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; [`Refusal::Inconsistent`] for one that is partly received;
+    /// [`DatasetError::Locked`] for an encrypted one, which cannot be written yet.
+    pub fn open_head(&self, name: &str) -> Result<Arc<LiveDataset>, DatasetError> {
+        let pool = self.pool()?;
+        let parsed = DatasetName::parse(name)?;
+        if parsed.tail != NameTail::Head {
+            return Err(Refusal::error(name, Refusal::Invalid("not a live dataset")));
+        }
+        let view = MosView { pool: &pool };
+        let _names = self.names.read();
+        let head = view.find_head(name)?;
+        let mut heads = self.heads.lock();
+        if heads.gone.contains(&head.dataset) {
+            return Err(DatasetError::NotFound {
+                name: name.to_owned(),
+            });
+        }
+        if let Some(open) = heads.open.get(&head.dataset) {
+            return Ok(Arc::clone(open));
+        }
+        let phys = view.dataset(head.dataset)?;
+        if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+            return Err(Refusal::error(name, Refusal::Inconsistent));
+        }
+        if view.extension(head.directory, keys::CRYPTO_KEY_OBJECT)?.is_some() {
+            return Err(DatasetError::Locked {
+                name: name.to_owned(),
+            });
+        }
+        heads.shed(&self.dirty, &self.admission);
+        let settings = view.settings(head.directory)?;
+        let policy = view.write_policy(&settings, millpond_ondisk::ObjectSetKind::FileSystem);
+        let store = Arc::clone(pool.store());
+        let set = LiveObjectSet::open(store, head.dataset.0, phys.block_pointer, policy)
+            .during("dataset")?;
+        set.set_policy(view.write_policy(&settings, set.kind()));
+        self.learn(&view, head.dataset)?;
+        let open = self.new_head(&pool, (head.dataset, head.directory), set, settings);
+        heads.open.insert(head.dataset, Arc::clone(&open));
+        Ok(open)
+    }
+
+    fn new_head(
+        &self,
+        pool: &Arc<LivePool>,
+        ids: (ObjectId, ObjectId),
+        set: Arc<LiveObjectSet>,
+        settings: super::Settings,
+    ) -> Arc<LiveDataset> {
+        Arc::new(LiveDataset::new(
+            ids,
+            set,
+            settings,
+            Arc::downgrade(pool),
+            Arc::clone(&self.admission),
+            Arc::clone(&self.dirty),
+        ))
+    }
+
+    /// Teaches admission a head and the directories above it.
+    fn learn(&self, view: &MosView<'_>, head: ObjectId) -> Result<(), PoolError> {
+        let phys = view.dataset(head)?;
+        let mut at = Some(phys.directory);
+        for _ in 0..crate::directory::DEPTH_MAX {
+            let Some(id) = at else { break };
+            let directory = view.directory(id)?;
+            if !self.admission.knows_directory(id) {
+                self.admission.learn_directory(id, &directory);
+            }
+            at = directory.parent;
+        }
+        let ref_quota = view.ref_quota(phys.directory)?;
+        let ref_reserved = view.ref_reservation(phys.directory)?;
+        self.admission
+            .learn_head(head, &phys, ref_quota, ref_reserved);
+        Ok(())
+    }
+
+    /// Gives open heads the settings that are in force now.
+    pub(crate) fn refresh(&self, view: &MosView<'_>) -> Result<(), PoolError> {
+        let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
+        for head in open {
+            let settings = view.settings(head.directory())?;
+            head.set()
+                .set_policy(view.write_policy(&settings, head.kind()));
+            head.set_settings(settings);
+            self.learn(view, head.id())?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody holds a head, or it has changes that are not written by the end of `txg`.
+    pub(crate) fn is_busy(&self, head: ObjectId, txg: Txg) -> bool {
+        let heads = self.heads.lock();
+        let is_held = heads
+            .open
+            .get(&head)
+            .is_some_and(|open| Arc::strong_count(open) > 1);
+        is_held || self.dirty.is_dirty_after(head, txg)
+    }
+
+    /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
+    /// False if somebody holds it.
+    pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> bool {
+        let mut heads = self.heads.lock();
+        let is_held = heads
+            .open
+            .get(&head)
+            .is_some_and(|open| Arc::strong_count(open) > 1);
+        if is_held || self.dirty.is_dirty_after(head, txg) {
+            return false;
+        }
+        heads.open.remove(&head);
+        heads.gone.insert(head);
+        self.admission.forget_head(head);
+        true
+    }
+
+    /// Lets a head that was closed for an exchange be opened again.
+    pub(crate) fn reopen(&self, head: ObjectId) {
+        self.heads.lock().gone.remove(&head);
+    }
+
+    // ---- syncing context ------------------------------------------------------------------------
+
+    /// Makes an object set with its first objects for a head that was just made. It is written in
+    /// the next pass.
+    pub(crate) fn fill(
+        &self,
+        syncing: &Syncing<'_>,
+        head: ObjectId,
+        directory: ObjectId,
+        new: &NewContents,
+    ) -> Result<(), PoolError> {
+        let settings = syncing.settings(directory)?;
+        let policy = syncing.write_policy(&settings, new.kind());
+        let mut flags = 0;
+        let mut guids = vec![];
+        for (is_on, flag, guid) in [
+            (policy.accounts_users, 1, None),
+            (policy.accounts_objects, 2, Some(super::features::USEROBJ_ACCOUNTING)),
+            (policy.accounts_projects, 4, Some(super::features::PROJECT_QUOTA)),
+        ] {
+            if is_on {
+                flags |= flag;
+                guids.extend(guid);
+            }
+        }
+        for guid in guids {
+            syncing.activate_feature(head, guid, &[0])?;
+        }
+        let shape = NewObjectSet {
+            flags,
+            ..NewObjectSet::default()
+        };
+        let tx = syncing.ctx.tx();
+        let store = Arc::clone(syncing.ctx.pool().store());
+        let set = LiveObjectSet::create(store, head.0, new.kind(), shape, policy, tx);
+        self.contents
+            .create(&set, tx, new)
+            .map_err(|error| PoolError::Suspended {
+                reason: format!("a new dataset could not be filled: {error}"),
+            })?;
+        self.adopt(syncing, (head, directory), set, settings)
+    }
+
+    /// Takes a set that is dirty in the txg being written among the open heads.
+    pub(crate) fn adopt(
+        &self,
+        syncing: &Syncing<'_>,
+        (head, directory): (ObjectId, ObjectId),
+        set: Arc<LiveObjectSet>,
+        settings: super::Settings,
+    ) -> Result<(), PoolError> {
+        self.learn(syncing, head)?;
+        let weak = self.pool.get().cloned().unwrap_or_default();
+        let open = Arc::new(LiveDataset::new(
+            (head, directory),
+            set,
+            settings,
+            weak,
+            Arc::clone(&self.admission),
+            Arc::clone(&self.dirty),
+        ));
+        open.mark(syncing.txg());
+        let mut heads = self.heads.lock();
+        heads.gone.remove(&head);
+        heads.open.insert(head, open);
+        Ok(())
+    }
+
+    fn dirty_heads(&self, txg: Txg) -> Vec<Arc<LiveDataset>> {
+        let ids = self.dirty.of(txg);
+        let heads = self.heads.lock();
+        ids.iter()
+            .filter_map(|id| heads.open.get(id).cloned())
+            .collect()
+    }
+}
+
+impl Heads {
+    /// Lets go of heads that nobody holds and that have nothing to be written.
+    fn shed(&mut self, dirty: &DirtyHeads, admission: &Admission) {
+        if self.open.len() < IDLE_HEADS_MAX {
+            return;
+        }
+        self.open.retain(|id, head| {
+            let is_needed = Arc::strong_count(head) > 1 || dirty.is_dirty(*id);
+            if !is_needed {
+                admission.forget_head(*id);
+            }
+            is_needed
+        });
+    }
+}
+
+impl MosView<'_> {
+    /// What a directory may still use, in bytes.
+    pub(crate) fn available(&self, directory: ObjectId) -> Result<u64, PoolError> {
+        let mut path = vec![];
+        let mut at = Some(directory);
+        while let Some(id) = at
+            && path.len() < crate::directory::DEPTH_MAX
+        {
+            let phys = self.directory(id)?;
+            at = phys.parent;
+            path.push(phys);
+        }
+        let mut available = None;
+        for phys in path.iter().rev() {
+            let limits = DirectoryLimits {
+                used_bytes: phys.used_bytes,
+                quota_bytes: phys.quota_bytes,
+                reserved_bytes: phys.reserved_bytes,
+            };
+            let above = match available {
+                Some(above) => above,
+                None => self
+                    .pool
+                    .limit(SlopShare::All)
+                    .limit_bytes
+                    .saturating_sub(phys.used_bytes),
+            };
+            available = Some(available_in_directory(above, limits));
+        }
+        Ok(available.unwrap_or(0))
+    }
+
+    pub(crate) fn root_available(&self) -> Result<u64, PoolError> {
+        self.available(self.root_directory()?)
+    }
+
+    pub(crate) fn available_in_head(&self, head: ObjectId) -> Result<u64, PoolError> {
+        let phys = self.dataset(head)?;
+        let limits = HeadLimits {
+            referenced_bytes: phys.referenced_bytes,
+            unique_bytes: phys.unique_bytes,
+            ref_quota_bytes: self.ref_quota(phys.directory)?,
+            ref_reserved_bytes: self.ref_reservation(phys.directory)?,
+        };
+        Ok(available_in_head(self.available(phys.directory)?, limits))
+    }
+}
+
+impl DatasetPort for LiveDatasets {
+    fn create_root(
+        &self,
+        ctx: &SyncContext<'_>,
+        root_properties: &BTreeMap<String, String>,
+    ) -> Result<(), PoolError> {
+        Syncing::new(self, ctx).create_root_dataset(root_properties)
+    }
+
+    fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
+        super::may_write::may_write(committed)
+    }
+
+    fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError> {
+        // Attached once; a second pool would mix two pools' datasets.
+        self.pool
+            .set(Arc::downgrade(pool))
+            .map_err(|_| PoolError::Unsupported {
+                what: "two pools with the same datasets",
+            })
+    }
+
+    fn sync_datasets(&self, ctx: &SyncContext<'_>) -> Result<bool, PoolError> {
+        let syncing = Syncing::new(self, ctx);
+        let mut was_anything = false;
+        for head in self.dirty_heads(ctx.txg()) {
+            was_anything |= syncing.write_head(&head)?;
+        }
+        if ctx.pass() == 1 {
+            self.admission.settle(ctx.txg());
+        }
+        Ok(was_anything)
+    }
+
+    fn background(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        if !self.has_background_work.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let rest = Syncing::new(self, ctx).free_in_background()?;
+        self.has_background_work
+            .store(rest == Rest::More, Ordering::Release);
+        Ok(())
+    }
+
+    fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError> {
+        let syncing = Syncing::new(self, ctx);
+        let directory = syncing.special_directory(keys::MOS_DIRECTORY)?;
+        syncing.charge_space(directory, Use::Head, change)
+    }
+
+    fn committed(&self, txg: Txg) {
+        self.dirty.forget(txg);
+        self.heads.lock().gone.clear();
+        if self.has_background_work.load(Ordering::Acquire)
+            && let Some(pool) = self.pool.get().and_then(Weak::upgrade)
+        {
+            // Nobody else may be in a hurry to have the next txg written.
+            pool.groups().ask(Txg(txg.0.saturating_add(1)));
+        }
+    }
+}
+
+impl Syncing<'_> {
+    /// Something was queued to be freed in the background.
+    pub(crate) fn wake_background(&self) {
+        self.datasets.has_background_work.store(true, Ordering::Release);
+    }
+}

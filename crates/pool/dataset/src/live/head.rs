@@ -1,0 +1,237 @@
+//! A head open for changes.
+
+use super::admission::{Admission, Request, Verdict};
+use super::settings::Settings;
+use crate::{DatasetError, Refusal};
+use millpond_alloc::SlopShare;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
+use millpond_object::LiveObjectSet;
+use millpond_ondisk::{ObjectId, ObjectSetKind, Txg};
+use millpond_pool::live::LivePool;
+use millpond_txg::Transaction;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Heads with changes, by txg.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyHeads(Mutex<BTreeMap<Txg, BTreeSet<ObjectId>>>);
+
+impl DirtyHeads {
+    pub(crate) fn mark(&self, txg: Txg, head: ObjectId) {
+        self.0.lock().entry(txg).or_default().insert(head);
+    }
+    pub(crate) fn of(&self, txg: Txg) -> Vec<ObjectId> {
+        let dirty = self.0.lock();
+        dirty.get(&txg).into_iter().flatten().copied().collect()
+    }
+    /// Forgets a txg that is committed.
+    pub(crate) fn forget(&self, txg: Txg) {
+        self.0.lock().retain(|known, _| *known > txg);
+    }
+    /// Whether a head has changes in a txg after `txg`.
+    pub(crate) fn is_dirty_after(&self, head: ObjectId, txg: Txg) -> bool {
+        let dirty = self.0.lock();
+        dirty
+            .iter()
+            .any(|(known, heads)| *known > txg && heads.contains(&head))
+    }
+    pub(crate) fn is_dirty(&self, head: ObjectId) -> bool {
+        self.0.lock().values().any(|heads| heads.contains(&head))
+    }
+}
+
+/// What a change is going to do, as far as admission needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// Logical bytes that will become dirty at most, data and metadata together.
+    pub bytes: u64,
+    /// Whether it gives back more space than it takes: quotas do not hold it up then, and it may use half
+    /// of what keeps a full pool usable.
+    pub is_freeing: bool,
+}
+
+/// What a dataset takes and may still take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatasetSpace {
+    /// What it refers to.
+    pub referenced_bytes: u64,
+    /// What it may still write, quotas and reservations counted.
+    pub available_bytes: u64,
+}
+
+/// A live file system or volume, open for changes. As long as it is held it cannot be destroyed or
+/// rolled back.
+///
+/// Changes go to its object set inside transactions of [`LiveDataset::begin`] only: they say which
+/// txgs the dataset is to be written in.
+pub struct LiveDataset {
+    id: ObjectId,
+    directory: ObjectId,
+    set: Arc<LiveObjectSet>,
+    settings: RwLock<Arc<Settings>>,
+    pool: Weak<LivePool>,
+    admission: Arc<Admission>,
+    dirty: Arc<DirtyHeads>,
+    /// Txgs that it is marked dirty in, by slot, so that marking is cheap.
+    marked: [AtomicU64; 4],
+    needed_features: Mutex<BTreeSet<&'static str>>,
+    has_needed_features: AtomicBool,
+}
+
+impl std::fmt::Debug for LiveDataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveDataset")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How often a request waits for a txg before the pool counts as full.
+const PATIENCE: u32 = 16;
+
+impl LiveDataset {
+    pub(crate) fn new(
+        (id, directory): (ObjectId, ObjectId),
+        set: Arc<LiveObjectSet>,
+        settings: Settings,
+        pool: Weak<LivePool>,
+        admission: Arc<Admission>,
+        dirty: Arc<DirtyHeads>,
+    ) -> Self {
+        Self {
+            id,
+            directory,
+            set,
+            settings: RwLock::new(Arc::new(settings)),
+            pool,
+            admission,
+            dirty,
+            marked: Default::default(),
+            needed_features: Mutex::default(),
+            has_needed_features: AtomicBool::new(false),
+        }
+    }
+
+    /// Its object number in the MOS.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+    /// The object number of its directory.
+    #[must_use]
+    pub fn directory(&self) -> ObjectId {
+        self.directory
+    }
+    /// Whether it is a file system or a volume.
+    #[must_use]
+    pub fn kind(&self) -> ObjectSetKind {
+        self.set.kind()
+    }
+    /// Its objects.
+    #[must_use]
+    pub fn set(&self) -> Arc<LiveObjectSet> {
+        Arc::clone(&self.set)
+    }
+    /// The settings in force. A change of properties makes others; ask again.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read())
+    }
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = Arc::new(settings);
+    }
+
+    /// The pool that it belongs to.
+    ///
+    /// # Errors
+    /// If it was closed.
+    pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
+        self.pool
+            .upgrade()
+            .ok_or_else(|| DatasetError::Pool(super::datasets::closed()))
+    }
+
+    /// Enters the open txg. Waits while too much is dirty, or while what is under way might use up a
+    /// quota or the pool.
+    ///
+    /// # Errors
+    /// [`Refusal::OverQuota`], [`Refusal::NoSpace`]; or the pool is suspended.
+    pub fn begin(&self, estimate: Estimate) -> Result<Transaction, DatasetError> {
+        let pool = self.pool()?;
+        let request = Request {
+            bytes: pool.worst_case_bytes(estimate.bytes),
+            is_freeing: estimate.is_freeing,
+            pool_limit: pool
+                .limit(match estimate.is_freeing {
+                    true => SlopShare::Half,
+                    false => SlopShare::All,
+                })
+                .limit_bytes,
+        };
+        let mut patience = PATIENCE;
+        loop {
+            let why = match self.admission.judge(self.id, request) {
+                Verdict::Admitted => break,
+                Verdict::Later if patience > 0 => {
+                    patience -= 1;
+                    pool.sync()?;
+                    continue;
+                }
+                Verdict::Later | Verdict::NoSpace => Refusal::NoSpace,
+                Verdict::OverQuota => Refusal::OverQuota,
+            };
+            return Err(Refusal::error(&format!("dataset {}", self.id), why));
+        }
+        let tx = pool.begin(estimate.bytes)?;
+        if !estimate.is_freeing {
+            self.admission.promise(self.id, tx.txg(), request.bytes);
+        }
+        self.mark(tx.txg());
+        Ok(tx)
+    }
+
+    /// Notes that something in it changes in `txg`.
+    pub(crate) fn mark(&self, txg: Txg) {
+        let slot = &self.marked[(txg.0 % 4) as usize];
+        if slot.swap(txg.0, Ordering::AcqRel) != txg.0 {
+            self.dirty.mark(txg, self.id);
+        }
+    }
+
+    /// Counts the dataset in a per-dataset feature, with the txg that is written next. For what shows
+    /// in no block: a name above 255 bytes, a large microzap.
+    pub fn use_feature(&self, tx: &Transaction, guid: &'static str) {
+        self.needed_features.lock().insert(guid);
+        self.has_needed_features.store(true, Ordering::Release);
+        self.mark(tx.txg());
+    }
+    pub(crate) fn needed_features(&self) -> Vec<&'static str> {
+        if !self.has_needed_features.load(Ordering::Acquire) {
+            return vec![];
+        }
+        self.needed_features.lock().iter().copied().collect()
+    }
+
+    /// Waits until everything begun so far is on stable storage.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn sync(&self) -> Result<(), DatasetError> {
+        self.pool()?.sync()?;
+        Ok(())
+    }
+
+    /// What it takes and may still take, as of the last txg written.
+    ///
+    /// # Errors
+    /// If its figures cannot be read.
+    pub fn space(&self) -> Result<DatasetSpace, DatasetError> {
+        let pool = self.pool()?;
+        let view = super::view::MosView { pool: &pool };
+        let phys = view.dataset(self.id)?;
+        Ok(DatasetSpace {
+            referenced_bytes: phys.referenced_bytes,
+            available_bytes: view.available_in_head(self.id)?,
+        })
+    }
+}
