@@ -17,7 +17,9 @@ struct Pending([u64; SLOTS]);
 
 impl Pending {
     fn sum(&self) -> u64 {
-        self.0.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+        self.0
+            .iter()
+            .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
     fn add(&mut self, txg: Txg, bytes: u64) {
         let slot = &mut self.0[slot(txg)];
@@ -209,12 +211,7 @@ impl Figures {
             let pending = directory.pending.sum();
             let is_root = directory.parent.is_none();
             if !request.is_freeing {
-                let verdict = against(
-                    directory.quota,
-                    directory.used,
-                    pending,
-                    Verdict::OverQuota,
-                );
+                let verdict = against(directory.quota, directory.used, pending, Verdict::OverQuota);
                 if verdict != Verdict::Admitted {
                     return verdict;
                 }
@@ -259,44 +256,91 @@ mod tests {
 
     const HEAD: ObjectId = ObjectId(9);
 
-    fn admission(root_used: u64, child: DslDirectoryPhys, head: DslDatasetPhys, ref_quota: u64, ref_reserved: u64) -> Admission {
+    fn admission(
+        root_used: u64,
+        child: DslDirectoryPhys,
+        head: DslDatasetPhys,
+        ref_quota: u64,
+        ref_reserved: u64,
+    ) -> Admission {
         let admission = Admission::default();
         let root = DslDirectoryPhys {
             used_bytes: root_used,
             ..DslDirectoryPhys::default()
         };
         admission.learn_directory(ObjectId(1), &root);
-        admission.learn_directory(ObjectId(2), &DslDirectoryPhys { parent: Some(ObjectId(1)), ..child });
-        admission.learn_head(HEAD, &DslDatasetPhys { directory: ObjectId(2), ..head }, ref_quota, ref_reserved);
+        admission.learn_directory(
+            ObjectId(2),
+            &DslDirectoryPhys {
+                parent: Some(ObjectId(1)),
+                ..child
+            },
+        );
+        admission.learn_head(
+            HEAD,
+            &DslDatasetPhys {
+                directory: ObjectId(2),
+                ..head
+            },
+            ref_quota,
+            ref_reserved,
+        );
         admission
     }
     fn ask(bytes: u64) -> Request {
-        Request { bytes, is_freeing: false, pool_limit: 1000 }
+        Request {
+            bytes,
+            is_freeing: false,
+            pool_limit: 1000,
+        }
     }
 
     #[test]
     fn a_used_up_quota_refuses_and_promises_make_wait() {
-        let child = DslDirectoryPhys { used_bytes: 99, quota_bytes: 100, ..DslDirectoryPhys::default() };
+        let child = DslDirectoryPhys {
+            used_bytes: 99,
+            quota_bytes: 100,
+            ..DslDirectoryPhys::default()
+        };
         let admission = admission(99, child, DslDatasetPhys::default(), 0, 0);
-        assert_eq!(admission.judge(HEAD, ask(500)), Verdict::Admitted, "one may overshoot");
+        assert_eq!(
+            admission.judge(HEAD, ask(500)),
+            Verdict::Admitted,
+            "one may overshoot"
+        );
         admission.promise(HEAD, Txg(7), 500);
         assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Later);
         admission.settle(Txg(7));
         assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Admitted);
-        let full = DslDirectoryPhys { used_bytes: 100, quota_bytes: 100, parent: Some(ObjectId(1)), ..DslDirectoryPhys::default() };
+        let full = DslDirectoryPhys {
+            used_bytes: 100,
+            quota_bytes: 100,
+            parent: Some(ObjectId(1)),
+            ..DslDirectoryPhys::default()
+        };
         admission.directory_changed(ObjectId(2), &full);
         assert_eq!(admission.judge(HEAD, ask(1)), Verdict::OverQuota);
-        let freeing = Request { is_freeing: true, ..ask(1) };
+        let freeing = Request {
+            is_freeing: true,
+            ..ask(1)
+        };
         assert_eq!(admission.judge(HEAD, freeing), Verdict::Admitted);
     }
 
     #[test]
     fn a_full_pool_refuses_what_no_reservation_covers() {
-        let child = DslDirectoryPhys { used_bytes: 10, reserved_bytes: 600, ..DslDirectoryPhys::default() };
+        let child = DslDirectoryPhys {
+            used_bytes: 10,
+            reserved_bytes: 600,
+            ..DslDirectoryPhys::default()
+        };
         let reserved = admission(1000, child, DslDatasetPhys::default(), 0, 0);
         assert_eq!(reserved.judge(HEAD, ask(500)), Verdict::Admitted);
         assert_eq!(reserved.judge(HEAD, ask(591)), Verdict::NoSpace);
-        let head = DslDatasetPhys { unique_bytes: 5, ..DslDatasetPhys::default() };
+        let head = DslDatasetPhys {
+            unique_bytes: 5,
+            ..DslDatasetPhys::default()
+        };
         let ref_reserved = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
         assert_eq!(ref_reserved.judge(HEAD, ask(45)), Verdict::Admitted);
         assert_eq!(ref_reserved.judge(HEAD, ask(46)), Verdict::NoSpace);
@@ -304,8 +348,17 @@ mod tests {
 
     #[test]
     fn a_refquota_looks_at_what_is_referenced() {
-        let head = DslDatasetPhys { referenced_bytes: 70, ..DslDatasetPhys::default() };
-        assert_eq!(admission(0, DslDirectoryPhys::default(), head.clone(), 70, 0).judge(HEAD, ask(1)), Verdict::OverQuota);
-        assert_eq!(admission(0, DslDirectoryPhys::default(), head, 71, 0).judge(HEAD, ask(1)), Verdict::Admitted);
+        let head = DslDatasetPhys {
+            referenced_bytes: 70,
+            ..DslDatasetPhys::default()
+        };
+        assert_eq!(
+            admission(0, DslDirectoryPhys::default(), head.clone(), 70, 0).judge(HEAD, ask(1)),
+            Verdict::OverQuota
+        );
+        assert_eq!(
+            admission(0, DslDirectoryPhys::default(), head, 71, 0).judge(HEAD, ask(1)),
+            Verdict::Admitted
+        );
     }
 }

@@ -39,7 +39,7 @@ impl Syncing<'_> {
             .history(&HistoryEvent::of_dataset(event, text, full_name, dataset))
     }
 
-    fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
+    pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
         use super::view::During;
         let pointer = self.dataset(head.dataset)?.block_pointer;
         let store = std::sync::Arc::clone(self.pool.store());
@@ -667,13 +667,15 @@ impl Syncing<'_> {
         }
         let remapped = self.extension(head.dataset, keys::REMAP_DEADLIST)?;
         if remapped.is_some() {
-            return refused(Refusal::Unsupported("destroying datasets with remapped blocks"));
+            return refused(Refusal::Unsupported(
+                "destroying datasets with remapped blocks",
+            ));
         }
         Ok(())
     }
 
     /// How the history tells that a head was destroyed.
-    fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
+    pub(crate) fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
         let phys = self.dataset(head.dataset)?;
         let way = if self.livelist_of(head.directory)?.is_some() {
             "livelist"
@@ -698,15 +700,15 @@ pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
     let parsed = DatasetName::parse(full)?;
     match parsed.tail {
         NameTail::Snapshot(name) if full.len() <= NAME_BYTES_MAX => Ok((parsed.path, name)),
-        _ => Err(Refusal::error(full, Refusal::Invalid("not a snapshot's name"))),
+        _ => Err(Refusal::error(
+            full,
+            Refusal::Invalid("not a snapshot's name"),
+        )),
     }
 }
 
 /// Snapshots take user properties only.
-fn check_snapshot_properties(
-    name: &str,
-    changes: &PropertyChanges,
-) -> Result<(), DatasetError> {
+fn check_snapshot_properties(name: &str, changes: &PropertyChanges) -> Result<(), DatasetError> {
     for (property, value) in changes {
         let is_user = table::find(property).is_none() && property.contains(':');
         if !is_user || !matches!(value, PropertyValue::Text(_)) {

@@ -11,7 +11,8 @@ use super::view::{During, contradiction};
 use super::walk::{Place, Stop, Visitor, Walk};
 use millpond_ondisk::dsl::{hex_key, keys};
 use millpond_ondisk::{
-    BP_TREE_ENTRY_BYTES, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId, Txg, live_pointers,
+    BP_TREE_ENTRY_BYTES, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId, Txg,
+    live_pointers,
 };
 use millpond_pool::PoolError;
 use millpond_pool::live::{BpObject, Drain, SpaceChange, SyncContext};
@@ -208,7 +209,10 @@ impl Syncing<'_> {
             slice.free(&pointer)?;
         }
         if freed != space {
-            return Err(contradiction(WHAT, "a livelist's sums are not those of its entries"));
+            return Err(contradiction(
+                WHAT,
+                "a livelist's sums are not those of its entries",
+            ));
         }
         self.add_to_deadlist(livelist, -space)?;
         BpObject::free(self.ctx, list)?;

@@ -4,7 +4,7 @@
 
 use super::features;
 use super::syncing::Syncing;
-use super::view::{During, MosView};
+use super::view::{During, MosView, required};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
     BookmarkFlags, BookmarkPhys, BookmarkSizes, DslDatasetPhys, ObjectId, ObjectType, Txg,
@@ -77,7 +77,9 @@ impl MosView<'_> {
 }
 
 pub(crate) fn counts_frees(bookmark: &BookmarkPhys) -> bool {
-    bookmark.flags.contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT)
+    bookmark
+        .flags
+        .contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT)
 }
 
 impl Syncing<'_> {
@@ -133,8 +135,7 @@ impl Syncing<'_> {
             ..BookmarkPhys::default()
         };
         if self.is_enabled(features::BOOKMARK_WRITTEN) {
-            bookmark.flags =
-                BookmarkFlags::HAS_FREED_BEFORE_NEXT | BookmarkFlags::SNAPSHOT_EXISTS;
+            bookmark.flags = BookmarkFlags::HAS_FREED_BEFORE_NEXT | BookmarkFlags::SNAPSHOT_EXISTS;
             bookmark.sizes = BookmarkSizes {
                 referenced: phys.referenced_bytes,
                 compressed: phys.compressed_bytes,
@@ -150,9 +151,9 @@ impl Syncing<'_> {
 
     /// What a snapshot references and the dataset after it does not.
     fn freed_after(&self, snapshot: &DslDatasetPhys) -> Result<SpaceChange, PoolError> {
-        let next = Self::required(snapshot.next_snapshot, "a snapshot without a successor")?;
+        let next = required(snapshot.next_snapshot, "a snapshot without a successor")?;
         let deadlist = self.dataset(next)?.deadlist;
-        self.deadlist_space(Self::required(deadlist, "a dataset without a deadlist")?)
+        self.deadlist_space(required(deadlist, "a dataset without a deadlist")?)
     }
 
     /// Adds a bookmark to a head, with the features that it counts in.
@@ -258,7 +259,7 @@ impl Syncing<'_> {
         next_deadlist: ObjectId,
     ) -> Result<bool, PoolError> {
         let head = self.directory(snapshot.directory)?.head_dataset;
-        let head = Self::required(head, "a snapshot without a head")?;
+        let head = required(head, "a snapshot without a head")?;
         let Some(table) = self.bookmark_table(head)? else {
             return Ok(false);
         };
@@ -296,7 +297,7 @@ impl Syncing<'_> {
                 // The chain of `head` continues the snapshot: what is dead in its oldest dataset.
                 let oldest = self.oldest_after(head, snapshot)?;
                 let deadlist = self.dataset(oldest)?.deadlist;
-                let deadlist = Self::required(deadlist, "a dataset without a deadlist")?;
+                let deadlist = required(deadlist, "a dataset without a deadlist")?;
                 bookmark.freed_before_next = BookmarkSizes::default();
                 add(
                     &mut bookmark.freed_before_next,

@@ -6,7 +6,7 @@ use super::features;
 use super::space::{Use, signed};
 use super::syncing::Syncing;
 use super::tree::Head;
-use super::view::MosView;
+use super::view::{MosView, required};
 use crate::properties::{DatasetKind, DatasetProperty, table};
 use crate::{DatasetError, Refusal};
 use millpond_ondisk::dsl::keys::{
@@ -72,9 +72,9 @@ impl MosView<'_> {
             (Form::Text, PropertyValue::Text(_)) => value.clone(),
             (Form::Text, PropertyValue::Number(_)) => return Err(invalid("must be a string")),
             (Form::Words(_), PropertyValue::Text(word)) => {
-                let number = shape.number_of(word).ok_or_else(|| {
-                    invalid(&format!("must be one of '{}'", shape.values))
-                })?;
+                let number = shape
+                    .number_of(word)
+                    .ok_or_else(|| invalid(&format!("must be one of '{}'", shape.values)))?;
                 PropertyValue::Number(number)
             }
             (Form::Words(words), PropertyValue::Number(number)) => {
@@ -93,14 +93,19 @@ impl MosView<'_> {
                 Err(_) => return Err(invalid("must be a number")),
             },
         };
-        self.check_meaning(property, &value).map_err(|reason| invalid(&reason))?;
+        self.check_meaning(property, &value)
+            .map_err(|reason| invalid(&reason))?;
         Ok(Setting {
             name: shape.name.to_owned(),
             value,
         })
     }
 
-    fn check_meaning(&self, property: &DatasetProperty, value: &PropertyValue) -> Result<(), String> {
+    fn check_meaning(
+        &self,
+        property: &DatasetProperty,
+        value: &PropertyValue,
+    ) -> Result<(), String> {
         let known = self.pool.features();
         let is_enabled = |guid: &str| known.count(guid).is_some();
         let needs = |guid: &str| match is_enabled(guid) {
@@ -121,13 +126,16 @@ impl MosView<'_> {
                 Ok(())
             }
             ("special_small_blocks", PropertyValue::Number(bytes)) => {
-                let fits = *bytes == 0 || (bytes.is_power_of_two() && (512..=16 << 20).contains(bytes));
+                let fits =
+                    *bytes == 0 || (bytes.is_power_of_two() && (512..=16 << 20).contains(bytes));
                 match fits {
                     true => Ok(()),
                     false => Err("must be zero or a power of 2 from 512B to 16M".into()),
                 }
             }
-            ("dnodesize", PropertyValue::Number(size)) if *size != 0 => needs(features::LARGE_DNODE),
+            ("dnodesize", PropertyValue::Number(size)) if *size != 0 => {
+                needs(features::LARGE_DNODE)
+            }
             ("longname", PropertyValue::Number(on)) if *on != 0 => needs(features::LONGNAME),
             ("compression", PropertyValue::Number(number)) if number & 0x7f == 16 => {
                 needs(features::ZSTD_COMPRESS)
@@ -176,7 +184,9 @@ impl MosView<'_> {
             }
             "reservation" => {
                 let used = directory.used_bytes;
-                let more = new.max(used).saturating_sub(directory.reserved_bytes.max(used));
+                let more = new
+                    .max(used)
+                    .saturating_sub(directory.reserved_bytes.max(used));
                 let over_quota = directory.quota_bytes != 0 && new > directory.quota_bytes;
                 let available = match directory.parent {
                     Some(parent) => self.available(parent)?,
@@ -204,8 +214,7 @@ impl MosView<'_> {
     }
 }
 
-const NEEDS_FEATURE: &str =
-    "pool and or dataset must be upgraded to set this property or value";
+const NEEDS_FEATURE: &str = "pool and or dataset must be upgraded to set this property or value";
 
 fn check_user_property(name: &str, value: &PropertyValue) -> Result<Setting, &'static str> {
     let is_legal = matches!(
@@ -255,7 +264,7 @@ impl Syncing<'_> {
             self.before_setting(head, &setting.name, number)?;
         }
         let table = self.directory(head.directory)?.properties;
-        let table = Self::required(table, "a directory without properties")?;
+        let table = required(table, "a directory without properties")?;
         self.store_value(table, &setting.name, &setting.value)?;
         if let Some(number) = number {
             self.after_setting(head, &setting.name, number)?;
@@ -318,7 +327,7 @@ impl Syncing<'_> {
         to_received: bool,
     ) -> Result<(), PoolError> {
         let table = self.directory(head.directory)?.properties;
-        let table = Self::required(table, "a directory without properties")?;
+        let table = required(table, "a directory without properties")?;
         let with = |suffix: &str| format!("{name}{suffix}");
         self.remove(table, name)?;
         self.remove(table, &with(PROPERTY_UNKNOWN_VALUE_SUFFIX))?;
@@ -333,7 +342,12 @@ impl Syncing<'_> {
             None => table::find(name).and_then(|property| preset_value(&property.shape)),
         };
         let now = now.as_ref().map_or_else(String::new, text_of);
-        self.history(head.dataset, &head.name, "inherit", &format!("{name}={now}"))
+        self.history(
+            head.dataset,
+            &head.name,
+            "inherit",
+            &format!("{name}={now}"),
+        )
     }
 
     /// Sets, or with `None` removes, a user property of a snapshot.
@@ -461,5 +475,8 @@ impl Syncing<'_> {
 
 /// Values that software before them does not know.
 fn is_unknown_to_older(name: &str, number: u64) -> bool {
-    matches!((name, number), ("redundant_metadata", 2 | 3) | ("snapdir", 2))
+    matches!(
+        (name, number),
+        ("redundant_metadata", 2 | 3) | ("snapdir", 2)
+    )
 }

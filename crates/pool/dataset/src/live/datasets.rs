@@ -8,7 +8,9 @@ use super::space::Use;
 use super::syncing::Syncing;
 use super::view::{During, MosView};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
-use millpond_alloc::{DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head};
+use millpond_alloc::{
+    DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
+};
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{LiveObjectSet, NewObjectSet};
@@ -30,6 +32,8 @@ pub struct LiveDatasets {
     pub(crate) names: RwLock<()>,
     /// Whether the next txg has something to free in the background.
     has_background_work: AtomicBool,
+    /// Whether what other imports left behind was cleared away.
+    is_swept: AtomicBool,
 }
 
 #[derive(Default)]
@@ -67,6 +71,7 @@ impl LiveDatasets {
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
+            is_swept: AtomicBool::new(false),
         })
     }
 
@@ -129,7 +134,10 @@ impl LiveDatasets {
         if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
             return Err(Refusal::error(name, Refusal::Inconsistent));
         }
-        if view.extension(head.directory, keys::CRYPTO_KEY_OBJECT)?.is_some() {
+        if view
+            .extension(head.directory, keys::CRYPTO_KEY_OBJECT)?
+            .is_some()
+        {
             return Err(DatasetError::Locked {
                 name: name.to_owned(),
             });
@@ -196,16 +204,6 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// Whether somebody holds a head, or it has changes that are not written by the end of `txg`.
-    pub(crate) fn is_busy(&self, head: ObjectId, txg: Txg) -> bool {
-        let heads = self.heads.lock();
-        let is_held = heads
-            .open
-            .get(&head)
-            .is_some_and(|open| Arc::strong_count(open) > 1);
-        is_held || self.dirty.is_dirty_after(head, txg)
-    }
-
     /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
     /// False if somebody holds it.
     pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> bool {
@@ -245,8 +243,16 @@ impl LiveDatasets {
         let mut guids = vec![];
         for (is_on, flag, guid) in [
             (policy.accounts_users, 1, None),
-            (policy.accounts_objects, 2, Some(super::features::USEROBJ_ACCOUNTING)),
-            (policy.accounts_projects, 4, Some(super::features::PROJECT_QUOTA)),
+            (
+                policy.accounts_objects,
+                2,
+                Some(super::features::USEROBJ_ACCOUNTING),
+            ),
+            (
+                policy.accounts_projects,
+                4,
+                Some(super::features::PROJECT_QUOTA),
+            ),
         ] {
             if is_on {
                 flags |= flag;
@@ -407,7 +413,11 @@ impl DatasetPort for LiveDatasets {
         if !self.has_background_work.load(Ordering::Acquire) {
             return Ok(());
         }
-        let rest = Syncing::new(self, ctx).free_in_background()?;
+        let syncing = Syncing::new(self, ctx);
+        if !self.is_swept.swap(true, Ordering::AcqRel) {
+            syncing.release_temporary_holds()?;
+        }
+        let rest = syncing.free_in_background()?;
         self.has_background_work
             .store(rest == Rest::More, Ordering::Release);
         Ok(())
@@ -434,6 +444,8 @@ impl DatasetPort for LiveDatasets {
 impl Syncing<'_> {
     /// Something was queued to be freed in the background.
     pub(crate) fn wake_background(&self) {
-        self.datasets.has_background_work.store(true, Ordering::Release);
+        self.datasets
+            .has_background_work
+            .store(true, Ordering::Release);
     }
 }

@@ -80,7 +80,10 @@ impl Syncing<'_> {
     /// Its entries. What is no hexadecimal number is no entry.
     pub(crate) fn deadlist_entries(&self, deadlist: ObjectId) -> Result<Entries, PoolError> {
         if self.is_old_deadlist(deadlist)? {
-            return Err(contradiction(WHAT, "deadlists of old pools cannot be changed yet"));
+            return Err(contradiction(
+                WHAT,
+                "deadlists of old pools cannot be changed yet",
+            ));
         }
         let entries = self.entries(deadlist)?;
         Ok(entries
@@ -164,7 +167,11 @@ impl Syncing<'_> {
     }
 
     /// Removes an entry; what it held goes to the one below. One that is not there is no error.
-    pub(crate) fn remove_deadlist_key(&self, deadlist: ObjectId, key: Txg) -> Result<(), PoolError> {
+    pub(crate) fn remove_deadlist_key(
+        &self,
+        deadlist: ObjectId,
+        key: Txg,
+    ) -> Result<(), PoolError> {
         let mut entries = self.deadlist_entries(deadlist)?;
         let Some(list) = entries.remove(&key) else {
             return Ok(());
@@ -187,9 +194,7 @@ impl Syncing<'_> {
         key: Txg,
         list: ObjectId,
     ) -> Result<(), PoolError> {
-        if is_shared_empty(self.ctx, list)?
-            || BpObject::open(self.ctx, list)?.phys()?.is_empty()
-        {
+        if is_shared_empty(self.ctx, list)? || BpObject::open(self.ctx, list)?.phys()?.is_empty() {
             return BpObject::free(self.ctx, list);
         }
         let own = self.writable_list(deadlist, entries, key)?;

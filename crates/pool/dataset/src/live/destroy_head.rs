@@ -5,13 +5,13 @@
 use super::features;
 use super::space::{Use, signed};
 use super::syncing::Syncing;
-use super::view::{During, contradiction};
+use super::view::{During, contradiction, required};
+use millpond_object::NewObject;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
     BlockBookmark, BpTreeEntry, BpTreePhys, DslDatasetFlags, DslDatasetPhys, Endian, ObjectId,
     ObjectType,
 };
-use millpond_object::NewObject;
 use millpond_pool::PoolError;
 use millpond_pool::live::SpaceChange;
 
@@ -32,7 +32,7 @@ impl Syncing<'_> {
         if let Some(origin) = phys.previous_snapshot {
             self.leave_origin(id, origin)?;
         }
-        let deadlist = Self::required(phys.deadlist, "a head without a deadlist")?;
+        let deadlist = required(phys.deadlist, "a head without a deadlist")?;
         self.free_deadlist(deadlist)?;
         if self.extension(id, keys::REMAP_DEADLIST)?.is_some() {
             return Err(PoolError::Unsupported {
@@ -55,7 +55,6 @@ impl Syncing<'_> {
         }
         let component = name.rsplit('/').next().unwrap_or(name);
         self.destroy_directory(directory, component)?;
-        self.datasets.head_destroyed(id, self.txg());
         if let Some(origin) = origin {
             self.destroy_if_deferred(origin)?;
         }
@@ -104,7 +103,10 @@ impl Syncing<'_> {
         } else {
             let freed = self.free_tree_now(&phys.block_pointer, phys.previous_snapshot_txg)?;
             if freed != space {
-                return Err(contradiction(WHAT, "its figures are not those of its blocks"));
+                return Err(contradiction(
+                    WHAT,
+                    "its figures are not those of its blocks",
+                ));
             }
             return self.charge_space(directory, Use::Head, -freed);
         }
@@ -137,7 +139,9 @@ impl Syncing<'_> {
             birth: phys.previous_snapshot_txg,
             resume: BlockBookmark::default(),
         };
-        let at = header.end.saturating_mul(millpond_ondisk::BP_TREE_ENTRY_BYTES as u64);
+        let at = header
+            .end
+            .saturating_mul(millpond_ondisk::BP_TREE_ENTRY_BYTES as u64);
         let object = self.object(queue, WHAT)?;
         object
             .write(self.ctx.tx(), at, &entry.encode())
@@ -198,7 +202,9 @@ impl Syncing<'_> {
     }
 
     pub(crate) fn defer_destroy(&self, snapshot: ObjectId) -> Result<(), PoolError> {
-        self.edit_dataset(snapshot, |phys| phys.flags |= DslDatasetFlags::DEFER_DESTROY)
+        self.edit_dataset(snapshot, |phys| {
+            phys.flags |= DslDatasetFlags::DEFER_DESTROY
+        })
     }
 
     /// What a directory's unused refreservation is charged with, as if the refreservation were
@@ -210,7 +216,7 @@ impl Syncing<'_> {
     ) -> Result<(), PoolError> {
         let old = self.ref_reservation(directory)?;
         let head = self.directory(directory)?.head_dataset;
-        let unique = self.dataset(Self::required(head, "no head")?)?.unique_bytes;
+        let unique = self.dataset(required(head, "no head")?)?.unique_bytes;
         let unused = |reserved: u64| signed(reserved.saturating_sub(unique));
         let change = unused(new).saturating_sub(unused(old));
         self.charge(directory, &[(Use::RefReserved, change)], 0, 0)

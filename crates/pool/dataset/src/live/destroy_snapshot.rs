@@ -4,7 +4,7 @@
 
 use super::space::{Use, changed, signed};
 use super::syncing::Syncing;
-use super::view::{During, MosView, contradiction};
+use super::view::{During, MosView, contradiction, required};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, Txg};
 use millpond_pool::PoolError;
@@ -36,7 +36,12 @@ impl MosView<'_> {
                     before_txg = phys.previous_snapshot_txg;
                     at = previous;
                 }
-                _ => return Err(contradiction(WHAT, "a dataset does not descend from its origin")),
+                _ => {
+                    return Err(contradiction(
+                        WHAT,
+                        "a dataset does not descend from its origin",
+                    ));
+                }
             }
         }
     }
@@ -47,10 +52,10 @@ impl Syncing<'_> {
     pub(crate) fn destroy_snapshot(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
         let gone = self.dataset(id)?;
         let directory = gone.directory;
-        let next_id = Self::required(gone.next_snapshot, "not a snapshot")?;
-        let deadlist = Self::required(gone.deadlist, "a snapshot without a deadlist")?;
+        let next_id = required(gone.next_snapshot, "not a snapshot")?;
+        let deadlist = required(gone.deadlist, "a snapshot without a deadlist")?;
         let next_deadlist = self.dataset(next_id)?.deadlist;
-        let next_deadlist = Self::required(next_deadlist, "a dataset without a deadlist")?;
+        let next_deadlist = required(next_deadlist, "a dataset without a deadlist")?;
         let next_is_head = !self.dataset(next_id)?.is_snapshot();
         let origin_txg = gone.previous_snapshot_txg;
 
@@ -63,10 +68,9 @@ impl Syncing<'_> {
         self.put_dataset(next_id, &next)?;
 
         // What only it held goes; the rest of what it kept from its successor is its successor's.
-        let free_list = self
-            .ctx
-            .directory_object(FREE_LIST)?
-            .ok_or_else(|| contradiction("object directory", "no list of what waits to be freed"))?;
+        let free_list = self.ctx.directory_object(FREE_LIST)?.ok_or_else(|| {
+            contradiction("object directory", "no list of what waits to be freed")
+        })?;
         let freed = self.move_dead_from(next_deadlist, origin_txg, free_list)?;
         self.charge_space(directory, Use::Snapshots, -freed)?;
         let free = self.special_directory(keys::FREE_DIRECTORY)?;
@@ -77,21 +81,21 @@ impl Syncing<'_> {
         if next_is_head {
             self.recount_head_unique(next_id)?;
         } else {
-            let after = Self::required(next.next_snapshot, "a snapshot without a successor")?;
+            let after = required(next.next_snapshot, "a snapshot without a successor")?;
             let after = self.dataset(after)?.deadlist;
-            let after = Self::required(after, "a dataset without a deadlist")?;
+            let after = required(after, "a dataset without a deadlist")?;
             let shared = self.dead_space_between(after, origin_txg, Some(gone.creation_txg))?;
             let mut next = self.dataset(next_id)?;
-            next.unique_bytes = changed(next.unique_bytes, shared.used, "unique bytes")
-                .during(WHAT)?;
+            next.unique_bytes =
+                changed(next.unique_bytes, shared.used, "unique bytes").during(WHAT)?;
             self.put_dataset(next_id, &next)?;
         }
         if !key_stays {
             self.remove_key_of_clones(directory, gone.creation_txg)?;
             if !next_is_head {
                 let head = self.directory(directory)?.head_dataset;
-                let head = self.dataset(Self::required(head, "a snapshot without a head")?)?;
-                let deadlist = Self::required(head.deadlist, "a head without a deadlist")?;
+                let head = self.dataset(required(head, "a snapshot without a head")?)?;
+                let deadlist = required(head.deadlist, "a head without a deadlist")?;
                 self.remove_deadlist_key(deadlist, gone.creation_txg)?;
             }
         }
@@ -128,8 +132,8 @@ impl Syncing<'_> {
                 before.previous_snapshot_txg,
                 Some(gone.previous_snapshot_txg),
             )?;
-            before.unique_bytes = changed(before.unique_bytes, shared.used, "unique bytes")
-                .during(WHAT)?;
+            before.unique_bytes =
+                changed(before.unique_bytes, shared.used, "unique bytes").during(WHAT)?;
             self.put_dataset(previous, &before)
         } else if let Some(clones) = before.next_clones {
             self.set_replace(clones, id, next)
@@ -142,7 +146,7 @@ impl Syncing<'_> {
     /// before. A larger number makes less of its refreservation unused.
     pub(crate) fn recount_head_unique(&self, head: ObjectId) -> Result<(), PoolError> {
         let mut phys = self.dataset(head)?;
-        let deadlist = Self::required(phys.deadlist, "a head without a deadlist")?;
+        let deadlist = required(phys.deadlist, "a head without a deadlist")?;
         let before = match phys.previous_snapshot {
             Some(previous) => signed(self.dataset(previous)?.referenced_bytes),
             None => 0,
@@ -182,7 +186,7 @@ impl Syncing<'_> {
             for clone in self.set_members(clones)? {
                 let head = self.dataset(clone)?;
                 let below = self.directory(head.directory)?;
-                let origin = Self::required(below.origin, "a clone without an origin")?;
+                let origin = required(below.origin, "a clone without an origin")?;
                 if self.dataset(origin)?.creation_txg <= key {
                     continue;
                 }
@@ -200,8 +204,8 @@ impl Syncing<'_> {
     /// Takes a snapshot's name out of its head's table.
     fn unname_snapshot(&self, directory: ObjectId, name: &str) -> Result<(), PoolError> {
         let head = self.directory(directory)?.head_dataset;
-        let head = self.dataset(Self::required(head, "a snapshot without a head")?)?;
-        let names = Self::required(head.snapshot_names, "a head without a table of snapshots")?;
+        let head = self.dataset(required(head, "a snapshot without a head")?)?;
+        let names = required(head.snapshot_names, "a head without a table of snapshots")?;
         if !self.remove(names, name)? {
             return Err(contradiction(WHAT, "its head does not name it"));
         }
@@ -227,7 +231,7 @@ impl Syncing<'_> {
             && self.hold_count(&phys)? == 0
         {
             let full = self.dataset_name(snapshot)?;
-            self.history(snapshot, &full, "destroy", " ");
+            self.history(snapshot, &full, "destroy", " ")?;
             let name = full.split_once('@').map_or("", |(_, name)| name);
             self.destroy_snapshot(snapshot, name)?;
         }

@@ -4,7 +4,7 @@
 
 use super::features;
 use super::syncing::Syncing;
-use super::view::{During, MosView};
+use super::view::During;
 use millpond_ondisk::{FEATURES, FeatureFlags, ObjectId, ObjectType};
 use millpond_pool::PoolError;
 

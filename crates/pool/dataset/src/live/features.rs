@@ -21,4 +21,3 @@ pub(crate) const SHA512: &str = "org.illumos:sha512";
 pub(crate) const SKEIN: &str = "org.illumos:skein";
 pub(crate) const EDONR: &str = "org.illumos:edonr";
 pub(crate) const BLAKE3: &str = "org.openzfs:blake3";
-

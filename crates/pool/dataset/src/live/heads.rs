@@ -5,7 +5,7 @@
 use super::features;
 use super::space::{Use, signed};
 use super::syncing::Syncing;
-use super::view::contradiction;
+use super::view::{contradiction, required};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectType, Txg};
 use millpond_pool::PoolError;
@@ -84,8 +84,8 @@ impl Syncing<'_> {
         self.copy_features(origin, id)?;
 
         let head = self.directory(from.directory)?.head_dataset;
-        let head = self.dataset(Self::required(head, "an origin without a head")?)?;
-        let deadlist = Self::required(head.deadlist, "a head without a deadlist")?;
+        let head = self.dataset(required(head, "an origin without a head")?)?;
+        let deadlist = required(head.deadlist, "a head without a deadlist")?;
         phys.deadlist = Some(self.clone_deadlist(deadlist, Some(from.creation_txg))?);
 
         from.children_count = from.children_count.saturating_add(1);
@@ -114,10 +114,17 @@ impl Syncing<'_> {
         self.set_insert(clones, head.0)
     }
 
-    pub(crate) fn remove_clone(&self, directory: ObjectId, head: ObjectId) -> Result<(), PoolError> {
+    pub(crate) fn remove_clone(
+        &self,
+        directory: ObjectId,
+        head: ObjectId,
+    ) -> Result<(), PoolError> {
         match self.directory(directory)?.clones {
             Some(clones) => self.set_remove(clones, head.0),
-            None => Err(contradiction("dataset directory", "it does not know its clones")),
+            None => Err(contradiction(
+                "dataset directory",
+                "it does not know its clones",
+            )),
         }
     }
 
@@ -125,7 +132,7 @@ impl Syncing<'_> {
     pub(crate) fn take_snapshot(&self, head: ObjectId, name: &str) -> Result<ObjectId, PoolError> {
         let mut live = self.dataset(head)?;
         let directory = live.directory;
-        let deadlist = Self::required(live.deadlist, "a head without a deadlist")?;
+        let deadlist = required(live.deadlist, "a head without a deadlist")?;
         self.count_up(directory, keys::SNAPSHOT_COUNT, 1)?;
         let frozen = DslDatasetPhys {
             directory,
@@ -186,12 +193,14 @@ impl Syncing<'_> {
             self.zapify(id)?;
             self.update(id, keys::REMAP_DEADLIST, remapped)?;
         }
-        let is_encrypted = self.extension(directory, keys::CRYPTO_KEY_OBJECT)?.is_some();
+        let is_encrypted = self
+            .extension(directory, keys::CRYPTO_KEY_OBJECT)?
+            .is_some();
         if is_encrypted && self.is_enabled(features::BOOKMARK_V2) {
             self.zapify(id)?;
             self.update(id, keys::IVSET_GUID, self.random().max(1))?;
         }
-        let names = Self::required(live.snapshot_names, "a head without a table of snapshots")?;
+        let names = required(live.snapshot_names, "a head without a table of snapshots")?;
         self.update(names, name, id.0)?;
         self.snapshots_changed(directory)?;
         Ok(id)

@@ -16,7 +16,11 @@ const TAG_BYTES_MAX: usize = 255;
 const TEMPORARY_HOLDS: &str = "tmp_userrefs";
 
 impl Syncing<'_> {
-    pub(crate) fn check_hold(&self, names: &[&str], tag: &str) -> Result<Vec<Snapshot>, DatasetError> {
+    pub(crate) fn check_hold(
+        &self,
+        names: &[&str],
+        tag: &str,
+    ) -> Result<Vec<Snapshot>, DatasetError> {
         let mut found = vec![];
         for name in names {
             if tag.len() > TAG_BYTES_MAX || tag.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! Page `docs/format/deadlist.md`, "Livelist".
 
-use super::features;
 use super::deadlist::buckets;
+use super::features;
 use super::syncing::Syncing;
 use super::view::{MosView, contradiction};
 use millpond_ondisk::dsl::{hex_key, keys};

@@ -1,7 +1,7 @@
 //! What keeps the datasets of a pool from being written.
 
-use crate::Directory;
 use crate::DatasetError;
+use crate::Directory;
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectType;
 use millpond_pool::{Pool, PoolError};

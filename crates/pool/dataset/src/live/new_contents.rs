@@ -57,9 +57,7 @@ pub(crate) fn check(
             }
             ("volsize", ObjectSetKind::Volume) => fixed.size_bytes = number()?,
             ("volblocksize", ObjectSetKind::Volume) => fixed.block_bytes = number()?,
-            (quota, ObjectSetKind::FileSystem)
-                if let Some(at) = default_quota_index(quota) =>
-            {
+            (quota, ObjectSetKind::FileSystem) if let Some(at) = default_quota_index(quota) => {
                 fixed.files.default_quotas.get_or_insert([0; 6])[at] = number()?;
             }
             ("encryption", _) if number()? == 2 => {}
@@ -85,13 +83,19 @@ pub(crate) fn check(
             };
             let block = fixed.block_bytes;
             if !block.is_power_of_two() || !(512..=max).contains(&block) {
-                return Err(invalid("volblocksize", "must be power of 2 from 512B to 16M"));
+                return Err(invalid(
+                    "volblocksize",
+                    "must be power of 2 from 512B to 16M",
+                ));
             }
             if fixed.size_bytes == 0 {
                 return Err(invalid("volsize", "cannot be zero"));
             }
             if !fixed.size_bytes.is_multiple_of(block) {
-                return Err(invalid("volsize", "must be a multiple of volume block size"));
+                return Err(invalid(
+                    "volsize",
+                    "must be a multiple of volume block size",
+                ));
             }
             NewContents::Volume {
                 size_bytes: fixed.size_bytes,

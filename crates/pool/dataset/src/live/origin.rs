@@ -84,7 +84,10 @@ impl Syncing<'_> {
         let clone = self.create_head(directory, origin, DslDatasetFlags::default())?;
         let temporary = format!("{}/{}", head.name, keys::ROLLBACK_DATASET);
         self.swap_with_clone(clone, head.dataset)?;
-        let text = format!("parent={}", head.name.rsplit('/').next().unwrap_or(&head.name));
+        let text = format!(
+            "parent={}",
+            head.name.rsplit('/').next().unwrap_or(&head.name)
+        );
         self.history(clone, &temporary, "clone swap", &text)?;
         self.clear_log(head.dataset, head.directory)?;
         let how = self.how_destroyed(&Head {

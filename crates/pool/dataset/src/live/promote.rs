@@ -5,7 +5,7 @@
 use super::space::{Use, signed};
 use super::syncing::Syncing;
 use super::tree::Head;
-use super::view::{MosView, contradiction};
+use super::view::{MosView, contradiction, required};
 use crate::{DatasetError, Refusal};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, Txg};
@@ -65,7 +65,7 @@ impl Syncing<'_> {
         let origin_phys = self.dataset(origin)?;
         let origin_directory = origin_phys.directory;
         let above = self.directory(origin_directory)?;
-        let origin_head = Self::required(above.head_dataset, "an origin without a head")?;
+        let origin_head = required(above.head_dataset, "an origin without a head")?;
         let old_origin = above.origin;
 
         let head = self.dataset(origin_head)?;
@@ -82,7 +82,7 @@ impl Syncing<'_> {
             }
             let shared_phys = self.dataset(id)?;
             if shared_phys.previous_snapshot.is_some() {
-                let deadlist = Self::required(shared_phys.deadlist, "no deadlist")?;
+                let deadlist = required(shared_phys.deadlist, "no deadlist")?;
                 moved += self.deadlist_space(deadlist)?;
             }
             counted += 1;
@@ -99,7 +99,10 @@ impl Syncing<'_> {
                 return Err(refused(Refusal::BookmarkExists(bookmark)));
             }
         }
-        if self.extension(clone.directory, keys::CRYPTO_KEY_OBJECT)?.is_some() {
+        if self
+            .extension(clone.directory, keys::CRYPTO_KEY_OBJECT)?
+            .is_some()
+        {
             // Which of the two is the encryption root afterwards is not decided here yet.
             return Err(refused(Refusal::Unsupported("promoting encrypted clones")));
         }
@@ -127,9 +130,9 @@ impl Syncing<'_> {
         };
 
         // The origin continues in the clone's chain; what followed it descends from it.
-        let old_next = Self::required(origin_phys.next_snapshot, "an origin without a successor")?;
+        let old_next = required(origin_phys.next_snapshot, "an origin without a successor")?;
         self.edit_dataset(origin, |phys| phys.next_snapshot = Some(oldest))?;
-        let clones = Self::required(origin_phys.next_clones, "an origin without clones")?;
+        let clones = required(origin_phys.next_clones, "an origin without clones")?;
         self.set_replace(clones, oldest, old_next)?;
         self.edit_directory(clone_directory, |phys| phys.origin = old_origin)?;
         self.edit_directory(origin_directory, |phys| phys.origin = Some(origin))?;
@@ -146,7 +149,7 @@ impl Syncing<'_> {
 
         let unique = {
             let deadlist = self.dataset(oldest)?.deadlist;
-            let deadlist = Self::required(deadlist, "a dataset without a deadlist")?;
+            let deadlist = required(deadlist, "a dataset without a deadlist")?;
             self.dead_space_between(deadlist, origin_phys.previous_snapshot_txg, None)?
         };
         self.edit_dataset(origin, |phys| {
@@ -174,9 +177,9 @@ impl Syncing<'_> {
 
     fn move_snapshots(&self, plan: &Promotion) -> Result<(), PoolError> {
         let from = self.dataset(plan.origin_head)?.snapshot_names;
-        let from = Self::required(from, "a head without a table of snapshots")?;
+        let from = required(from, "a head without a table of snapshots")?;
         let to = self.dataset(plan.clone.dataset)?.snapshot_names;
-        let to = Self::required(to, "a head without a table of snapshots")?;
+        let to = required(to, "a head without a table of snapshots")?;
         for (name, id) in &plan.shared {
             self.remove(from, name)?;
             self.update(to, name, id.0)?;
@@ -188,7 +191,7 @@ impl Syncing<'_> {
             for member in self.set_members(clones)? {
                 let below = self.dataset(member)?.directory;
                 let head = self.directory(below)?.head_dataset;
-                let head = Self::required(head, "a clone without a head")?;
+                let head = required(head, "a clone without a head")?;
                 if head != plan.origin_head && below != plan.clone.directory {
                     self.remove_clone(plan.origin_directory, head)?;
                     self.add_clone(plan.clone.directory, head)?;
@@ -209,7 +212,7 @@ impl Syncing<'_> {
             let mut sum = 0i64;
             for id in chain {
                 let deadlist = self.dataset(id)?.deadlist;
-                let deadlist = Self::required(deadlist, "a dataset without a deadlist")?;
+                let deadlist = required(deadlist, "a dataset without a deadlist")?;
                 let space = self.dead_space_between(deadlist, after, None)?;
                 sum = sum.saturating_add(space.used);
             }
@@ -220,14 +223,19 @@ impl Syncing<'_> {
         let origin_txg = self.dataset(plan.origin)?.creation_txg;
         let of_other = held(self.chain(plan.origin_head, Some(plan.origin))?, origin_txg)?;
         let snapshots = |directory| -> Result<i64, PoolError> {
-            Ok(signed(self.directory(directory)?.used_breakdown.snapshots_bytes))
+            Ok(signed(
+                self.directory(directory)?.used_breakdown.snapshots_bytes,
+            ))
         };
         let c = of_clone.saturating_sub(snapshots(plan.clone.directory)?);
         let o = of_other.saturating_sub(snapshots(plan.origin_directory)?);
         let moved = plan.moved;
         self.charge(
             plan.clone.directory,
-            &[(Use::Snapshots, c), (Use::Head, moved.used.saturating_sub(c))],
+            &[
+                (Use::Snapshots, c),
+                (Use::Head, moved.used.saturating_sub(c)),
+            ],
             moved.compressed,
             moved.uncompressed,
         )?;
@@ -247,15 +255,19 @@ impl Syncing<'_> {
     pub(crate) fn swap_with_clone(&self, clone: ObjectId, head: ObjectId) -> Result<(), PoolError> {
         let mut one = self.dataset(clone)?;
         let mut other = self.dataset(head)?;
-        let origin = Self::required(one.previous_snapshot, "a clone without an origin")?;
+        let origin = required(one.previous_snapshot, "a clone without an origin")?;
         if other.previous_snapshot != Some(origin) {
-            return Err(contradiction(WHAT, "clone and head have different snapshots before them"));
+            return Err(contradiction(
+                WHAT,
+                "clone and head have different snapshots before them",
+            ));
         }
         let origin_phys = self.dataset(origin)?;
         self.swap_features(clone, head)?;
-        let deadlist_of = |id| Self::required(id, "a dataset without a deadlist");
+        let deadlist_of = |id| required(id, "a dataset without a deadlist");
         let (clone_dead, head_dead) = (deadlist_of(one.deadlist)?, deadlist_of(other.deadlist)?);
-        let unique = self.dead_space_between(clone_dead, origin_phys.previous_snapshot_txg, None)?;
+        let unique =
+            self.dead_space_between(clone_dead, origin_phys.previous_snapshot_txg, None)?;
         self.edit_dataset(origin, |phys| {
             phys.unique_bytes = unique.used.try_into().unwrap_or(0);
         })?;

@@ -1,11 +1,11 @@
 //! Datasets and snapshots get other names.
 
+use super::api::split_snapshot;
 use super::space::{Use, signed};
 use super::syncing::Syncing;
 use super::tree::{Head, NESTING_MAX, Snapshot};
+use super::view::{contradiction, required};
 use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
-use super::api::split_snapshot;
-use super::view::contradiction;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::dsl::keys;
 use millpond_pool::PoolError;
@@ -20,7 +20,11 @@ pub(crate) struct HeadRename {
 }
 
 impl Syncing<'_> {
-    pub(crate) fn check_rename_head(&self, from: &str, to: &str) -> Result<HeadRename, DatasetError> {
+    pub(crate) fn check_rename_head(
+        &self,
+        from: &str,
+        to: &str,
+    ) -> Result<HeadRename, DatasetError> {
         let refused = |why| Err(Refusal::error(to, why));
         let head = self.find_head(from)?;
         let Some(old_parent) = self.directory(head.directory)?.parent else {
@@ -103,7 +107,7 @@ impl Syncing<'_> {
         let directory = plan.head.directory;
         let table_of = |id| -> Result<ObjectId, PoolError> {
             let table = self.directory(id)?.child_directories;
-            Self::required(table, "a directory without a table")
+            required(table, "a directory without a table")
         };
         let old_table = table_of(plan.old_parent)?;
         if !self.remove(old_table, &plan.old_component)? {
@@ -125,8 +129,10 @@ impl Syncing<'_> {
             }
             let unused = signed(phys.reserved_bytes.saturating_sub(phys.used_bytes));
             let used = signed(phys.used_bytes);
-            let (compressed, uncompressed) =
-                (signed(phys.compressed_bytes), signed(phys.uncompressed_bytes));
+            let (compressed, uncompressed) = (
+                signed(phys.compressed_bytes),
+                signed(phys.uncompressed_bytes),
+            );
             let leave = [
                 (Use::Children, used.saturating_neg()),
                 (Use::ChildrenReserved, unused.saturating_neg()),
@@ -176,7 +182,10 @@ impl Syncing<'_> {
                 });
             }
             if !matches!(DatasetName::parse(&target)?.tail, NameTail::Snapshot(_)) {
-                return Err(Refusal::error(&target, Refusal::Invalid("not a snapshot's name")));
+                return Err(Refusal::error(
+                    &target,
+                    Refusal::Invalid("not a snapshot's name"),
+                ));
             }
             let head = self.dataset(snapshot.head.dataset)?;
             if self.snapshot_entry(&head, &new)?.is_some() {
@@ -189,7 +198,7 @@ impl Syncing<'_> {
 
     pub(crate) fn rename_snapshot(&self, snapshot: &Snapshot, new: &str) -> Result<(), PoolError> {
         let head = self.dataset(snapshot.head.dataset)?;
-        let names = Self::required(head.snapshot_names, "a head without a table of snapshots")?;
+        let names = required(head.snapshot_names, "a head without a table of snapshots")?;
         self.history(
             snapshot.dataset,
             &snapshot.full_name(),

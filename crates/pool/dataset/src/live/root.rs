@@ -6,7 +6,7 @@ use super::contents::NewContents;
 use super::destroy_snapshot::FREE_LIST;
 use super::syncing::Syncing;
 use super::tree::{Head, ROOT};
-use super::view::MosView;
+use super::view::{MosView, required};
 use crate::DatasetError;
 use crate::properties::PropertyValue;
 use millpond_ondisk::dsl::keys;
@@ -20,8 +20,8 @@ impl MosView<'_> {
     pub(crate) fn empty_origin(&self) -> Result<ObjectId, PoolError> {
         let directory = self.special_directory(keys::ORIGIN_DIRECTORY)?;
         let head = self.directory(directory)?.head_dataset;
-        let head = self.dataset(Self::required(head, "$ORIGIN has no head")?)?;
-        Self::required(head.previous_snapshot, "$ORIGIN has no snapshot")
+        let head = self.dataset(required(head, "$ORIGIN has no head")?)?;
+        required(head.previous_snapshot, "$ORIGIN has no snapshot")
     }
 }
 

@@ -161,7 +161,10 @@ impl MosView<'_> {
 
 /// The function of a checksum property: `on` is fletcher4.
 fn checksum_of(number: u64) -> ChecksumKind {
-    match u8::try_from(number).ok().and_then(ChecksumKind::from_number) {
+    match u8::try_from(number)
+        .ok()
+        .and_then(ChecksumKind::from_number)
+    {
         None | Some(ChecksumKind::Inherit | ChecksumKind::On) => ChecksumKind::Fletcher4,
         Some(kind) => kind,
     }

@@ -3,8 +3,8 @@
 //! Page `docs/format/space-accounting.md`, "How figures change".
 
 use super::space::allocation_birth;
-use millpond_env::sync::Mutex;
 use millpond_block::BlockError;
+use millpond_env::sync::Mutex;
 use millpond_object::{BlockSink, ObjectError, WriteJob};
 use millpond_ondisk::{BlockPointer, EmbeddedKind, Txg};
 use millpond_pool::PoolError;
@@ -91,7 +91,10 @@ impl Tally {
             return true;
         }
         self.dead.push(*pointer);
-        if facts.previous_interval_begin.is_some_and(|begin| birth > begin) {
+        if facts
+            .previous_interval_begin
+            .is_some_and(|begin| birth > begin)
+        {
             self.left_to_previous = self.left_to_previous.saturating_add(space.used);
         }
         if birth > facts.origin_txg {
@@ -155,7 +158,10 @@ impl BlockSink for DatasetSink<'_> {
                 let written = written?;
                 if !written.is_rewritten() {
                     let space = self.ctx.space_of(&written.pointer);
-                    self.state.lock().0.born(&self.facts, &written.pointer, space);
+                    self.state
+                        .lock()
+                        .0
+                        .born(&self.facts, &written.pointer, space);
                     self.note_death(&previous);
                 }
                 Ok(written.pointer)
@@ -216,7 +222,10 @@ mod tests {
         assert_eq!(tally.dead.len(), 3);
         assert_eq!(tally.own, -SPACE);
         assert_eq!(tally.change.used, -4 * 4096);
-        assert_eq!(tally.left_to_previous, 4096, "only what was born in its interval");
+        assert_eq!(
+            tally.left_to_previous, 4096,
+            "only what was born in its interval"
+        );
         assert_eq!(tally.left_to_snapshots, 2 * 4096, "not the origin's");
     }
 

@@ -54,13 +54,21 @@ pub(crate) fn charge_directory(
     compressed: i64,
     uncompressed: i64,
 ) -> Result<[(Use, i64); 2], DecodeError> {
-    let total = uses.iter().fold(0i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let total = uses
+        .iter()
+        .fold(0i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     let before = directory.used_bytes.max(directory.reserved_bytes);
     directory.used_bytes = changed(directory.used_bytes, total, "used bytes below 0")?;
-    directory.compressed_bytes =
-        changed(directory.compressed_bytes, compressed, "compressed bytes below 0")?;
-    directory.uncompressed_bytes =
-        changed(directory.uncompressed_bytes, uncompressed, "uncompressed bytes below 0")?;
+    directory.compressed_bytes = changed(
+        directory.compressed_bytes,
+        compressed,
+        "compressed bytes below 0",
+    )?;
+    directory.uncompressed_bytes = changed(
+        directory.uncompressed_bytes,
+        uncompressed,
+        "uncompressed bytes below 0",
+    )?;
     if directory.flags.contains(DslDirectoryFlags::USED_BREAKDOWN) {
         let parts = &mut directory.used_breakdown;
         for (used_for, bytes) in uses {
@@ -68,10 +76,14 @@ pub(crate) fn charge_directory(
                 Use::Head => (&mut parts.head_bytes, "head's part below 0"),
                 Use::Snapshots => (&mut parts.snapshots_bytes, "snapshots' part below 0"),
                 Use::Children => (&mut parts.children_bytes, "children's part below 0"),
-                Use::ChildrenReserved => {
-                    (&mut parts.children_reserved_bytes, "children's reservations below 0")
-                }
-                Use::RefReserved => (&mut parts.ref_reserved_bytes, "refreservation's part below 0"),
+                Use::ChildrenReserved => (
+                    &mut parts.children_reserved_bytes,
+                    "children's reservations below 0",
+                ),
+                Use::RefReserved => (
+                    &mut parts.ref_reserved_bytes,
+                    "refreservation's part below 0",
+                ),
             };
             *part = changed(*part, *bytes, what)?;
         }
@@ -88,8 +100,8 @@ pub(crate) fn charge_directory(
 /// the unused part of it is charged beforehand. The second number is what the unused part grows by.
 pub(crate) fn head_rise(unique: u64, unique_after: u64, ref_reserved: u64) -> (i64, i64) {
     let data = signed(unique_after).saturating_sub(signed(unique));
-    let rise = signed(unique_after.max(ref_reserved))
-        .saturating_sub(signed(unique.max(ref_reserved)));
+    let rise =
+        signed(unique_after.max(ref_reserved)).saturating_sub(signed(unique.max(ref_reserved)));
     (data, rise.saturating_sub(data))
 }
 
@@ -139,7 +151,10 @@ mod tests {
     fn unique_bytes_below_the_refreservation_cost_nothing_more() {
         // 1 MiB reserved, as the page's example: 30720 bytes unique leave 1017856.
         assert_eq!(head_rise(0, 30720, 1 << 20), (30720, -30720));
-        assert_eq!(head_rise(30720, (1 << 20) + 5, 1 << 20), (1017861, -1017856));
+        assert_eq!(
+            head_rise(30720, (1 << 20) + 5, 1 << 20),
+            (1017861, -1017856)
+        );
         assert_eq!(head_rise(10, 0, 0), (-10, 0));
     }
 

@@ -8,7 +8,7 @@ use millpond_ondisk::dsl::hex_key;
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::{SpaceChange, SyncContext};
-use millpond_zap::{LiveZapStore, NewZap, ZapMut, ZapValue};
+use millpond_zap::{NewZap, Normalisation, ObjectBlocks, ZapMut, ZapValue, new_salt};
 
 /// Case folding of the tables of names: to upper case, nothing else.
 const FOLD_TO_UPPER: u64 = 2;
@@ -22,7 +22,7 @@ pub(crate) struct Syncing<'c> {
 }
 
 /// A table open for changes.
-type Table<'c> = ZapMut<LiveZapStore<'c>>;
+type Table<'c> = ZapMut<ObjectBlocks<'c>>;
 
 impl<'c> std::ops::Deref for Syncing<'c> {
     type Target = MosView<'c>;
@@ -72,7 +72,11 @@ impl<'c> Syncing<'c> {
         bonus: Vec<u8>,
     ) -> Result<ObjectId, PoolError> {
         let new = NewObject::new(object_type).with_bonus(bonus_type, bonus);
-        let object = self.ctx.mos().allocate(self.ctx.tx(), new).during(DATASET)?;
+        let object = self
+            .ctx
+            .mos()
+            .allocate(self.ctx.tx(), new)
+            .during(DATASET)?;
         Ok(object.id())
     }
 
@@ -96,7 +100,11 @@ impl<'c> Syncing<'c> {
 
     // ---- directories and datasets ---------------------------------------------------------------
 
-    pub(crate) fn put_directory(&self, id: ObjectId, phys: &DslDirectoryPhys) -> Result<(), PoolError> {
+    pub(crate) fn put_directory(
+        &self,
+        id: ObjectId,
+        phys: &DslDirectoryPhys,
+    ) -> Result<(), PoolError> {
         self.put_bonus(id, phys.encode(), DIRECTORY)?;
         self.datasets.admission.directory_changed(id, phys);
         Ok(())
@@ -172,15 +180,21 @@ impl<'c> Syncing<'c> {
     // ---- tables ---------------------------------------------------------------------------------
 
     pub(crate) fn zap(&self, id: ObjectId) -> Result<Table<'_>, PoolError> {
-        let object = self.object(id, DATASET)?;
-        Ok(ZapMut::new(LiveZapStore::new(object, self.ctx.tx())))
+        Ok(ZapMut::of(&self.object(id, DATASET)?, self.ctx.tx()))
+    }
+
+    /// What an empty table is like that folds names in this way.
+    pub(crate) fn new_zap(&self, folding: u64) -> NewZap {
+        let mut new = NewZap::plain(new_salt(self.ctx.pool().env()));
+        if let Some(normalisation) = Normalisation::from_normflags(folding) {
+            new.normalisation = normalisation;
+        }
+        new
     }
 
     /// Makes an object without content an empty table.
-    pub(crate) fn make_zap(&self, id: ObjectId, normflags: u64) -> Result<(), PoolError> {
-        let mut new = NewZap::plain(self.random() | 1);
-        new.normflags = normflags;
-        self.zap(id)?.create(&new).during(DATASET)
+    pub(crate) fn make_zap(&self, id: ObjectId, folding: u64) -> Result<(), PoolError> {
+        self.zap(id)?.create(&self.new_zap(folding)).during(DATASET)
     }
 
     /// Makes an empty table.
@@ -224,7 +238,12 @@ impl<'c> Syncing<'c> {
             .during(DATASET)
     }
     /// Sets an entry to a text with a final NUL.
-    pub(crate) fn update_text(&self, zap: ObjectId, key: &str, text: &str) -> Result<(), PoolError> {
+    pub(crate) fn update_text(
+        &self,
+        zap: ObjectId,
+        key: &str,
+        text: &str,
+    ) -> Result<(), PoolError> {
         let mut bytes = text.as_bytes().to_vec();
         bytes.push(0);
         self.zap(zap)?
@@ -249,7 +268,12 @@ impl<'c> Syncing<'c> {
         Ok(())
     }
     /// Replaces a number by another one.
-    pub(crate) fn set_replace(&self, set: ObjectId, old: ObjectId, new: ObjectId) -> Result<(), PoolError> {
+    pub(crate) fn set_replace(
+        &self,
+        set: ObjectId,
+        old: ObjectId,
+        new: ObjectId,
+    ) -> Result<(), PoolError> {
         self.set_remove(set, old.0)?;
         self.set_insert(set, new.0)
     }

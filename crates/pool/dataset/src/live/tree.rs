@@ -4,7 +4,7 @@
 
 use super::features;
 use super::syncing::Syncing;
-use super::view::{MosView, contradiction};
+use super::view::{MosView, contradiction, required};
 use crate::directory::DEPTH_MAX;
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_ondisk::dsl::keys::{self, is_hidden_name};
@@ -15,7 +15,7 @@ use millpond_ondisk::{
 use millpond_pool::PoolError;
 
 /// The entry of the object directory that names the root directory.
-const ROOT: &str = "root_dataset";
+pub(crate) const ROOT: &str = "root_dataset";
 
 /// A head by name: its directory and its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,10 @@ impl MosView<'_> {
     }
 
     /// Children that users see, and temporary ones; not those that begin with `$`.
-    pub(crate) fn children(&self, directory: ObjectId) -> Result<Vec<(String, ObjectId)>, PoolError> {
+    pub(crate) fn children(
+        &self,
+        directory: ObjectId,
+    ) -> Result<Vec<(String, ObjectId)>, PoolError> {
         let Some(table) = self.directory(directory)?.child_directories else {
             return Ok(vec![]);
         };
@@ -92,7 +95,10 @@ impl MosView<'_> {
         let mut open = vec![(name.to_owned(), directory, 0usize)];
         while let Some((name, directory, depth)) = open.pop() {
             if depth > DEPTH_MAX {
-                return Err(contradiction("dataset directory", "directories nest too deep"));
+                return Err(contradiction(
+                    "dataset directory",
+                    "directories nest too deep",
+                ));
             }
             for (component, child) in self.children(directory)?.into_iter().rev() {
                 open.push((format!("{name}/{component}"), child, depth + 1));
@@ -122,7 +128,10 @@ impl MosView<'_> {
             name: path.to_owned(),
         };
         let directory = self.find_directory(path)?.ok_or_else(missing)?;
-        let dataset = self.directory(directory)?.head_dataset.ok_or_else(missing)?;
+        let dataset = self
+            .directory(directory)?
+            .head_dataset
+            .ok_or_else(missing)?;
         Ok(Head {
             name: path.to_owned(),
             directory,
@@ -211,7 +220,10 @@ impl MosView<'_> {
             components.push(String::from_utf8_lossy(&entry.name).into_owned());
             at = parent;
         }
-        Err(contradiction("dataset directory", "its parents form a circle"))
+        Err(contradiction(
+            "dataset directory",
+            "its parents form a circle",
+        ))
     }
 
     /// The full name of a dataset.
@@ -222,17 +234,12 @@ impl MosView<'_> {
             return Ok(directory);
         }
         let head = self.directory(phys.directory)?.head_dataset;
-        let head = self.dataset(Self::required(head, "snapshot without a head")?)?;
+        let head = self.dataset(required(head, "snapshot without a head")?)?;
         let entries = self.snapshot_entries(&head)?;
         let entry = entries.into_iter().find(|(_, id)| *id == dataset);
         let (name, _) =
             entry.ok_or_else(|| contradiction("dataset", "its head does not name it"))?;
         Ok(format!("{directory}@{name}"))
-    }
-
-    /// How deep below the pool a directory lies: 0 is the root.
-    pub(crate) fn depth(&self, directory: ObjectId) -> Result<usize, PoolError> {
-        Ok(self.directory_name(directory)?.matches('/').count())
     }
 
     /// Whether `below` is `above` or lies in it.
@@ -245,7 +252,10 @@ impl MosView<'_> {
                 None => return Ok(false),
             }
         }
-        Err(contradiction("dataset directory", "its parents form a circle"))
+        Err(contradiction(
+            "dataset directory",
+            "its parents form a circle",
+        ))
     }
 }
 
@@ -272,7 +282,11 @@ impl Syncing<'_> {
         self.put_directory(id, &phys)?;
         if let Some(parent) = parent {
             let table = self.directory(parent)?.child_directories;
-            self.update(Self::required(table, "directory without a table")?, component, id.0)?;
+            self.update(
+                required(table, "directory without a table")?,
+                component,
+                id.0,
+            )?;
             if !is_hidden_name(component.as_bytes()) {
                 self.count_up(parent, keys::FILESYSTEM_COUNT, 1)?;
             }
@@ -304,7 +318,10 @@ impl Syncing<'_> {
             self.update(id, key, count)?;
             at = self.directory(id)?.parent;
         }
-        Err(contradiction("dataset directory", "its parents form a circle"))
+        Err(contradiction(
+            "dataset directory",
+            "its parents form a circle",
+        ))
     }
 
     /// Takes a directory away that has neither head nor children, and whose figures are all 0.
@@ -319,14 +336,17 @@ impl Syncing<'_> {
         }
         let phys_now = self.directory(directory)?;
         if phys_now.used_bytes != 0 {
-            return Err(contradiction("dataset directory", "destroyed while something is charged to it"));
+            return Err(contradiction(
+                "dataset directory",
+                "destroyed while something is charged to it",
+            ));
         }
         if let Some(parent) = phys.parent {
             if !is_hidden_name(component.as_bytes()) {
                 self.count_up(parent, keys::FILESYSTEM_COUNT, -1)?;
             }
             let table = self.directory(parent)?.child_directories;
-            self.remove(Self::required(table, "directory without a table")?, component)?;
+            self.remove(required(table, "directory without a table")?, component)?;
         }
         if let Some(who) = phys.delegation {
             for entry in self.entries(who)? {

@@ -2,7 +2,9 @@
 
 use millpond_env::sync::Arc;
 use millpond_object::{LiveObject, LiveObjectSet, ObjectError};
-use millpond_ondisk::{DecodeError, DslDatasetPhys, DslDirectoryPhys, Endian, ObjectId, ObjectType};
+use millpond_ondisk::{
+    DecodeError, DslDatasetPhys, DslDirectoryPhys, Endian, ObjectId, ObjectType,
+};
 use millpond_pool::PoolError;
 use millpond_pool::live::LivePool;
 use millpond_zap::{Zap, ZapEntry, ZapError, ZapValue};
@@ -40,6 +42,11 @@ pub(crate) fn contradiction(what: &'static str, reason: &'static str) -> PoolErr
         what,
         error: DecodeError::new(what, reason, 0),
     }
+}
+
+/// The object that `id` refers to, which must be there.
+pub(crate) fn required(id: Option<ObjectId>, reason: &'static str) -> Result<ObjectId, PoolError> {
+    id.ok_or_else(|| contradiction(DATASET, reason))
 }
 
 pub(crate) const DIRECTORY: &str = "dataset directory";
@@ -80,14 +87,6 @@ impl<'p> MosView<'p> {
     pub(crate) fn dataset(&self, id: ObjectId) -> Result<DslDatasetPhys, PoolError> {
         let bonus = self.bonus(id, ObjectType::DSL_DATASET, DATASET)?;
         DslDatasetPhys::decode(&bonus, Endian::Little).during(DATASET)
-    }
-
-    /// The object that `id` refers to, which must be there.
-    pub(crate) fn required(
-        id: Option<ObjectId>,
-        reason: &'static str,
-    ) -> Result<ObjectId, PoolError> {
-        id.ok_or_else(|| contradiction(DATASET, reason))
     }
 
     pub(crate) fn table(&self, id: ObjectId) -> Result<Zap, PoolError> {

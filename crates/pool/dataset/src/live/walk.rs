@@ -163,10 +163,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         if !self.is_own(pointer) {
             return Ok(());
         }
-        let shift = tree
-            .dnode
-            .pointers_shift()
-            .saturating_mul(u32::from(level));
+        let shift = tree.dnode.pointers_shift().saturating_mul(u32::from(level));
         let span = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
         let first = index.saturating_mul(span);
         // Everything in front of where the walk goes on was visited, with the blocks above it.

@@ -7,12 +7,12 @@ use super::head::LiveDataset;
 use super::sink::{DatasetSink, HeadFacts, Tally};
 use super::space::{Use, changed, head_rise};
 use super::syncing::Syncing;
-use super::view::{During, MosView};
+use super::view::{During, required};
 use millpond_env::sync::Arc;
 use millpond_object::{AccountingChange, FeatureUse, LiveObjectSet};
-use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId, ObjectSetKind, Txg};
+use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId};
 use millpond_pool::PoolError;
-use millpond_zap::{AtZero, LiveZapStore, NewZap, ZapMut};
+use millpond_zap::{AtZero, ZapMut};
 
 const WHAT: &str = "writing a dataset";
 const ACCOUNTING: &str = "user and group accounting";
@@ -42,6 +42,9 @@ impl Syncing<'_> {
         let tally = sink.finish()?;
         self.settle_head(head.id(), synced.root, &facts, &tally)?;
         self.note_features(head.id(), &synced.seen)?;
+        for guid in head.needed_features() {
+            self.activate_feature(head.id(), guid, &[0])?;
+        }
         Ok(true)
     }
 
@@ -77,11 +80,11 @@ impl Syncing<'_> {
         let mut phys = self.dataset(head)?;
         let directory = phys.directory;
         if !tally.dead.is_empty() {
-            let deadlist = MosView::required(phys.deadlist, "a head without a deadlist")?;
+            let deadlist = required(phys.deadlist, "a head without a deadlist")?;
             self.insert_dead(deadlist, &tally.dead)?;
         }
         if tally.left_to_previous != 0 {
-            let previous = MosView::required(phys.previous_snapshot, "no snapshot before")?;
+            let previous = required(phys.previous_snapshot, "no snapshot before")?;
             let mut before = self.dataset(previous)?;
             before.unique_bytes = changed(
                 before.unique_bytes,
@@ -109,7 +112,12 @@ impl Syncing<'_> {
             (Use::Snapshots, tally.left_to_snapshots),
             (Use::RefReserved, unused),
         ];
-        self.charge(directory, &uses, tally.own.compressed, tally.own.uncompressed)?;
+        self.charge(
+            directory,
+            &uses,
+            tally.own.compressed,
+            tally.own.uncompressed,
+        )?;
         self.count_freed_of_bookmarks(head, &facts.bookmarks, &tally.freed_of_bookmarks)?;
         if facts.has_livelist {
             self.append_to_livelist(directory, &tally.allocated, &tally.freed)?;
@@ -129,7 +137,7 @@ impl Syncing<'_> {
         for change in changes {
             let is_new = set.special_if_any(change.which).is_none();
             let object = set.special(change.which, tx).during(ACCOUNTING)?;
-            let table = ZapMut::new(LiveZapStore::new(object, tx));
+            let table = ZapMut::of(&object, tx);
             if is_new {
                 table.create(&self.new_zap(0)).during(ACCOUNTING)?;
             }
