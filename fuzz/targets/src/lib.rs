@@ -18,6 +18,7 @@ mod ondisk;
 mod pool;
 mod vdev;
 mod zap;
+mod zap_change;
 
 /// A target's name (that of its folders in `fuzz/corpus` and `fuzz/crashes`) and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -57,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     ("uberblock", label::uberblock),
     ("vdev_tree", nvlist::vdev_tree),
     ("zap", zap::zap),
+    ("zap_change", zap_change::zap_change),
     ("zap_header", zap::header),
     ("zap_leaf", zap::leaf),
     ("zap_micro", zap::micro),
