@@ -205,7 +205,7 @@ impl Pool {
     }
 
     /// The logical content of a block, `None` where no address gives it.
-    fn content(&self, bp: &BlockPointer) -> Option<Vec<u8>> {
+    pub fn content(&self, bp: &BlockPointer) -> Option<Vec<u8>> {
         let mut bytes = vec![0; bp.lsize_bytes() as usize];
         if bp.is_hole() {
             return Some(bytes);
