@@ -1,1 +1,276 @@
-//! Groups under threads.
+use crate::{DirtyLimits, Transaction, TxgError, TxgGroups};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Clock, Env, thread};
+use millpond_ondisk::Txg;
+use std::time::Duration;
+
+/// A clock that stands still until it is set.
+#[derive(Default)]
+struct Hand(AtomicU64);
+
+impl Clock for Hand {
+    fn wall_ns(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+fn limits() -> DirtyLimits {
+    DirtyLimits {
+        limit_bytes: 1000,
+        ..DirtyLimits::default()
+    }
+}
+
+fn groups() -> (Arc<TxgGroups>, Arc<Hand>) {
+    let hand = Arc::new(Hand::default());
+    let env = Env {
+        clock: Arc::clone(&hand) as Arc<dyn Clock>,
+        ..Env::real()
+    };
+    (TxgGroups::new(&env, Txg(4), limits()), hand)
+}
+
+const NOW: Duration = Duration::ZERO;
+
+fn next(groups: &Arc<TxgGroups>) -> Option<u64> {
+    groups.next_to_sync(NOW).map(|syncing| syncing.txg().0)
+}
+
+#[test]
+fn a_group_without_transactions_stays_open_until_it_is_asked_for() {
+    let (groups, hand) = groups();
+    hand.0.store(60_000_000_000, Ordering::SeqCst);
+    assert_eq!(next(&groups), None);
+    assert_eq!((groups.open_txg(), groups.synced_txg()), (Txg(4), Txg(3)));
+    groups.ask(Txg(4));
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    assert!(syncing.is_idle());
+    groups.synced(syncing.txg());
+    assert_eq!((groups.open_txg(), groups.synced_txg()), (Txg(5), Txg(4)));
+}
+
+#[test]
+fn a_group_closes_a_period_after_its_first_transaction() {
+    let (groups, hand) = groups();
+    drop(groups.begin(1).unwrap());
+    assert_eq!(next(&groups), None);
+    hand.0.store(4_999_999_999, Ordering::SeqCst);
+    assert_eq!(next(&groups), None);
+    hand.0.store(5_000_000_000, Ordering::SeqCst);
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    assert!(!syncing.is_idle());
+}
+
+#[test]
+fn a_group_closes_when_a_share_of_the_limit_is_dirty() {
+    let (groups, _) = groups();
+    let transaction = groups.begin(0).unwrap();
+    transaction.charge(199);
+    assert_eq!(groups.open_txg(), Txg(4));
+    transaction.charge(1);
+    assert_eq!(groups.open_txg(), Txg(5));
+    assert_eq!(next(&groups), None, "its transaction has not ended");
+    drop(transaction);
+    assert_eq!(next(&groups), Some(4));
+}
+
+#[test]
+fn three_groups_are_alive_at_most() {
+    let (groups, _) = groups();
+    groups.ask(Txg(9));
+    assert_eq!(groups.open_txg(), Txg(5));
+    assert_eq!(next(&groups), Some(4));
+    // 4 is being written, 5 quiesces, 6 stays open.
+    assert_eq!(groups.open_txg(), Txg(6));
+    let late = groups.begin(0).unwrap();
+    assert_eq!(late.txg(), Txg(6));
+    assert_eq!(
+        next(&groups),
+        Some(4),
+        "handed out again until it is synced"
+    );
+    groups.synced(Txg(4));
+    assert_eq!(next(&groups), Some(5));
+    assert_eq!(groups.open_txg(), Txg(7));
+    groups.synced(Txg(5));
+    assert_eq!(next(&groups), None);
+    drop(late);
+    assert_eq!(next(&groups), Some(6));
+}
+
+#[test]
+fn the_syncing_thread_s_own_transactions_hold_nothing_up() {
+    let (groups, _) = groups();
+    groups.ask(Txg(4));
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    let own = syncing.transaction();
+    assert!(own.is_syncing() && own.txg() == Txg(4));
+    own.charge(1 << 40);
+    assert_eq!(groups.dirty_bytes(), 0);
+    groups.synced(Txg(4));
+    drop(own);
+    let other = groups.begin(0).unwrap();
+    assert!(!other.is_syncing() && other.txg() == Txg(5));
+}
+
+#[test]
+fn begin_on_the_syncing_thread_never_waits() {
+    let (groups, _) = groups();
+    let full = groups.begin(0).unwrap();
+    full.charge(5000);
+    drop(full);
+    assert_eq!(next(&groups), Some(4));
+    let while_full = groups.begin(10).unwrap();
+    assert_eq!(while_full.txg(), Txg(5));
+}
+
+#[test]
+fn at_the_limit_transactions_wait_until_a_group_is_synced() {
+    let (groups, _) = groups();
+    let full = groups.begin(0).unwrap();
+    full.charge(1000);
+    drop(full);
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let transaction = groups.begin(1).unwrap();
+            order.lock().push("begun");
+            transaction.txg()
+        });
+        let syncing = groups.next_to_sync(Duration::from_secs(60)).unwrap();
+        order.lock().push("synced");
+        groups.synced(syncing.txg());
+        assert_eq!(waiter.join().unwrap(), Txg(5));
+    });
+    assert_eq!(*order.lock(), ["synced", "begun"]);
+}
+
+#[test]
+fn what_transactions_announce_counts_until_they_end() {
+    let (groups, _) = groups();
+    let announced = groups.begin(1000).unwrap();
+    assert_eq!(groups.dirty_bytes(), 1000);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| groups.begin(1).map(drop));
+        announced.charge(10);
+        drop(announced);
+        waiter.join().unwrap().unwrap();
+    });
+    assert_eq!(groups.dirty_bytes(), 10);
+}
+
+#[test]
+fn delays_grow_smoothly_from_the_share_to_the_limit() {
+    let limits = limits();
+    assert_eq!(limits.delay(600), Duration::ZERO);
+    let delays: Vec<Duration> = (601..1000).map(|dirty| limits.delay(dirty)).collect();
+    assert!(delays[0] > Duration::ZERO && delays[0] < Duration::from_micros(2));
+    assert!(delays.is_sorted());
+    assert_eq!(limits.delay(800), limits.delay_scale);
+    assert_eq!(limits.delay(999), limits.delay_max);
+    assert_eq!(limits.delay(u64::MAX), limits.delay_max);
+}
+
+#[test]
+fn a_delayed_transaction_begins_when_its_time_has_come() {
+    let groups = TxgGroups::new(&Env::real(), Txg(4), limits());
+    let most = groups.begin(0).unwrap();
+    most.charge(950);
+    drop(most);
+    // Goes on by itself, though nothing is ever synced.
+    drop(groups.begin(0).unwrap());
+}
+
+#[test]
+fn waiters_are_woken_by_the_commit_and_by_failure() {
+    let (groups, _) = groups();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| groups.wait_synced(Txg(5)));
+        let opener = scope.spawn(|| groups.wait_open(Txg(6)));
+        for txg in [4, 5] {
+            let syncing = groups.next_to_sync(Duration::from_secs(60)).unwrap();
+            assert_eq!(syncing.txg(), Txg(txg));
+            groups.synced(syncing.txg());
+        }
+        assert_eq!(
+            (waiter.join().unwrap(), opener.join().unwrap()),
+            (Ok(()), Ok(()))
+        );
+
+        let waiter = scope.spawn(|| groups.wait_synced(Txg(6)));
+        let syncing = groups.next_to_sync(Duration::from_secs(60)).unwrap();
+        groups.fail("the disk is gone");
+        groups.fail("so is the other");
+        let suspended = TxgError::Suspended {
+            reason: "the disk is gone".into(),
+        };
+        assert_eq!(waiter.join().unwrap(), Err(suspended.clone()));
+        assert_eq!(groups.begin(0).map(drop), Err(suspended));
+        assert_eq!(next(&groups), None);
+        groups.resume();
+        assert_eq!(next(&groups), Some(6), "the same group is tried again");
+        groups.synced(syncing.txg());
+        assert_eq!(groups.wait_synced(Txg(6)), Ok(()));
+    });
+}
+
+#[test]
+fn ended_groups_refuse_and_give_up_waiting() {
+    let (groups, _) = groups();
+    thread::scope(|scope| {
+        let syncer = scope.spawn(|| groups.next_to_sync(Duration::from_secs(3600)).is_none());
+        let waiter = scope.spawn(|| groups.wait_synced(Txg(1000)));
+        groups.end_all();
+        // The waiter's demand may have closed a group first; then that one is handed out.
+        let got_none = syncer.join().unwrap();
+        assert!(got_none || groups.open_txg() > Txg(4));
+        assert_eq!(waiter.join().unwrap(), Err(TxgError::Ended));
+    });
+    assert_eq!(groups.begin(0).map(drop), Err(TxgError::Ended));
+    assert!(groups.has_ended());
+}
+
+#[test]
+fn no_transaction_is_in_a_group_that_is_being_written() {
+    let groups = TxgGroups::new(
+        &Env::real(),
+        Txg(4),
+        DirtyLimits {
+            limit_bytes: 100_000,
+            ..DirtyLimits::default()
+        },
+    );
+    let active: [AtomicU64; 4] = Default::default();
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let transaction: Transaction = groups.begin(100).unwrap();
+                    let slot = &active[(transaction.txg().0 % 4) as usize];
+                    slot.fetch_add(1, Ordering::SeqCst);
+                    transaction.charge(100);
+                    slot.fetch_sub(1, Ordering::SeqCst);
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let mut last = 3;
+        while done.load(Ordering::SeqCst) < 4 || groups.dirty_bytes() > 0 {
+            groups.ask(groups.open_txg());
+            let Some(syncing) = groups.next_to_sync(Duration::from_millis(1)) else {
+                continue;
+            };
+            let txg = syncing.txg();
+            assert_eq!(txg.0, last + 1);
+            assert!(groups.open_txg().0 - txg.0 <= 2);
+            assert_eq!(active[(txg.0 % 4) as usize].load(Ordering::SeqCst), 0);
+            last = txg.0;
+            groups.synced(txg);
+        }
+    });
+}

@@ -167,7 +167,7 @@ impl Core {
             128 << 10
         };
         drop(policy);
-        if bytes == 0 || bytes % 512 != 0 || u64::from(bytes) > most {
+        if bytes == 0 || !bytes.is_multiple_of(512) || u64::from(bytes) > most {
             return Err(self.refuse(id, "blocks cannot have this size"));
         }
         u16::try_from(bytes / 512).map_err(|_| self.refuse(id, "blocks cannot have this size"))

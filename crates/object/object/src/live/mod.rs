@@ -5,12 +5,15 @@
 //! txg's changes through a [`BlockSink`].
 
 mod accounting;
+mod attributes;
 mod core;
+mod dnode_array;
 mod foreign;
 mod numbers;
 mod object;
 mod policy;
 mod port;
+mod range;
 mod ranges;
 mod set;
 mod state;

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::foreign;
-use super::state::{DirtyBlock, Place, Shape, State, native_block};
+use super::state::{Place, Shape, State, native_block};
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -19,7 +19,7 @@ use millpond_txg::Transaction;
 /// its set's table.
 pub struct LiveObject {
     me: Weak<LiveObject>,
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     id: ObjectId,
     state: Mutex<State>,
     pointer_count: usize,
@@ -114,12 +114,12 @@ impl LiveObject {
         }
     }
 
-    fn bonus_room(&self, has_spill: bool) -> usize {
+    pub(super) fn bonus_room(&self, has_spill: bool) -> usize {
         let total = (usize::from(self.extra_slots) + 1) * DNODE_SLOT_BYTES;
         total - 64 - 128 * self.pointer_count - if has_spill { 128 } else { 0 }
     }
 
-    fn refuse(&self, reason: &'static str) -> ObjectError {
+    pub(super) fn refuse(&self, reason: &'static str) -> ObjectError {
         self.core.refuse(self.id, reason)
     }
 
@@ -129,7 +129,7 @@ impl LiveObject {
 
     /// Asks the synced tree with the mutex free. An error counts only if no sync, which may have
     /// overwritten blocks of a former pass, was under way or came between.
-    fn ask_synced<T>(
+    pub(super) fn ask_synced<T>(
         &self,
         synced: &Arc<Dnode>,
         ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
@@ -233,76 +233,11 @@ impl LiveObject {
         }
     }
 
-    /// The first data block (or hole) at or after `from`; `None` if there is none up to the end. Sees
-    /// unsynced changes; an unsynced block of zeros counts as data.
-    ///
-    /// # Errors
-    /// If an indirect block cannot be read.
-    pub fn next_data(
-        &self,
-        from: BlockId,
-        want_hole: bool,
-    ) -> Result<Option<BlockId>, ObjectError> {
-        let mut id = from.0;
-        loop {
-            let state = self.state.lock();
-            if id > state.shape().block_id_max {
-                return Ok(None);
-            }
-            let slots = state.slots.iter();
-            let dirty = |slots: std::slice::Iter<'_, super::state::Slot>, from| {
-                slots
-                    .filter_map(|slot| slot.blocks.range(from..).next())
-                    .map(|(id, _)| *id)
-                    .min()
-                    .unwrap_or(u64::MAX)
-            };
-            let next = match state.newest_place(id) {
-                Place::Slot(_) if !want_hole => return Ok(Some(BlockId(id))),
-                Place::Nowhere if want_hole => return Ok(Some(BlockId(id))),
-                Place::Slot(_) => id.saturating_add(1),
-                Place::Nowhere => {
-                    let ends = slots.clone().filter_map(|slot| {
-                        let (first, last) = slot.freed.range_from(id)?;
-                        (first <= id).then_some(last)
-                    });
-                    let end = ends.max().unwrap_or(u64::MAX).saturating_add(1);
-                    end.min(dirty(slots, id.saturating_add(1)))
-                }
-                Place::Synced => {
-                    let changes = if want_hole {
-                        let freed = slots.filter_map(|slot| slot.freed.range_from(id));
-                        freed.map(|(first, _)| first).min().unwrap_or(u64::MAX)
-                    } else {
-                        dirty(slots, id)
-                    };
-                    let synced = Arc::clone(&state.synced);
-                    drop(state);
-                    let found = self.ask_synced(&synced, |tree| tree.next(id, want_hole))?;
-                    let Some(found) = found else { continue };
-                    // Behind the end of the synced tree all is hole.
-                    let behind = if want_hole {
-                        synced.block_id_max.0.saturating_add(1)
-                    } else {
-                        u64::MAX
-                    };
-                    let found = found.unwrap_or(behind);
-                    let is_final = found == id;
-                    if is_final {
-                        return Ok(Some(BlockId(id)));
-                    }
-                    found.min(changes)
-                }
-            };
-            if next == u64::MAX {
-                return Ok(None);
-            }
-            id = next;
-        }
-    }
-
     /// The state with this transaction's slot in place, the object being dirty in its set.
-    fn change(&self, tx: &Transaction) -> Result<(MutexGuard<'_, State>, usize), ObjectError> {
+    pub(super) fn change(
+        &self,
+        tx: &Transaction,
+    ) -> Result<(MutexGuard<'_, State>, usize), ObjectError> {
         let mut state = self.state.lock();
         if state.is_freed() {
             return Err(self.refuse("was freed"));
@@ -397,7 +332,7 @@ impl LiveObject {
     }
 
     /// Overwrites a part of one block.
-    fn patch(
+    pub(super) fn patch(
         &self,
         tx: &Transaction,
         id: u64,
@@ -439,68 +374,6 @@ impl LiveObject {
             tx.charge(charged);
             return Ok(());
         }
-    }
-
-    /// Makes a byte range read as zeros and frees the whole blocks in it; `length` [`u64::MAX`] means to
-    /// the end. A range that reaches the end shortens the object.
-    ///
-    /// # Errors
-    /// If a block at the range's edge cannot be read, or the object was freed.
-    pub fn free_range(
-        &self,
-        tx: &Transaction,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), ObjectError> {
-        let size = self.block_bytes();
-        let end = offset.saturating_add(length);
-        if length == 0 {
-            return Ok(());
-        }
-        let is_to_end = end == u64::MAX;
-        let first = offset.div_ceil(size);
-        // The first block behind the whole ones.
-        let behind = if is_to_end { u64::MAX } else { end / size };
-        if !offset.is_multiple_of(size) {
-            let stop = end.min(first.saturating_mul(size));
-            self.zero_part(tx, offset / size, offset % size, stop - offset)?;
-        }
-        if !is_to_end && !end.is_multiple_of(size) && behind >= first {
-            self.zero_part(tx, behind, 0, end % size)?;
-        }
-        if first < behind {
-            let (mut state, slot) = self.change(tx)?;
-            state.free_blocks(slot, first, behind - 1);
-        }
-        Ok(())
-    }
-
-    fn zero_part(
-        &self,
-        tx: &Transaction,
-        id: u64,
-        start: u64,
-        count: u64,
-    ) -> Result<(), ObjectError> {
-        loop {
-            let state = self.state.lock();
-            match state.newest_place(id) {
-                Place::Nowhere => return Ok(()),
-                Place::Slot(_) => break,
-                Place::Synced => {
-                    let synced = Arc::clone(&state.synced);
-                    drop(state);
-                    let found = self.ask_synced(&synced, |tree| tree.descend(0, id))?;
-                    match found {
-                        Some((pointer, _)) if pointer.is_hole() => return Ok(()),
-                        Some(_) => break,
-                        None => {}
-                    }
-                }
-            }
-        }
-        // At most a block.
-        self.patch(tx, id, start as usize, &vec![0; count as usize])
     }
 
     /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if asked to. Content is
@@ -582,93 +455,6 @@ impl LiveObject {
             tx.charge(charged);
             return Ok(());
         }
-    }
-
-    /// The bonus bytes in use, little-endian.
-    #[must_use]
-    pub fn bonus(&self) -> Arc<[u8]> {
-        Arc::clone(&self.state.lock().shape().bonus)
-    }
-    /// Gives it other bonus bytes; their number becomes the bonus length.
-    ///
-    /// # Errors
-    /// If they do not fit ([`LiveObject::bonus_bytes_max`]), or the object was freed.
-    pub fn set_bonus(&self, tx: &Transaction, bytes: Vec<u8>) -> Result<(), ObjectError> {
-        let (mut state, slot) = self.change(tx)?;
-        let has_spill = state.slots[slot..].iter().any(|s| s.shape.has_spill);
-        if bytes.len() > self.bonus_room(has_spill) {
-            return Err(self.refuse("bonus does not fit"));
-        }
-        let bonus: Arc<[u8]> = bytes.into();
-        state.reshape(slot, |shape| shape.bonus = Arc::clone(&bonus));
-        Ok(())
-    }
-    /// Changes what the object and its bonus are.
-    ///
-    /// # Errors
-    /// If the object was freed, or the type does not exist.
-    pub fn set_types(
-        &self,
-        tx: &Transaction,
-        object_type: ObjectType,
-        bonus_type: ObjectType,
-    ) -> Result<(), ObjectError> {
-        if object_type == ObjectType::NONE || !object_type.is_valid() || !bonus_type.is_valid() {
-            return Err(self.refuse("no such object type"));
-        }
-        let (mut state, slot) = self.change(tx)?;
-        state.reshape(slot, |shape| {
-            (shape.object_type, shape.bonus_type) = (object_type, bonus_type);
-        });
-        Ok(())
-    }
-
-    /// The spill block, if there is one.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
-        loop {
-            let mut state = self.state.lock();
-            let newest = state.slots.iter_mut().rev().find_map(|s| s.spill.as_mut());
-            if let Some(spill) = newest {
-                return Ok(spill.as_mut().map(DirtyBlock::view));
-            }
-            let synced = Arc::clone(&state.synced);
-            drop(state);
-            if let Some(block) = self.ask_synced(&synced, |tree| tree.read_spill())? {
-                return Ok(block);
-            }
-        }
-    }
-    /// Gives it another spill block (a multiple of 512 bytes, at most 128 KiB), or none. The bonus must
-    /// leave room for the pointer: shorten it first.
-    ///
-    /// # Errors
-    /// If the size cannot be, the bonus leaves no room for the pointer, or the object was freed.
-    pub fn set_spill(&self, tx: &Transaction, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
-        if let Some(content) = &content
-            && (content.is_empty() || content.len() > 128 << 10 || content.len() % 512 != 0)
-        {
-            return Err(self.refuse("a spill block has 512 bytes to 128 KiB"));
-        }
-        let (mut state, slot) = self.change(tx)?;
-        let room = self.bonus_room(true);
-        let newer = &mut state.slots[slot..];
-        if content.is_some() && newer.iter().any(|s| s.shape.bonus.len() > room) {
-            return Err(self.refuse("the bonus leaves no room for a spill block's pointer"));
-        }
-        let charged = content.as_ref().map_or(0, Vec::len) as u64;
-        let content = content.map(|content| DirtyBlock::new(Arc::new(content)));
-        for (at, newer) in newer.iter_mut().enumerate() {
-            if at == 0 || newer.spill.is_some() {
-                newer.spill = Some(content.clone());
-            }
-            newer.shape.has_spill = content.is_some();
-        }
-        drop(state);
-        tx.charge(charged);
-        Ok(())
     }
 
     /// Marks it as freed in the transaction's txg.

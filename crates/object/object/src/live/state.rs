@@ -213,7 +213,7 @@ impl State {
     /// Puts a whole block's content. Returns the bytes that became dirty anew.
     pub(super) fn put(&mut self, index: usize, id: u64, content: Arc<Vec<u8>>) -> u64 {
         let bytes = content.len() as u64;
-        let is_new = self.slots[index].blocks.get(&id).is_none();
+        let is_new = !self.slots[index].blocks.contains_key(&id);
         for (at, slot) in self.slots.iter_mut().enumerate().skip(index) {
             let is_meant = at == index || slot.blocks.contains_key(&id) || slot.freed.contains(id);
             if is_meant {

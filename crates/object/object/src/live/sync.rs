@@ -1,19 +1,20 @@
 //! Writing what one txg changed: objects, then the array of their dnodes, then the object set block.
 
 use super::accounting::{Ledger, Owners};
-use super::core::{Core, SLOTS_PER_BLOCK, SyncedHead, special_id};
+use super::core::{Core, SyncedHead, special_id};
+use super::dnode_array::{DnodeArray, encode};
 use super::writer::{ReadyNode, Run, TreeWriter};
-use super::{BlockSink, BlockTraits, FeatureUse, LiveObject, SyncedSet, WriteJob, foreign};
+use super::{BlockSink, BlockTraits, FeatureUse, LiveObject, SyncedSet, WriteJob};
 use crate::{BlockAddress, ObjectError};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
-    BlockPointer, DNODE_SLOT_BYTES, Dnode, DnodeFlags, Endian, Level, ObjectId, ObjectSetKind,
-    ObjectSetPhys, ObjectType, SPILL_BLOCK_ID, Txg,
+    BlockPointer, Dnode, DnodeFlags, Endian, Level, ObjectId, ObjectSetKind, ObjectSetPhys,
+    ObjectType, SPILL_BLOCK_ID, Txg,
 };
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of content and indirect blocks that are handed to the sink at once.
-const BATCH_BYTES: u64 = 24 << 20;
+pub(super) const BATCH_BYTES: u64 = 24 << 20;
 /// What an object costs in a batch, so that many small ones end it too.
 const OBJECT_BYTES: u64 = 4096;
 /// Blocks taken from an object at once.
@@ -64,8 +65,8 @@ struct Retired {
     slots: u64,
 }
 
-struct Sync<'a> {
-    run: Run<'a>,
+pub(super) struct Sync<'a> {
+    pub(super) run: Run<'a>,
     ledger: Ledger,
     seen: FeatureUse,
     retired: Vec<Retired>,
@@ -329,7 +330,7 @@ impl Sync<'_> {
     }
 
     /// Writes the indirect blocks that are complete, lowest level first.
-    fn write_nodes(&mut self, trees: &mut [&mut TreeWriter]) -> Result<(), ObjectError> {
+    pub(super) fn write_nodes(&mut self, trees: &mut [&mut TreeWriter]) -> Result<(), ObjectError> {
         let top = trees.iter().map(|tree| tree.levels()).max().unwrap_or(1);
         for level in 1..top {
             let mut jobs = Vec::new();
@@ -349,7 +350,7 @@ impl Sync<'_> {
     }
 
     /// Hands jobs to the sink; all must succeed.
-    fn write(&mut self, jobs: Vec<WriteJob>) -> Result<Vec<BlockPointer>, ObjectError> {
+    pub(super) fn write(&mut self, jobs: Vec<WriteJob>) -> Result<Vec<BlockPointer>, ObjectError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
@@ -589,146 +590,6 @@ impl Sync<'_> {
     }
 }
 
-/// The array of dnodes on its way from one txg to the next. Blocks come in order.
-struct DnodeArray {
-    tree: TreeWriter,
-    old: Arc<Dnode>,
-    present: Option<(u64, Vec<u8>)>,
-    ready: Vec<(u64, Vec<u8>)>,
-    ready_bytes: u64,
-}
-
-impl DnodeArray {
-    fn new(core: &Core, meta: &Arc<Dnode>) -> Self {
-        Self {
-            tree: TreeWriter::new(core, ObjectId(0), Dnode::clone(meta)),
-            old: Arc::clone(meta),
-            present: None,
-            ready: Vec::new(),
-            ready_bytes: 0,
-        }
-    }
-
-    /// Makes the array long enough for these objects.
-    fn reach(&mut self, run: &Run<'_>, objects: &[Arc<LiveObject>]) -> Result<(), ObjectError> {
-        let is_kept = |object: &&Arc<LiveObject>| {
-            let state = object.state();
-            state.slot_of(run.txg).is_some_and(|slot| !slot.is_freed)
-        };
-        if let Some(last) = objects.iter().rev().find(is_kept) {
-            let block = last.id().0 / SLOTS_PER_BLOCK;
-            self.tree.grow(run, block)?;
-            let end = &mut self.tree.dnode.block_id_max.0;
-            *end = (*end).max(block);
-        }
-        Ok(())
-    }
-
-    fn put(
-        &mut self,
-        sync: &mut Sync<'_>,
-        id: ObjectId,
-        slots: u64,
-        was_on_disk: bool,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), ObjectError> {
-        let block = id.0 / SLOTS_PER_BLOCK;
-        if self.present.as_ref().is_none_or(|(at, _)| *at != block) {
-            self.close_block(sync)?;
-            self.present = Some((block, self.load(sync.run.core, block)?));
-        }
-        let Some((_, content)) = &mut self.present else {
-            return Ok(());
-        };
-        let start = (id.0 % SLOTS_PER_BLOCK) as usize * DNODE_SLOT_BYTES;
-        let end = start + slots as usize * DNODE_SLOT_BYTES;
-        let wrong = || sync.run.core.refuse(id, "its slots are not its own");
-        let place = content.get_mut(start..end).ok_or_else(wrong)?;
-        let is_free = place
-            .chunks(DNODE_SLOT_BYTES)
-            .all(|slot| slot.iter().all(|byte| *byte == 0));
-        if !was_on_disk && !is_free {
-            return Err(wrong());
-        }
-        match bytes {
-            Some(bytes) if bytes.len() == place.len() => place.copy_from_slice(bytes),
-            Some(_) => return Err(wrong()),
-            None => place.fill(0),
-        }
-        Ok(())
-    }
-
-    /// The present content of a block, little-endian.
-    fn load(&self, core: &Core, block: u64) -> Result<Vec<u8>, ObjectError> {
-        let size = SLOTS_PER_BLOCK as usize * DNODE_SLOT_BYTES;
-        if block > self.old.block_id_max.0 {
-            return Ok(vec![0; size]);
-        }
-        let content = core.tree(ObjectId(0), &self.old).read_block(block)?;
-        if content.endian == Endian::Little {
-            return Ok(content.bytes.clone());
-        }
-        let mut native = vec![0; size];
-        for slot in crate::set::used_slots(&content) {
-            let id = ObjectId(block * SLOTS_PER_BLOCK + slot as u64);
-            let start = slot * DNODE_SLOT_BYTES;
-            let invalid = |error| ObjectError::Invalid {
-                dataset: core.dataset,
-                object: id,
-                error,
-            };
-            let dnode = Dnode::decode(&content.bytes[start..], Endian::Big).map_err(invalid)?;
-            let Some(mut dnode) = dnode else { continue };
-            foreign::adopt(&mut dnode).map_err(|reason| core.refuse(id, reason))?;
-            let bytes = encode(core, id, &dnode)?;
-            if let Some(place) = native.get_mut(start..start + bytes.len()) {
-                place.copy_from_slice(&bytes);
-            }
-        }
-        Ok(native)
-    }
-
-    fn close_block(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
-        if let Some((block, content)) = self.present.take() {
-            self.ready_bytes += content.len() as u64;
-            self.ready.push((block, content));
-        }
-        if self.ready_bytes >= BATCH_BYTES {
-            self.write_ready(sync)?;
-        }
-        Ok(())
-    }
-
-    fn write_ready(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
-        self.ready_bytes = 0;
-        let mut jobs = Vec::new();
-        let mut ids = Vec::new();
-        for (block, content) in self.ready.drain(..) {
-            let previous = self.tree.pointer(&sync.run, 0, block)?;
-            let fill = used_dnodes(&content);
-            let content = Arc::new(content);
-            let mut job = sync.run.job(&self.tree, 0, block, content, previous);
-            job.fill = fill;
-            jobs.push(job);
-            ids.push(block);
-        }
-        let pointers = sync.write(jobs)?;
-        for (pointer, id) in pointers.into_iter().zip(ids) {
-            self.tree.set_pointer(&sync.run, 0, id, pointer)?;
-            self.tree.cursor = id + 1;
-        }
-        sync.write_nodes(&mut [&mut self.tree])
-    }
-
-    fn finish(&mut self, sync: &mut Sync<'_>) -> Result<(), ObjectError> {
-        self.close_block(sync)?;
-        self.tree.is_swept = true;
-        self.write_ready(sync)?;
-        self.tree.finish(&sync.run);
-        Ok(())
-    }
-}
-
 /// What every attributed object is accounted for beyond its blocks, whatever its dnode's size.
 const ACCOUNTED_BYTES: i64 = 512;
 
@@ -740,27 +601,4 @@ fn owners_in(bonus_type: ObjectType, attributes: &[u8]) -> Option<Owners> {
     Owners::of(bonus_type, attributes, Endian::Little)
         .ok()
         .flatten()
-}
-
-fn used_dnodes(content: &[u8]) -> u64 {
-    let (mut at, mut count) = (0, 0);
-    while let Some(slot) = content.get(at..).filter(|slot| !slot.is_empty()) {
-        count += u64::from(slot[0] != 0);
-        at += Dnode::slot_count(slot) * DNODE_SLOT_BYTES;
-    }
-    count
-}
-
-/// A dnode's bytes. Nothing is written that would be refused when it is read.
-fn encode(core: &Core, id: ObjectId, dnode: &Dnode) -> Result<Vec<u8>, ObjectError> {
-    let checked = || {
-        let bytes = dnode.encode()?;
-        Dnode::decode(&bytes, Endian::Little)?;
-        Ok(bytes)
-    };
-    checked().map_err(|error| ObjectError::Invalid {
-        dataset: core.dataset,
-        object: id,
-        error,
-    })
 }

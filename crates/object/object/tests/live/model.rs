@@ -459,7 +459,7 @@ fn judge_births(object: &Object, since: Txg, before: &ModelObject, now: &ModelOb
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn every_synced_state_is_the_state_at_the_end_of_its_txg(
