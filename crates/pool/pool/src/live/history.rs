@@ -7,7 +7,7 @@ use super::pool::LivePool;
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_env::sync::Arc;
-use millpond_nvlist::{NvList, NvValue};
+use millpond_nvlist::NvList;
 use millpond_object::{LiveObject, NewObject};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{DecodeError, Endian, HistoryPhys, ObjectId, ObjectType, Txg};
@@ -268,16 +268,6 @@ pub fn pool_event_text(version: u64, system: &str) -> String {
         "pool version {version}; software version millpond-{}; uts {system}",
         env!("CARGO_PKG_VERSION")
     )
-}
-
-/// A value as events of `set` show it.
-#[must_use]
-pub fn value_text(value: &NvValue) -> String {
-    match value {
-        NvValue::Uint64(number) => number.to_string(),
-        NvValue::String(text) => text.to_string_lossy().into_owned(),
-        other => format!("({})", other.value_type()),
-    }
 }
 
 #[cfg(test)]

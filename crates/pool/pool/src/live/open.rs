@@ -308,6 +308,7 @@ pub(crate) fn mos_policy(version: u64, features: &Features) -> WritePolicy {
         may_embed: features.count("com.delphix:embedded_data").is_some(),
         may_have_large_blocks: features.count("org.open-zfs:large_blocks").is_some(),
         may_have_large_dnodes: features.count("org.zfsonlinux:large_dnode").is_some(),
+        has_project_quota: features.count("org.zfsonlinux:project_quota").is_some(),
         ..WritePolicy::mos()
     }
 }

@@ -1,0 +1,238 @@
+//! Pools that were made here, judged by OpenZFS's `zdb`.
+#![allow(clippy::unwrap_used)]
+
+use millpond_dataset::live::{ContentsPort, LiveDatasets, NewContents};
+use millpond_device::{Device, FileDevice, OpenOptions};
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_object::LiveObjectSet;
+use millpond_pool::live::{
+    FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, PoolSetting, SettingTime, WriteOptions,
+};
+use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_tests::oracle::zdb;
+use millpond_txg::Transaction;
+use millpond_vdev::AllocationClass;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Makes the first objects of file systems.
+struct Files;
+
+impl ContentsPort for Files {
+    fn create(
+        &self,
+        set: &Arc<LiveObjectSet>,
+        tx: &Transaction,
+        new: &NewContents,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let NewContents::FileSystem(new) = new else {
+            return Err("volumes are not made here".into());
+        };
+        let shape = NewFileSystem {
+            has_projects: new.has_projects,
+            default_quotas: new.default_quotas,
+            ..NewFileSystem::default()
+        };
+        Ok(create_file_system(set, tx, &Env::real(), &shape)?)
+    }
+}
+
+/// Images below a folder; with `MILLPOND_KEEP` they stay there for a look.
+struct Images {
+    folder: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+    count: usize,
+}
+
+impl Images {
+    fn new(case: &str) -> Self {
+        match std::env::var_os("MILLPOND_KEEP") {
+            Some(kept) => {
+                let folder = Path::new(&kept).join(case);
+                let _ = std::fs::remove_dir_all(&folder);
+                std::fs::create_dir_all(&folder).unwrap();
+                Self {
+                    folder,
+                    _temporary: None,
+                    count: 0,
+                }
+            }
+            None => {
+                let temporary = tempfile::tempdir().unwrap();
+                Self {
+                    folder: temporary.path().to_owned(),
+                    _temporary: Some(temporary),
+                    count: 0,
+                }
+            }
+        }
+    }
+    fn make(&mut self, count: usize, mib: u64) -> Vec<NewDevice> {
+        (0..count)
+            .map(|_| {
+                let path = self.folder.join(format!("d{}", self.count));
+                self.count += 1;
+                let file = std::fs::File::create(&path).unwrap();
+                file.set_len(mib << 20).unwrap();
+                let options = OpenOptions {
+                    write: true,
+                    ..OpenOptions::default()
+                };
+                let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, options).unwrap());
+                NewDevice::file(path.to_str().unwrap(), device)
+            })
+            .collect()
+    }
+    fn judge(&self, pool: &str) {
+        zdb::judge(&self.folder, pool)
+            .unwrap()
+            .require(&self.folder.display().to_string());
+    }
+}
+
+fn top(layout: NewLayout, devices: Vec<NewDevice>) -> NewTop {
+    NewTop {
+        layout,
+        class: AllocationClass::Normal,
+        devices,
+    }
+}
+
+fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
+    NewPool {
+        name: name.into(),
+        vdevs,
+        vdev_options: NewVdevOptions::default(),
+        features: FeatureChoice::Default,
+        settings: vec![PoolSetting::parse("ashift", ashift, SettingTime::Creation).unwrap()],
+        root_properties: BTreeMap::new(),
+        writing: WriteOptions {
+            hostid: 0x0100_504d,
+            hostname: Some("here".into()),
+            ..WriteOptions::default()
+        },
+        system: "here 6.1 #1 SMP x86_64".into(),
+        cache_bytes: 32 << 20,
+    }
+}
+
+fn create(new: &NewPool) -> Arc<LivePool> {
+    LivePool::create(
+        &Env::real(),
+        new,
+        &|_| false,
+        LiveDatasets::new(Arc::new(Files)),
+    )
+    .unwrap()
+}
+
+fn of(tops: Vec<NewTop>) -> NewVdevs {
+    NewVdevs {
+        tops,
+        ..NewVdevs::default()
+    }
+}
+
+/// Makes a pool of these vdevs, with and without export, and lets it be judged.
+fn made_and_judged(case: &str, ashift: &str, vdevs: impl Fn(&mut Images) -> NewVdevs) {
+    for is_exported in [false, true] {
+        let mut images = Images::new(&format!("{case}-{is_exported}"));
+        let vdevs = vdevs(&mut images);
+        let live = create(&new_pool(case, vdevs, ashift));
+        live.record_command(&HistoryCommand {
+            command: format!("zpool create {case}"),
+            user: 0,
+        })
+        .unwrap();
+        if is_exported {
+            live.export().unwrap();
+        }
+        drop(live);
+        images.judge(case);
+    }
+}
+
+#[test]
+fn a_new_pool_of_one_device_is_without_fault() {
+    made_and_judged("one", "12", |images| {
+        of(vec![top(NewLayout::Single, images.make(1, 64))])
+    });
+    made_and_judged("nine", "9", |images| {
+        of(vec![top(NewLayout::Single, images.make(1, 64))])
+    });
+}
+
+#[test]
+fn a_new_mirror_is_without_fault() {
+    made_and_judged("two", "12", |images| {
+        of(vec![top(NewLayout::Mirror, images.make(2, 64))])
+    });
+}
+
+#[test]
+fn a_new_raidz_is_without_fault() {
+    made_and_judged("z1", "12", |images| {
+        of(vec![top(NewLayout::Raidz(1), images.make(3, 64))])
+    });
+    made_and_judged("z2", "9", |images| {
+        of(vec![top(NewLayout::Raidz(2), images.make(5, 64))])
+    });
+}
+
+#[test]
+fn a_new_pool_of_all_classes_is_without_fault() {
+    made_and_judged("classes", "12", |images| {
+        let class = |layout, class, devices| NewTop {
+            layout,
+            class,
+            devices,
+        };
+        NewVdevs {
+            tops: vec![
+                top(NewLayout::Mirror, images.make(2, 64)),
+                class(
+                    NewLayout::Mirror,
+                    AllocationClass::Special,
+                    images.make(2, 64),
+                ),
+                class(
+                    NewLayout::Mirror,
+                    AllocationClass::Dedup,
+                    images.make(2, 64),
+                ),
+                class(NewLayout::Single, AllocationClass::Log, images.make(1, 64)),
+            ],
+            spares: images.make(1, 64),
+            caches: images.make(1, 64),
+        }
+    });
+}
+
+#[test]
+fn a_new_pool_without_features_is_without_fault() {
+    let mut images = Images::new("plain");
+    let vdevs = of(vec![top(NewLayout::Single, images.make(1, 64))]);
+    let mut new = new_pool("plain", vdevs, "12");
+    new.features = FeatureChoice::OnlyNamed;
+    create(&new).export().unwrap();
+    images.judge("plain");
+}
+
+#[test]
+fn a_pool_that_grew_is_without_fault() {
+    let mut images = Images::new("grown");
+    let vdevs = of(vec![top(NewLayout::Single, images.make(1, 64))]);
+    let live = create(&new_pool("grown", vdevs, "12"));
+    let more = of(vec![top(NewLayout::Single, images.make(1, 80))]);
+    live.add_vdevs(&more, NewVdevOptions::default(), &|_| false)
+        .unwrap();
+    for number in 0..5 {
+        let note = PoolSetting::parse("com.example:n", &number.to_string(), SettingTime::Later);
+        live.set_property(&note.unwrap()).unwrap();
+    }
+    live.reguid().unwrap();
+    live.export().unwrap();
+    images.judge("grown");
+}
