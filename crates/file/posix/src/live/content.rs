@@ -429,6 +429,8 @@ impl LiveFileSystem {
         let ((source, from), (target, to)) = (from, to);
         check_regular(source)?;
         check_regular(target)?;
+        // The source's end as it is now: copying within one file may move it.
+        let length_bytes = length_bytes.min(source.size_bytes().saturating_sub(from));
         let overlaps =
             from < to.saturating_add(length_bytes) && to < from.saturating_add(length_bytes);
         if source.id() == target.id() && overlaps {

@@ -345,17 +345,17 @@ impl World {
                     (&target_node, u64::from(to)),
                     u64::from(length),
                 ));
-                let overlaps = from < to + length && to < from + length;
-                if source == target && overlaps {
-                    assert_eq!(copied, Err(Errno::EINVAL));
-                    return Ok(());
-                }
                 let content = &self.tree.file(source).content;
                 let end = (from as usize + length as usize).min(content.len());
                 let part = content.get(from as usize..end).unwrap_or(&[]).to_vec();
-                assert_eq!(copied, Ok(part.len() as u64));
+                let (from, to, length) = (from as usize, to as usize, part.len());
+                if source == target && from < to + length && to < from + length {
+                    assert_eq!(copied, Err(Errno::EINVAL));
+                    return Ok(());
+                }
+                assert_eq!(copied, Ok(length as u64));
                 if !part.is_empty() {
-                    self.tree.write(target, to as usize, &part);
+                    self.tree.write(target, to, &part);
                 }
             }
             Op::Chmod(at, mode) => {

@@ -437,3 +437,97 @@ fn collect_tree(
 fn dva_of(pointer: &BlockPointer) -> Dva {
     Dva::from_words([pointer.words[0], pointer.words[1]]).unwrap()
 }
+
+/// Whether a committed file system hangs together: every name leads to a file with as many links as
+/// it has names, directories count their entries and know their parents, what has no name is in the
+/// unlinked set, and nothing else exists. Returns how many files there are.
+pub fn check_consistency(set: &Arc<millpond_object::ObjectSet>) -> usize {
+    use millpond_posix::FileKind;
+    let files = FileSystem::open(Arc::clone(set)).unwrap();
+    let mut names: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    let mut hidden = BTreeMap::new();
+    let mut parents = BTreeMap::new();
+    for object in set.objects() {
+        let object = object.unwrap();
+        if object.dnode().bonus_type != millpond_ondisk::ObjectType::SA {
+            continue;
+        }
+        let node = files.node(object.id()).unwrap();
+        let stat = node.stat().unwrap();
+        if node.is_xattr_directory().unwrap() {
+            hidden.insert(node.id().0, node.parent_id().unwrap());
+            continue;
+        }
+        if stat.kind == FileKind::Directory {
+            let mut directories = 0;
+            let mut count = 0;
+            for entry in node.entries().unwrap() {
+                let entry = entry.unwrap();
+                *names.entry(entry.id.0).or_default() += 1;
+                count += 1;
+                if entry.kind == Some(FileKind::Directory) {
+                    directories += 1;
+                    let before = parents.insert(entry.id.0, node.id().0);
+                    assert_eq!(before, None, "a directory has two names");
+                }
+            }
+            assert_eq!(stat.size_bytes, count + 2, "entries of {}", node.id());
+            if stat.links > 0 {
+                assert_eq!(
+                    stat.links,
+                    directories + 2,
+                    "links of directory {}",
+                    node.id()
+                );
+            }
+        }
+        seen.insert(node.id().0, (stat, node.parent_id().unwrap().0));
+    }
+    let unlinked: Vec<u64> = files.unlinked().unwrap().iter().map(|id| id.0).collect();
+    for (id, (stat, parent)) in &seen {
+        let count = names.remove(id).unwrap_or(0);
+        if *id == files.root_id().0 {
+            assert_eq!(count, 0);
+            continue;
+        }
+        assert_eq!(
+            unlinked.contains(id),
+            count == 0,
+            "unlinked set and object {id}"
+        );
+        if stat.kind == FileKind::Directory {
+            assert_eq!(stat.links == 0, count == 0);
+            if count > 0 {
+                assert_eq!(parents.get(id), Some(parent), "parent of directory {id}");
+            }
+        } else {
+            assert_eq!(stat.links, count, "links of object {id}");
+        }
+    }
+    assert_eq!(names, BTreeMap::new(), "names that lead to nothing");
+    // Every directory leads to the root.
+    for id in parents.keys() {
+        let mut at = *id;
+        for _ in 0..=parents.len() {
+            match parents.get(&at) {
+                Some(parent) => at = *parent,
+                None => break,
+            }
+        }
+        let is_root = at == files.root_id().0;
+        assert!(
+            is_root || unlinked.contains(&at),
+            "directory {id} hangs in the air at {at}"
+        );
+    }
+    for (id, parent) in hidden {
+        let is_known = seen.contains_key(&parent.0) || unlinked.contains(&id);
+        let is_inside = set.object(parent).is_ok();
+        assert!(
+            is_known || is_inside,
+            "hidden object {id} belongs to nothing"
+        );
+    }
+    seen.len()
+}
