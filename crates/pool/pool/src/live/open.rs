@@ -29,7 +29,7 @@ use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::{LiveObjectSet, ObjectSet, WritePolicy};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg};
-use millpond_txg::{DirtyLimits, TxgGroups};
+use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a pool is opened for changes, beyond how it is opened for reading.
@@ -224,6 +224,7 @@ impl LivePool {
         })?;
         self.is_exported.store(true, Ordering::Relaxed);
         self.groups.end_all();
+        self.tasks.fail_all(&TxgError::Ended.into());
         let thread = self.sync_thread.lock().take();
         if let Some(thread) = thread {
             // It has nothing to say: failures were told to those who waited.

@@ -18,7 +18,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_env::{Env, thread};
 use millpond_object::LiveObjectSet;
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
-use millpond_txg::{Transaction, TxgGroups};
+use millpond_txg::{Transaction, TxgError, TxgGroups};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -246,8 +246,12 @@ impl LivePool {
         let ticket = self.tasks.enter(entry.txg());
         let txg = entry.txg();
         drop(entry);
+        // Whoever suspends or closes the pool empties the queue afterwards; if that was before we
+        // entered it, it is on us.
         if let Err(error) = self.failure.check() {
             self.tasks.fail_all(&error);
+        } else if self.groups.has_ended() {
+            self.tasks.fail_all(&TxgError::Ended.into());
         }
         self.groups.ask(txg);
         let (value, txg) = ticket.run(self, run)?;

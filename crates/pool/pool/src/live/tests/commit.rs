@@ -1,8 +1,11 @@
 //! Txgs one after the other.
 
 use super::leaks::check;
-use super::made::{NoDatasets, Shape, count_up, counted, make, open, open_read_only, open_with};
+use super::made::{
+    NoDatasets, Shape, count_up, counted, make, open, open_read_only, open_some, open_with,
+};
 use crate::import::{PoolState, Rewind};
+use crate::live::Drive;
 use crate::{OpenError, OpenOptions, PoolError};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
@@ -209,6 +212,40 @@ fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
         "{missed:?}"
     );
     check(&read);
+}
+
+#[test]
+fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
+    let world = World::without_journal(11);
+    let pool = make(&world, Shape::MIRROR, Arc::new(NoDatasets::default()));
+    count_up(&pool).unwrap();
+    drop(pool);
+    let one = world.disks()[..1].to_vec();
+    let pool = open_some(&world, &one, Drive::Caller).unwrap();
+    for _ in 0..3 {
+        count_up(&pool).unwrap();
+    }
+    check(&pool.committed().unwrap());
+    let away = pool.uberblock().txg;
+    drop(pool);
+    // Both again: what it missed is known and stays known.
+    for _ in 0..2 {
+        let pool = open_some(&world, &world.disks(), Drive::Caller).unwrap();
+        count_up(&pool).unwrap();
+        let read = pool.committed().unwrap();
+        check(&read);
+        let topology = read.store().topology();
+        let (leaf, node) = topology.tree.leaves().nth(1).unwrap();
+        let log = node.config.dtl.unwrap();
+        let missed = crate::vdev_objects::load_dirty_time_log(read.mos(), log).unwrap();
+        assert!(
+            missed
+                .iter()
+                .any(|range| range.start <= 6 && range.end > away.0),
+            "{missed:?}, away up to {away}"
+        );
+        assert_eq!(topology.figures(leaf).checksum_errors, 0);
+    }
 }
 
 #[test]

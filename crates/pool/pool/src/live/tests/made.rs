@@ -311,6 +311,27 @@ pub(super) fn open(world: &World, port: Arc<dyn DatasetPort>) -> Result<Arc<Live
     open_with(world, &OpenOptions::default(), port)
 }
 
+/// Opens the pool with some of its disks only.
+pub(super) fn open_some(
+    world: &World,
+    disks: &[Arc<SimDisk>],
+    drive: Drive,
+) -> Result<Arc<LivePool>, OpenError> {
+    let candidate = candidate(disks).expect("no pool is found");
+    let writing = WriteOptions {
+        drive,
+        ..WriteOptions::default()
+    };
+    let port = Arc::new(NoDatasets::default());
+    LivePool::open(
+        &world.env(),
+        &candidate,
+        &OpenOptions::default(),
+        &writing,
+        port,
+    )
+}
+
 pub(super) fn open_with(
     world: &World,
     options: &OpenOptions,

@@ -5,3 +5,4 @@ mod crash;
 mod leaks;
 mod lists;
 mod made;
+mod threads;
