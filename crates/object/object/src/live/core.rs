@@ -12,6 +12,7 @@ use millpond_ondisk::{
     Endian, ObjectId, ObjectSetKind, ObjectType, Txg,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Dnodes in a block of the dnode array. Other sizes are not written.
@@ -177,6 +178,17 @@ impl Core {
         let mut table = self.table.lock();
         let dirty = table.dirty.entry(txg).or_default();
         dirty.insert(object.id(), object);
+    }
+
+    /// The object has no changes after `txg` any more. Its caller holds it, so nothing is dropped here.
+    pub(super) fn forget_newer(&self, txg: Txg, id: ObjectId) {
+        let mut table = self.table.lock();
+        let newer = table
+            .dirty
+            .range_mut((Bound::Excluded(txg), Bound::Unbounded));
+        for (_, dirty) in newer {
+            dirty.remove(&id);
+        }
     }
 
     /// The dnode of an object as of the last sync, in native byte order; `None` for a number that is

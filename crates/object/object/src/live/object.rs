@@ -457,14 +457,16 @@ impl LiveObject {
         }
     }
 
-    /// Marks it as freed in the transaction's txg.
+    /// Marks it as freed in the transaction's txg. Changes of newer txgs, if there are any, are dropped.
     pub(super) fn free(&self, tx: &Transaction) -> Result<(), ObjectError> {
         let (mut state, slot) = self.change(tx)?;
-        for slot in &mut state.slots[slot..] {
+        state.slots.truncate(slot + 1);
+        if let Some(slot) = state.slots.last_mut() {
             slot.blocks.clear();
             slot.spill = None;
             slot.is_freed = true;
         }
+        self.core.forget_newer(tx.txg(), self.id);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ pub enum RedundantMetadata {
 
 /// What an object set's owner chose, and what the pool permits. The set asks it for each block that
 /// it writes; a change applies to blocks written from then on. Page `docs/format/block-pointer.md`,
-/// "Choosing functions and copies".
+/// "Functions and copies".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePolicy {
     /// The checksum function of data, resolved (never "on" or "inherit").

@@ -567,3 +567,83 @@ fn a_block_freed_and_written_in_one_txg_forgets_what_the_txg_before_holds() {
     bench.sync();
     assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
 }
+
+#[test]
+fn an_object_freed_in_an_older_txg_has_no_changes_in_the_newer() {
+    let bench = dataset();
+    let tx = bench.begin();
+    let object = bench.set.allocate_at(&tx, ObjectId(40), file(512)).unwrap();
+    object.write(&tx, 0, &[7; 512]).unwrap();
+    drop(tx);
+    bench.sync();
+    let older = bench.begin();
+    bench.groups.ask(older.txg());
+    let newer = bench.begin();
+    assert!(newer.txg() > older.txg());
+    object.write(&newer, 0, &noise(1, 4000)).unwrap();
+    bench.set.free(&older, object.id()).unwrap();
+    assert!(object.write(&newer, 0, &[1]).is_err());
+    drop(older);
+    let syncing = bench.groups.next_to_sync(Duration::ZERO).unwrap();
+    bench.set.sync(syncing.txg(), 1, &*bench.sink).unwrap();
+    bench.groups.synced(syncing.txg());
+    // The number serves again while the newer txg is open.
+    let again = bench
+        .set
+        .allocate_at(&newer, ObjectId(40), file(512))
+        .unwrap();
+    again.write(&newer, 0, &[5; 600]).unwrap();
+    drop(newer);
+    let (_, set) = bench.sync();
+    assert_eq!(set.object_count(), 1);
+    let mut bytes = [0; 600];
+    set.object(ObjectId(40))
+        .unwrap()
+        .read(0, &mut bytes)
+        .unwrap();
+    assert_eq!(bytes, [5; 600]);
+    assert!(Arc::ptr_eq(
+        &again,
+        &bench.set.object(ObjectId(40)).unwrap()
+    ));
+}
+
+#[test]
+fn a_late_write_in_an_older_txg_is_seen_in_the_newer_one_too() {
+    let bench = dataset();
+    let tx = bench.begin();
+    let object = bench.set.allocate(&tx, file(512)).unwrap();
+    object.write(&tx, 0, &[7; 1024]).unwrap();
+    drop(tx);
+    bench.sync();
+    let older = bench.begin();
+    bench.groups.ask(older.txg());
+    let newer = bench.begin();
+    object.write(&newer, 0, &[1; 100]).unwrap();
+    object.free_range(&newer, 512, u64::MAX).unwrap();
+    object.write(&older, 50, &[2; 100]).unwrap();
+    object.write(&older, 600, &[3; 10]).unwrap();
+    let mut expected = [[1; 50].as_slice(), &[2; 100], &[7; 362]].concat();
+    let mut live = vec![0; 512];
+    object.read(0, &mut live).unwrap();
+    assert!(live == expected);
+    drop((older, newer));
+    let first = bench.groups.next_to_sync(Duration::ZERO).unwrap();
+    bench.set.sync(first.txg(), 1, &*bench.sink).unwrap();
+    bench.groups.synced(first.txg());
+    // The older txg has its own state: without what the newer one wrote.
+    let mut synced = vec![0; 512];
+    let set = bench.judged();
+    set.object(object.id())
+        .unwrap()
+        .read(0, &mut synced)
+        .unwrap();
+    expected[..50].fill(7);
+    assert!(synced == expected);
+    let (_, set) = bench.sync();
+    let mut last = vec![0; 1024];
+    let mut live = vec![0; 1024];
+    set.object(object.id()).unwrap().read(0, &mut last).unwrap();
+    object.read(0, &mut live).unwrap();
+    assert!(last == live && last[88..98] == [2; 10] && last[600..610] == [3; 10]);
+}

@@ -158,7 +158,7 @@ impl Life {
 
     fn object(&mut self, id: u64) -> Arc<LiveObject> {
         // Half of them are looked up anew each time and may have left memory.
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             return self.bench.set.object(ObjectId(id)).unwrap();
         }
         let set = &self.bench.set;
