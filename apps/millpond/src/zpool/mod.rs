@@ -7,6 +7,7 @@ mod get;
 mod groups;
 mod history;
 mod import;
+mod layout;
 mod list;
 mod property;
 mod scan_text;
