@@ -1,4 +1,7 @@
 use millpond_dataset::DatasetError;
+use millpond_device::DeviceError;
+use millpond_pool::live::{CreateError, SettingError};
+use millpond_posix::live::FileError;
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::PosixError;
 use millpond_volume::VolumeError;
@@ -33,6 +36,28 @@ pub enum Error {
         /// Why.
         error: Box<OpenError>,
     },
+    /// The pool cannot be made.
+    #[error("cannot create '{name}': {error}")]
+    Create {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: Box<CreateError>,
+    },
+    /// A device for a new vdev cannot be opened.
+    #[error("cannot use {}: {error}", path.display())]
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// Why.
+        error: DeviceError,
+    },
+    /// A property of a pool cannot have this value.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// Something about a file that changes.
+    #[error(transparent)]
+    Change(#[from] FileError),
     /// A cache file cannot be used.
     #[error("cannot use cache file {}: {reason}", path.display())]
     CacheFile {

@@ -1,7 +1,8 @@
 //! Pools, datasets, snapshots and files of ZFS, without a kernel module: the one crate that programs use.
 //!
 //! Handles are `Send + Sync`, calls block, and everything closes on drop. Nothing is global: two
-//! pools, or one pool at two states, can be open in one process. Nothing is written.
+//! pools, or one pool at two states, can be open in one process. [`Pool`] reads and writes nothing; pools are made and changed
+//! through [`live`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), millpond::Error> {
@@ -21,6 +22,7 @@ pub mod control;
 mod dataset;
 mod error;
 pub mod inspect;
+pub mod live;
 mod pool;
 mod properties;
 mod search;

@@ -41,27 +41,7 @@ impl Pool {
     /// If there is none or more than one, or it cannot be opened.
     pub fn open(search: &Search, name: &str, options: &OpenOptions) -> Result<Self, Error> {
         let candidates = search.pools();
-        let guid = name.parse::<u64>().ok();
-        let mut found: Vec<&PoolCandidate> = candidates
-            .iter()
-            .filter(|pool| pool.name == name && pool.state != PoolState::Destroyed)
-            .collect();
-        if found.is_empty() {
-            found = candidates
-                .iter()
-                .filter(|pool| Some(pool.guid.0) == guid)
-                .collect();
-        }
-        match found.as_slice() {
-            [] => Err(Error::NoSuchPool {
-                name: name.to_owned(),
-            }),
-            [candidate] => Self::open_candidate(candidate, options),
-            several => Err(Error::AmbiguousPool {
-                name: name.to_owned(),
-                guids: several.iter().map(|pool| pool.guid.0).collect(),
-            }),
-        }
+        Self::open_candidate(choose(&candidates, name)?, options)
     }
 
     /// Opens a pool that a search has found.
@@ -82,6 +62,15 @@ impl Pool {
                 .iter()
                 .any(|condition| matches!(condition, ImportCondition::LiveDevice { .. })),
         })
+    }
+
+    /// The committed state of a pool that is open for changes.
+    pub(crate) fn of_live(inner: Arc<millpond_pool::Pool>) -> Self {
+        Self {
+            inner,
+            keys: Arc::new(KeyRing::default()),
+            is_live: true,
+        }
     }
 
     /// The pool below the files: configuration, features, history, figures.
@@ -219,5 +208,33 @@ impl Iterator for Datasets {
                 Err(error) => return Some(Err(error.into())),
             }
         }
+    }
+}
+
+/// The pool that a name or guid means. Destroyed pools are found by guid only.
+pub(crate) fn choose<'c>(
+    candidates: &'c [PoolCandidate],
+    name: &str,
+) -> Result<&'c PoolCandidate, Error> {
+    let guid = name.parse::<u64>().ok();
+    let mut found: Vec<&PoolCandidate> = candidates
+        .iter()
+        .filter(|pool| pool.name == name && pool.state != PoolState::Destroyed)
+        .collect();
+    if found.is_empty() {
+        found = candidates
+            .iter()
+            .filter(|pool| Some(pool.guid.0) == guid)
+            .collect();
+    }
+    match found.as_slice() {
+        [] => Err(Error::NoSuchPool {
+            name: name.to_owned(),
+        }),
+        [candidate] => Ok(candidate),
+        several => Err(Error::AmbiguousPool {
+            name: name.to_owned(),
+            guids: several.iter().map(|pool| pool.guid.0).collect(),
+        }),
     }
 }

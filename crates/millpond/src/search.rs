@@ -61,6 +61,10 @@ impl Search {
     /// Reads the labels of everything found there.
     #[must_use]
     pub fn scan(&self) -> Found {
+        self.scan_with(ScanOptions::default())
+    }
+
+    fn scan_with(&self, options: ScanOptions) -> Found {
         if !self.configs.is_empty() {
             let named = self
                 .configs
@@ -68,19 +72,26 @@ impl Search {
                 .flat_map(leaf_paths)
                 .map(|(_, path)| path);
             let paths: Vec<PathBuf> = named.chain(self.paths.iter().cloned()).collect();
-            return scan(&paths, ScanOptions::default());
+            return scan(&paths, options);
         }
         if self.paths.is_empty() {
             let paths = millpond_device::default_search_paths();
-            return scan(&paths, ScanOptions::default());
+            return scan(&paths, options);
         }
-        scan(&self.paths, ScanOptions::default())
+        scan(&self.paths, options)
     }
 
     /// The pools found there, destroyed ones included.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolCandidate> {
-        let found = self.scan();
+        self.pools_with(ScanOptions::default())
+    }
+
+    /// As [`Search::pools`], with devices opened as the options say: for writing, those of all pools
+    /// found are locked as long as the result lives.
+    #[must_use]
+    pub fn pools_with(&self, options: ScanOptions) -> Vec<PoolCandidate> {
+        let found = self.scan_with(options);
         if self.configs.is_empty() {
             return find_pools(&found, self.hostid);
         }

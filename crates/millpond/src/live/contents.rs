@@ -1,0 +1,50 @@
+//! What a new dataset contains: the answer of the file layer to the dataset layer's port.
+
+use millpond_dataset::live::{ContentsPort, NewContents};
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_object::LiveObjectSet;
+use millpond_posix::Case;
+use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_txg::Transaction;
+use millpond_volume::live::create_volume;
+use std::error::Error;
+
+/// Makes the first objects of file systems and volumes.
+pub(super) struct Contents {
+    pub(super) env: Env,
+}
+
+impl ContentsPort for Contents {
+    fn create(
+        &self,
+        set: &Arc<LiveObjectSet>,
+        tx: &Transaction,
+        new: &NewContents,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match new {
+            NewContents::FileSystem(new) => {
+                let files = NewFileSystem {
+                    normalisation: new.normalization,
+                    is_utf8_only: new.is_utf8_only,
+                    case: match new.case_sensitivity {
+                        0 => Case::Sensitive,
+                        1 => Case::Insensitive,
+                        _ => Case::Mixed,
+                    },
+                    has_projects: new.has_projects,
+                    dnode_slots: 1,
+                    default_quotas: new.default_quotas,
+                    uid: new.owner.0,
+                    gid: new.owner.1,
+                };
+                create_file_system(set, tx, &self.env, &files)?;
+            }
+            NewContents::Volume {
+                size_bytes,
+                block_bytes,
+            } => create_volume("new volume", set, tx, &self.env, *size_bytes, *block_bytes)?,
+        }
+        Ok(())
+    }
+}

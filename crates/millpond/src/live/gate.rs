@@ -1,0 +1,100 @@
+//! Between files and datasets: transactions handed out, properties turned into settings.
+
+use millpond_dataset::live::{Estimate as DatasetEstimate, LiveDataset, Settings as Numbers};
+use millpond_dataset::{DatasetError, Refusal};
+use millpond_env::sync::Arc;
+use millpond_posix::live::{
+    AclInherit, AclKind, AclMode, Atime, Begin, BeginError, Estimate, Settings, Space, XattrPlace,
+};
+use millpond_txg::Transaction;
+
+/// The feature that names above 255 bytes need.
+const LONGNAME: &str = "org.zfsonlinux:longname";
+/// Slots of a dnode when the size is chosen here: 1 KiB, as OpenZFS chooses.
+const AUTO_DNODE_SLOTS: u8 = 2;
+
+/// A dataset as its files see it.
+pub(super) struct Gate {
+    pub(super) dataset: Arc<LiveDataset>,
+}
+
+fn refusal(error: DatasetError) -> BeginError {
+    match &error {
+        DatasetError::Refused { why, .. } => match why {
+            Refusal::OverQuota => BeginError::Quota,
+            _ => BeginError::NoSpace,
+        },
+        _ => BeginError::Suspended {
+            reason: error.to_string(),
+        },
+    }
+}
+
+impl Begin for Gate {
+    fn begin(&self, estimate: Estimate) -> Result<Transaction, BeginError> {
+        let estimate = DatasetEstimate {
+            bytes: estimate.bytes,
+            is_freeing: estimate.is_freeing,
+        };
+        self.dataset.begin(estimate).map_err(refusal)
+    }
+    fn wait_open_synced(&self) -> Result<(), BeginError> {
+        self.dataset.sync().map_err(refusal)
+    }
+    fn space(&self) -> Space {
+        // Figures that cannot be read are shown as a full file system rather than as a wrong one.
+        let space = self.dataset.space().unwrap_or_default();
+        Space {
+            referenced_bytes: space.referenced_bytes,
+            available_bytes: space.available_bytes,
+        }
+    }
+    fn note_long_name(&self, tx: &Transaction) {
+        self.dataset.use_feature(tx, LONGNAME);
+    }
+}
+
+/// What the properties in force mean for files. `is_enabled` tells of features of the pool.
+pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool) -> Settings {
+    Settings {
+        is_read_only: numbers.is_on("readonly"),
+        record_bytes: u32::try_from(numbers.number("recordsize")).unwrap_or(128 << 10),
+        dnode_slots: match numbers.number("dnodesize") {
+            0 => 1,
+            _ if !is_enabled("org.zfsonlinux:large_dnode") => 1,
+            1 => AUTO_DNODE_SLOTS,
+            bytes => u8::try_from(bytes / 512).unwrap_or(1).clamp(1, 32),
+        },
+        atime: match (numbers.is_on("atime"), numbers.is_on("relatime")) {
+            (false, _) => Atime::Off,
+            (true, true) => Atime::Relative,
+            (true, false) => Atime::Always,
+        },
+        xattr: match numbers.number("xattr") {
+            0 => XattrPlace::Off,
+            1 => XattrPlace::Directory,
+            _ => XattrPlace::Attributes,
+        },
+        acl_kind: match numbers.number("acltype") {
+            0 => AclKind::Off,
+            1 => AclKind::Posix,
+            _ => AclKind::Nfs4,
+        },
+        acl_mode: match numbers.number("aclmode") {
+            0 => AclMode::Discard,
+            2 => AclMode::GroupMask,
+            3 => AclMode::Passthrough,
+            _ => AclMode::Restricted,
+        },
+        acl_inherit: match numbers.number("aclinherit") {
+            0 => AclInherit::Discard,
+            1 => AclInherit::NoAllow,
+            3 => AclInherit::Passthrough,
+            5 => AclInherit::PassthroughExecute,
+            _ => AclInherit::Restricted,
+        },
+        allows_long_names: numbers.is_on("longname") && is_enabled(LONGNAME),
+        has_projects: is_enabled("org.zfsonlinux:project_quota"),
+        shows_snapshot_directory: numbers.number("snapdir") == 1,
+    }
+}

@@ -1,0 +1,186 @@
+//! A pool open for changes, with its datasets and files.
+
+use super::contents::Contents;
+use super::gate::{Gate, file_settings};
+use crate::{Error, Pool, Search};
+use millpond_dataset::live::{LiveDataset, LiveDatasets};
+use millpond_device::OpenOptions as DeviceOptions;
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex, Weak};
+use millpond_ondisk::ObjectId;
+use millpond_pool::OpenOptions;
+use millpond_pool::import::{PoolCandidate, ScanOptions};
+use millpond_pool::live::{LivePool as Engine, NewPool, WriteOptions};
+use millpond_posix::live::LiveFileSystem;
+use millpond_volume::live::LiveVolume;
+use std::collections::BTreeMap;
+
+/// How devices are looked for when their pool is to be written: opened for writing, and locked.
+pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
+    open: DeviceOptions {
+        write: true,
+        refuse_if_live: true,
+    },
+    partitions: true,
+    follow_label_paths: true,
+};
+
+/// A pool open for changes. Cheap to clone; the devices' locks go with the last handle.
+#[derive(Clone)]
+pub struct LivePool {
+    engine: Arc<Engine>,
+    datasets: Arc<LiveDatasets>,
+    env: Env,
+    /// Everybody gets the same file system of a dataset: its locks are in it.
+    files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
+}
+
+impl std::fmt::Debug for LivePool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LivePool")
+            .field("name", &self.engine.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LivePool {
+    /// Makes a pool on devices that were opened for writing. [`super::PoolPlan`] does so from paths.
+    ///
+    /// # Errors
+    /// [`Error::Create`].
+    pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
+        let datasets = LiveDatasets::new(Arc::new(Contents { env: env.clone() }));
+        let port = Arc::clone(&datasets);
+        let engine = Engine::create(env, new, &|_| false, port).map_err(|error| Error::Create {
+            name: new.name.clone(),
+            error: Box::new(error),
+        })?;
+        Ok(Self::new(engine, datasets, env))
+    }
+
+    /// Finds a pool by name or guid and opens it for changes.
+    ///
+    /// # Errors
+    /// As [`Pool::open`]; [`millpond_pool::OpenError::ReadOnly`] names what keeps the pool from being
+    /// written.
+    pub fn open(
+        search: &Search,
+        name: &str,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+    ) -> Result<Self, Error> {
+        let candidates = search.pools_with(SCAN_FOR_WRITING);
+        let candidate = crate::pool::choose(&candidates, name)?;
+        Self::open_candidate(&Env::real(), candidate, options, writing)
+    }
+
+    /// Opens a pool that a search with [`SCAN_FOR_WRITING`] has found.
+    ///
+    /// # Errors
+    /// As [`LivePool::open`].
+    pub fn open_candidate(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+    ) -> Result<Self, Error> {
+        let datasets = LiveDatasets::new(Arc::new(Contents { env: env.clone() }));
+        let port = Arc::clone(&datasets);
+        let engine = Engine::open(env, candidate, options, writing, port);
+        let engine = engine.map_err(|error| Error::Open {
+            name: candidate.name.clone(),
+            error: Box::new(error),
+        })?;
+        Ok(Self::new(engine, datasets, env))
+    }
+
+    fn new(engine: Arc<Engine>, datasets: Arc<LiveDatasets>, env: &Env) -> Self {
+        Self {
+            engine,
+            datasets,
+            env: env.clone(),
+            files: Arc::default(),
+        }
+    }
+
+    /// The engine below: space, features, configuration, properties of the pool.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.engine.name()
+    }
+    /// Everything that can be done to its datasets.
+    #[must_use]
+    pub fn datasets(&self) -> &Arc<LiveDatasets> {
+        &self.datasets
+    }
+
+    /// Opens a live file system for changes. What its last use left unlinked is freed first.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it cannot be written.
+    pub fn file_system(&self, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
+        let dataset = self.datasets.open_head(name)?;
+        let settings = self.settings_of(&dataset);
+        let mut files = self.files.lock();
+        files.retain(|_, open| open.strong_count() > 0);
+        if let Some(open) = files.get(&dataset.id()).and_then(Weak::upgrade) {
+            open.set_settings(settings);
+            return Ok(open);
+        }
+        let (id, set) = (dataset.id(), dataset.set());
+        let gate = Arc::new(Gate { dataset });
+        let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
+        files.insert(id, Arc::downgrade(&open));
+        drop(files);
+        if !settings.is_read_only {
+            open.free_unlinked()?;
+        }
+        Ok(open)
+    }
+
+    fn settings_of(&self, dataset: &LiveDataset) -> millpond_posix::live::Settings {
+        let features = self.engine.features();
+        file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
+    }
+
+    /// Opens a volume for changes.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it cannot be written.
+    pub fn volume(&self, name: &str) -> Result<LiveVolume, Error> {
+        let dataset = self.datasets.open_head(name)?;
+        let set = dataset.set();
+        Ok(LiveVolume::open(name, &set, Arc::new(Gate { dataset }))?)
+    }
+
+    /// Waits until everything so far is on stable storage.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.engine.sync()?;
+        Ok(())
+    }
+
+    /// A read-only pool of the last committed state. Right as long as two more txgs are not written.
+    ///
+    /// # Errors
+    /// If that state cannot be read.
+    pub fn committed(&self) -> Result<Pool, Error> {
+        Ok(Pool::of_live(self.engine.committed()?))
+    }
+
+    /// Ends cleanly: everything is written, the labels say that the pool is exported.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn export(self) -> Result<(), Error> {
+        self.engine.export()?;
+        Ok(())
+    }
+}
