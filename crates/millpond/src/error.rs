@@ -1,9 +1,9 @@
 use millpond_dataset::DatasetError;
 use millpond_device::DeviceError;
 use millpond_pool::live::{CreateError, SettingError};
-use millpond_posix::live::FileError;
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::PosixError;
+use millpond_posix::live::FileError;
 use millpond_volume::VolumeError;
 use std::path::PathBuf;
 

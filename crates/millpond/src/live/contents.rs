@@ -7,7 +7,7 @@ use millpond_object::LiveObjectSet;
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_txg::Transaction;
-use millpond_volume::live::create_volume;
+use millpond_volume::create_volume;
 use std::error::Error;
 
 /// Makes the first objects of file systems and volumes.

@@ -18,8 +18,8 @@
 //! pool.datasets().create_filesystem("tank/home", &[])?;
 //! let files = pool.file_system("tank/home")?;
 //! let (root, caller) = (files.root()?, Caller::root());
-//! let note = files.create(&caller, &root, b"note.txt", NewMode::exactly(0o644), true)?;
-//! files.write(&note, WriteAt::Offset(0), b"kept")?;
+//! let (note, _) = files.create(&caller, &root, b"note.txt", NewMode::exactly(0o644), true)?;
+//! files.write(&caller, &note, WriteAt::Offset(0), b"kept")?;
 //! pool.datasets().snapshot(&["tank/home@first"], &[])?;
 //! pool.export()?;
 //! # std::fs::remove_dir_all(&folder)?;
@@ -40,6 +40,6 @@ pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, RenameMode, Seek,
     SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
-pub use millpond_volume::live::LiveVolume;
+pub use millpond_volume::LiveVolume;
 pub use plan::PoolPlan;
 pub use pool::{LivePool, SCAN_FOR_WRITING};

@@ -12,7 +12,7 @@ use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::live::{LivePool as Engine, NewPool, WriteOptions};
 use millpond_posix::live::LiveFileSystem;
-use millpond_volume::live::LiveVolume;
+use millpond_volume::LiveVolume;
 use std::collections::BTreeMap;
 
 /// How devices are looked for when their pool is to be written: opened for writing, and locked.

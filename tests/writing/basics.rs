@@ -1,0 +1,106 @@
+use crate::rig::Rig;
+use millpond::Symlinks;
+use millpond::live::{Caller, LiveFileSystem, LiveNode, NewMode, PoolPlan, WriteAt};
+use std::sync::Arc;
+
+fn write_file(files: &Arc<LiveFileSystem>, name: &[u8], content: &[u8]) -> LiveNode {
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let (node, _) = files
+        .create(&caller, &root, name, NewMode::exactly(0o644), true)
+        .unwrap();
+    let mut at = 0;
+    for piece in content.chunks(100_000) {
+        files
+            .write(&caller, &node, WriteAt::Offset(at), piece)
+            .unwrap();
+        at += piece.len() as u64;
+    }
+    node
+}
+
+fn content(length: usize, seed: u64) -> Vec<u8> {
+    let mut seed = seed;
+    (0..length)
+        .map(|at| {
+            if at % 512 < 256 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            }
+            (seed >> 33) as u8
+        })
+        .collect()
+}
+
+fn life(rig: &Rig, plan: PoolPlan) {
+    let pool = plan.create().unwrap();
+    pool.datasets().create_filesystem("tank/home", &[]).unwrap();
+    let files = pool.file_system("tank/home").unwrap();
+    let big = content(3_000_000, 1);
+    write_file(&files, b"big", &big);
+    for number in 0..50u64 {
+        write_file(
+            &files,
+            format!("f{number}").as_bytes(),
+            &content(number as usize * 700, number),
+        );
+    }
+    pool.datasets().snapshot(&["tank/home@first"], &[]).unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    for number in 0..25u64 {
+        files
+            .unlink(&root, format!("f{number}").as_bytes())
+            .unwrap();
+    }
+    let node = files.lookup(&root, b"big").unwrap();
+    files
+        .write(&caller, &node, WriteAt::Offset(1_000_000), b"changed")
+        .unwrap();
+    drop((node, root, files));
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    rig.judge("tank");
+
+    let pool = rig.read("tank");
+    for (dataset, expected) in [
+        ("tank/home@first", &big),
+        ("tank/home", &{
+            let mut changed = big.clone();
+            changed[1_000_000..1_000_007].copy_from_slice(b"changed");
+            changed
+        }),
+    ] {
+        let files = pool.dataset(dataset).unwrap().file_system().unwrap();
+        let node = files.resolve(b"big", Symlinks::Follow).unwrap();
+        let mut found = vec![0; node.size_bytes() as usize];
+        node.read(0, &mut found).unwrap();
+        assert!(found == **expected, "{dataset}");
+    }
+    drop(pool);
+
+    let pool = rig.open("tank");
+    let files = pool.file_system("tank/home").unwrap();
+    write_file(&files, b"after", &content(500_000, 9));
+    drop(files);
+    pool.datasets()
+        .destroy_snapshots(&["tank/home@first"], Default::default())
+        .unwrap();
+    pool.export().unwrap();
+    rig.judge("tank");
+}
+
+#[test]
+fn a_pool_of_one_disk_lives() {
+    let rig = Rig::new(1, 128);
+    life(&rig, rig.stripe("tank"));
+}
+
+#[test]
+fn a_mirror_lives() {
+    let rig = Rig::new(2, 128);
+    life(&rig, PoolPlan::new("tank").mirror(&rig.images));
+}
+
+#[test]
+fn a_raidz2_lives() {
+    let rig = Rig::new(5, 128);
+    life(&rig, PoolPlan::new("tank").raidz(2, &rig.images));
+}

@@ -1,0 +1,59 @@
+//! Image files in a folder of their own, and the judges.
+
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{OpenOptions, Pool, Search};
+use millpond_tests::oracle::zdb;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Some image files.
+pub struct Rig {
+    folder: TempDir,
+    pub images: Vec<PathBuf>,
+}
+
+impl Rig {
+    /// `count` empty images of so many MiB.
+    pub fn new(count: usize, mib: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let images = (0..count)
+            .map(|number| {
+                let path = folder.path().join(format!("d{number}.img"));
+                std::fs::File::create(&path)
+                    .unwrap()
+                    .set_len(mib << 20)
+                    .unwrap();
+                path
+            })
+            .collect();
+        Self { folder, images }
+    }
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+    /// A plan of one device after the other.
+    pub fn stripe(&self, name: &str) -> PoolPlan {
+        self.images
+            .iter()
+            .fold(PoolPlan::new(name), |plan, image| plan.single(image))
+    }
+    /// Opens the pool for changes.
+    pub fn open(&self, name: &str) -> LivePool {
+        let search = Search::new([self.folder()]);
+        LivePool::open(
+            &search,
+            name,
+            &OpenOptions::default(),
+            &WriteOptions::default(),
+        )
+        .unwrap()
+    }
+    /// Opens the pool for reading.
+    pub fn read(&self, name: &str) -> Pool {
+        Pool::open(&Search::new([self.folder()]), name, &OpenOptions::default()).unwrap()
+    }
+    /// zdb finds nothing wrong.
+    pub fn judge(&self, name: &str) {
+        zdb::judge(self.folder(), name).unwrap().require(name);
+    }
+}
