@@ -7,7 +7,6 @@ mod get;
 mod groups;
 mod history;
 mod import;
-#[expect(dead_code, reason = "zpool create and add will call it")]
 mod layout;
 mod list;
 mod property;
