@@ -18,7 +18,7 @@ pub enum RedundantMetadata {
     None,
 }
 
-/// What an object set's owner chose, and what the pool permits. The set asks it for each block that
+/// What an object set's owner chose, and what the pool permits. Dedup and encryption are not among it. The set asks it for each block that
 /// it writes; a change applies to blocks written from then on. Page `docs/format/block-pointer.md`,
 /// "Functions and copies".
 #[derive(Debug, Clone, PartialEq, Eq)]

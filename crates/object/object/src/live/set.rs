@@ -161,20 +161,25 @@ impl LiveObjectSet {
     /// the MOS itself).
     ///
     /// # Errors
-    /// If the block cannot be read or is not an object set, or blocks of dnodes have not 16 KiB.
+    /// If the block cannot be read or is not an object set, blocks of dnodes have not 16 KiB, or the
+    /// dataset is encrypted.
     pub fn open(
         store: Arc<BlockStore>,
         dataset: u64,
         root: BlockPointer,
         policy: WritePolicy,
     ) -> Result<Arc<Self>, ObjectError> {
-        let read_only = ObjectSet::open(Arc::clone(&store), dataset, root, None)?;
-        let phys = read_only.phys();
         let refuse = |reason| ObjectError::Refused {
             dataset,
             object: ObjectId(0),
             reason,
         };
+        // Its blocks would be written in the clear.
+        if root.has_crypt_bit() {
+            return Err(refuse("encrypted datasets are not written yet"));
+        }
+        let read_only = ObjectSet::open(Arc::clone(&store), dataset, root, None)?;
+        let phys = read_only.phys();
         let native = |dnode: &Dnode| {
             let mut dnode = dnode.clone();
             foreign::adopt(&mut dnode).map_err(refuse)?;

@@ -647,3 +647,51 @@ fn a_late_write_in_an_older_txg_is_seen_in_the_newer_one_too() {
     object.read(0, &mut live).unwrap();
     assert!(last == live && last[88..98] == [2; 10] && last[600..610] == [3; 10]);
 }
+
+#[test]
+fn an_encrypted_dataset_is_not_opened_for_change() {
+    let bench = dataset();
+    bench.sync();
+    let mut root = bench.set.root();
+    root.words[6] |= 1 << 61;
+    let store = Arc::clone(&bench.store);
+    let refused = LiveObjectSet::open(store, 7, root, WritePolicy::dataset()).unwrap_err();
+    assert!(matches!(refused, ObjectError::Refused { .. }));
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let bench = Bench::new(ObjectSetKind::Meta, WritePolicy::mos());
+    let tx = bench.begin();
+    for new in [
+        NewObject::new(ObjectType::NONE),
+        NewObject::new(ObjectType(60)),
+        file(512).with_slots(2),
+        file(512).with_slots(0),
+        file(256 << 10),
+        file(700),
+        file(0),
+        file(512).with_bonus(ObjectType::SA, vec![0; 321]),
+    ] {
+        let refused = bench.set.allocate(&tx, new).unwrap_err();
+        assert!(matches!(refused, ObjectError::Refused { .. }));
+    }
+    let object = bench.set.allocate(&tx, file(512)).unwrap();
+    assert!(object.write_block(&tx, BlockId(0), vec![1; 511]).is_err());
+    assert!(object.write(&tx, u64::MAX, &[1, 2]).is_err());
+    assert!(
+        object
+            .write_block(&tx, BlockId(u64::MAX), vec![1; 512])
+            .is_err()
+    );
+    assert!(object.set_spill(&tx, Some(vec![0; 513])).is_err());
+    assert!(
+        object
+            .set_types(&tx, ObjectType::NONE, ObjectType::NONE)
+            .is_err()
+    );
+    // A free of everything, twice, and of nothing.
+    object.free_range(&tx, 0, u64::MAX).unwrap();
+    object.free_range(&tx, u64::MAX, u64::MAX).unwrap();
+    object.free_range(&tx, 5, 0).unwrap();
+}
