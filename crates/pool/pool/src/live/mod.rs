@@ -17,6 +17,7 @@ mod failure;
 mod features;
 mod history;
 mod labels;
+mod logs;
 mod may_write;
 mod new_vdev;
 mod open;
@@ -48,6 +49,7 @@ pub use labels::{
     all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
+pub use logs::FoundLog;
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
 pub use new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
