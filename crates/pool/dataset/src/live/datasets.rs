@@ -27,6 +27,8 @@ pub struct LiveDatasets {
     pub(crate) contents: Arc<dyn ContentsPort>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
+    /// Found when the pool was opened, to be let go with its first txg.
+    empty_logs: Mutex<Vec<super::may_write::EmptyLog>>,
     heads: Mutex<Heads>,
     /// Written while an operation changes tables of names, read while somebody looks a name up.
     pub(crate) names: RwLock<()>,
@@ -72,6 +74,7 @@ impl LiveDatasets {
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
             is_swept: AtomicBool::new(false),
+            empty_logs: Mutex::default(),
         })
     }
 
@@ -385,7 +388,26 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
-        super::may_write::may_write(committed)
+        *self.empty_logs.lock() = super::may_write::may_write(committed)?;
+        Ok(())
+    }
+
+    /// Logs without records are let go: what they took is free, their headers are zeros.
+    fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        for log in std::mem::take(&mut *self.empty_logs.lock()) {
+            let head = self.open_head(&log.name).map_err(|error| match error {
+                DatasetError::Pool(error) => error,
+                other => PoolError::Suspended {
+                    reason: other.to_string(),
+                },
+            })?;
+            head.set().set_log_header(ctx.tx(), [0; 24]);
+            head.mark(ctx.txg());
+            for block in &log.blocks {
+                ctx.free_block(block)?;
+            }
+        }
+        Ok(())
     }
 
     fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError> {
