@@ -411,6 +411,8 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError> {
+        // What was made before there was a pool to hold is opened again when it is asked for.
+        self.heads.lock().open.clear();
         // Attached once; a second pool would mix two pools' datasets.
         self.pool
             .set(Arc::downgrade(pool))

@@ -1,0 +1,268 @@
+//! A pool on image files, changed through the dataset layer.
+
+use crate::recount;
+use millpond_dataset::DatasetError;
+use millpond_dataset::live::{ContentsPort, Estimate, LiveDataset, LiveDatasets, NewContents};
+use millpond_device::{Candidate, FileDevice, OpenOptions as DeviceOptions};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex};
+use millpond_object::{LiveObjectSet, NewObject};
+use millpond_ondisk::{ObjectId, ObjectType};
+use millpond_pool::import::{find_pools, scan_devices};
+use millpond_pool::live::{
+    Drive, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, WriteOptions,
+};
+use millpond_pool::{OpenOptions, Pool};
+use millpond_posix::Case;
+use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_tests::oracle;
+use millpond_txg::Transaction;
+use millpond_vdev::AllocationClass;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+
+/// Fills new datasets as the library will.
+struct Contents(Env);
+
+impl ContentsPort for Contents {
+    fn create(
+        &self,
+        set: &Arc<LiveObjectSet>,
+        tx: &Transaction,
+        new: &NewContents,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match new {
+            NewContents::FileSystem(new) => {
+                let new = NewFileSystem {
+                    normalisation: new.normalization,
+                    is_utf8_only: new.is_utf8_only,
+                    case: match new.case_sensitivity {
+                        1 => Case::Insensitive,
+                        2 => Case::Mixed,
+                        _ => Case::Sensitive,
+                    },
+                    has_projects: new.has_projects,
+                    default_quotas: new.default_quotas,
+                    ..NewFileSystem::default()
+                };
+                Ok(create_file_system(set, tx, &self.0, &new)?)
+            }
+            NewContents::Volume {
+                size_bytes,
+                block_bytes,
+            } => Ok(millpond_volume::create_volume(
+                "volume",
+                set,
+                tx,
+                &self.0,
+                *size_bytes,
+                *block_bytes,
+            )?),
+        }
+    }
+}
+
+/// A pool in a folder of its own, driven by its test.
+pub struct Bench {
+    folder: tempfile::TempDir,
+    env: Env,
+    name: &'static str,
+    open: Mutex<Option<(Arc<LivePool>, Arc<LiveDatasets>)>>,
+}
+
+const POOL: &str = "tank";
+const IMAGE_BYTES: u64 = 128 << 20;
+
+impl Bench {
+    pub fn new(name: &'static str) -> Self {
+        Self::with_features(name, FeatureChoice::Default)
+    }
+
+    pub fn with_features(name: &'static str, features: FeatureChoice) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let env = Env::real();
+        let path = folder.path().join("d0.img");
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(IMAGE_BYTES)
+            .unwrap();
+        let device = FileDevice::open(&path, writable()).unwrap();
+        let new = NewPool {
+            name: POOL.into(),
+            vdevs: NewVdevs {
+                tops: vec![NewTop {
+                    layout: NewLayout::Single,
+                    class: AllocationClass::Normal,
+                    devices: vec![NewDevice::file(path.to_str().unwrap(), Arc::new(device))],
+                }],
+                ..NewVdevs::default()
+            },
+            vdev_options: NewVdevOptions {
+                ashift: Some(12),
+                ..NewVdevOptions::default()
+            },
+            features,
+            settings: vec![],
+            root_properties: BTreeMap::new(),
+            writing: writing(),
+            system: "here 6.1 #1 x86_64".into(),
+            cache_bytes: 32 << 20,
+        };
+        let datasets = LiveDatasets::new(Arc::new(Contents(env.clone())));
+        let port = Arc::clone(&datasets);
+        let pool = LivePool::create(&env, &new, &|_| false, port).unwrap();
+        Self {
+            folder,
+            env,
+            name,
+            open: Mutex::new(Some((pool, datasets))),
+        }
+    }
+
+    pub fn pool(&self) -> Arc<LivePool> {
+        Arc::clone(&self.open.lock().as_ref().unwrap().0)
+    }
+    pub fn datasets(&self) -> Arc<LiveDatasets> {
+        Arc::clone(&self.open.lock().as_ref().unwrap().1)
+    }
+
+    pub fn open_head(&self, name: &str) -> Arc<LiveDataset> {
+        self.datasets().open_head(name).unwrap()
+    }
+
+    /// Writes `blocks` blocks of 16 KiB of an object made for `seed`, in one transaction.
+    pub fn write(&self, name: &str, seed: u64, blocks: u64) {
+        self.try_write(name, seed, blocks).unwrap();
+    }
+
+    /// As [`Bench::write`]; may be refused.
+    pub fn try_write(&self, name: &str, seed: u64, blocks: u64) -> Result<(), DatasetError> {
+        let head = self.open_head(name);
+        let tx = head.begin(Estimate {
+            bytes: blocks << 14,
+            is_freeing: false,
+        })?;
+        let set = head.set();
+        let id = ObjectId(1000 + seed % 5);
+        let object = match set.object(id) {
+            Ok(object) => object,
+            Err(_) => set
+                .allocate_at(
+                    &tx,
+                    id,
+                    NewObject::new(ObjectType::PLAIN_FILE).with_block_bytes(16 << 10),
+                )
+                .unwrap(),
+        };
+        for block in 0..blocks {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (block << 32) ^ 1;
+            // Half of each block can be compressed.
+            let content: Vec<u8> = (0..16u32 << 10)
+                .map(|at| {
+                    if at % 4096 < 2048 {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        state as u8
+                    } else {
+                        seed as u8
+                    }
+                })
+                .collect();
+            let at = (seed.wrapping_mul(7) + block * 3) % 64;
+            object.write(&tx, at << 14, &content).unwrap();
+        }
+        Ok(())
+    }
+
+    /// Frees an object, or a part of one.
+    pub fn free(&self, name: &str, seed: u64) {
+        let head = self.open_head(name);
+        let tx = head
+            .begin(Estimate {
+                bytes: 64 << 10,
+                is_freeing: true,
+            })
+            .unwrap();
+        let set = head.set();
+        let id = ObjectId(1000 + seed % 5);
+        if let Ok(object) = set.object(id) {
+            if seed.is_multiple_of(3) {
+                set.free(&tx, id).unwrap();
+            } else {
+                let from = (seed % 64) << 14;
+                object.free_range(&tx, from, 20 << 14).unwrap();
+            }
+        }
+    }
+
+    /// Lets the background free everything.
+    pub fn settle(&self) {
+        for _ in 0..6 {
+            self.pool().sync().unwrap();
+        }
+    }
+
+    /// The committed state, as whoever opens the images reads it.
+    pub fn read_back(&self) -> Arc<Pool> {
+        self.pool().committed().unwrap()
+    }
+
+    /// Counts every figure of every dataset anew.
+    pub fn check(&self) {
+        let faults = recount::faults_of(&self.read_back());
+        assert!(faults.is_empty(), "{}:\n{}", self.name, faults.join("\n"));
+    }
+
+    /// Exports the pool and has `zdb` look at it.
+    pub fn judge(&self) {
+        if let Some((pool, datasets)) = self.open.lock().take() {
+            pool.export().unwrap();
+            drop(datasets);
+        }
+        let verdict = oracle::zdb::judge(self.folder.path(), POOL).unwrap();
+        if std::env::var_os("MILLPOND_KEEP_IMAGES").is_some() && !verdict.is_clean() {
+            let kept = std::env::temp_dir().join(format!("kept-{}", self.name));
+            std::fs::create_dir_all(&kept).unwrap();
+            std::fs::copy(self.folder.path().join("d0.img"), kept.join("d0.img")).unwrap();
+        }
+        verdict.require(self.name);
+    }
+
+    /// Opens the pool again after [`Bench::judge`].
+    pub fn reopen(&self) {
+        let path = self.folder.path().join("d0.img");
+        let device = FileDevice::open(&path, writable()).unwrap();
+        let found = scan_devices(vec![Candidate {
+            path: PathBuf::from(&path),
+            aliases: vec![],
+            partition: None,
+            device: Arc::new(device),
+            is_live: false,
+        }]);
+        let candidate = find_pools(&found, 7).remove(0);
+        let datasets = LiveDatasets::new(Arc::new(Contents(self.env.clone())));
+        let port = Arc::clone(&datasets);
+        let options = OpenOptions::default();
+        let pool = LivePool::open(&self.env, &candidate, &options, &writing(), port).unwrap();
+        *self.open.lock() = Some((pool, datasets));
+    }
+}
+
+fn writable() -> DeviceOptions {
+    DeviceOptions {
+        write: true,
+        ..DeviceOptions::default()
+    }
+}
+
+fn writing() -> WriteOptions {
+    WriteOptions {
+        hostid: 7,
+        hostname: Some("here".into()),
+        drive: Drive::Caller,
+        ..WriteOptions::default()
+    }
+}

@@ -1,0 +1,195 @@
+//! Random sequences of operations.
+
+use crate::bench::Bench;
+use millpond_dataset::live::DestroyOptions;
+use millpond_dataset::{DatasetError, PropertyValue};
+
+/// A small generator: the same seed gives the same steps.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % below.max(1)
+    }
+    fn pick<'a>(&mut self, from: &'a [String]) -> Option<&'a String> {
+        from.get(self.roll(from.len() as u64) as usize)
+    }
+}
+
+/// What is on the pool, read back.
+struct State {
+    heads: Vec<String>,
+    snapshots: Vec<String>,
+    bookmarks: Vec<String>,
+}
+
+fn state_of(bench: &Bench) -> State {
+    use millpond_dataset::Directory;
+    let pool = bench.read_back();
+    let mut state = State {
+        heads: vec![],
+        snapshots: vec![],
+        bookmarks: vec![],
+    };
+    let mut open = vec![Directory::root(&pool).unwrap()];
+    while let Some(directory) = open.pop() {
+        open.extend(directory.children().unwrap());
+        let head = directory.head().unwrap().unwrap();
+        state.heads.push(directory.name().to_owned());
+        for snapshot in head.snapshots().unwrap() {
+            state.snapshots.push(snapshot.name().to_owned());
+        }
+        for mark in head.bookmarks().unwrap() {
+            state
+                .bookmarks
+                .push(format!("{}#{}", directory.name(), mark.name));
+        }
+    }
+    state.heads.sort();
+    state.snapshots.sort();
+    state.bookmarks.sort();
+    state
+}
+
+/// Does `count` random steps, counting everything anew after each. Returns how many were done and how
+/// many refused.
+pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (mut done, mut refused) = (0, 0);
+    let mut log: Vec<String> = vec![];
+    for step in 0..count {
+        let state = state_of(bench);
+        let (text, outcome) = one(bench, &mut dice, &state, step);
+        log.push(format!("{step}: {text}: {outcome:?}"));
+        match outcome {
+            Ok(()) => done += 1,
+            Err(DatasetError::Pool(error)) => {
+                panic!("seed {seed}: {error}\n{}", log.join("\n"))
+            }
+            Err(_) => refused += 1,
+        }
+        if dice.roll(3) > 0 {
+            bench.pool().sync().unwrap();
+        }
+        let faults = crate::recount::faults_of(&bench.read_back());
+        assert!(
+            faults.is_empty(),
+            "seed {seed}:\n{}\n{}",
+            log.join("\n"),
+            faults.join("\n")
+        );
+    }
+    (done, refused)
+}
+
+fn one(
+    bench: &Bench,
+    dice: &mut Dice,
+    state: &State,
+    step: u64,
+) -> (String, Result<(), DatasetError>) {
+    let datasets = bench.datasets();
+    let head = dice.pick(&state.heads).unwrap().clone();
+    let snapshot = dice.pick(&state.snapshots).cloned();
+    let bookmark = dice.pick(&state.bookmarks).cloned();
+    let missing = || snapshot.clone().unwrap_or_else(|| "tank@none".into());
+    match dice.roll(28) {
+        0 | 1 if state.heads.len() < 9 => {
+            let name = format!("{head}/f{step}");
+            (
+                format!("create {name}"),
+                datasets.create_filesystem(&name, &[]),
+            )
+        }
+        2..=7 => {
+            let (seed, blocks) = (dice.roll(1000), 1 + dice.roll(12));
+            let outcome = bench.try_write(&head, seed, blocks);
+            (format!("write {head} {seed} {blocks}"), outcome)
+        }
+        8 | 9 => {
+            let seed = dice.roll(1000);
+            bench.free(&head, seed);
+            (format!("free {head} {seed}"), Ok(()))
+        }
+        10..=13 => {
+            let name = format!("{head}@s{step}");
+            (format!("snapshot {name}"), datasets.snapshot(&[&name], &[]))
+        }
+        14 => {
+            let name = format!("tank@r{step}");
+            (
+                format!("snapshot -r {name}"),
+                datasets.snapshot_recursively(&name),
+            )
+        }
+        15 | 16 if state.heads.len() < 9 => {
+            let (from, name) = (missing(), format!("tank/c{step}"));
+            (
+                format!("clone {from} {name}"),
+                datasets.clone_snapshot(&from, &name, &[]),
+            )
+        }
+        17..=19 => {
+            let name = missing();
+            let options = DestroyOptions {
+                defer: dice.roll(3) == 0,
+            };
+            (
+                format!("destroy {name} {options:?}"),
+                datasets.destroy(&name, options),
+            )
+        }
+        20 | 21 => (
+            format!("destroy {head}"),
+            datasets.destroy(&head, DestroyOptions::default()),
+        ),
+        22 => (format!("promote {head}"), datasets.promote(&head)),
+        23 => {
+            let name = missing();
+            (format!("rollback {name}"), datasets.rollback(&name))
+        }
+        24 => {
+            let which = dice.roll(4) as usize;
+            // Quotas so small that they stop everything would make dull tests.
+            let size = dice.roll(40) << if which < 2 { 14 } else { 21 };
+            let change = |name: &str| (name.to_owned(), PropertyValue::Number(size));
+            let name = ["refreservation", "reservation", "quota", "refquota"][which];
+            (
+                format!("set {name}={size} {head}"),
+                datasets.set_properties(&head, &[change(name)]),
+            )
+        }
+        25 => {
+            let to = format!("{}/n{step}", dice.pick(&state.heads).unwrap());
+            (format!("rename {head} {to}"), datasets.rename(&head, &to))
+        }
+        26 => {
+            let name = missing();
+            let mark = format!("{head}#m{step}");
+            (
+                format!("bookmark {name} {mark}"),
+                datasets.bookmark(&name, &mark),
+            )
+        }
+        _ => match bookmark {
+            Some(mark) if dice.roll(2) == 0 => (
+                format!("destroy {mark}"),
+                datasets.destroy_bookmarks(&[&mark]),
+            ),
+            _ => {
+                let name = missing();
+                if dice.roll(2) == 0 {
+                    (format!("hold {name}"), datasets.hold(&[&name], "keep"))
+                } else {
+                    (
+                        format!("release {name}"),
+                        datasets.release(&[&name], "keep"),
+                    )
+                }
+            }
+        },
+    }
+}
