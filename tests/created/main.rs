@@ -1,17 +1,20 @@
-//! Pools that were made here, judged by OpenZFS's `zdb`.
+//! Pools that were made here, judged by OpenZFS's `zdb`, and with `MILLPOND_KERNEL=1` by its kernel module.
+//!
+//! Clock and dice are fixed and txgs are written by the caller, so that the same images come out each
+//! time and what `zdb` said of them before is still true.
 #![allow(clippy::unwrap_used)]
 
 use millpond_dataset::live::{ContentsPort, LiveDatasets, NewContents};
 use millpond_device::{Device, FileDevice, OpenOptions};
-use millpond_env::Env;
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Clock, Entropy, Env};
 use millpond_object::LiveObjectSet;
 use millpond_pool::live::{
-    FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, PoolSetting, SettingTime, WriteOptions,
+    Drive, FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteOptions,
 };
 use millpond_posix::live::{NewFileSystem, create_file_system};
-use millpond_tests::oracle::zdb;
+use millpond_tests::oracle::{kernel, zdb};
 use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeMap;
@@ -35,7 +38,39 @@ impl ContentsPort for Files {
             default_quotas: new.default_quotas,
             ..NewFileSystem::default()
         };
-        Ok(create_file_system(set, tx, &Env::real(), &shape)?)
+        Ok(create_file_system(set, tx, &fixed_env(2), &shape)?)
+    }
+}
+
+struct Dice(Mutex<u64>);
+
+impl Entropy for Dice {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut state = self.0.lock();
+        for byte in bytes {
+            *state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            *byte = (*state >> 56) as u8;
+        }
+    }
+}
+
+struct Noon;
+
+impl Clock for Noon {
+    fn wall_ns(&self) -> u64 {
+        1_790_000_000_000_000_000
+    }
+    fn monotonic_ns(&self) -> u64 {
+        1_000_000_000
+    }
+}
+
+fn fixed_env(seed: u64) -> Env {
+    Env {
+        clock: Arc::new(Noon),
+        entropy: Arc::new(Dice(Mutex::new(seed))),
     }
 }
 
@@ -44,6 +79,8 @@ struct Images {
     folder: PathBuf,
     _temporary: Option<tempfile::TempDir>,
     count: usize,
+    /// The labels call them disks, so that they can be attached to a machine as such.
+    are_disks: bool,
 }
 
 impl Images {
@@ -57,6 +94,7 @@ impl Images {
                     folder,
                     _temporary: None,
                     count: 0,
+                    are_disks: true,
                 }
             }
             None => {
@@ -65,6 +103,7 @@ impl Images {
                     folder: temporary.path().to_owned(),
                     _temporary: Some(temporary),
                     count: 0,
+                    are_disks: true,
                 }
             }
         }
@@ -72,7 +111,8 @@ impl Images {
     fn make(&mut self, count: usize, mib: u64) -> Vec<NewDevice> {
         (0..count)
             .map(|_| {
-                let path = self.folder.join(format!("d{}", self.count));
+                let name = format!("d{}", self.count);
+                let path = self.folder.join(&name);
                 self.count += 1;
                 let file = std::fs::File::create(&path).unwrap();
                 file.set_len(mib << 20).unwrap();
@@ -81,7 +121,10 @@ impl Images {
                     ..OpenOptions::default()
                 };
                 let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, options).unwrap());
-                NewDevice::file(path.to_str().unwrap(), device)
+                NewDevice {
+                    is_block_device: self.are_disks,
+                    ..NewDevice::file(&format!("/images/{name}"), device)
+                }
             })
             .collect()
     }
@@ -89,6 +132,16 @@ impl Images {
         zdb::judge(&self.folder, pool)
             .unwrap()
             .require(&self.folder.display().to_string());
+        if std::env::var_os("MILLPOND_KERNEL").is_some() && self.are_disks {
+            let mut images: Vec<PathBuf> = std::fs::read_dir(&self.folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
+            images.sort();
+            kernel::judge(kernel::Release::V2_3, &images, pool, None)
+                .unwrap()
+                .require(&format!("{} in the kernel", self.folder.display()));
+        }
     }
 }
 
@@ -111,6 +164,7 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
         writing: WriteOptions {
             hostid: 0x0100_504d,
             hostname: Some("here".into()),
+            drive: Drive::Caller,
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 SMP x86_64".into(),
@@ -120,7 +174,7 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
 
 fn create(new: &NewPool) -> Arc<LivePool> {
     LivePool::create(
-        &Env::real(),
+        &fixed_env(1),
         new,
         &|_| false,
         LiveDatasets::new(Arc::new(Files)),
@@ -135,9 +189,14 @@ fn of(tops: Vec<NewTop>) -> NewVdevs {
     }
 }
 
-/// Makes a pool of these vdevs, with and without export, and lets it be judged.
+/// Makes a pool of these vdevs and lets it be judged as it was left, exported (or, one of them, not).
 fn made_and_judged(case: &str, ashift: &str, vdevs: impl Fn(&mut Images) -> NewVdevs) {
-    for is_exported in [false, true] {
+    let ways: &[bool] = if case == "one" {
+        &[false, true]
+    } else {
+        &[true]
+    };
+    for is_exported in ways.iter().copied() {
         let mut images = Images::new(&format!("{case}-{is_exported}"));
         let vdevs = vdevs(&mut images);
         let live = create(&new_pool(case, vdevs, ashift));
@@ -160,6 +219,7 @@ fn a_new_pool_of_one_device_is_without_fault() {
         of(vec![top(NewLayout::Single, images.make(1, 64))])
     });
     made_and_judged("nine", "9", |images| {
+        images.are_disks = false;
         of(vec![top(NewLayout::Single, images.make(1, 64))])
     });
 }
