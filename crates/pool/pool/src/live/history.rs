@@ -190,10 +190,13 @@ fn ring_bytes_for(space_bytes: u64) -> u64 {
     (space_bytes / RING_SHARE).clamp(RING_BYTES.0, RING_BYTES.1)
 }
 
+/// Reads bytes of the ring at an offset of its object.
+type ReadRing<'a> = Box<dyn Fn(u64, &mut [u8]) -> Result<(), PoolError> + 'a>;
+
 /// The ring's header, and the bytes behind it.
 struct Ring<'a> {
     phys: HistoryPhys,
-    read: Box<dyn Fn(u64, &mut [u8]) -> Result<(), PoolError> + 'a>,
+    read: ReadRing<'a>,
 }
 
 impl<'a> Ring<'a> {

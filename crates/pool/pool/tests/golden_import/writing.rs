@@ -80,7 +80,8 @@ fn the_features_that_labels_list_follow_from_the_counts() {
         let counts = FeatureCounts::new(pool.features().clone());
         let mut listed = config.features_for_read.unwrap_or_default();
         let mut made = counts.label_features();
-        (listed.sort(), made.sort());
+        listed.sort();
+        made.sort();
         assert_eq!(made, listed, "{}", unpacked.name());
     }
 }
