@@ -33,6 +33,15 @@ impl Dice {
     }
 }
 
+/// Counts a thread out, also one that panics.
+struct Leaving<'r>(&'r AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
 fn set_up(record_bytes: u32) -> (Rig, Arc<LiveFileSystem>, LiveNode) {
     let settings = Settings {
         record_bytes,
@@ -51,8 +60,8 @@ fn hammer(rig: &Rig, body: impl Fn(u64, &mut Dice) + Sync) -> usize {
             for number in 0..THREADS {
                 let (body, running) = (&body, &running);
                 scope.spawn(move || {
+                    let _leaving = Leaving(running);
                     body(number, &mut Dice(number * 7919 + 1));
-                    running.fetch_sub(1, Ordering::Release);
                 });
             }
             let mut looks = 0;

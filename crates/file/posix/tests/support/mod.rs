@@ -323,6 +323,12 @@ impl Rig {
 
     /// Runs `body` while another thread syncs one group after the other.
     pub fn with_sync_thread<R>(&self, body: impl FnOnce() -> R) -> R {
+        struct Stopping<'s>(&'s AtomicBool);
+        impl Drop for Stopping<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
         let stop = AtomicBool::new(false);
         self.port.has_thread.store(true, Ordering::Relaxed);
         thread::scope(|scope| {
@@ -332,8 +338,10 @@ impl Rig {
                     self.sync_next(Duration::from_millis(1));
                 }
             });
+            // Also if the body panics.
+            let stopping = Stopping(&stop);
             let result = body();
-            stop.store(true, Ordering::Release);
+            drop(stopping);
             self.port.has_thread.store(false, Ordering::Relaxed);
             syncing.join().unwrap();
             result
