@@ -1,0 +1,110 @@
+//! What `zdb -ddddd` prints of each file, compared with our reader.
+
+use millpond_posix::{FileKind, FileSystem, Node};
+use millpond_tests::oracle::zdb;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One object as it was printed: words by their first word.
+type Printed = BTreeMap<String, String>;
+
+fn objects(lines: &[String]) -> BTreeMap<u64, Printed> {
+    let mut found: BTreeMap<u64, Printed> = BTreeMap::new();
+    let mut at = None;
+    let mut is_next_head = false;
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.first() == Some(&"Object") {
+            is_next_head = true;
+            continue;
+        }
+        if is_next_head {
+            is_next_head = false;
+            at = words[0].parse().ok();
+            if let Some(id) = at {
+                found
+                    .entry(id)
+                    .or_default()
+                    .insert("dnsize".into(), words[5].into());
+            }
+            continue;
+        }
+        if let (Some(id), Some((key, value))) = (at, line.trim().split_once(['\t', ' ', ':'])) {
+            let object = found.entry(id).or_default();
+            object
+                .entry(key.into())
+                .or_insert_with(|| value.trim().into());
+        }
+    }
+    found
+}
+
+/// Every file of a file system is printed as we read it.
+pub fn compare(folder: &Path, name: &str, files: &Arc<FileSystem>) {
+    if let Some(why) = zdb::absent() {
+        eprintln!("not compared: {why}");
+        return;
+    }
+    let output = zdb::run(folder, &["-ddddd", name]).unwrap();
+    let printed = objects(&output.lines);
+    let mut compared = 0;
+    for object in files.object_set().objects() {
+        let object = object.unwrap();
+        let Ok(node) = files.node(object.id()) else {
+            continue;
+        };
+        let printed = printed
+            .get(&object.id().0)
+            .unwrap_or_else(|| panic!("{name}: zdb does not print object {}", object.id()));
+        compare_one(name, files, &node, printed);
+        compared += 1;
+    }
+    eprintln!("{name}: {compared} files are printed as we read them");
+}
+
+fn compare_one(name: &str, files: &Arc<FileSystem>, node: &Node, printed: &Printed) {
+    let stat = node.stat().unwrap();
+    let mode = match stat.kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharacterDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    } | stat.permissions;
+    let expect = |key: &str, wanted: String| {
+        let found = printed.get(key).map(String::as_str);
+        assert_eq!(
+            found,
+            Some(wanted.as_str()),
+            "{name}, object {}: {key}",
+            node.id()
+        );
+    };
+    expect("uid", stat.owner.0.to_string());
+    expect("gid", stat.group.0.to_string());
+    expect("gen", stat.generation.to_string());
+    expect("mode", format!("{mode:o}"));
+    expect("size", stat.size_bytes.to_string());
+    expect("parent", node.parent_id().unwrap().to_string());
+    expect("links", stat.links.to_string());
+    expect("pflags", format!("{:x}", stat.flags.bits()));
+    if let Some(project) = stat.project {
+        expect("projid", project.to_string());
+    }
+    let path = files.path_of(node.id()).unwrap();
+    if let Some(path) = path.filter(|_| !node.is_xattr_directory().unwrap() && stat.links == 1) {
+        expect("path", format!("/{}", String::from_utf8_lossy(&path)));
+    }
+    let slots = node.object().dnode().slots();
+    expect(
+        "dnsize",
+        if slots == 1 {
+            "512".into()
+        } else {
+            format!("{}K", slots / 2)
+        },
+    );
+}
