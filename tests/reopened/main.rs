@@ -11,7 +11,7 @@ use millpond_env::sync::Arc;
 use millpond_object::LiveObjectSet;
 use millpond_pool::import::{PoolCandidate, ScanOptions, find_pools, scan};
 use millpond_pool::live::{LivePool, WriteOptions};
-use millpond_pool::{OpenError, OpenOptions, Pool};
+use millpond_pool::{OpenError, OpenOptions, Pool, PoolError};
 use millpond_tests::oracle::zdb;
 use millpond_tests::record::Record;
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -95,6 +95,10 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
         Err(OpenError::ReadOnly(why)) => {
             return Ok(Outcome::PassedOver(format!("read only: {why}")));
         }
+        Err(OpenError::State {
+            error: PoolError::Unsupported { what },
+            ..
+        }) => return Ok(Outcome::PassedOver(format!("refused: {what}"))),
         Err(error) => return Err(error).context("opening for changes"),
     };
     for round in 0..5u64 {
