@@ -58,12 +58,12 @@ fn cut_everywhere(shape: Shape, seed: u64, txgs: u64, step: usize) {
 
 #[test]
 fn one_disk_cut_off_anywhere_has_the_last_txg_or_the_next() {
-    cut_everywhere(Shape::ONE, 21, 3, 1);
+    cut_everywhere(Shape::ONE, 21, 2, 1);
 }
 
 #[test]
 fn a_mirror_cut_off_anywhere_has_the_last_txg_or_the_next() {
-    cut_everywhere(Shape::MIRROR, 22, 3, 3);
+    cut_everywhere(Shape::MIRROR, 22, 2, 3);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn without_log_space_maps_it_is_the_same() {
         has_features: false,
         ..Shape::ONE
     };
-    cut_everywhere(shape, 23, 3, 3);
+    cut_everywhere(shape, 23, 2, 3);
 }
 
 #[test]
