@@ -2,7 +2,7 @@
 
 use crate::file::{FileIdentity, identity_of};
 use crate::{
-    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, read_gpt,
+    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice, read_gpt,
 };
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct SearchOptions {
     /// Smaller files and devices are passed over (in bytes).
     pub size_min_bytes: u64,
-    /// How to open what is found.
+    /// How to open what is found. What is opened for writing stands behind a [`QueuedDevice`].
     pub open: OpenOptions,
     /// Look for a partition table too, and offer the pool partitions in it.
     pub partitions: bool,
@@ -195,7 +195,10 @@ impl State {
         self.seen
             .insert(identity, Some(self.found.candidates.len()));
         let is_live = matches!(device.lock_state(), crate::LockState::HeldElsewhere { .. });
-        let whole: Arc<dyn Device> = Arc::new(device);
+        let mut whole: Arc<dyn Device> = Arc::new(device);
+        if self.options.open.write {
+            whole = Arc::new(QueuedDevice::new(whole));
+        }
         let candidate = |partition, device| Candidate {
             path: path.to_owned(),
             aliases: Vec::new(),

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>>,
     checksummer: RwLock<Arc<Checksummer>>,
-    cache: Cache<Identity, Arc<Block>>,
+    cache: Arc<Cache<Identity, Arc<Block>>>,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
     pub(crate) writing: Writing,
 }
@@ -78,7 +78,21 @@ impl BlockStore {
         Self {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
-            cache: Cache::new(cache_bytes),
+            cache: Arc::new(Cache::new(cache_bytes)),
+            in_flight: Mutex::new(HashMap::new()),
+            writing: Writing::default(),
+        }
+    }
+
+    /// A store over the present leaves and the same cache that never repairs: for looking at a state
+    /// that may be overtaken. A pointer of such a state may lead to space that another block has by
+    /// now, half of whose copies could be mistaken for damage.
+    #[must_use]
+    pub fn view(&self) -> Self {
+        Self {
+            topology: RwLock::new(self.topology()),
+            checksummer: RwLock::new(self.checksummer()),
+            cache: Arc::clone(&self.cache),
             in_flight: Mutex::new(HashMap::new()),
             writing: Writing::default(),
         }

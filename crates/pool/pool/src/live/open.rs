@@ -119,7 +119,7 @@ impl LivePool {
 
     fn look_at_committed(&self) -> Result<Arc<Pool>, PoolError> {
         let uberblock = self.uberblock();
-        let store = Arc::clone(&self.store);
+        let store = Arc::new(self.store.view());
         let mos = ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None)
             .reading("pool metadata")?;
         let directory = open_directory(&mos)?;

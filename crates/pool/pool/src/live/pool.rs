@@ -128,6 +128,7 @@ impl LivePool {
         if parts.drive == Drive::Caller {
             parts.store.set_write_threads(1);
         }
+        parts.store.set_repair(true);
         let mut load_guid = [0; 8];
         parts.env.entropy.fill(&mut load_guid);
         Arc::new(Self {
