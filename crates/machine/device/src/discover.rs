@@ -2,7 +2,8 @@
 
 use crate::file::{FileIdentity, identity_of};
 use crate::{
-    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice, read_gpt,
+    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice,
+    read_gpt,
 };
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The datasets of a pool that is open for changes. Hand it to [`LivePool::create`] or
 /// [`LivePool::open`] as their port, and keep it to change datasets with.
 pub struct LiveDatasets {
-    pub(crate) pool: OnceLock<Weak<LivePool>>,
+    pub(crate) pool: Arc<OnceLock<Weak<LivePool>>>,
     pub(crate) contents: Arc<dyn ContentsPort>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
@@ -66,7 +66,7 @@ impl LiveDatasets {
     #[must_use]
     pub fn new(contents: Arc<dyn ContentsPort>) -> Arc<Self> {
         Arc::new(Self {
-            pool: OnceLock::new(),
+            pool: Arc::default(),
             contents,
             admission: Arc::default(),
             dirty: Arc::default(),
@@ -153,14 +153,13 @@ impl LiveDatasets {
             .during("dataset")?;
         set.set_policy(view.write_policy(&settings, set.kind()));
         self.learn(&view, head.dataset)?;
-        let open = self.new_head(&pool, (head.dataset, head.directory), set, settings);
+        let open = self.new_head((head.dataset, head.directory), set, settings);
         heads.open.insert(head.dataset, Arc::clone(&open));
         Ok(open)
     }
 
     fn new_head(
         &self,
-        pool: &Arc<LivePool>,
         ids: (ObjectId, ObjectId),
         set: Arc<LiveObjectSet>,
         settings: super::Settings,
@@ -169,7 +168,7 @@ impl LiveDatasets {
             ids,
             set,
             settings,
-            Arc::downgrade(pool),
+            Arc::clone(&self.pool),
             Arc::clone(&self.admission),
             Arc::clone(&self.dirty),
         ))
@@ -289,12 +288,11 @@ impl LiveDatasets {
         settings: super::Settings,
     ) -> Result<(), PoolError> {
         self.learn(syncing, head)?;
-        let weak = self.pool.get().cloned().unwrap_or_default();
         let open = Arc::new(LiveDataset::new(
             (head, directory),
             set,
             settings,
-            weak,
+            Arc::clone(&self.pool),
             Arc::clone(&self.admission),
             Arc::clone(&self.dirty),
         ));

@@ -5,7 +5,7 @@ use super::settings::Settings;
 use crate::{DatasetError, Refusal};
 use millpond_alloc::SlopShare;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
+use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::LiveObjectSet;
 use millpond_ondisk::{ObjectId, ObjectSetKind, Txg};
 use millpond_pool::live::LivePool;
@@ -69,7 +69,8 @@ pub struct LiveDataset {
     directory: ObjectId,
     set: Arc<LiveObjectSet>,
     settings: RwLock<Arc<Settings>>,
-    pool: Weak<LivePool>,
+    /// Known once the pool is: its first heads come before.
+    pool: Arc<OnceLock<Weak<LivePool>>>,
     admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
     /// Txgs that it is marked dirty in, by slot, so that marking is cheap.
@@ -94,7 +95,7 @@ impl LiveDataset {
         (id, directory): (ObjectId, ObjectId),
         set: Arc<LiveObjectSet>,
         settings: Settings,
-        pool: Weak<LivePool>,
+        pool: Arc<OnceLock<Weak<LivePool>>>,
         admission: Arc<Admission>,
         dirty: Arc<DirtyHeads>,
     ) -> Self {
@@ -147,7 +148,8 @@ impl LiveDataset {
     /// If it was closed.
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         self.pool
-            .upgrade()
+            .get()
+            .and_then(Weak::upgrade)
             .ok_or_else(|| DatasetError::Pool(super::datasets::closed()))
     }
 
