@@ -953,3 +953,50 @@ fn a_read_only_file_system_changes_nothing() {
     rig.sync();
     rig.check_space();
 }
+
+#[test]
+fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
+    let settings = Settings {
+        record_bytes: 512,
+        ..Settings::default()
+    };
+    let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    // 80000 blocks, and a few far away.
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &vec![1; 40_960_000])
+        .unwrap();
+    for distance in 31..38 {
+        files
+            .write(&root(), &file, WriteAt::Offset(1 << distance), b"far")
+            .unwrap();
+    }
+    rig.sync();
+    let begun = rig.port.begun.load(Ordering::Relaxed);
+    let cut = SetAttributes {
+        size_bytes: Some(1000),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &file, &cut).unwrap();
+    assert!(rig.port.begun.load(Ordering::Relaxed) >= begun + 3);
+    rig.sync();
+    rig.check_space();
+    assert!(rig.sink.living().len() < 100);
+    let mut content = [0; 2000];
+    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 1000);
+    assert!(content[..1000].iter().all(|byte| *byte == 1));
+
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &vec![1; 40_960_000])
+        .unwrap();
+    rig.sync();
+    drop(file);
+    let begun = rig.port.begun.load(Ordering::Relaxed);
+    files.unlink(&top, b"f").unwrap();
+    assert!(rig.port.begun.load(Ordering::Relaxed) >= begun + 4);
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), []);
+    rig.check_space();
+    assert!(rig.sink.living().len() < 100);
+}

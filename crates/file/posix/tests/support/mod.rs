@@ -144,6 +144,8 @@ pub struct Port {
     groups: Arc<TxgGroups>,
     pub available_bytes: AtomicU64,
     pub long_names: AtomicU64,
+    /// Transactions handed out.
+    pub begun: AtomicU64,
     pub is_suspended: AtomicBool,
     /// Set where a thread of the rig's own syncs.
     has_thread: AtomicBool,
@@ -154,6 +156,7 @@ impl Begin for Port {
         if estimate.bytes > self.available_bytes.load(Ordering::Relaxed) && !estimate.is_freeing {
             return Err(BeginError::NoSpace);
         }
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.groups.begin(estimate.bytes).map_err(suspended)
     }
     fn wait_open_synced(&self) -> Result<(), BeginError> {
@@ -220,6 +223,7 @@ impl Rig {
             groups: Arc::clone(&groups),
             available_bytes: AtomicU64::new(1 << 40),
             long_names: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             is_suspended: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
         });

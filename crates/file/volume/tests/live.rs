@@ -1,0 +1,193 @@
+//! Volumes written, compared with plain bytes.
+#![forbid(unsafe_code)]
+
+#[path = "../../posix/tests/support/mod.rs"]
+mod support;
+
+use millpond_env::thread;
+use millpond_ondisk::ObjectSetKind;
+use millpond_volume::{LiveVolume, Volume, VolumeError, create_volume};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use support::Rig;
+
+const BLOCK: u32 = 4096;
+
+fn volume(size_bytes: u64) -> (Rig, LiveVolume) {
+    let (rig, tx) = Rig::empty(ObjectSetKind::Volume);
+    create_volume("t/v", &rig.set, &tx, &rig.env, size_bytes, BLOCK).unwrap();
+    drop(tx);
+    rig.sync();
+    let volume = LiveVolume::open("t/v", &rig.set, rig.begin_port()).unwrap();
+    (rig, volume)
+}
+
+fn committed(rig: &Rig) -> Volume {
+    Volume::from_object_set("t/v", &rig.set.committed().unwrap()).unwrap()
+}
+
+#[test]
+fn sizes_that_no_volume_has_are_refused() {
+    let (rig, tx) = Rig::empty(ObjectSetKind::Volume);
+    for (size, block) in [
+        (0, 4096),
+        (4097, 4096),
+        (8192, 3000),
+        (8192, 256),
+        (1 << 26, 1 << 25),
+    ] {
+        let made = create_volume("t/v", &rig.set, &tx, &rig.env, size, block);
+        assert!(
+            matches!(made, Err(VolumeError::Refused { .. })),
+            "{size} {block}"
+        );
+    }
+    drop(tx);
+    let (_rig, volume) = volume(1 << 20);
+    assert!(matches!(
+        volume.resize(1000),
+        Err(VolumeError::Refused { .. })
+    ));
+    let beyond = volume.write((1 << 20) - 1, b"xy");
+    assert!(matches!(beyond, Err(VolumeError::BeyondEnd { .. })));
+    assert!(volume.read(u64::MAX, &mut [0]).is_err());
+}
+
+#[test]
+fn a_volume_of_zeros_takes_no_blocks_and_discarding_gives_them_back() {
+    let (rig, volume) = volume(64 << 20);
+    let empty = rig.sink.living().len();
+    volume.write(10 << 20, &vec![7; 8 << 20]).unwrap();
+    rig.sync();
+    assert!(rig.sink.living().len() >= empty + 2048);
+    volume.discard((10 << 20) - 1, (8 << 20) + 2).unwrap();
+    rig.sync();
+    let mut byte = [1];
+    volume.read(12 << 20, &mut byte).unwrap();
+    assert_eq!(byte, [0]);
+    assert!(rig.sink.living().len() <= empty + 2);
+    rig.check_space();
+}
+
+#[test]
+fn a_smaller_volume_forgets_what_lay_behind_its_end() {
+    let (rig, volume) = volume(1 << 20);
+    volume.write(0, &vec![3; 1 << 20]).unwrap();
+    rig.with_sync_thread(|| {
+        volume.resize(BLOCK.into()).unwrap();
+        volume.resize(1 << 20).unwrap();
+    });
+    rig.sync();
+    assert_eq!(committed(&rig).size_bytes(), 1 << 20);
+    let mut found = vec![1; 1 << 20];
+    committed(&rig).read(0, &mut found).unwrap();
+    assert!(found[..BLOCK as usize].iter().all(|byte| *byte == 3));
+    assert!(found[BLOCK as usize..].iter().all(|byte| *byte == 0));
+    rig.check_space();
+}
+
+#[test]
+fn threads_that_write_different_sectors_lose_nothing() {
+    const SECTOR: u64 = 512;
+    let (rig, volume) = volume(1 << 20);
+    rig.with_sync_thread(|| {
+        thread::scope(|scope| {
+            for number in 0..4u64 {
+                let volume = &volume;
+                scope.spawn(move || {
+                    // Four sectors, of four threads, to half a block.
+                    for round in 0..3u8 {
+                        for at in (number..2048).step_by(4) {
+                            let value = number as u8 * 50 + round + (at % 40) as u8;
+                            volume
+                                .write(at * SECTOR, &[value; SECTOR as usize])
+                                .unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    });
+    rig.sync();
+    let mut found = vec![0; 1 << 20];
+    committed(&rig).read(0, &mut found).unwrap();
+    for (at, sector) in found.chunks(SECTOR as usize).enumerate() {
+        let value = (at % 4) as u8 * 50 + 2 + (at % 40) as u8;
+        assert!(sector.iter().all(|byte| *byte == value), "sector {at}");
+    }
+    rig.check_space();
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Write(u32, u16, u8),
+    Discard(u32, u32),
+    Zero(u32, u32),
+    Resize(u8),
+    Sync,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0u32..300_000, 1u16..20_000, any::<u8>()).prop_map(|(at, length, value)| Op::Write(at, length, value)),
+        2 => (0u32..300_000, 1u32..100_000).prop_map(|(at, length)| Op::Discard(at, length)),
+        2 => (0u32..300_000, 1u32..100_000).prop_map(|(at, length)| Op::Zero(at, length)),
+        1 => (1u8..70).prop_map(Op::Resize),
+        2 => Just(Op::Sync),
+    ]
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 40, ..Config::default() })]
+    #[test]
+    fn any_requests_leave_the_same_bytes(ops in proptest::collection::vec(op(), 1..60)) {
+        let (rig, volume) = volume(64 * u64::from(BLOCK));
+        let mut wanted = vec![0u8; 64 * BLOCK as usize];
+        for op in ops {
+            let size = wanted.len();
+            match op {
+                Op::Write(at, length, value) => {
+                    let content = vec![value; usize::from(length)];
+                    let end = at as usize + content.len();
+                    let outcome = volume.write(u64::from(at), &content);
+                    prop_assert_eq!(outcome.is_ok(), end <= size);
+                    if end <= size {
+                        wanted[at as usize..end].copy_from_slice(&content);
+                    }
+                }
+                Op::Discard(at, length) => {
+                    let end = at as usize + length as usize;
+                    let outcome = volume.discard(u64::from(at), u64::from(length));
+                    prop_assert_eq!(outcome.is_ok(), end <= size);
+                    let block = BLOCK as usize;
+                    let (from, to) = ((at as usize).div_ceil(block) * block, end / block * block);
+                    if end <= size && from < to {
+                        wanted[from..to].fill(0);
+                    }
+                }
+                Op::Zero(at, length) => {
+                    let end = at as usize + length as usize;
+                    let outcome = volume.zero(u64::from(at), u64::from(length));
+                    prop_assert_eq!(outcome.is_ok(), end <= size);
+                    if end <= size {
+                        wanted[at as usize..end].fill(0);
+                    }
+                }
+                Op::Resize(blocks) => {
+                    let size = usize::from(blocks) * BLOCK as usize;
+                    rig.with_sync_thread(|| volume.resize(size as u64)).unwrap();
+                    wanted.resize(size, 0);
+                }
+                Op::Sync => rig.sync(),
+            }
+        }
+        let mut found = vec![1; wanted.len()];
+        volume.read(0, &mut found).unwrap();
+        prop_assert!(found == wanted, "as seen");
+        rig.sync();
+        committed(&rig).read(0, &mut found).unwrap();
+        prop_assert!(found == wanted, "on disk");
+        prop_assert_eq!(committed(&rig).size_bytes(), wanted.len() as u64);
+        rig.check_space();
+    }
+}
