@@ -9,10 +9,10 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test demo bench fuzz soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-writing-all demo bench fuzz soak lint golden clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 setup:
 	@tools/setup
@@ -35,6 +35,14 @@ test: setup ## every test
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	$(CARGO) test --workspace --locked --doc
 	$(CARGO) test --workspace --locked --lib --bins --tests
+
+test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and back (minutes; needs `make kernel`)
+	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1
+
+test-writing-all: setup ## changed pools, all of them: every golden case, more seeds, every crash judged (tens of minutes)
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
+		$(CARGO) test --locked --package millpond-tests --test writing -- --test-threads 2
 
 demo: build ## the main job on real pools: open, list, verify, copy out, and again with a disk missing
 	@demo/run

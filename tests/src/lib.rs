@@ -6,6 +6,7 @@
 //! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
 //! disks may be missing, [`mutate`] makes disks rot, and [`runner`] runs and prints cases like the standard test harness does.
 //! [`oracle`] asks OpenZFS's own programs and kernel module what they think of images that were written here.
+//! [`workload`] does random work to a pool and to a model of it.
 //! [`hostile`] is another matter: pools that were made to harm.
 //!
 //! The comparison knows nothing of the library: it can be (and is) tested against a pool that lies in
@@ -26,3 +27,4 @@ pub mod reader;
 pub mod record;
 pub mod runner;
 pub mod tree;
+pub mod workload;

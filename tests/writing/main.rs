@@ -3,3 +3,4 @@
 mod basics;
 mod repair;
 mod rig;
+mod soak;

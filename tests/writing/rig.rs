@@ -56,4 +56,17 @@ impl Rig {
     pub fn judge(&self, name: &str) {
         zdb::judge(self.folder(), name).unwrap().require(name);
     }
+    /// Copies the images to `MILLPOND_KEEP` for a look, if that is set.
+    pub fn keep(&self, what: &str) {
+        let Some(kept) = std::env::var_os("MILLPOND_KEEP") else {
+            return;
+        };
+        let to = Path::new(&kept).join(what);
+        std::fs::create_dir_all(&to).unwrap();
+        for image in &self.images {
+            millpond_tests::images::copy_sparse(image, &to.join(image.file_name().unwrap()))
+                .unwrap();
+        }
+        println!("kept in {}", to.display());
+    }
 }

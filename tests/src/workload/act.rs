@@ -1,0 +1,671 @@
+//! One step of work, done to pool and model.
+
+use super::model::{Content, Head, Kind, Model, Node, Snapshot, Tree};
+use crate::hostile::dice::Dice;
+use millpond::live::{
+    Allocate, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
+    SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
+};
+use millpond::{DatasetError, Error, Pool, PropertyValue, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A model, dice, and what may be done.
+#[derive(Debug, Clone)]
+pub struct Life {
+    /// What the pool must hold.
+    pub model: Model,
+    /// Where the next thing to do comes from.
+    pub dice: Dice,
+    /// What was done, newest last.
+    pub log: Vec<Act>,
+    /// No file and no volume becomes larger, in bytes.
+    pub file_bytes_max: usize,
+    /// How many of a hundred steps are about datasets rather than files.
+    pub dataset_percent: usize,
+    pool: String,
+    next_name: u64,
+}
+
+/// Something done, for people to read.
+pub type Act = String;
+
+/// A step that was refused for a reason that the model does not know.
+type Outcome = Result<Act, Error>;
+
+fn text(name: &str, value: &str) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Text(value.to_owned()))
+}
+
+fn number(name: &str, value: u64) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Number(value))
+}
+
+const COMPRESSIONS: &[&str] = &[
+    "off",
+    "on",
+    "lz4",
+    "lzjb",
+    "zle",
+    "gzip-1",
+    "gzip-6",
+    "gzip-9",
+    "zstd",
+    "zstd-1",
+    "zstd-19",
+    "zstd-fast",
+];
+const CHECKSUMS: &[&str] = &[
+    "on",
+    "fletcher2",
+    "fletcher4",
+    "sha256",
+    "sha512",
+    "skein",
+    "blake3",
+];
+const RECORD_BYTES: &[u64] = &[512, 4096, 16384, 131_072, 131_072, 1 << 20];
+const TICK_S: i64 = 1_700_000_000;
+
+impl Life {
+    /// The life of this seed and pool's shape in a pool that holds nothing but its root file system.
+    #[must_use]
+    pub fn new(pool: &str, shape: &str, seed: u64) -> Self {
+        let seed = shape.bytes().fold(seed, |sum, byte| {
+            sum.wrapping_mul(0x100_0000_01b3)
+                .wrapping_add(u64::from(byte))
+        });
+        let mut model = Model::default();
+        let root = Content::Files(Arc::new(Tree::default()));
+        model.heads.insert(pool.to_owned(), Head::new(root));
+        Self {
+            model,
+            dice: Dice::new(seed),
+            log: vec![],
+            file_bytes_max: 400_000,
+            dataset_percent: 12,
+            pool: pool.to_owned(),
+            next_name: 0,
+        }
+    }
+
+    /// Where a pool differs from what it must hold.
+    #[must_use]
+    pub fn differences(&self, pool: &Pool) -> Vec<String> {
+        self.model.differences(pool)
+    }
+
+    /// Ends the test if a pool differs.
+    ///
+    /// # Panics
+    /// With the differences and the last things done.
+    pub fn compare(&self, pool: &Pool, what: &str) {
+        let differences = self.differences(pool);
+        let from = self.log.len().saturating_sub(40);
+        assert!(
+            differences.is_empty(),
+            "{what}:\n  {}\nafter:\n  {}",
+            differences.join("\n  "),
+            self.log[from..].join("\n  ")
+        );
+    }
+
+    /// Does so many things.
+    ///
+    /// # Panics
+    /// If one is refused that must not be.
+    pub fn steps(&mut self, pool: &LivePool, count: usize) {
+        for _ in 0..count {
+            if let Err(error) = self.step(pool) {
+                let from = self.log.len().saturating_sub(40);
+                panic!(
+                    "{error}: {error:?}\nafter:\n  {}",
+                    self.log[from..].join("\n  ")
+                );
+            }
+        }
+    }
+
+    /// Does one thing.
+    ///
+    /// # Errors
+    /// What the library says; the model is then as it was.
+    pub fn step(&mut self, pool: &LivePool) -> Result<(), Error> {
+        let act = if self.dice.below(100) < self.dataset_percent {
+            self.dataset_step(pool)?
+        } else {
+            self.content_step(pool)?
+        };
+        self.log.push(act);
+        Ok(())
+    }
+
+    fn name(&mut self, prefix: &str) -> String {
+        self.next_name += 1;
+        format!("{prefix}{}", self.next_name)
+    }
+
+    fn new_dataset(&mut self, prefix: &str) -> String {
+        let name = self.name(prefix);
+        format!("{}/{name}", self.pool)
+    }
+
+    /// Bytes of several kinds: noise, text, zeros, mixtures.
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let kind = self.dice.below(5);
+        let mut bytes = vec![0u8; length];
+        match kind {
+            0 => {}
+            1 => bytes.chunks_mut(8).for_each(|piece| {
+                let word = self.dice.word().to_le_bytes();
+                piece.copy_from_slice(&word[..piece.len()]);
+            }),
+            2 => {
+                let word = self.dice.word();
+                for (at, byte) in bytes.iter_mut().enumerate() {
+                    *byte = b"the same again "[(at + word as usize % 15) % 15];
+                }
+            }
+            _ => bytes.chunks_mut(64).for_each(|piece| {
+                let word = self.dice.word().to_le_bytes();
+                let count = piece.len().min(8);
+                piece[..count].copy_from_slice(&word[..count]);
+            }),
+        }
+        bytes
+    }
+
+    fn length(&mut self) -> usize {
+        let max = self.file_bytes_max;
+        match self.dice.below(10) {
+            0 => 0,
+            1 => 1 + self.dice.below(112),
+            2 | 3 => self.dice.below(5000),
+            4 => 512 * self.dice.below(300),
+            5 => (128 << 10) + self.dice.below(3) - 1,
+            6 | 7 => self.dice.below(max / 4),
+            _ => self.dice.below(max),
+        }
+        .min(max)
+    }
+
+    fn content_step(&mut self, pool: &LivePool) -> Outcome {
+        let names: Vec<String> = self.model.heads.keys().cloned().collect();
+        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        match self.model.heads[&name].content.clone() {
+            Content::Volume(bytes) => self.volume_step(pool, &name, bytes),
+            Content::Files(tree) => {
+                // The model's own handle goes first, so that changing the tree copies nothing.
+                self.set_content(&name, Content::Volume(Arc::default()));
+                let mut changed = tree;
+                let files = pool.file_system(&name);
+                let outcome = match &files {
+                    Ok(files) => {
+                        let outcome = self.file_step(files, Arc::make_mut(&mut changed), &name);
+                        // What was unlinked while the step held it.
+                        outcome.and_then(|act| Ok(files.reap().map(|()| act)?))
+                    }
+                    Err(error) => Err(error.clone()),
+                };
+                self.set_content(&name, Content::Files(changed));
+                outcome
+            }
+        }
+    }
+
+    fn set_content(&mut self, name: &str, content: Content) {
+        if let Some(head) = self.model.heads.get_mut(name) {
+            head.content = content;
+        }
+    }
+
+    fn volume_step(&mut self, pool: &LivePool, name: &str, mut bytes: Arc<Vec<u8>>) -> Outcome {
+        let volume = pool.volume(name)?;
+        let size = bytes.len();
+        let at = self.dice.below(size);
+        let length = (1 + self.length()).min(size - at);
+        let act = match self.dice.below(8) {
+            0 => {
+                volume.discard(at as u64, length as u64)?;
+                let block = volume.block_bytes() as usize;
+                let (start, end) = (at.div_ceil(block) * block, (at + length) / block * block);
+                if start < end {
+                    Arc::make_mut(&mut bytes)[start..end].fill(0);
+                }
+                format!("{name}: discard {at}+{length}")
+            }
+            1 => {
+                volume.zero(at as u64, length as u64)?;
+                Arc::make_mut(&mut bytes)[at..at + length].fill(0);
+                format!("{name}: zero {at}+{length}")
+            }
+            2 => {
+                let block = volume.block_bytes() as usize;
+                let size = (1 + self.dice.below(2 * self.file_bytes_max / block)) * block;
+                volume.resize(size as u64)?;
+                Arc::make_mut(&mut bytes).resize(size, 0);
+                format!("{name}: volsize {size}")
+            }
+            _ => {
+                let new = self.bytes(length);
+                volume.write(at as u64, &new)?;
+                Arc::make_mut(&mut bytes)[at..at + length].copy_from_slice(&new);
+                format!("{name}: write {at}+{length}")
+            }
+        };
+        self.set_content(name, Content::Volume(bytes));
+        Ok(act)
+    }
+
+    fn file_step(
+        &mut self,
+        files: &Arc<LiveFileSystem>,
+        tree: &mut Tree,
+        dataset: &str,
+    ) -> Outcome {
+        let caller = Caller::root();
+        let directories = tree.directories();
+        let (path, directory) = self.dice.pick(&directories).cloned().unwrap_or_default();
+        let at = walk(files, &path)?;
+        let all = tree.names();
+        let plain: Vec<_> = all
+            .iter()
+            .filter(|(.., id)| matches!(tree.nodes[id].kind, Kind::File(_)))
+            .collect();
+        let what = self.dice.below(100);
+        let new = self.name("n");
+        let name = new.as_bytes();
+        if what < 18 || plain.is_empty() {
+            // Many small ones at once now and then: directories and their tables grow.
+            let count = if self.dice.below(12) == 0 { 60 } else { 1 };
+            for number in 0..count {
+                let name = match (count, self.dice.below(10)) {
+                    (1, 0) => format!("{new}-{}", "long".repeat(50)).into_bytes(),
+                    (1, 1) => format!("{new}-ünïcödé").into_bytes(),
+                    (1, _) => name.to_vec(),
+                    _ => format!("{new}-{number}").into_bytes(),
+                };
+                let length = if count == 1 { self.length() } else { number };
+                let content = self.bytes(length);
+                let (node, _) = files.create(&caller, &at, &name, NewMode::exactly(0o640), true)?;
+                let id = tree.add(
+                    directory,
+                    &name,
+                    Node::new(Kind::File(Arc::default()), 0o640),
+                );
+                for (index, piece) in content.chunks(70_000).enumerate() {
+                    files.write(
+                        &caller,
+                        &node,
+                        WriteAt::Offset(index as u64 * 70_000),
+                        piece,
+                    )?;
+                }
+                *tree.bytes(id) = content;
+            }
+            return Ok(format!("{dataset}: create {new} x{count}"));
+        }
+        let Some((of_path, of_directory, of_name, id)) = self.dice.pick(&plain).copied().cloned()
+        else {
+            return Ok(String::new());
+        };
+        let holder = walk(files, &of_path)?;
+        let node = files.lookup(&holder, &of_name)?;
+        let shown = String::from_utf8_lossy(&of_name).into_owned();
+        let size = tree.bytes(id).len();
+        match what {
+            18..=41 => {
+                let offset = match self.dice.below(6) {
+                    0 => size,
+                    1 => (size + self.dice.below(300_000)).min(self.file_bytes_max),
+                    _ => self.dice.below(size + 1),
+                };
+                let length = 1 + self.length().min(self.file_bytes_max);
+                let new = self.bytes(length);
+                for (index, piece) in new.chunks(90_000).enumerate() {
+                    let at = WriteAt::Offset((offset + index * 90_000) as u64);
+                    files.write(&caller, &node, at, piece)?;
+                }
+                let bytes = tree.bytes(id);
+                bytes.resize(size.max(offset + length), 0);
+                bytes[offset..offset + length].copy_from_slice(&new);
+                Ok(format!(
+                    "{dataset}: write {shown} {offset}+{length} of {size}"
+                ))
+            }
+            42..=49 => {
+                let length = match self.dice.below(3) {
+                    0 => 0,
+                    1 => self.dice.below(size + 1),
+                    _ => self.dice.below(self.file_bytes_max),
+                };
+                let set = SetAttributes {
+                    size_bytes: Some(length as u64),
+                    ..SetAttributes::default()
+                };
+                files.set_attributes(&caller, &node, &set)?;
+                tree.bytes(id).resize(length, 0);
+                Ok(format!("{dataset}: truncate {shown} {size} -> {length}"))
+            }
+            50..=54 if size > 0 => {
+                let offset = self.dice.below(size);
+                let length = 1 + self.dice.below(size - offset);
+                files.allocate(&node, Allocate::PunchHole, offset as u64, length as u64)?;
+                tree.bytes(id)[offset..offset + length].fill(0);
+                Ok(format!(
+                    "{dataset}: punch {shown} {offset}+{length} of {size}"
+                ))
+            }
+            55..=61 => {
+                files.unlink(&holder, &of_name)?;
+                tree.remove(of_directory, &of_name);
+                Ok(format!("{dataset}: unlink {shown}"))
+            }
+            62..=66 => {
+                files.link(&node, &at, name)?;
+                tree.entries(directory).insert(name.to_vec(), id);
+                Ok(format!("{dataset}: link {shown} {new}"))
+            }
+            67..=70 => {
+                files.make_directory(&caller, &at, name, NewMode::exactly(0o755))?;
+                tree.add(
+                    directory,
+                    name,
+                    Node::new(Kind::Directory(BTreeMap::new()), 0o755),
+                );
+                Ok(format!("{dataset}: mkdir {new}"))
+            }
+            71..=73 => {
+                let target = "target/".repeat(1 + self.dice.below(40)).into_bytes();
+                files.make_symlink(&caller, &at, name, &target)?;
+                tree.add(directory, name, Node::new(Kind::Link(target), 0o777));
+                Ok(format!("{dataset}: symlink {new}"))
+            }
+            74 => {
+                let mode = NewMode::exactly(0o600);
+                files.make_special(&caller, &at, name, SpecialFile::Fifo, mode)?;
+                tree.add(directory, name, Node::new(Kind::Fifo, 0o600));
+                Ok(format!("{dataset}: fifo {new}"))
+            }
+            75..=81 => {
+                let (from_path, from_directory, from_name, moved) =
+                    self.dice.pick(&all).cloned().unwrap_or_default();
+                let mut full = from_path.clone();
+                full.push(from_name.clone());
+                if path.starts_with(&full) {
+                    return Ok("nothing".to_owned());
+                }
+                // Onto another file sometimes.
+                let onto_file =
+                    matches!(tree.nodes[&moved].kind, Kind::File(_)) && self.dice.below(3) == 0;
+                let source = walk(files, &from_path)?;
+                let from = Place {
+                    directory: &source,
+                    name: &from_name,
+                };
+                if onto_file {
+                    let to = Place {
+                        directory: &holder,
+                        name: &of_name,
+                    };
+                    files.rename(&caller, from, to, RenameMode::Replace)?;
+                    if moved != id {
+                        tree.remove(of_directory, &of_name);
+                        tree.entries(from_directory).remove(&from_name);
+                        tree.entries(of_directory).insert(of_name.clone(), moved);
+                    }
+                    return Ok(format!("{dataset}: rename onto {shown}"));
+                }
+                let to = Place {
+                    directory: &at,
+                    name,
+                };
+                files.rename(&caller, from, to, RenameMode::NoReplace)?;
+                tree.entries(from_directory).remove(&from_name);
+                tree.entries(directory).insert(name.to_vec(), moved);
+                Ok(format!("{dataset}: rename to {new}"))
+            }
+            82..=86 => {
+                let (mode, uid, gid) = (
+                    self.dice.below(0o1000) as u32,
+                    self.dice.below(3000) as u32,
+                    self.dice.below(3000) as u32,
+                );
+                let seconds = TICK_S + self.dice.below(1_000_000) as i64;
+                let set = SetAttributes {
+                    permissions: Some(mode),
+                    uid: Some(uid),
+                    gid: Some(gid),
+                    mtime: Some(SetTime::To(Timestamp {
+                        seconds,
+                        nanoseconds: self.dice.below(1_000_000_000) as u64,
+                    })),
+                    ..SetAttributes::default()
+                };
+                files.set_attributes(&caller, &node, &set)?;
+                let node = tree.nodes.get_mut(&id).expect("it was picked");
+                (node.mode, node.uid, node.gid) = (mode, uid, gid);
+                Ok(format!("{dataset}: owner and mode of {shown}"))
+            }
+            87..=94 => {
+                let name = format!("user.x{}", self.dice.below(8)).into_bytes();
+                let xattrs = &mut tree.nodes.get_mut(&id).expect("it was picked").xattrs;
+                if xattrs.contains_key(&name) && self.dice.below(2) == 0 {
+                    files.remove_xattr(&node, &name)?;
+                    xattrs.remove(&name);
+                    return Ok(format!("{dataset}: remove xattr of {shown}"));
+                }
+                let length = match self.dice.below(4) {
+                    0 => self.dice.below(20),
+                    1 => self.dice.below(300),
+                    2 => self.dice.below(3000),
+                    _ => self.dice.below(40_000),
+                };
+                let value = self.bytes(length);
+                files.set_xattr(&caller, &node, &name, &value, XattrMode::Set)?;
+                let node = tree.nodes.get_mut(&id).expect("it was picked");
+                node.xattrs.insert(name, value);
+                Ok(format!("{dataset}: set xattr of {shown}, {length}"))
+            }
+            95..=97 => {
+                let empty = directories.iter().skip(1).find(|(_, id)| {
+                    matches!(&tree.nodes[id].kind, Kind::Directory(entries) if entries.is_empty())
+                });
+                let Some((path, _)) = empty else {
+                    return Ok("nothing".to_owned());
+                };
+                let (last, above) = path.split_last().expect("not the root");
+                let holder = walk(files, above)?;
+                files.remove_directory(&holder, last)?;
+                let above = directories.iter().find(|(path, _)| path == above);
+                tree.remove(above.map_or(0, |(_, id)| *id), last);
+                Ok(format!("{dataset}: rmdir"))
+            }
+            _ => {
+                files.sync()?;
+                Ok(format!("{dataset}: sync"))
+            }
+        }
+    }
+
+    fn dataset_step(&mut self, pool: &LivePool) -> Outcome {
+        let datasets = pool.datasets();
+        let names: Vec<String> = self.model.heads.keys().cloned().collect();
+        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let snapshots: Vec<(String, u64, String)> = self
+            .model
+            .heads
+            .iter()
+            .flat_map(|(head, holds)| {
+                let all = holds.snapshots.iter();
+                all.map(move |s| (head.clone(), s.id, s.name.clone()))
+            })
+            .collect();
+        let snapshot = self.dice.pick(&snapshots).cloned();
+        match self.dice.below(100) {
+            0..=24 => {
+                let new = self.name("s");
+                datasets.snapshot(&[&format!("{name}@{new}")], &[])?;
+                self.model.next_snapshot += 1;
+                let id = self.model.next_snapshot;
+                let head = self.head(&name);
+                let content = head.content.clone();
+                head.snapshots.push(Snapshot {
+                    id,
+                    name: new.clone(),
+                    content,
+                });
+                Ok(format!("snapshot {name}@{new}"))
+            }
+            25..=36 => {
+                let Some((head, id, short)) = snapshot else {
+                    return Ok("nothing".to_owned());
+                };
+                let full = format!("{head}@{short}");
+                let outcome = datasets.destroy_snapshots(&[&full], Default::default());
+                if self.model.has_clones(id) {
+                    return must_fail(outcome, &format!("destroy {full}, which has clones"));
+                }
+                outcome?;
+                self.head(&head).snapshots.retain(|s| s.id != id);
+                Ok(format!("destroy {full}"))
+            }
+            37..=46 if self.model.heads.len() < 12 => {
+                let Some((head, id, short)) = snapshot else {
+                    return Ok("nothing".to_owned());
+                };
+                let at = self.model.heads[&head]
+                    .snapshots
+                    .iter()
+                    .find(|s| s.id == id);
+                let content = at.map(|s| s.content.clone());
+                let full = format!("{head}@{short}");
+                let new = self.new_dataset("c");
+                datasets.clone_snapshot(&full, &new, &[])?;
+                let mut made = Head::new(content.expect("it was picked"));
+                made.origin = Some(id);
+                self.model.heads.insert(new.clone(), made);
+                Ok(format!("clone {full} {new}"))
+            }
+            47..=54 => {
+                let outcome = datasets.promote(&name);
+                let Some(origin) = self.model.heads[&name].origin else {
+                    return must_fail(outcome, &format!("promote {name}, no clone"));
+                };
+                outcome?;
+                let (from, at) = self.model.snapshot(origin).expect("a clone's origin");
+                let from = from.to_owned();
+                let old = self.head(&from);
+                let rest = old.snapshots.split_off(at + 1);
+                let mut moved = std::mem::replace(&mut old.snapshots, rest);
+                let inherited = old.origin.replace(origin);
+                let head = self.head(&name);
+                moved.append(&mut head.snapshots);
+                head.snapshots = moved;
+                head.origin = inherited;
+                Ok(format!("promote {name} over {from}"))
+            }
+            55..=62 => {
+                let Some(last) = self.model.heads[&name].snapshots.last().cloned() else {
+                    return Ok("nothing".to_owned());
+                };
+                let full = format!("{name}@{}", last.name);
+                datasets.rollback(&full)?;
+                self.set_content(&name, last.content);
+                Ok(format!("rollback {full}"))
+            }
+            63..=67 if self.model.heads.len() < 12 => {
+                let new = self.new_dataset("fs");
+                datasets.create_filesystem(&new, &[])?;
+                let content = Content::Files(Arc::new(Tree::default()));
+                self.model.heads.insert(new.clone(), Head::new(content));
+                Ok(format!("create {new}"))
+            }
+            68..=70 if self.model.heads.len() < 12 => {
+                let new = self.new_dataset("vol");
+                let block = 512u64 << self.dice.below(9);
+                let size =
+                    (1 + self.dice.below(self.file_bytes_max) as u64).div_ceil(block) * block;
+                let properties = [
+                    number("volsize", size),
+                    number("volblocksize", block),
+                    // Sparse: its reservation is none of this test's business.
+                    number("refreservation", 0),
+                ];
+                datasets.create_volume(&new, &properties)?;
+                let content = Content::Volume(Arc::new(vec![0; size as usize]));
+                self.model.heads.insert(new.clone(), Head::new(content));
+                Ok(format!("create -V {size} -b {block} {new}"))
+            }
+            71..=74 if name != self.pool => {
+                let head = &self.model.heads[&name];
+                let is_refused = !head.snapshots.is_empty() || self.model.has_children(&name);
+                let outcome = datasets.destroy(&name, Default::default());
+                if is_refused {
+                    return must_fail(outcome, &format!("destroy {name}, in use"));
+                }
+                outcome?;
+                self.model.heads.remove(&name);
+                Ok(format!("destroy {name}"))
+            }
+            75..=78 if name != self.pool && !self.model.has_children(&name) => {
+                let new = self.new_dataset("r");
+                datasets.rename(&name, &new)?;
+                let head = self.model.heads.remove(&name).expect("it was picked");
+                self.model.heads.insert(new.clone(), head);
+                Ok(format!("rename {name} {new}"))
+            }
+            _ => {
+                let is_volume = matches!(self.model.heads[&name].content, Content::Volume(_));
+                let property = match self.dice.below(if is_volume { 4 } else { 9 }) {
+                    0 => text("compression", self.dice.pick(COMPRESSIONS).unwrap_or(&"on")),
+                    1 => text("checksum", self.dice.pick(CHECKSUMS).unwrap_or(&"on")),
+                    2 => text("copies", self.dice.pick(&["1", "2", "3"]).unwrap_or(&"1")),
+                    3 => text(
+                        "redundant_metadata",
+                        self.dice
+                            .pick(&["all", "most", "some", "none"])
+                            .unwrap_or(&"all"),
+                    ),
+                    4 | 5 => number("recordsize", *self.dice.pick(RECORD_BYTES).unwrap_or(&4096)),
+                    6 => text(
+                        "dnodesize",
+                        self.dice
+                            .pick(&["legacy", "auto", "1k", "4k", "16k"])
+                            .unwrap_or(&"auto"),
+                    ),
+                    7 => text("xattr", self.dice.pick(&["on", "sa"]).unwrap_or(&"sa")),
+                    _ => number(
+                        "special_small_blocks",
+                        *self.dice.pick(&[0, 4096, 131_072]).unwrap_or(&0),
+                    ),
+                };
+                let shown = format!("set {}={:?} {name}", property.0, property.1);
+                datasets.set_properties(&name, &[property])?;
+                Ok(shown)
+            }
+        }
+    }
+
+    fn head(&mut self, name: &str) -> &mut Head {
+        self.model
+            .heads
+            .get_mut(name)
+            .expect("a dataset of the model")
+    }
+}
+
+fn must_fail(outcome: Result<(), DatasetError>, what: &str) -> Outcome {
+    match outcome {
+        Ok(()) => panic!("was done: {what}"),
+        Err(error) => Ok(format!("refused ({error}): {what}")),
+    }
+}
+
+fn walk(files: &Arc<LiveFileSystem>, path: &[Vec<u8>]) -> Result<LiveNode, FileError> {
+    let mut at = files.root()?;
+    for name in path {
+        at = files.lookup(&at, name)?;
+    }
+    Ok(at)
+}

@@ -1,0 +1,203 @@
+//! The model against a pool as our own reader sees it.
+
+use super::model::{Content, Kind, Model, Tree};
+use millpond::{DatasetKind, FileKind, Node, Pool};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// At most so many differences are told.
+const DIFFERENCES_MAX: usize = 20;
+
+impl Model {
+    /// Where the pool differs.
+    #[must_use]
+    pub fn differences(&self, pool: &Pool) -> Vec<String> {
+        let mut found = vec![];
+        if let Err(error) = self.look(pool, &mut found) {
+            found.push(format!("cannot be read: {error}"));
+        }
+        found.truncate(DIFFERENCES_MAX);
+        found
+    }
+
+    fn look(&self, pool: &Pool, found: &mut Vec<String>) -> Result<(), millpond::Error> {
+        let mut expected = BTreeSet::new();
+        for (name, head) in &self.heads {
+            expected.insert(name.clone());
+            for snapshot in &head.snapshots {
+                expected.insert(format!("{name}@{}", snapshot.name));
+            }
+        }
+        let mut there = BTreeSet::new();
+        for dataset in pool.datasets() {
+            let dataset = dataset?;
+            there.insert(dataset.name().to_owned());
+            for snapshot in dataset.snapshots()? {
+                there.insert(snapshot.name().to_owned());
+            }
+        }
+        if there != expected {
+            let missing: Vec<_> = expected.difference(&there).collect();
+            let more: Vec<_> = there.difference(&expected).collect();
+            found.push(format!("datasets missing: {missing:?}, too many: {more:?}"));
+            return Ok(());
+        }
+        for (name, head) in &self.heads {
+            content_differences(pool, name, &head.content, found)?;
+            for snapshot in &head.snapshots {
+                let name = format!("{name}@{}", snapshot.name);
+                content_differences(pool, &name, &snapshot.content, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn content_differences(
+    pool: &Pool,
+    name: &str,
+    content: &Content,
+    found: &mut Vec<String>,
+) -> Result<(), millpond::Error> {
+    if found.len() > DIFFERENCES_MAX {
+        return Ok(());
+    }
+    let dataset = pool.dataset(name)?;
+    match content {
+        Content::Volume(bytes) => {
+            let volume = dataset.volume()?;
+            if volume.size_bytes() != bytes.len() as u64 {
+                found.push(format!("{name}: {} bytes", volume.size_bytes()));
+                return Ok(());
+            }
+            let mut there = vec![0; bytes.len()];
+            volume.read(0, &mut there)?;
+            tell_bytes(name, bytes, &there, found);
+        }
+        Content::Files(tree) => {
+            if dataset.kind()? == DatasetKind::Volume {
+                found.push(format!("{name}: a volume"));
+                return Ok(());
+            }
+            let files = dataset.file_system()?;
+            let mut same = BTreeMap::new();
+            let mut open = vec![(String::new(), 0, files.root()?)];
+            while let Some((path, id, node)) = open.pop() {
+                let place = format!("{name}:{path}/");
+                // Two names of one file are one file there too.
+                if let Some(before) = same.insert(id, node.id())
+                    && before != node.id()
+                {
+                    found.push(format!("{place}: objects {before:?} and {:?}", node.id()));
+                }
+                node_differences(tree, id, &node, &place, found)?;
+                let Kind::Directory(entries) = &tree.nodes[&id].kind else {
+                    continue;
+                };
+                if node.kind() != FileKind::Directory {
+                    continue;
+                }
+                let mut there = BTreeMap::new();
+                for entry in node.entries()? {
+                    let entry = entry?;
+                    if there.insert(entry.name.clone(), entry).is_some() {
+                        found.push(format!("{place}: a name stands twice"));
+                    }
+                }
+                for extra in there.keys().filter(|entry| !entries.contains_key(*entry)) {
+                    let extra = String::from_utf8_lossy(extra);
+                    found.push(format!("{place}: has {extra}"));
+                }
+                for (entry, child) in entries {
+                    let shown = String::from_utf8_lossy(entry);
+                    match there.get(entry) {
+                        None => found.push(format!("{place}: lacks {shown}")),
+                        Some(there) => {
+                            let path = format!("{path}/{shown}");
+                            open.push((path, *child, files.node(there.id)?));
+                        }
+                    }
+                }
+            }
+            let unlinked = files.unlinked()?;
+            if !unlinked.is_empty() && !name.contains('@') {
+                found.push(format!("{name}: {} files left unlinked", unlinked.len()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn node_differences(
+    tree: &Tree,
+    id: u64,
+    node: &Node,
+    place: &str,
+    found: &mut Vec<String>,
+) -> Result<(), millpond::Error> {
+    let expected = &tree.nodes[&id];
+    let stat = node.stat()?;
+    let owner = (stat.uid, stat.gid, stat.permissions, stat.links);
+    let wanted = (expected.uid, expected.gid, expected.mode, tree.links(id));
+    if owner != wanted {
+        found.push(format!(
+            "{place}: owners, mode, links {owner:?}, not {wanted:?}"
+        ));
+    }
+    match &expected.kind {
+        Kind::File(bytes) if stat.kind == FileKind::Regular => {
+            if stat.size_bytes != bytes.len() as u64 {
+                found.push(format!(
+                    "{place}: {} bytes, not {}",
+                    stat.size_bytes,
+                    bytes.len()
+                ));
+            } else {
+                let mut there = vec![0; bytes.len()];
+                match node.read(0, &mut there) {
+                    Ok(_) => tell_bytes(place, bytes, &there, found),
+                    Err(error) => found.push(format!("{place}: {error}")),
+                }
+            }
+        }
+        Kind::Link(target) if stat.kind == FileKind::Symlink => {
+            if node.link_target()?.as_ref() != Some(target) {
+                found.push(format!("{place}: another target"));
+            }
+        }
+        Kind::Fifo if stat.kind == FileKind::Fifo => {}
+        Kind::Directory(_) if stat.kind == FileKind::Directory => {}
+        _ => found.push(format!("{place}: a {:?}", stat.kind)),
+    }
+    let mut there = BTreeMap::new();
+    for name in node.xattr_names()? {
+        let value = node.xattr(&name)?.unwrap_or_default();
+        there.insert(name, value);
+    }
+    if there != expected.xattrs {
+        found.push(format!(
+            "{place}: extended attributes {:?}, not {:?}",
+            there
+                .keys()
+                .map(|name| String::from_utf8_lossy(name))
+                .collect::<Vec<_>>(),
+            expected
+                .xattrs
+                .keys()
+                .map(|name| String::from_utf8_lossy(name))
+                .collect::<Vec<_>>()
+        ));
+    }
+    Ok(())
+}
+
+fn tell_bytes(place: &str, expected: &[u8], there: &[u8], found: &mut Vec<String>) {
+    if expected == there {
+        return;
+    }
+    let at = expected.iter().zip(there).position(|(a, b)| a != b);
+    let count = expected.iter().zip(there).filter(|(a, b)| a != b).count();
+    found.push(format!(
+        "{place}: {count} of {} bytes differ, first at {at:?}",
+        expected.len()
+    ));
+}
