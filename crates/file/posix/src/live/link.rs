@@ -102,8 +102,8 @@ impl LiveFileSystem {
     /// [`FileError::NotPermitted`].
     pub fn remove_directory(&self, directory: &LiveNode, name: &[u8]) -> Result<(), FileError> {
         match name {
-            b"." => return Err(FileError::invalid("a directory cannot be removed as `.`")),
-            b".." => return Err(FileError::NotEmpty),
+            b"." => Err(FileError::invalid("a directory cannot be removed as `.`")),
+            b".." => Err(FileError::NotEmpty),
             _ => self.remove(directory, name, Removal::Directory),
         }
     }

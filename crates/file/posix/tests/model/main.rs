@@ -11,7 +11,7 @@ use millpond_posix::live::{
     Allocate, Caller, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, Place,
     RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode, XattrPlace,
 };
-use millpond_posix::{FileKind, FileSystem, Node};
+use millpond_posix::{FileKind, Node};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn bytes(seed: u8, length: usize) -> Vec<u8> {
     // One in four is zeros: those become holes.
-    let factor = if seed % 4 == 0 { 0 } else { 31 };
+    let factor = if seed.is_multiple_of(4) { 0 } else { 31 };
     (0..length)
         .map(|at| (at as u8 ^ seed).wrapping_mul(factor))
         .collect()
@@ -452,7 +452,7 @@ impl World {
         let committed = self.rig.committed();
         let root = committed.root().unwrap();
         let live = self.files().root().unwrap();
-        self.compare_file(&committed, ROOT, &root, &live);
+        self.compare_file(ROOT, &root, &live);
         let mut lost: Vec<ObjectId> = committed.unlinked().unwrap();
         lost.sort();
         let nameless = self.tree.files.values().filter(|file| file.links == 0);
@@ -471,7 +471,7 @@ impl World {
         self.rig.check_accounting();
     }
 
-    fn compare_file(&self, files: &Arc<FileSystem>, number: u64, node: &Node, live: &LiveNode) {
+    fn compare_file(&self, number: u64, node: &Node, live: &LiveNode) {
         let file = self.tree.file(number);
         let stat = node.stat().unwrap();
         assert_eq!(stat, self.files().stat(live));
@@ -514,7 +514,7 @@ impl World {
                 for (name, child) in &file.entries {
                     let child_node = node.child(name).unwrap();
                     let live = self.files().lookup(live, name).unwrap();
-                    self.compare_file(files, *child, &child_node, &live);
+                    self.compare_file(*child, &child_node, &live);
                 }
             }
             FileKind::Symlink => {
