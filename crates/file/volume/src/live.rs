@@ -302,7 +302,10 @@ impl Errors<'_> {
         }
     }
     fn check_size(self, size_bytes: u64, block_bytes: u64) -> Result<(), VolumeError> {
-        if size_bytes == 0 || size_bytes % block_bytes != 0 || size_bytes > i64::MAX as u64 {
+        if size_bytes == 0
+            || !size_bytes.is_multiple_of(block_bytes)
+            || size_bytes > i64::MAX as u64
+        {
             return Err(self.refused("a volume's size is a multiple of its block size, not 0"));
         }
         Ok(())
