@@ -16,7 +16,7 @@ use millpond_pool::live::{
 use millpond_pool::{OpenOptions, Pool};
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
-use millpond_tests::oracle;
+use millpond_tests::{images, oracle};
 use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeMap;
@@ -68,7 +68,10 @@ impl ContentsPort for Contents {
 pub struct Bench {
     folder: tempfile::TempDir,
     env: Env,
-    name: &'static str,
+    name: String,
+    pool_name: String,
+    /// How many file systems and volumes it began with.
+    pub heads_at_first: usize,
     open: Mutex<Option<(Arc<LivePool>, Arc<LiveDatasets>)>>,
 }
 
@@ -76,11 +79,43 @@ const POOL: &str = "tank";
 const IMAGE_BYTES: u64 = 128 << 20;
 
 impl Bench {
-    pub fn new(name: &'static str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self::with_features(name, FeatureChoice::Default)
     }
 
-    pub fn with_features(name: &'static str, features: FeatureChoice) -> Self {
+    /// A pool that OpenZFS made, copied from the golden set; `None` where that is absent.
+    pub fn of_golden(case: &str) -> Option<Self> {
+        let set = images::golden_set().unwrap();
+        let from = set.folder.join(case);
+        let Ok(record) = std::fs::read(from.join("CASE.json")) else {
+            eprintln!("{case}: not in the golden set ({})", set.description);
+            return None;
+        };
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        let image = &record["images"][0];
+        let packed = from.join(image["file"].as_str().unwrap());
+        let sha256 = image["sha256"].as_str().unwrap();
+        let image = images::unpacked(&packed, sha256, image["size"].as_u64().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        images::copy_sparse(&image, &folder.path().join("d0.img")).unwrap();
+        let bench = Self {
+            folder,
+            env: Env::real(),
+            name: case.to_owned(),
+            pool_name: record["pool"].as_str().unwrap().to_owned(),
+            heads_at_first: record["datasets"].as_array().map_or(0, Vec::len),
+            open: Mutex::new(None),
+        };
+        bench.reopen();
+        Some(bench)
+    }
+
+    /// The pool's name.
+    pub fn root(&self) -> &str {
+        &self.pool_name
+    }
+
+    pub fn with_features(name: &str, features: FeatureChoice) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = Env::real();
         let path = folder.path().join("d0.img");
@@ -116,7 +151,9 @@ impl Bench {
         Self {
             folder,
             env,
-            name,
+            name: name.to_owned(),
+            pool_name: POOL.to_owned(),
+            heads_at_first: 1,
             open: Mutex::new(Some((pool, datasets))),
         }
     }
@@ -222,13 +259,13 @@ impl Bench {
             pool.export().unwrap();
             drop(datasets);
         }
-        let verdict = oracle::zdb::judge(self.folder.path(), POOL).unwrap();
+        let verdict = oracle::zdb::judge(self.folder.path(), &self.pool_name).unwrap();
         if std::env::var_os("MILLPOND_KEEP_IMAGES").is_some() && !verdict.is_clean() {
             let kept = std::env::temp_dir().join(format!("kept-{}", self.name));
             std::fs::create_dir_all(&kept).unwrap();
             std::fs::copy(self.folder.path().join("d0.img"), kept.join("d0.img")).unwrap();
         }
-        verdict.require(self.name);
+        verdict.require(&self.name);
     }
 
     /// Opens the pool again after [`Bench::judge`].

@@ -95,9 +95,14 @@ fn one(
     let head = dice.pick(&state.heads).unwrap().clone();
     let snapshot = dice.pick(&state.snapshots).cloned();
     let bookmark = dice.pick(&state.bookmarks).cloned();
-    let missing = || snapshot.clone().unwrap_or_else(|| "tank@none".into());
+    let missing = || {
+        snapshot
+            .clone()
+            .unwrap_or_else(|| format!("{}@none", bench.root()))
+    };
+    let heads_max = bench.heads_at_first + 8;
     match dice.roll(28) {
-        0 | 1 if state.heads.len() < 9 => {
+        0 | 1 if state.heads.len() < heads_max => {
             let name = format!("{head}/f{step}");
             (
                 format!("create {name}"),
@@ -119,14 +124,14 @@ fn one(
             (format!("snapshot {name}"), datasets.snapshot(&[&name], &[]))
         }
         14 => {
-            let name = format!("tank@r{step}");
+            let name = format!("{}@r{step}", bench.root());
             (
                 format!("snapshot -r {name}"),
                 datasets.snapshot_recursively(&name),
             )
         }
-        15 | 16 if state.heads.len() < 9 => {
-            let (from, name) = (missing(), format!("tank/c{step}"));
+        15 | 16 if state.heads.len() < heads_max => {
+            let (from, name) = (missing(), format!("{}/c{step}", bench.root()));
             (
                 format!("clone {from} {name}"),
                 datasets.clone_snapshot(&from, &name, &[]),
