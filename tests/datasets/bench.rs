@@ -76,7 +76,7 @@ pub struct Bench {
 }
 
 const POOL: &str = "tank";
-const IMAGE_BYTES: u64 = 128 << 20;
+const IMAGE_BYTES: u64 = 256 << 20;
 
 impl Bench {
     pub fn new(name: &str) -> Self {
@@ -130,7 +130,11 @@ impl Bench {
                 tops: vec![NewTop {
                     layout: NewLayout::Single,
                     class: AllocationClass::Normal,
-                    devices: vec![NewDevice::file(path.to_str().unwrap(), Arc::new(device))],
+                    // Said to be a disk, as it is one in the machine with the kernel module.
+                    devices: vec![NewDevice {
+                        is_block_device: true,
+                        ..NewDevice::file(path.to_str().unwrap(), Arc::new(device))
+                    }],
                 }],
                 ..NewVdevs::default()
             },
@@ -235,6 +239,11 @@ impl Bench {
         }
     }
 
+    /// Whether there is a dataset of this name.
+    pub fn exists(&self, name: &str) -> bool {
+        millpond_dataset::Dataset::find(&self.read_back(), name).is_ok()
+    }
+
     /// Lets the background free everything.
     pub fn settle(&self) {
         for _ in 0..6 {
@@ -266,10 +275,31 @@ impl Bench {
             std::fs::copy(self.folder.path().join("d0.img"), kept.join("d0.img")).unwrap();
         }
         verdict.require(&self.name);
+        if std::env::var_os("MILLPOND_KERNEL").is_some() {
+            self.ask_kernel();
+        }
+    }
+
+    /// Has the kernel module import, scrub and read the pool, then change it; `zdb` looks again.
+    fn ask_kernel(&self) {
+        use oracle::kernel::{Release, change, judge};
+        let images = [self.folder.path().join("d0.img")];
+        let pool = &self.pool_name;
+        let verdict = judge(Release::V2_3, &images, pool, None).unwrap();
+        verdict.require(&format!("{}: kernel", self.name));
+        let verdict = change(Release::V2_3, &images, pool).unwrap();
+        verdict.require(&format!("{}: changed by the kernel", self.name));
+        let verdict = oracle::zdb::judge(self.folder.path(), pool).unwrap();
+        verdict.require(&format!("{}: after the kernel", self.name));
     }
 
     /// Opens the pool again after [`Bench::judge`].
     pub fn reopen(&self) {
+        self.reopen_with(u64::MAX);
+    }
+
+    /// As [`Bench::reopen`], freeing so many blocks in the background with each txg.
+    pub fn reopen_with(&self, background: u64) {
         let path = self.folder.path().join("d0.img");
         let device = FileDevice::open(&path, writable()).unwrap();
         let found = scan_devices(vec![Candidate {
@@ -281,6 +311,7 @@ impl Bench {
         }]);
         let candidate = find_pools(&found, 7).remove(0);
         let datasets = LiveDatasets::new(Arc::new(Contents(self.env.clone())));
+        datasets.limit_background(background);
         let port = Arc::clone(&datasets);
         let options = OpenOptions::default();
         let pool = LivePool::open(&self.env, &candidate, &options, &writing(), port).unwrap();

@@ -6,8 +6,9 @@ mod recount;
 mod steps;
 
 use bench::Bench;
-use millpond_dataset::PropertyValue;
-use millpond_dataset::live::DestroyOptions;
+use millpond_dataset::live::{DestroyOptions, PropertyChanges};
+use millpond_dataset::{Dataset, DatasetError, PropertyValue, Refusal};
+use millpond_pool::live::FeatureChoice;
 
 fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
@@ -162,5 +163,241 @@ fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
         bench.settle();
         bench.check();
         random(&bench, case, 5, 24);
+    }
+}
+
+#[test]
+fn holds_keep_snapshots_and_deferred_ones_go_with_the_last() {
+    let bench = Bench::new("holds");
+    let datasets = bench.datasets();
+    let now = DestroyOptions::default();
+    let later = DestroyOptions { defer: true };
+    datasets.create_filesystem("tank/fs", &[]).unwrap();
+    bench.write("tank/fs", 1, 9);
+    datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
+    bench.write("tank/fs", 1, 9);
+    datasets.snapshot(&["tank/fs@b"], &[]).unwrap();
+    datasets.hold(&["tank/fs@a", "tank/fs@b"], "keep").unwrap();
+    assert_eq!(
+        why(datasets.hold(&["tank/fs@a"], "keep")),
+        Refusal::TagExists
+    );
+    assert_eq!(why(datasets.destroy("tank/fs@a", now)), Refusal::IsHeld);
+    datasets.destroy("tank/fs@a", later).unwrap();
+    bench.check();
+    datasets.clone_snapshot("tank/fs@a", "tank/c", &[]).unwrap();
+    datasets.release(&["tank/fs@a"], "keep").unwrap();
+    assert_eq!(
+        why(datasets.release(&["tank/fs@a"], "keep")),
+        Refusal::NoSuchTag
+    );
+    assert!(bench.exists("tank/fs@a"), "its clone keeps it");
+    bench.write("tank/c", 31, 9);
+    bench.pool().sync().unwrap();
+    bench.check();
+    datasets.destroy("tank/c", now).unwrap();
+    assert!(!bench.exists("tank/fs@a"));
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn quotas_reservations_and_limits_refuse_with_their_reasons() {
+    let bench = Bench::new("quotas");
+    let datasets = bench.datasets();
+    datasets
+        .create_filesystem(
+            "tank/fs",
+            &[text("compression", "off"), number("quota", 4 << 20)],
+        )
+        .unwrap();
+    datasets.create_filesystem("tank/fs/sub", &[]).unwrap();
+    let mut refusal = None;
+    for seed in 0..400 {
+        if let Err(error) = bench.try_write("tank/fs/sub", seed, 16) {
+            refusal = Some(why(Err(error)));
+            break;
+        }
+    }
+    assert_eq!(refusal, Some(Refusal::OverQuota));
+    bench.free("tank/fs/sub", 3);
+    bench.settle();
+    bench.check();
+    let set = |name: &str, value| datasets.set_properties("tank/fs", &[number(name, value)]);
+    assert_eq!(why(set("quota", 100)), Refusal::BelowUse);
+    assert_eq!(why(set("reservation", 1 << 40)), Refusal::AboveAvailable);
+    assert_eq!(why(set("refreservation", 5 << 20)), Refusal::AboveAvailable);
+    set("quota", 0).unwrap();
+    set("reservation", 30 << 20).unwrap();
+    set("refreservation", 10 << 20).unwrap();
+    bench.check();
+    datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
+    bench.check();
+    set("filesystem_limit", 1).unwrap();
+    set("snapshot_limit", 2).unwrap();
+    bench.check();
+    let create = |name| datasets.create_filesystem(name, &[]);
+    assert_eq!(why(create("tank/fs/more")), Refusal::LimitReached);
+    datasets.snapshot(&["tank/fs/sub@a"], &[]).unwrap();
+    assert_eq!(
+        why(datasets.snapshot(&["tank/fs@b"], &[])),
+        Refusal::LimitReached
+    );
+    datasets.rename("tank/fs/sub", "tank/moved").unwrap();
+    create("tank/fs/more").unwrap();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn properties_are_stored_as_openzfs_stores_them() {
+    let bench = Bench::new("properties");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/a", &[]).unwrap();
+    datasets.create_filesystem("tank/a/b", &[]).unwrap();
+    let set = |name: &str, changes: &PropertyChanges| datasets.set_properties(name, changes);
+    set(
+        "tank/a",
+        &[
+            text("compression", "zstd-5"),
+            text("redundant_metadata", "none"),
+        ],
+    )
+    .unwrap();
+    set(
+        "tank/a",
+        &[
+            text("org.x:k", "v"),
+            text("mountpoint", "/else"),
+            number("recordsize", 1 << 20),
+        ],
+    )
+    .unwrap();
+    let head = bench.open_head("tank/a/b");
+    assert_eq!(head.settings().number("compression"), 16 + 128 * 5);
+    assert_eq!(head.settings().number("recordsize"), 1 << 20);
+    assert_eq!(head.settings().number("redundant_metadata"), 3);
+    drop(head);
+    bench.write("tank/a/b", 1, 4);
+    let value = |name: &str, property| {
+        let dataset = Dataset::find(&bench.read_back(), name).unwrap();
+        dataset
+            .property(property, true)
+            .unwrap()
+            .map(|(value, _)| value)
+    };
+    assert_eq!(
+        value("tank/a/b", "org.x:k"),
+        Some(PropertyValue::Text("v".into()))
+    );
+    assert_eq!(
+        value("tank/a/b", "redundant_metadata"),
+        Some(PropertyValue::Number(3))
+    );
+    for (name, bad) in [
+        ("recordsize", PropertyValue::Number(3000)),
+        ("compression", PropertyValue::Text("best".into())),
+        ("used", PropertyValue::Number(1)),
+        ("volsize", PropertyValue::Number(1 << 20)),
+        ("mountpoint", PropertyValue::Text("here".into())),
+        ("dedup", PropertyValue::Text("on".into())),
+        ("nonsense", PropertyValue::Number(1)),
+    ] {
+        let outcome = set("tank/a", &[(name.to_owned(), bad)]);
+        assert!(
+            matches!(outcome, Err(DatasetError::InvalidProperty { .. })),
+            "{name}"
+        );
+    }
+    datasets.inherit("tank/a", "compress", false).unwrap();
+    datasets.inherit("tank/a", "org.x:k", false).unwrap();
+    assert!(datasets.inherit("tank/a", "quota", false).is_err());
+    assert_eq!(value("tank/a/b", "compression"), None);
+    assert_eq!(value("tank/a/b", "org.x:k"), None);
+    datasets
+        .snapshot(&["tank/a@s"], &[text("org.x:why", "because")])
+        .unwrap();
+    assert_eq!(
+        value("tank/a@s", "org.x:why"),
+        Some(PropertyValue::Text("because".into()))
+    );
+    datasets.inherit("tank/a@s", "org.x:why", false).unwrap();
+    assert_eq!(value("tank/a@s", "org.x:why"), None);
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn a_destroyed_dataset_is_freed_in_slices_that_survive_an_export() {
+    let bench = Bench::new("slices");
+    let datasets = bench.datasets();
+    datasets
+        .create_filesystem("tank/fs", &[text("compression", "off")])
+        .unwrap();
+    for seed in 0..40 {
+        bench.write("tank/fs", seed, 20);
+    }
+    bench.pool().sync().unwrap();
+    datasets.limit_background(23);
+    datasets
+        .destroy("tank/fs", DestroyOptions::default())
+        .unwrap();
+    bench.pool().sync().unwrap();
+    let is_queued = |bench: &Bench| {
+        let pool = bench.read_back();
+        pool.find_directory_object("bptree_obj").unwrap().is_some()
+    };
+    assert!(is_queued(&bench));
+    bench.judge();
+    bench.reopen_with(31);
+    bench.pool().sync().unwrap();
+    assert!(is_queued(&bench));
+    bench.judge();
+    bench.reopen();
+    bench.settle();
+    assert!(!is_queued(&bench));
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn a_pool_without_features_keeps_its_figures_too() {
+    let bench = Bench::with_features("none", FeatureChoice::OnlyNamed);
+    steps::run(&bench, 7, 40);
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn open_datasets_are_neither_destroyed_nor_rolled_back() {
+    let bench = Bench::new("busy");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/fs", &[]).unwrap();
+    datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
+    let open = bench.open_head("tank/fs");
+    bench.write("tank/fs", 1, 3);
+    assert_eq!(why(datasets.rollback("tank/fs@a")), Refusal::Busy);
+    datasets
+        .destroy("tank/fs@a", DestroyOptions::default())
+        .unwrap();
+    assert_eq!(
+        why(datasets.destroy("tank/fs", DestroyOptions::default())),
+        Refusal::Busy
+    );
+    drop(open);
+    datasets
+        .destroy("tank/fs", DestroyOptions::default())
+        .unwrap();
+    assert!(datasets.open_head("tank/fs").is_err());
+    bench.settle();
+    bench.check();
+}
+
+fn why(outcome: Result<(), DatasetError>) -> Refusal {
+    match outcome {
+        Err(DatasetError::Refused { why, .. }) => why,
+        other => panic!("not refused: {other:?}"),
     }
 }

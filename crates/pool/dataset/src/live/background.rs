@@ -19,8 +19,9 @@ use millpond_pool::live::{BpObject, Drain, SpaceChange, SyncContext};
 
 /// A slice lasts so long at most, ...
 const SLICE_NS: u64 = 1_000_000_000;
-/// ... and frees so many blocks at most: memory for their pointers is bounded by this.
-const SLICE_BLOCKS: u64 = 100_000;
+/// ... and frees so many blocks at most, unless told otherwise: memory for their pointers is bounded
+/// by this.
+pub(crate) const SLICE_BLOCKS: u64 = 100_000;
 const WHAT: &str = "freeing in the background";
 
 /// What is left of a slice.
@@ -77,7 +78,7 @@ impl Syncing<'_> {
         let mut slice = Slice {
             ctx: self.ctx,
             ends_ns: now.saturating_add(SLICE_NS),
-            blocks_left: SLICE_BLOCKS,
+            blocks_left: self.datasets.slice_blocks(),
             freed: SpaceChange::default(),
         };
         let mut rest = self.drain_free_list(&mut slice)?;

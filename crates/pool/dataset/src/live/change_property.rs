@@ -50,7 +50,7 @@ impl MosView<'_> {
             reason: reason.to_owned(),
         };
         let Some(property) = table::find(name) else {
-            return check_user_property(name, value).map_err(|reason| invalid(reason));
+            return check_user_property(name, value).map_err(invalid);
         };
         let shape = &property.shape;
         let of = match kind {
@@ -171,10 +171,10 @@ impl MosView<'_> {
         let dataset = self.dataset(head.dataset)?;
         let refused = |why| Err(Refusal::error(&head.name, why));
         match setting.name.as_str() {
-            "quota" if new != 0 => {
-                if new < directory.used_bytes || new < directory.reserved_bytes {
-                    return refused(Refusal::BelowUse);
-                }
+            "quota"
+                if new != 0 && (new < directory.used_bytes || new < directory.reserved_bytes) =>
+            {
+                return refused(Refusal::BelowUse);
             }
             "refquota" if new != 0 => {
                 let reserved = self.ref_reservation(head.directory)?;

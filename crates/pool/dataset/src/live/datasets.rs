@@ -1,7 +1,7 @@
 //! The datasets of a pool open for changes: who is open, and the sync loop's port.
 
 use super::admission::Admission;
-use super::background::Rest;
+use super::background::{Rest, SLICE_BLOCKS};
 use super::contents::{ContentsPort, NewContents};
 use super::head::{DirtyHeads, LiveDataset};
 use super::space::Use;
@@ -11,7 +11,7 @@ use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_alloc::{
     DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
 };
-use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{LiveObjectSet, NewObjectSet};
 use millpond_ondisk::dsl::keys;
@@ -34,6 +34,7 @@ pub struct LiveDatasets {
     pub(crate) names: RwLock<()>,
     /// Whether the next txg has something to free in the background.
     has_background_work: AtomicBool,
+    slice_blocks: AtomicU64,
     /// Whether what other imports left behind was cleared away.
     is_swept: AtomicBool,
 }
@@ -73,6 +74,7 @@ impl LiveDatasets {
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
+            slice_blocks: AtomicU64::new(SLICE_BLOCKS),
             is_swept: AtomicBool::new(false),
             empty_logs: Mutex::default(),
         })
@@ -85,6 +87,14 @@ impl LiveDatasets {
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         let pool = self.pool.get().and_then(Weak::upgrade);
         pool.ok_or_else(|| DatasetError::Pool(closed()))
+    }
+
+    /// Frees at most so many blocks of what was destroyed with each txg.
+    pub fn limit_background(&self, blocks: u64) {
+        self.slice_blocks.store(blocks.max(1), Ordering::Relaxed);
+    }
+    pub(crate) fn slice_blocks(&self) -> u64 {
+        self.slice_blocks.load(Ordering::Relaxed)
     }
 
     /// Runs a change in syncing context: first what looks whether it may be done, then what does it.
