@@ -4,8 +4,11 @@
 //! look into memory. Page `docs/format/space-accounting.md`, "Admission".
 
 use super::space::signed;
+use millpond_alloc::SlopShare;
 use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
+use millpond_pool::live::LivePool;
 use std::collections::BTreeMap;
 
 /// Txgs alive at a time fit four slots.
@@ -87,6 +90,8 @@ pub(crate) struct Request {
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     figures: Mutex<Figures>,
+    /// What the pool allows in all, as of the last txg: for what takes space, for what gives it back.
+    limits: [AtomicU64; 2],
 }
 
 impl Admission {
@@ -130,6 +135,16 @@ impl Admission {
     }
     pub(crate) fn forget_head(&self, id: ObjectId) {
         self.figures.lock().heads.remove(&id);
+    }
+
+    /// Learns what the pool allows now.
+    pub(crate) fn set_limits(&self, pool: &LivePool) {
+        for (limit, share) in self.limits.iter().zip([SlopShare::All, SlopShare::Half]) {
+            limit.store(pool.limit(share).limit_bytes, Ordering::Relaxed);
+        }
+    }
+    pub(crate) fn limit(&self, is_freeing: bool) -> u64 {
+        self.limits[usize::from(is_freeing)].load(Ordering::Relaxed)
     }
 
     /// Judges a request of a head.

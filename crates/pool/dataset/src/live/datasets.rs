@@ -421,6 +421,7 @@ impl DatasetPort for LiveDatasets {
     fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError> {
         // What was made before there was a pool to hold is opened again when it is asked for.
         self.heads.lock().open.clear();
+        self.admission.set_limits(pool);
         // Attached once; a second pool would mix two pools' datasets.
         self.pool
             .set(Arc::downgrade(pool))
@@ -437,6 +438,7 @@ impl DatasetPort for LiveDatasets {
         }
         if ctx.pass() == 1 {
             self.admission.settle(ctx.txg());
+            self.admission.set_limits(ctx.pool());
         }
         Ok(was_anything)
     }

@@ -3,7 +3,6 @@
 use super::admission::{Admission, Request, Verdict};
 use super::settings::Settings;
 use crate::{DatasetError, Refusal};
-use millpond_alloc::SlopShare;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::LiveObjectSet;
@@ -163,12 +162,7 @@ impl LiveDataset {
         let request = Request {
             bytes: pool.worst_case_bytes(estimate.bytes),
             is_freeing: estimate.is_freeing,
-            pool_limit: pool
-                .limit(match estimate.is_freeing {
-                    true => SlopShare::Half,
-                    false => SlopShare::All,
-                })
-                .limit_bytes,
+            pool_limit: self.admission.limit(estimate.is_freeing),
         };
         let mut patience = PATIENCE;
         loop {

@@ -14,6 +14,7 @@ mod api;
 mod background;
 mod bookmarks;
 mod change_property;
+mod checks;
 mod contents;
 mod datasets;
 mod deadlist;

@@ -1,6 +1,6 @@
 //! What is made of snapshots: clones, heads set back, bookmarks.
 
-use super::api::split_snapshot;
+use super::checks::split_snapshot;
 use super::features;
 use super::syncing::Syncing;
 use super::tree::{Head, Snapshot};

@@ -1,6 +1,6 @@
 //! Datasets and snapshots get other names.
 
-use super::api::split_snapshot;
+use super::checks::split_snapshot;
 use super::space::{Use, signed};
 use super::syncing::Syncing;
 use super::tree::{Head, NESTING_MAX, Snapshot};

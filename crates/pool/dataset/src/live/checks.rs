@@ -1,0 +1,202 @@
+//! What must hold before datasets are made, snapshotted, moved or destroyed.
+
+use super::api::PropertyChanges;
+use super::syncing::Syncing;
+use super::tree::{Head, Snapshot};
+use super::view::During;
+use crate::properties::{PropertyValue, table};
+use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
+use millpond_object::ObjectSet;
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_pool::PoolError;
+use millpond_pool::live::HistoryEvent;
+use std::collections::BTreeSet;
+
+impl Syncing<'_> {
+    /// Notes an event in the pool's history.
+    pub(crate) fn history(
+        &self,
+        dataset: ObjectId,
+        full_name: &str,
+        event: &str,
+        text: &str,
+    ) -> Result<(), PoolError> {
+        self.ctx
+            .history(&HistoryEvent::of_dataset(event, text, full_name, dataset))
+    }
+
+    pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
+        let pointer = self.dataset(head.dataset)?.block_pointer;
+        let store = std::sync::Arc::clone(self.pool.store());
+        let set = ObjectSet::open(store, head.dataset.0, pointer, None).during("dataset")?;
+        Ok(set.kind())
+    }
+
+    /// The checks that creating and cloning share. Returns parent and last component.
+    pub(crate) fn check_new_head(&self, name: &str) -> Result<(ObjectId, String), DatasetError> {
+        let (parent, component) = self.check_new_name(name)?;
+        let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
+        let head = self.find_head(path)?;
+        if self.kind_of(&head)? == ObjectSetKind::Volume {
+            return Err(Refusal::error(name, Refusal::ParentIsVolume));
+        }
+        self.check_count_limits(name, parent, keys::FILESYSTEM_COUNT, "filesystem_limit", 1)?;
+        if self.available(parent)? == 0 {
+            return Err(Refusal::error(name, Refusal::NoSpace));
+        }
+        Ok((parent, component))
+    }
+
+    /// Whether what a clone takes over fits the quotas of its directory and those above it, as far
+    /// as they are not the origin's too.
+    pub(crate) fn check_transfer(
+        &self,
+        from: ObjectId,
+        to: ObjectId,
+        bytes: i64,
+        name: &str,
+    ) -> Result<(), DatasetError> {
+        let mut above_from = BTreeSet::new();
+        let mut at = Some(from);
+        while let Some(id) = at
+            && above_from.insert(id)
+        {
+            at = self.directory(id)?.parent;
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(0);
+        let mut at = Some(to);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = at
+            && !above_from.contains(&id)
+            && seen.insert(id)
+        {
+            let phys = self.directory(id)?;
+            if phys.quota_bytes != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota_bytes {
+                return Err(Refusal::error(name, Refusal::OverQuota));
+            }
+            at = phys.parent;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn head_of_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId, PoolError> {
+        Ok(snapshot.head.dataset)
+    }
+}
+
+impl Syncing<'_> {
+    /// Heads and names to snapshot; `None` if one of them must wait for another txg.
+    pub(crate) fn check_snapshots(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+    ) -> Result<Option<Vec<(Head, String)>>, DatasetError> {
+        let mut plan = vec![];
+        let mut heads = BTreeSet::new();
+        let mut must_wait = false;
+        for full in names {
+            let (path, name) = split_snapshot(full)?;
+            if full.contains(['%', '$']) {
+                return Err(DatasetError::InvalidName {
+                    name: (*full).to_owned(),
+                    reason: "invalid character in name",
+                });
+            }
+            check_snapshot_properties(full, user_properties)?;
+            let head = self.find_head(path)?;
+            let phys = self.dataset(head.dataset)?;
+            if !heads.insert(head.dataset) {
+                return Err(Refusal::error(full, Refusal::SameDatasetTwice));
+            }
+            if self.snapshot_entry(&phys, name)?.is_some() {
+                return Err(Refusal::error(full, Refusal::Exists));
+            }
+            if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+                return Err(Refusal::error(full, Refusal::Inconsistent));
+            }
+            let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+            self.check_count_limits(full, head.directory, counts.0, counts.1, 1)?;
+            let reserved = self.ref_reservation(head.directory)?;
+            let more = phys.unique_bytes.min(reserved);
+            if more > 0 && more > self.available(head.directory)? {
+                return Err(Refusal::error(full, Refusal::NoSpace));
+            }
+            must_wait |= phys.previous_snapshot_txg >= self.txg()
+                || (phys.creation_txg >= self.txg() && self.txg() > Txg(4));
+            plan.push((head, name.to_owned()));
+        }
+        Ok((!must_wait).then_some(plan))
+    }
+
+    pub(crate) fn check_destroy_head(&self, head: &Head) -> Result<(), DatasetError> {
+        let refused = |why| Err(Refusal::error(&head.name, why));
+        if self.directory(head.directory)?.parent.is_none() {
+            return refused(Refusal::IsRoot);
+        }
+        if !self.children(head.directory)?.is_empty() {
+            return refused(Refusal::HasChildren);
+        }
+        let phys = self.dataset(head.dataset)?;
+        if !self.snapshot_entries(&phys)?.is_empty() {
+            return refused(Refusal::HasSnapshots);
+        }
+        let remapped = self.extension(head.dataset, keys::REMAP_DEADLIST)?;
+        if remapped.is_some() {
+            return refused(Refusal::Unsupported(
+                "destroying datasets with remapped blocks",
+            ));
+        }
+        Ok(())
+    }
+
+    /// How the history tells that a head was destroyed.
+    pub(crate) fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
+        let phys = self.dataset(head.dataset)?;
+        let way = if self.livelist_of(head.directory)?.is_some() {
+            "livelist"
+        } else if self.is_enabled(super::features::ASYNC_DESTROY) {
+            "bptree"
+        } else {
+            "synchronous"
+        };
+        Ok(format!("({way}, mintxg={})", phys.previous_snapshot_txg))
+    }
+
+    /// The permissions that ancestors give to whoever creates something below.
+    pub(crate) fn inherit_permissions(&self, directory: ObjectId) -> Result<(), PoolError> {
+        // They are copied for users other than the superuser, who is the only one that asks here.
+        let _ = directory;
+        Ok(())
+    }
+}
+
+/// Takes `path@name` apart.
+pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
+    let parsed = DatasetName::parse(full)?;
+    match parsed.tail {
+        NameTail::Snapshot(name) if full.len() <= NAME_BYTES_MAX => Ok((parsed.path, name)),
+        _ => Err(Refusal::error(
+            full,
+            Refusal::Invalid("not a snapshot's name"),
+        )),
+    }
+}
+
+/// Snapshots take user properties only.
+pub(crate) fn check_snapshot_properties(
+    name: &str,
+    changes: &PropertyChanges,
+) -> Result<(), DatasetError> {
+    for (property, value) in changes {
+        let is_user = table::find(property).is_none() && property.contains(':');
+        if !is_user || !matches!(value, PropertyValue::Text(_)) {
+            return Err(DatasetError::InvalidProperty {
+                name: name.to_owned(),
+                property: property.clone(),
+                reason: "this property can not be modified for snapshots".into(),
+            });
+        }
+    }
+    Ok(())
+}
