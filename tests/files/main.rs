@@ -1,6 +1,7 @@
 //! Files of every kind and with everything on them, written by us; then `zdb` judges the pool and prints
 //! every object, line for line what our own reader says.
 
+mod golden;
 mod printed;
 
 use millpond::live::{
