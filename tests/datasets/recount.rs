@@ -393,6 +393,34 @@ impl Recount {
                 self.fault(format!("{name}: the livelist is not what the clone has"));
             }
         }
+        // A bookmark of a snapshot that is still there counts what the dataset after it lacks.
+        for mark in head.bookmarks().unwrap() {
+            let is_counting = mark
+                .phys
+                .to_words()
+                .get(4)
+                .is_some_and(|flags| flags & 3 == 3);
+            let at = chain
+                .iter()
+                .position(|dataset| dataset.phys().guid == mark.phys.guid);
+            let Some(at) = at.filter(|at| is_counting && at + 1 < chain.len()) else {
+                continue;
+            };
+            let gone = blocks[at]
+                .iter()
+                .filter(|(key, _)| !blocks[at + 1].contains_key(*key));
+            let gone = sum(gone.map(|(_, found)| found));
+            let full = format!("{name}#{}", mark.name);
+            let freed = mark.phys.freed_before_next;
+            self.expect(&full, "freed before next", freed.referenced, gone.used);
+            self.expect(&full, "freed, physical", freed.compressed, gone.compressed);
+            self.expect(
+                &full,
+                "freed, logical",
+                freed.uncompressed,
+                gone.uncompressed,
+            );
+        }
         // What a clone shares with its origin is the origin's.
         (all.used + unused as i64, all)
     }
