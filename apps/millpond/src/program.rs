@@ -147,11 +147,18 @@ fn search(folders: &[impl AsRef<Path>]) -> LocalPools {
 }
 
 /// The number that tells systems apart, from `/etc/hostid`; 0 if there is none.
-fn hostid() -> u64 {
+pub(crate) fn hostid() -> u64 {
     let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
     bytes
         .first_chunk::<4>()
         .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
+}
+
+/// This system's name, for labels of pools.
+pub(crate) fn hostname() -> Option<String> {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy().into_owned();
+    (!name.is_empty()).then_some(name)
 }
 
 fn surroundings() -> Environment {

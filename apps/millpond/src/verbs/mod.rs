@@ -1,10 +1,12 @@
-//! The program's own verbs, which read pools without importing them: `millpond -d DIR VERB …`.
+//! The program's own verbs, which read and change pools without a kernel module:
+//! `millpond -d DIR VERB …`.
 //!
 //! Options that all verbs share are in [`Global`]; each verb has a module with `command`, its options,
 //! and `run`.
 
 mod acl_text;
 pub mod address;
+mod attributes;
 mod cat;
 mod content;
 mod cp;
@@ -15,13 +17,19 @@ mod import;
 mod inspect;
 mod json;
 mod keys;
+mod ln;
 mod ls;
+mod mkdir;
+mod mkimage;
+mod mv;
 mod name_text;
 pub mod pools;
+mod rm;
 mod stat;
 mod tree;
 mod verify;
 mod walk;
+mod writing;
 
 pub use global::Global;
 
@@ -67,6 +75,38 @@ const VERBS: &[Verb] = &[
         run: cp::run,
     },
     Verb {
+        command: mkimage::command,
+        run: mkimage::run,
+    },
+    Verb {
+        command: mkdir::command,
+        run: mkdir::run,
+    },
+    Verb {
+        command: rm::command,
+        run: rm::run,
+    },
+    Verb {
+        command: mv::command,
+        run: mv::run,
+    },
+    Verb {
+        command: ln::command,
+        run: ln::run,
+    },
+    Verb {
+        command: attributes::touch_command,
+        run: attributes::touch,
+    },
+    Verb {
+        command: attributes::chmod_command,
+        run: attributes::chmod,
+    },
+    Verb {
+        command: attributes::chown_command,
+        run: attributes::chown,
+    },
+    Verb {
         command: verify::command,
         run: verify::run,
     },
@@ -79,7 +119,7 @@ const VERBS: &[Verb] = &[
 /// All verbs with the options that they share.
 pub fn command() -> Command {
     let command = Command::new("millpond")
-        .about("Reads ZFS pools from devices and images without importing them")
+        .about("Reads and changes ZFS pools on devices and images without a kernel module")
         .disable_help_subcommand(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -125,6 +165,14 @@ pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
     finish(session, ending, |session, message| {
         writeln!(session.err, "millpond: {message}")
     })
+}
+
+/// Permissions, as octal digits.
+fn octal(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or_else(|| "permissions are octal digits, like 644".to_owned())
 }
 
 #[cfg(test)]

@@ -60,6 +60,11 @@ impl<'a> Pools<'a> {
         Ok(pool)
     }
 
+    /// Takes a pool that is open already.
+    pub fn add(&mut self, name: &str, pool: Pool) {
+        self.open.insert(name.to_owned(), pool);
+    }
+
     /// Opens the dataset that an address names, unlocked if it can be.
     ///
     /// # Errors

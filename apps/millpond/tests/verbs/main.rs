@@ -2,5 +2,7 @@
 
 mod copies;
 mod golden;
+mod host_tree;
+mod into;
 mod messages;
 mod reading;

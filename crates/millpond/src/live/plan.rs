@@ -29,6 +29,7 @@ pub struct PoolPlan {
     writing: WriteOptions,
     env: Env2,
     cache_bytes: u64,
+    has_plain_paths: bool,
 }
 
 /// [`Env`] with a name for debugging.
@@ -58,6 +59,7 @@ impl PoolPlan {
             writing: WriteOptions::default(),
             env: Env2(Env::real()),
             cache_bytes: 256 << 20,
+            has_plain_paths: false,
         }
     }
     /// One device more, by itself.
@@ -143,6 +145,14 @@ impl PoolPlan {
         self.env = Env2(env);
         self
     }
+    /// Labels name the devices `/device-0`, `/device-1` and so on instead of telling where they are
+    /// now: so pools that are made alike in different places are alike. Whoever opens the pool looks
+    /// for its devices where they are told to.
+    #[must_use]
+    pub fn plain_paths(mut self) -> Self {
+        self.has_plain_paths = true;
+        self
+    }
     /// Memory for cached blocks, in bytes.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
@@ -165,6 +175,13 @@ impl PoolPlan {
         }
         vdevs.spares = open_all(&self.spares)?;
         vdevs.caches = open_all(&self.caches)?;
+        if self.has_plain_paths {
+            let tops = vdevs.tops.iter_mut().flat_map(|top| &mut top.devices);
+            let others = vdevs.spares.iter_mut().chain(&mut vdevs.caches);
+            for (number, device) in tops.chain(others).enumerate() {
+                device.path = format!("/device-{number}");
+            }
+        }
         let mut settings = vec![];
         for (name, value) in &self.properties {
             settings.push(PoolSetting::parse(name, value, SettingTime::Creation)?);

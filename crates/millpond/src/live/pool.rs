@@ -58,6 +58,15 @@ impl LivePool {
         Ok(Self::new(engine, datasets, env))
     }
 
+    /// Finds a pool by name or guid and locks its devices, for [`LivePool::open_candidate`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPool`], [`Error::AmbiguousPool`].
+    pub fn find(search: &Search, name: &str) -> Result<PoolCandidate, Error> {
+        let candidates = search.pools_with(SCAN_FOR_WRITING);
+        crate::pool::choose(&candidates, name).cloned()
+    }
+
     /// Finds a pool by name or guid and opens it for changes.
     ///
     /// # Errors
@@ -69,9 +78,8 @@ impl LivePool {
         options: &OpenOptions,
         writing: &WriteOptions,
     ) -> Result<Self, Error> {
-        let candidates = search.pools_with(SCAN_FOR_WRITING);
-        let candidate = crate::pool::choose(&candidates, name)?;
-        Self::open_candidate(&Env::real(), candidate, options, writing)
+        let candidate = Self::find(search, name)?;
+        Self::open_candidate(&Env::real(), &candidate, options, writing)
     }
 
     /// Opens a pool that a search with [`SCAN_FOR_WRITING`] has found.

@@ -1,11 +1,12 @@
-//! `millpond cp`: files, trees and volumes out of a pool.
+//! `millpond cp`: files, trees and volumes out of a pool, and into one ([`into`]).
 
 mod attributes;
 mod file;
+pub mod into;
 mod links;
-mod place;
-mod queue;
-mod report;
+pub(super) mod place;
+pub(super) mod queue;
+pub(super) mod report;
 mod tree;
 
 use super::Global;
@@ -53,10 +54,16 @@ struct Options {
     /// Leave files out that cannot be read whole; by default what is lost is a hole in the copy
     #[arg(long)]
     skip_damaged: bool,
+    /// Into a volume: leave what it has where the file has holes; by default zeros come there
+    #[arg(long)]
+    sparse: bool,
+    /// Into a pool that another system used last and did not export
+    #[arg(long)]
+    force_import: bool,
     /// Show no progress
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// What to copy, POOL/DATASET[@SNAP]:/PATH or POOL/VOLUME[@SNAP]; then where to
+    /// What to copy, POOL/DATASET[@SNAP]:/PATH, POOL/VOLUME[@SNAP] or, into a pool, files of the host; then where to
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     words: Vec<OsString>,
 }
@@ -64,7 +71,7 @@ struct Options {
 /// The verb.
 pub fn command() -> Command {
     let command = Command::new("cp")
-        .about("Copy files, trees and volumes out of a pool")
+        .about("Copy files, trees and volumes out of a pool, or into one")
         .override_usage("millpond cp [OPTIONS] SOURCE... DESTINATION")
         .after_help(NOTES);
     Options::augment_args(command)
@@ -78,6 +85,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let Some((destination, sources)) = options.words.split_last() else {
         return Err(Failure::Usage("what is to be copied?".into()));
     };
+    if into::is_address(destination) {
+        return into::run(session, global, &options);
+    }
     let is_recursive = options.recursive || options.archive;
     let is_root = rustix::process::geteuid().is_root();
     let rules = Rules {
@@ -230,7 +240,7 @@ fn order(word: &OsStr, target: FileTarget, source: usize, place: &Place) -> Resu
 }
 
 /// Deep trees hold a descriptor for each level.
-fn raise_limit() {
+pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
@@ -246,6 +256,9 @@ const OPEN_FLAGS: OFlags = OFlags::RDONLY
 const NOTES: &str = "\
 Modes, times, extended attributes, ACLs, hard links among what is copied, links, pipes, sockets,
 device nodes and holes are restored; owners only by root or with --owner.
+If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME: (with the colon), the copy goes into the pool; sources
+are files of the host then, or addresses with a colon. Owners are kept unless --no-owner says that
+everything belongs to whoever copies.
 If DESTINATION is a directory, copies go into it under their own names (the content of a dataset's
 root goes into it directly); otherwise the copy gets that name.
 What cannot be read does not stop the copy. It is listed at the end, and the status is then 1.";

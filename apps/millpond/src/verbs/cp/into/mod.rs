@@ -1,0 +1,245 @@
+//! Copies into a pool: from the host, from other pools, from other datasets of the same one.
+
+pub mod host;
+mod links;
+pub mod source;
+mod stored;
+pub mod target;
+pub mod tree;
+mod volume;
+
+use super::super::address::Address;
+use super::super::global::refused;
+use super::super::pools::{FileTarget, Pools, Target as Found};
+use super::super::writing::{Opened, WritePools, split_last};
+use super::report::Report;
+use super::{Options, raise_limit};
+use crate::session::{Ending, Failure, Session};
+use crate::verbs::Global;
+use host::HostFile;
+use millpond::live::{FileError, LiveFileSystem, LiveNode};
+use millpond::{FileKind, Symlinks};
+use millpond_env::sync::Arc;
+use source::Source;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use stored::{LiveFile, ReadFile};
+use target::{Keeping, Target};
+use tree::{Fill, Order};
+
+/// Whether a word names something in a pool rather than a file of the host: it says where the dataset
+/// ends, and does not begin as a path does.
+pub fn is_address(word: &OsStr) -> bool {
+    let bytes = word.as_bytes();
+    let is_path = bytes.starts_with(b"/") || bytes.starts_with(b".");
+    !is_path && (bytes.ends_with(b":") || bytes.windows(2).any(|pair| pair == b":/"))
+}
+
+/// Copies into the pool that the last word names.
+pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> Ending {
+    let Some((destination, sources)) = options.words.split_last() else {
+        return Err(Failure::Usage("what is to be copied?".into()));
+    };
+    let is_recursive = options.recursive || options.archive;
+    let mut writing = WritePools::new(global, options.force_import);
+    let ending = match writing.open(destination)? {
+        Opened::Volume(volume) => {
+            let [source] = sources else {
+                let text = "a volume takes the bytes of one file".to_owned();
+                return Err(Failure::Usage(text));
+            };
+            let mut pools = Pools::new(global);
+            let report = Report::new(has_bar(global, options));
+            volume::copy(&mut pools, source, &volume, &report, options.sparse)?;
+            let is_whole = report.finish(session.out, session.err, global.is_json)?;
+            Ok(u8::from(!is_whole))
+        }
+        Opened::Files {
+            files,
+            dataset,
+            path,
+        } => {
+            let place = Place::of(&files, &dataset, &path, sources.len())?;
+            let mut found = Sources {
+                pools: Pools::new(global),
+                datasets: BTreeMap::new(),
+            };
+            let (mut orders, mut is_missing) = (vec![], false);
+            for word in sources {
+                match found.order(&mut writing, word, is_recursive, &place) {
+                    Ok(order) => orders.push(order),
+                    Err(Failure::Refused(text)) => {
+                        writeln!(session.err, "{text}")?;
+                        is_missing = true;
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+            raise_limit();
+            let own = found.datasets.get(&dataset);
+            let target = Target {
+                own: own.map(|source| (*source, place.node.id().0)),
+                files,
+                keeping: Keeping {
+                    owner: options.no_owner.then(|| {
+                        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                        (uid.as_raw(), gid.as_raw())
+                    }),
+                    has_xattrs: !options.no_xattrs,
+                    is_atime_mtime: false,
+                    is_kept: options.no_clobber,
+                },
+            };
+            let report = Arc::new(Report::new(has_bar(global, options)));
+            let fill = Fill::new(Arc::new(target), Arc::clone(&report), is_recursive, None);
+            fill.run(&place.node, orders);
+            drop((fill, place));
+            let is_whole = report.finish(session.out, session.err, global.is_json)?;
+            Ok(u8::from(!is_whole || is_missing))
+        }
+    };
+    writing.finish()?;
+    ending
+}
+
+fn has_bar(global: &Global, options: &Options) -> bool {
+    !options.quiet && !global.is_json && std::io::stderr().is_terminal()
+}
+
+/// Where copies go: a directory that is there, and the copy's name if the call chose one.
+struct Place {
+    node: LiveNode,
+    name: Option<Vec<u8>>,
+}
+
+impl Place {
+    fn of(
+        files: &LiveFileSystem,
+        dataset: &str,
+        path: &[u8],
+        sources: usize,
+    ) -> Result<Self, Failure> {
+        let shown = |error: &dyn std::fmt::Display| {
+            let path = super::super::name_text::escaped(path);
+            refused(format!("{dataset}:{path}: {error}"))
+        };
+        match super::super::writing::resolve(files, path, true) {
+            Ok(node) if node.kind() == FileKind::Directory => {
+                return Ok(Self { node, name: None });
+            }
+            Ok(_) | Err(FileError::NotFound) => {}
+            Err(error) => return Err(shown(&error)),
+        }
+        if sources > 1 {
+            let text = "no directory, and several things are to be copied";
+            return Err(shown(&text));
+        }
+        let (above, name) = split_last(path).ok_or_else(|| shown(&FileError::NotFound))?;
+        let node = super::super::writing::resolve(files, above, true);
+        let node = node.map_err(|error| shown(&error))?;
+        let name = Some(name.to_vec());
+        Ok(Self { node, name })
+    }
+}
+
+/// What the words name that are copied.
+struct Sources<'g> {
+    pools: Pools<'g>,
+    /// A number for each dataset that sources come from. Devices of the host have the small ones.
+    datasets: BTreeMap<String, u64>,
+}
+
+impl Sources<'_> {
+    fn number(&mut self, dataset: &str) -> u64 {
+        let next = u64::MAX - self.datasets.len() as u64;
+        *self.datasets.entry(dataset.to_owned()).or_insert(next)
+    }
+
+    fn order(
+        &mut self,
+        writing: &mut WritePools<'_>,
+        word: &OsStr,
+        is_recursive: bool,
+        place: &Place,
+    ) -> Result<Order, Failure> {
+        let (source, own_name, path) = if is_address(word) {
+            self.in_pool(writing, word, is_recursive)?
+        } else {
+            let path = Path::new(word);
+            let shown = path.display();
+            let file = HostFile::at(path, !is_recursive);
+            let file = file.map_err(|error| refused(format!("{shown}: {error}")))?;
+            let name = path.file_name().map(|name| name.as_bytes().to_vec());
+            let source: Arc<dyn Source> = Arc::new(file);
+            (source, name, word.as_bytes().to_vec())
+        };
+        let is_directory = source.facts().kind == FileKind::Directory;
+        let name = match (&place.name, own_name) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(name)) => Some(name),
+            // What has no name of its own: what it holds goes into the destination.
+            (None, None) if is_directory => None,
+            (None, None) => return Err(refused("this has no name to copy it by")),
+        };
+        Ok(Order { source, path, name })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn in_pool(
+        &mut self,
+        writing: &mut WritePools<'_>,
+        word: &OsStr,
+        is_recursive: bool,
+    ) -> Result<(Arc<dyn Source>, Option<Vec<u8>>, Vec<u8>), Failure> {
+        let address = Address::parse(word).map_err(Failure::Usage)?;
+        let name = address.last_name().map(<[u8]>::to_vec);
+        let shown = super::super::walk::beginning(word.as_bytes());
+        let is_snapshot = address.dataset.contains('@');
+        if writing.has(address.pool()) && !is_snapshot {
+            let Opened::Files {
+                files,
+                dataset,
+                path,
+            } = writing.open(word)?
+            else {
+                return Err(refused("a volume is copied into a file with: millpond cp"));
+            };
+            let node = super::super::writing::resolve(&files, &path, !is_recursive);
+            let node = node.map_err(|error| {
+                refused(format!("{}: {error}", String::from_utf8_lossy(&shown)))
+            })?;
+            let source = self.number(&dataset);
+            let file = LiveFile {
+                files,
+                node,
+                source,
+            };
+            return Ok((Arc::new(file), name, shown));
+        }
+        // A snapshot of the pool that is written to is read as of its last commit: its blocks stay.
+        if let Some(pool) = writing.committed(address.pool())? {
+            self.pools.add(address.pool(), pool);
+        }
+        let symlinks = match is_recursive {
+            true => Symlinks::Keep,
+            false => Symlinks::Follow,
+        };
+        let Found::File(FileTarget {
+            dataset,
+            files,
+            node,
+            ..
+        }) = self.pools.target(word, symlinks)?
+        else {
+            return Err(refused(
+                "a volume is copied into a volume, or into a file of the host",
+            ));
+        };
+        let source = self.number(dataset.name());
+        let file = ReadFile::new(source, files, node).map_err(refused)?;
+        Ok((Arc::new(file), name, shown))
+    }
+}

@@ -1,0 +1,218 @@
+//! Making the copies: files of every kind in a dataset, with what they are to keep.
+
+use super::source::{Entry, Facts, Xattrs};
+use crate::verbs::cp::report::Report;
+use millpond::FileKind;
+use millpond::live::{
+    Caller, FileError, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime, SpecialFile,
+    XattrMode,
+};
+use millpond_env::sync::Arc;
+
+/// Which attributes copies get.
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping {
+    /// Everything belongs to these instead of to the source's owners.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes.
+    pub has_xattrs: bool,
+    /// Access times are those of the last change: those of the source change by reading it.
+    pub is_atime_mtime: bool,
+    /// What the destination has already stays.
+    pub is_kept: bool,
+}
+
+/// A file system of a pool that copies go into.
+#[derive(Clone)]
+pub struct Target {
+    pub files: Arc<LiveFileSystem>,
+    pub keeping: Keeping,
+    /// What tells the top of the copy among the sources, if it can be met there.
+    pub own: Option<(u64, u64)>,
+}
+
+/// A directory that copies go into.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub node: LiveNode,
+    /// Whether what is made in it inherits a list, which copies must not have.
+    pub hands_down: bool,
+}
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
+impl Target {
+    /// A directory as a place for copies.
+    pub fn place(&self, node: LiveNode) -> Place {
+        let hands_down = self.files.xattr(&node, ACL_DEFAULT).is_ok();
+        Place { node, hands_down }
+    }
+
+    fn owner(&self, facts: &Facts) -> (u32, u32) {
+        self.keeping.owner.unwrap_or((facts.uid, facts.gid))
+    }
+
+    fn caller(&self, facts: &Facts) -> Caller {
+        let (uid, gid) = self.owner(facts);
+        Caller {
+            uid,
+            gid,
+            groups: vec![],
+            is_privileged: true,
+        }
+    }
+
+    /// Makes a file of any kind, or takes the directory that is there. `None` if something has the name
+    /// already and is to stay; else it is removed, never written through.
+    pub fn make(
+        &self,
+        place: &Place,
+        name: &[u8],
+        facts: &Facts,
+        link_target: Option<&[u8]>,
+    ) -> Result<Option<LiveNode>, FileError> {
+        let files = &self.files;
+        let is_directory = facts.kind == FileKind::Directory;
+        for _ in 0..TRIES_MAX {
+            match self.make_new(&place.node, name, facts, link_target) {
+                Err(FileError::Exists) => {}
+                made => return made.map(Some),
+            }
+            let there = match files.lookup(&place.node, name) {
+                Err(FileError::NotFound) => continue,
+                there => there?,
+            };
+            match (is_directory, there.kind() == FileKind::Directory) {
+                (true, true) => return Ok(Some(there)),
+                (true, false) => return Err(FileError::NotADirectory),
+                (false, true) => return Err(FileError::IsADirectory),
+                (false, false) if self.keeping.is_kept => return Ok(None),
+                (false, false) => match files.unlink(&place.node, name) {
+                    Ok(()) | Err(FileError::NotFound) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        Err(FileError::Exists)
+    }
+
+    fn make_new(
+        &self,
+        directory: &LiveNode,
+        name: &[u8],
+        facts: &Facts,
+        link_target: Option<&[u8]>,
+    ) -> Result<LiveNode, FileError> {
+        let (files, caller) = (&self.files, self.caller(facts));
+        let mode = NewMode::exactly(facts.permissions);
+        let (major, minor) = facts.device.unwrap_or((0, 0));
+        let special = match facts.kind {
+            FileKind::Regular => {
+                let made = files.create(&caller, directory, name, mode, true)?;
+                return Ok(made.0);
+            }
+            FileKind::Directory => return files.make_directory(&caller, directory, name, mode),
+            FileKind::Symlink => {
+                let target = link_target.unwrap_or_default();
+                return files.make_symlink(&caller, directory, name, target);
+            }
+            FileKind::Fifo => SpecialFile::Fifo,
+            FileKind::Socket => SpecialFile::Socket,
+            FileKind::CharacterDevice => SpecialFile::CharacterDevice(major, minor),
+            FileKind::BlockDevice => SpecialFile::BlockDevice(major, minor),
+        };
+        files.make_special(&caller, directory, name, special, mode)
+    }
+
+    /// Gives a copy another name. What has the name already is removed unless it is to stay.
+    pub fn link(&self, node: &LiveNode, place: &Place, name: &[u8]) -> Result<(), FileError> {
+        for _ in 0..TRIES_MAX {
+            match self.files.link(node, &place.node, name) {
+                Err(FileError::Exists) => {}
+                linked => return linked,
+            }
+            if self.keeping.is_kept {
+                return Ok(());
+            }
+            match self.files.lookup(&place.node, name) {
+                Ok(there) if there.id() == node.id() => return Ok(()),
+                Ok(_) | Err(FileError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+            match self.files.unlink(&place.node, name) {
+                Ok(()) | Err(FileError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FileError::Exists)
+    }
+
+    /// Whether a directory of the source is the one that the copy goes into: copying it would not end.
+    pub fn is_self(&self, parent: &Facts, entry: &Entry) -> bool {
+        self.own == Some((parent.id.0, entry.number))
+    }
+
+    /// Gives a copy what it is to keep besides its bytes; times last. What the file system does not take
+    /// is noted.
+    pub fn finish(
+        &self,
+        node: &LiveNode,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        hands_down: bool,
+        path: &[u8],
+        report: &Report,
+    ) -> Result<(), FileError> {
+        let files = &self.files;
+        let root = Caller::root();
+        if hands_down && facts.kind != FileKind::Symlink {
+            for name in [ACL_ACCESS, ACL_DEFAULT] {
+                if !xattrs.iter().any(|(given, _)| given == name) {
+                    match files.remove_xattr(node, name) {
+                        Ok(()) | Err(FileError::NoAttribute | FileError::NotSupported) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        for (name, value) in xattrs {
+            if let Err(error) = files.set_xattr(&root, node, name, value, XattrMode::Set) {
+                if is_end(&error) {
+                    return Err(error);
+                }
+                let class = name.split(|byte| *byte == b'.').next().unwrap_or_default();
+                let class = crate::verbs::name_text::escaped(class);
+                report.note(
+                    format!("cannot set extended attributes {class}.*: {error}"),
+                    path,
+                );
+            }
+        }
+        let stat = files.stat(node);
+        let (uid, gid) = self.owner(facts);
+        let atime = match self.keeping.is_atime_mtime {
+            true => facts.mtime,
+            false => facts.atime,
+        };
+        let has_mode = facts.kind != FileKind::Symlink;
+        let set = SetAttributes {
+            permissions: (has_mode && stat.permissions != facts.permissions)
+                .then_some(facts.permissions),
+            uid: (stat.uid != uid).then_some(uid),
+            gid: (stat.gid != gid).then_some(gid),
+            atime: Some(SetTime::To(atime)),
+            mtime: Some(SetTime::To(facts.mtime)),
+            ..SetAttributes::default()
+        };
+        files.set_attributes(&root, node, &set)
+    }
+}
+
+/// Whether an error means that nothing more can be written at all.
+pub fn is_end(error: &FileError) -> bool {
+    matches!(error, FileError::Begin(_))
+}
+
+/// Somebody else may take the name again and again.
+const TRIES_MAX: u32 = 8;

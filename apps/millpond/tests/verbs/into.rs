@@ -1,0 +1,387 @@
+//! Verbs that change pools: what they make is judged by zdb, read back by the reader and compared.
+
+use crate::golden::{sha256, text};
+use crate::host_tree::{compare, make, noise};
+use millpond_tests::oracle::zdb;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("images")).unwrap();
+        Self { folder }
+    }
+    fn images(&self) -> PathBuf {
+        self.folder.path().join("images")
+    }
+    fn image(&self, name: &str) -> String {
+        self.images().join(name).to_str().unwrap().to_owned()
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn run<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Output {
+        run(&self.images(), words, &[])
+    }
+    fn well<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+        text(&output.stdout)
+    }
+    fn judge(&self, pool: &str) {
+        zdb::judge(&self.images(), pool).unwrap().require(pool);
+    }
+    /// Copies out of a pool and compares with a tree.
+    fn compare_out(&self, address: &str, with: &Path) -> usize {
+        let out = self.path("out");
+        let _ = std::fs::remove_dir_all(&out);
+        self.well(["cp", "-a", address, out.to_str().unwrap()]);
+        compare(with, &out)
+    }
+}
+
+fn run<W: AsRef<OsStr>>(
+    folder: &Path,
+    words: impl IntoIterator<Item = W>,
+    variables: &[(&str, &str)],
+) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.arg("-d").arg(folder).args(words);
+    command.envs(variables.iter().copied());
+    command.env("TZ", "UTC").env_remove("MILLPOND_DIR");
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn tree(place: &Place) -> PathBuf {
+    let tree = place.path("tree");
+    make(&tree);
+    tree
+}
+
+#[test]
+fn an_image_made_from_a_tree_holds_the_tree() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let images = [place.image("a.img"), place.image("b.img")];
+    let mut words = vec![
+        "mkimage",
+        "-n",
+        "tank",
+        "--snapshot",
+        "made",
+        "-O",
+        "acltype=posix",
+    ];
+    words.extend(["--dataset", "home/one", "--compression", "zstd"]);
+    words.push(tree.to_str().unwrap());
+    words.extend(images.iter().map(String::as_str));
+    let told = place.well(words);
+    assert!(told.contains("(mirror)"), "{told}");
+    place.judge("tank");
+    assert!(place.compare_out("tank:/", &tree) > 300);
+    place.compare_out("tank@made:/", &tree);
+    let list = place.well(["zfs", "list", "-H", "-o", "name", "-t", "all"]);
+    let names: Vec<&str> = list.lines().collect();
+    let expected = [
+        "tank",
+        "tank@made",
+        "tank/home",
+        "tank/home@made",
+        "tank/home/one",
+        "tank/home/one@made",
+    ];
+    assert_eq!(names, expected);
+    // What is there is not overwritten by mistake.
+    let again = place.run(["mkimage", tree.to_str().unwrap(), images[0].as_str()]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("-f replaces it"));
+    place.compare_out("tank:/", &tree);
+}
+
+#[test]
+fn the_same_tree_and_seed_make_the_same_bytes_wherever_they_are_made() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let mut digests = vec![];
+    let rounds: [(&str, &str, &[(&str, &str)]); 4] = [
+        ("7", "x", &[]),
+        ("7", "y", &[]),
+        ("8", "x", &[]),
+        ("7", "x", &[("SOURCE_DATE_EPOCH", "1700000000")]),
+    ];
+    for (round, (seed, name, variables)) in rounds.into_iter().enumerate() {
+        let folder = place.path(&format!("round{round}"));
+        std::fs::create_dir(&folder).unwrap();
+        let images: Vec<PathBuf> = (0..3)
+            .map(|at| folder.join(format!("{name}{at}")))
+            .collect();
+        let options = ["mkimage", "-n", "tank", "--seed", seed, "--snapshot", "s"];
+        let mut words: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+        words.push(tree.as_os_str());
+        words.extend(images.iter().map(|image| image.as_os_str()));
+        let output = run(&folder, words, variables);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let digest: Vec<_> = images
+            .iter()
+            .map(|image| sha256(&std::fs::read(image).unwrap()))
+            .collect();
+        digests.push(digest);
+        if round < 1 {
+            zdb::judge(&folder, "tank").unwrap().require("tank");
+            let out = place.path("out");
+            let address = "tank:/";
+            let words = ["cp", "-a", address, out.to_str().unwrap()];
+            let output = run(&folder, words, &[]);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            compare(&tree, &out);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+    assert_eq!(digests[0], digests[1]);
+    assert_ne!(digests[0], digests[2]);
+    assert_ne!(digests[0], digests[3]);
+}
+
+#[test]
+fn an_archive_becomes_a_pool() {
+    let place = Place::new();
+    let tree = tree(&place);
+    // Archives hold no sockets.
+    std::fs::remove_file(tree.join("socket")).unwrap();
+    let archive = place.path("tree.tar");
+    let made = Command::new("tar")
+        .args(["--format=pax", "--xattrs", "--sort=name", "-cf"])
+        .arg(&archive)
+        .args(["-C", tree.to_str().unwrap(), "."])
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("no tar here that makes pax archives: not tried");
+        return;
+    }
+    // Removing the socket changed its directory's time after `make`; the archive has the new one.
+    let words = [
+        "mkimage",
+        "-n",
+        "tank",
+        archive.to_str().unwrap(),
+        &place.image("a.img"),
+    ];
+    place.well(words);
+    place.judge("tank");
+    assert!(place.compare_out("tank:/", &tree) > 300);
+    std::fs::remove_file(place.image("a.img")).unwrap();
+
+    let words = ["mkimage", "-n", "tank", "-", &place.image("a.img")];
+    let without_size = place.run(words);
+    assert_eq!(
+        without_size.status.code(),
+        Some(2),
+        "{}",
+        text(&without_size.stderr)
+    );
+    let gnu = Command::new("tar")
+        .args(["--format=gnu", "--sparse", "-cf", "-"])
+        .args(["-C", tree.to_str().unwrap(), "."])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
+        .args(["mkimage", "-q", "-n", "tank", "--size", "512M", "-"])
+        .arg(place.image("a.img"))
+        .stdin(gnu.stdout.unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    place.judge("tank");
+    let out = place.path("out");
+    std::fs::remove_dir_all(&out).unwrap();
+    place.well(["cp", "-a", "tank:/", out.to_str().unwrap()]);
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    assert!(read(&out.join("sparse")) == read(&tree.join("sparse")));
+    assert!(read(&out.join("deep/also file9")) == read(&tree.join("file9")));
+}
+
+#[test]
+fn a_tree_copied_into_a_dataset_and_on_into_another_pool_stays_what_it_is() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let empty = place.path("nothing");
+    std::fs::create_dir(&empty).unwrap();
+    let (tree_text, empty_text) = (tree.to_str().unwrap(), empty.to_str().unwrap());
+    for pool in ["one", "two"] {
+        let image = place.image(&format!("{pool}.img"));
+        let words = [
+            "mkimage",
+            "-O",
+            "acltype=posix",
+            "--dataset",
+            "data",
+            "--size",
+            "512M",
+        ];
+        place.well(
+            words
+                .iter()
+                .copied()
+                .chain(["--snapshot", "begin", empty_text, &image]),
+        );
+    }
+    place.well(["cp", "-a", tree_text, "one/data:/copy"]);
+    place.compare_out("one/data:/copy", &tree);
+    // Again: everything is replaced. With a slash the tree gets a name of its own.
+    place.well(["cp", "-a", tree_text, "one/data:/copy/"]);
+    place.well(["rm", "-r", "one/data:/copy/tree"]);
+    place.well(["cp", "-a", "one/data:/copy", "two/data:/"]);
+    place.compare_out("two/data:/copy", &tree);
+    // Within one pool: from a live dataset, and from a snapshot.
+    place.well(["cp", "-a", "one/data:/copy", "one:/live"]);
+    place.compare_out("one:/live", &tree);
+    place.well(["cp", "-a", "two/data@begin:/", "two:/past"]);
+    assert_eq!(place.well(["ls", "two:/past"]), "");
+    for pool in ["one", "two"] {
+        place.judge(pool);
+    }
+}
+
+#[test]
+fn files_are_made_moved_linked_changed_and_removed() {
+    let place = Place::new();
+    let empty = place.path("nothing");
+    std::fs::create_dir(&empty).unwrap();
+    let image = place.image("tank.img");
+    place.well(["mkimage", "--size", "256M", empty.to_str().unwrap(), &image]);
+    place.well(["mkdir", "-p", "-m", "750", "tank:/a/b/c", "tank:/a/b"]);
+    let note = place.path("note");
+    std::fs::write(&note, noise(200_000, 3)).unwrap();
+    place.well(["cp", note.to_str().unwrap(), "tank:/a/b/c/"]);
+    place.well(["ln", "tank:/a/b/c/note", "tank:/second"]);
+    place.well(["ln", "-s", "a/b/c", "tank:/way"]);
+    place.well(["mv", "tank:/a/b/c/note", "tank:/way/named"]);
+    place.well(["touch", "-d", "1234.5", "tank:/second", "tank:/new"]);
+    place.well(["chmod", "604", "tank:/second"]);
+    place.well(["chown", "-R", "12:34", "tank:/a"]);
+    let stat = place.well(["--json", "stat", "tank:/a/b/c/named"]);
+    let stat: serde_json::Value = serde_json::from_str(stat.lines().next().unwrap()).unwrap();
+    let shown = stat.to_string();
+    assert!(shown.contains("\"nlink\":2"), "{shown}");
+    let listed = place.well([
+        "ls",
+        "-l",
+        "-n",
+        "--full-time",
+        "tank:/a/b/c",
+        "tank:/second",
+    ]);
+    assert!(listed.contains("-rw----r--"), "{listed}");
+    assert!(listed.contains("12") && listed.contains("34"), "{listed}");
+    let cat = place.run(["cat", "tank:/way/named"]);
+    assert!(cat.stdout == noise(200_000, 3));
+    assert_eq!(
+        place.well(["ls", "tank:/"]).lines().collect::<Vec<_>>(),
+        ["a", "new", "second", "way"]
+    );
+
+    for (words, reason) in [
+        (vec!["mkdir", "tank:/a"], "file exists"),
+        (vec!["mkdir", "tank:/no/where"], "no such file"),
+        (vec!["rm", "tank:/a"], "is a directory"),
+        (vec!["rm", "tank:/none"], "no such file"),
+        (vec!["mv", "tank:/a", "tank:/a/b/c/d"], "invalid argument"),
+        (vec!["mv", "tank:/a", "tank/x:/a"], "within one dataset"),
+        (vec!["ln", "tank:/a", "tank:/b"], "not permitted"),
+        (vec!["touch", "tank/x:/a"], "tank/x"),
+        (vec!["touch", "none:/a"], "no such pool"),
+        (vec!["touch", "tank@s:/a"], "snapshot"),
+    ] {
+        let output = place.run(words.clone());
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(reason), "{words:?}: {told}");
+    }
+    place.well(["rm", "-f", "tank:/none"]);
+    place.well(["rm", "-r", "tank:/a", "tank:/way"]);
+    assert_eq!(
+        place.well(["ls", "tank:/"]).lines().collect::<Vec<_>>(),
+        ["new", "second"]
+    );
+    place.judge("tank");
+}
+
+#[test]
+fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..40 {
+        let content = noise(3 << 20, number);
+        std::fs::write(tree.join(format!("f{number}")), content).unwrap();
+    }
+    let image = place.image("small.img");
+    let words = ["mkimage", "--size", "80M", tree.to_str().unwrap(), &image];
+    let output = place.run(words);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("no space is left") && told.contains("--size"),
+        "{told}"
+    );
+    // Nothing half made stays behind.
+    assert!(!Path::new(&image).exists());
+
+    let empty = place.path("nothing");
+    std::fs::create_dir(&empty).unwrap();
+    let words = ["mkimage", "--size", "80M", empty.to_str().unwrap(), &image];
+    place.well(words);
+    let output = place.run(["cp", "-r", tree.to_str().unwrap(), "small:/"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("no space is left"),
+        "{}",
+        text(&output.stderr)
+    );
+    // The pool is whole, what was copied is whole, and what is removed makes room.
+    place.judge("small");
+    place.well(["verify", "-q", "small"]);
+    place.well(["rm", "-r", "small:/tree"]);
+    place.well(["cp", tree.join("f1").to_str().unwrap(), "small:/"]);
+    assert!(place.run(["cat", "small:/f1"]).stdout == noise(3 << 20, 1));
+    place.judge("small");
+
+    let image = place.image("quota.img");
+    let words = [
+        "mkimage",
+        "--size",
+        "512M",
+        "-O",
+        "quota=20M",
+        tree.to_str().unwrap(),
+        &image,
+    ];
+    let output = place.run(words);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("quota"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
+    let case = crate::golden::case("scrub-mid");
+    let output = case.run(["touch", "pscrub:/x"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("cannot be written to") && told.contains("scrub"),
+        "{told}"
+    );
+}
