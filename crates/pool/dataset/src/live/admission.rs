@@ -84,6 +84,10 @@ pub(crate) struct Request {
     pub(crate) is_freeing: bool,
     /// What the pool allows in all for this kind of request.
     pub(crate) pool_limit: u64,
+    /// The most that everything under way in the pool can take: what ended transactions left dirty, and
+    /// what running ones announced. Promises are kept until their txg is written, but most
+    /// transactions dirty far less than they announce.
+    pub(crate) under_way_max: u64,
 }
 
 /// The figures, shared with everything that changes them.
@@ -201,7 +205,7 @@ impl Figures {
             let verdict = against(
                 head.ref_quota,
                 head.referenced,
-                head.pending.sum(),
+                head.pending.sum().min(request.under_way_max),
                 Verdict::OverQuota,
             );
             if verdict != Verdict::Admitted {
@@ -211,7 +215,8 @@ impl Figures {
         // What fits the refreservation costs the directory nothing more; what fits a directory's
         // reservation costs its parent nothing more.
         let mut bytes = rise(
-            head.unique.saturating_add(head.pending.sum()),
+            head.unique
+                .saturating_add(head.pending.sum().min(request.under_way_max)),
             request.bytes,
             head.ref_reserved,
         );
@@ -223,7 +228,7 @@ impl Figures {
             if bytes == 0 {
                 return Verdict::Admitted;
             }
-            let pending = directory.pending.sum();
+            let pending = directory.pending.sum().min(request.under_way_max);
             let is_root = directory.parent.is_none();
             if !request.is_freeing {
                 let verdict = against(directory.quota, directory.used, pending, Verdict::OverQuota);
@@ -307,6 +312,7 @@ mod tests {
             bytes,
             is_freeing: false,
             pool_limit: 1000,
+            under_way_max: u64::MAX,
         }
     }
 
@@ -340,6 +346,29 @@ mod tests {
             ..ask(1)
         };
         assert_eq!(admission.judge(HEAD, freeing), Verdict::Admitted);
+    }
+
+    #[test]
+    fn promises_weigh_no_more_than_all_that_is_under_way() {
+        let admission = admission(
+            500,
+            DslDirectoryPhys::default(),
+            DslDatasetPhys::default(),
+            0,
+            0,
+        );
+        admission.promise(HEAD, Txg(7), 5000);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Later);
+        let ended = Request {
+            under_way_max: 100,
+            ..ask(1)
+        };
+        assert_eq!(admission.judge(HEAD, ended), Verdict::Admitted);
+        let busy = Request {
+            under_way_max: 600,
+            ..ask(1)
+        };
+        assert_eq!(admission.judge(HEAD, busy), Verdict::Later);
     }
 
     #[test]

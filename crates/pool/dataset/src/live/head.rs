@@ -86,8 +86,9 @@ impl std::fmt::Debug for LiveDataset {
     }
 }
 
-/// How often a request waits for a txg before the pool counts as full.
-const PATIENCE: u32 = 16;
+/// How often a request waits for a txg before the pool counts as full. Each txg ends all promises, but
+/// others may be quicker to make new ones.
+const PATIENCE: u32 = 1000;
 
 impl LiveDataset {
     pub(crate) fn new(
@@ -159,13 +160,15 @@ impl LiveDataset {
     /// [`Refusal::OverQuota`], [`Refusal::NoSpace`]; or the pool is suspended.
     pub fn begin(&self, estimate: Estimate) -> Result<Transaction, DatasetError> {
         let pool = self.pool()?;
-        let request = Request {
+        let mut request = Request {
             bytes: pool.worst_case_bytes(estimate.bytes),
+            under_way_max: 0,
             is_freeing: estimate.is_freeing,
             pool_limit: self.admission.limit(estimate.is_freeing),
         };
         let mut patience = PATIENCE;
         loop {
+            request.under_way_max = pool.worst_case_bytes(pool.groups().dirty_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
                 Verdict::Later if patience > 0 => {

@@ -172,7 +172,11 @@ impl Sources<'_> {
             let shown = path.display();
             let file = HostFile::at(path, !is_recursive);
             let file = file.map_err(|error| refused(format!("{shown}: {error}")))?;
-            let name = path.file_name().map(|name| name.as_bytes().to_vec());
+            // `tree/.` has no name of its own: what it holds is meant.
+            let name = match word.as_bytes().ends_with(b"/.") {
+                true => None,
+                false => path.file_name().map(|name| name.as_bytes().to_vec()),
+            };
             let source: Arc<dyn Source> = Arc::new(file);
             (source, name, word.as_bytes().to_vec())
         };
