@@ -1,6 +1,10 @@
 //! Pools that we make and change, judged by OpenZFS's own programs and read back by our own reader.
 
 mod basics;
+mod crash;
+mod faults;
+mod full;
 mod repair;
 mod rig;
+mod sim;
 mod soak;

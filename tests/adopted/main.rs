@@ -1,0 +1,412 @@
+//! Pools that OpenZFS made, opened for changes, changed in all the usual ways, exported: OpenZFS finds nothing
+//! wrong, and everything old is as recorded. Pools that must not be written are refused by the right name.
+//!
+//! Every day a few small cases; all of them with `MILLPOND_WRITING_ALL` (`make test-writing-all`) or by name in
+//! `MILLPOND_ADOPTED` (with commas; the images then stay in `target/adopted-CASE`).
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result, bail, ensure};
+use millpond::live::{
+    Caller, LiveFileSystem, LivePool, NewMode, SetAttributes, WriteAt, WriteOptions, XattrMode,
+};
+use millpond::{Error, OpenOptions, PropertyValue, Search};
+use millpond_tests::compare::Findings;
+use millpond_tests::images::{Disks, hex};
+use millpond_tests::oracle::zdb;
+use millpond_tests::reader::DatasetKind;
+use millpond_tests::record::{Content, Entry, Record};
+use millpond_tests::runner::{self, Outcome, Trial};
+use millpond_tests::{adaptor, images, record, tree};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Of different layouts and kinds, and small.
+const EVERY_DAY: &[&str] = &[
+    "single",
+    "gang-raidz",
+    "snapshots",
+    "names",
+    "crypt",
+    "removed",
+];
+
+/// What cannot be written, and a word that the refusal must have.
+const REFUSED: &[(&str, &str)] = &[
+    ("bclone", "com.fudosecurity:block_cloning"),
+    ("checkpoint", "checkpoint"),
+    ("dedup-fast", "fast_dedup"),
+    ("dedup-legacy", "deduplication table"),
+    ("draid1", "draid"),
+    ("draid2", "draid"),
+    ("expanded", "raidz_expansion"),
+    ("expanding", "raidz_expansion"),
+    ("legacy-v28", "version 28"),
+    ("removed", "removal"),
+    ("resilver-mid", "resilver"),
+    ("scrub-mid", "scrub"),
+    ("spare-used", "spare"),
+    ("v24-clone", "block_cloning"),
+];
+
+fn main() -> ExitCode {
+    match trials() {
+        Ok(trials) => runner::main(trials),
+        Err(error) => {
+            println!("the golden set cannot be listed: {error:#}");
+            ExitCode::from(101)
+        }
+    }
+}
+
+fn trials() -> Result<Vec<Trial>> {
+    let set = images::golden_set()?;
+    println!("golden cases: {}", set.description);
+    let named = std::env::var("MILLPOND_ADOPTED").ok();
+    let named: Option<Vec<&str>> = named.as_ref().map(|names| names.split(',').collect());
+    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let mut trials = vec![];
+    for case in images::cases(&set.folder)? {
+        let is_wanted = match &named {
+            Some(named) => named.contains(&case.as_str()),
+            None => is_all || EVERY_DAY.contains(&case.as_str()),
+        };
+        if !is_wanted {
+            continue;
+        }
+        let folder = set.folder.join(&case);
+        let keeps = named.is_some();
+        trials.push(Trial {
+            name: format!("adopted::{case}"),
+            run: Box::new(move || {
+                run(&case, &folder, keeps)
+                    .unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+            }),
+        });
+    }
+    Ok(trials)
+}
+
+fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
+    let mut record = record::load(folder)?;
+    let temporary = tempfile::tempdir()?;
+    let place = if keeps {
+        let place = images::workspace().join(format!("target/adopted-{case}"));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(&place)?;
+        place
+    } else {
+        temporary.path().to_owned()
+    };
+    for image in &record.images {
+        let from = images::unpacked(&folder.join(&image.file), &image.sha256, image.size_bytes)?;
+        images::copy_sparse(&from, &place.join(image.file.trim_end_matches(".zst")))?;
+    }
+    let already = zdb::judge(&place, &record.pool)?;
+    let must_refuse = REFUSED.iter().find(|(name, _)| *name == case);
+    let pool = match (open(&place, &record.pool), must_refuse) {
+        (Ok(_), Some((_, word))) => bail!("opens, although it has {word}"),
+        (Err(error), Some((_, word))) => {
+            let words = error.to_string();
+            ensure!(
+                words.to_lowercase().contains(&word.to_lowercase()),
+                "is refused in other words: {words}"
+            );
+            return Ok(Outcome::Passed(format!("refused: {words}")));
+        }
+        (Err(error), None) => return Ok(Outcome::PassedOver(format!("does not open: {error}"))),
+        (Ok(pool), None) => pool,
+    };
+    let mut notes = vec![];
+    for number in 0..record.datasets.len() {
+        let dataset = &record.datasets[number];
+        if dataset.kind != DatasetKind::Filesystem || dataset.tree.is_none() {
+            continue;
+        }
+        let name = dataset.name.clone();
+        let files = match pool.file_system(&name) {
+            Ok(files) => files,
+            Err(error) => {
+                notes.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        if files.settings().is_read_only {
+            notes.push(format!("{name}: readonly"));
+            continue;
+        }
+        let entries = record.datasets[number].tree.as_mut().context("a tree")?;
+        change_files(&pool, &name, &files, entries).with_context(|| name.clone())?;
+    }
+    change_datasets(&pool, &record)?;
+    pool.export()?;
+
+    let (found, count) = compare_old(&place, &record)?;
+    ensure!(
+        found.differences_count == 0,
+        "{} differences:\n  {}",
+        found.differences_count,
+        found.differences.join("\n  ")
+    );
+    let after = zdb::judge(&place, &record.pool)?;
+    if already.is_clean() {
+        ensure!(after.is_clean(), "afterwards: {after:?}");
+    } else if !after.is_clean() {
+        notes.push(format!(
+            "not clean before and after: {already:?}; {after:?}"
+        ));
+    }
+    notes.push(format!("{count} old files compared"));
+    Ok(Outcome::Passed(notes.join("; ")))
+}
+
+fn open(place: &Path, name: &str) -> Result<LivePool, Error> {
+    let options = OpenOptions::default();
+    LivePool::open(
+        &Search::new([place]),
+        name,
+        &options,
+        &WriteOptions::default(),
+    )
+}
+
+/// Changes old files (and what is recorded of them), makes new ones, a snapshot between, and takes the new
+/// ones away again.
+fn change_files(
+    pool: &LivePool,
+    name: &str,
+    files: &Arc<LiveFileSystem>,
+    entries: &mut Vec<Entry>,
+) -> Result<()> {
+    let (root, caller) = (files.root()?, Caller::root());
+    let mode = NewMode::exactly(0o755);
+    let ours = files.make_directory(&caller, &root, OURS, mode)?;
+    for number in 0..60usize {
+        let file = format!("file{number}").into_bytes();
+        let (node, _) = files.create(&caller, &ours, &file, NewMode::exactly(0o600), true)?;
+        let bytes = vec![number as u8; number * number * 97];
+        files.write(&caller, &node, WriteAt::Offset(0), &bytes)?;
+        if number % 9 == 0 && files.settings().xattr != millpond_posix::live::XattrPlace::Off {
+            files.set_xattr(&caller, &node, b"user.ours", &[b'x'; 300], XattrMode::Set)?;
+        }
+    }
+    let mut changed = 0;
+    let mut removed = vec![];
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let is_plain = entry.attributes.kind == "file" && entry.attributes.nlink == 1;
+        let is_whole = matches!(entry.content, Some(Content::Whole(_)));
+        let size = entry.attributes.size as usize;
+        if !is_plain || !is_whole || entry.is_unreadable || size == 0 || size > 4 << 20 {
+            continue;
+        }
+        let mut holder = root.clone();
+        let parts: Vec<&[u8]> = entry.path.split(|byte| *byte == b'/').collect();
+        let Some((last, above)) = parts.split_last() else {
+            continue;
+        };
+        for part in above {
+            holder = files.lookup(&holder, part)?;
+        }
+        let node = files.lookup(&holder, last)?;
+        if !node.state_flags_allow_changes(files) {
+            continue;
+        }
+        changed += 1;
+        match changed {
+            1 => {
+                drop(node);
+                files.unlink(&holder, last)?;
+                removed.push((index, above.join(&b'/')));
+            }
+            2 | 3 => {
+                let mut bytes = vec![0; size];
+                files.read(&node, 0, &mut bytes)?;
+                let (at, with) = (size / 2, b"changed by another hand");
+                files.write(&caller, &node, WriteAt::Offset(at as u64), with)?;
+                bytes.resize(size.max(at + with.len()), 0);
+                bytes[at..at + with.len()].copy_from_slice(with);
+                if changed == 3 {
+                    let half = bytes.len() / 2 + 1;
+                    let set = SetAttributes {
+                        size_bytes: Some(half as u64),
+                        ..SetAttributes::default()
+                    };
+                    files.set_attributes(&caller, &node, &set)?;
+                    bytes.truncate(half);
+                }
+                entry.content = Some(Content::Whole(hex(&Sha256::digest(&bytes))));
+                entry.extents = None;
+                entry.attributes.size = bytes.len() as u64;
+                entry.attributes.mode &= 0o1777
+                    | if entry.attributes.mode & 0o6000 == 0 {
+                        0o6000
+                    } else {
+                        0
+                    };
+                touched(entry);
+            }
+            _ => break,
+        }
+    }
+    pool.datasets()
+        .snapshot(&[&format!("{name}@{SNAPSHOT}")], &[])?;
+    for number in 0..60usize {
+        let file = format!("file{number}").into_bytes();
+        if number % 2 == 0 {
+            files.unlink(&ours, &file)?;
+        } else {
+            let node = files.lookup(&ours, &file)?;
+            files.write(&caller, &node, WriteAt::End, &[9; 10_000])?;
+        }
+    }
+    for number in (1..60).step_by(2) {
+        files.unlink(&ours, format!("file{number}").as_bytes())?;
+    }
+    drop(ours);
+    files.remove_directory(&root, OURS)?;
+    files.reap()?;
+    // Directories that lost or had an entry were touched.
+    let mut above = vec![b".".to_vec()];
+    for (index, directory) in removed.into_iter().rev() {
+        entries.remove(index);
+        above.push(directory);
+    }
+    for entry in entries.iter_mut() {
+        if above.contains(&entry.path) || (entry.path == b"." && above.contains(&vec![])) {
+            touched(entry);
+            entry.sampled = None;
+        }
+    }
+    Ok(())
+}
+
+/// Times and space are no longer as recorded: [`compare_old`] takes them as they are found.
+fn touched(entry: &mut Entry) {
+    entry.attributes.mtime_ns = TOUCHED;
+}
+
+trait MayChange {
+    fn state_flags_allow_changes(&self, files: &LiveFileSystem) -> bool;
+}
+
+impl MayChange for millpond::live::LiveNode {
+    fn state_flags_allow_changes(&self, files: &LiveFileSystem) -> bool {
+        use millpond::FileFlags;
+        let flags = files.stat(self).flags;
+        !flags.intersects(
+            FileFlags::IMMUTABLE
+                | FileFlags::APPENDONLY
+                | FileFlags::NOUNLINK
+                | FileFlags::READONLY,
+        )
+    }
+}
+
+/// Clones, destroys, sets properties, makes and writes volumes.
+fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
+    let datasets = pool.datasets();
+    let root = &record.pool;
+    let text = |name: &str, value: &str| (name.to_owned(), PropertyValue::Text(value.to_owned()));
+    datasets.set_properties(
+        root,
+        &[
+            text("compression", "gzip-1"),
+            text("org.example:was", "here"),
+        ],
+    )?;
+    let snapshot = format!("{root}@{SNAPSHOT}");
+    let clone = format!("{root}/clone-of-ours");
+    if datasets
+        .snapshot(&[&format!("{root}@{SNAPSHOT}-2")], &[])
+        .is_ok()
+    {
+        let from = format!("{root}@{SNAPSHOT}-2");
+        datasets.clone_snapshot(&from, &clone, &[])?;
+        let files = pool.file_system(&clone)?;
+        let at_root = files.root()?;
+        let caller = Caller::root();
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = files.create(&caller, &at_root, b"in the clone", mode, true)?;
+        files.write(&caller, &node, WriteAt::Offset(0), &[7; 300_000])?;
+    }
+    let made = format!("{root}/made-by-us");
+    datasets.create_filesystem(&made, &[text("compression", "lz4")])?;
+    let files = pool.file_system(&made)?;
+    let (node, _) = files.create(
+        &Caller::root(),
+        &files.root()?,
+        b"file",
+        NewMode::exactly(0o600),
+        true,
+    )?;
+    files.write(&Caller::root(), &node, WriteAt::Offset(0), &[1; 500_000])?;
+    let volume = format!("{root}/volume-by-us");
+    let size = ("volsize".to_owned(), PropertyValue::Number(1 << 20));
+    let sparse = ("refreservation".to_owned(), PropertyValue::Number(0));
+    datasets.create_volume(&volume, &[size, sparse])?;
+    pool.volume(&volume)?.write(100_000, &[3; 200_000])?;
+    pool.sync()?;
+    drop((node, files));
+    datasets.destroy(&made, Default::default())?;
+    // A snapshot of ours goes wherever nothing hangs on it.
+    let _ = datasets.destroy_snapshots(&[&snapshot], Default::default());
+    Ok(())
+}
+
+/// Compares every file of the record with what is there. Also gives how many.
+fn compare_old(place: &Path, record: &Record) -> Result<(Findings, u64)> {
+    let paths: Vec<PathBuf> = record
+        .images
+        .iter()
+        .map(|image| place.join(image.file.trim_end_matches(".zst")))
+        .collect();
+    // The folder must not go when this is dropped.
+    let disks = std::mem::ManuallyDrop::new(Disks {
+        folder: place.to_owned(),
+        paths,
+    });
+    let mut pool = adaptor::open(&disks, &record.keys)
+        .map_err(|error| anyhow::anyhow!("afterwards: {error}"))?;
+    let mut findings = Findings::default();
+    for dataset in &record.datasets {
+        let Some(entries) = &dataset.tree else {
+            continue;
+        };
+        let mut entries = entries.clone();
+        for entry in &mut entries {
+            if entry.attributes.mtime_ns != TOUCHED {
+                continue;
+            }
+            let found = pool
+                .attributes(&dataset.name, entry.object)
+                .map_err(|error| anyhow::anyhow!("{}: {error}", dataset.name))?;
+            let recorded = &mut entry.attributes;
+            recorded.mtime_ns = found.mtime_ns;
+            recorded.ctime_ns = found.ctime_ns;
+            recorded.atime_ns = found.atime_ns;
+            recorded.blocks = found.blocks;
+            if recorded.kind == "dir" {
+                recorded.size = found.size;
+            }
+        }
+        let name = dataset.name.split('@').next().unwrap_or("");
+        let below = name
+            .split_once('/')
+            .map_or(String::new(), |(_, path)| format!("{path}/"));
+        let is_lost = |path: &[u8]| record.lost.contains(&[below.as_bytes(), path].concat());
+        let expected = tree::Expected {
+            dataset: &dataset.name,
+            entries: &entries,
+            is_lost: &is_lost,
+            may_differ: &|_| false,
+        };
+        tree::compare(&mut *pool, &expected, &mut findings);
+    }
+    let count = findings.files;
+    Ok((findings, count))
+}
+
+const OURS: &[u8] = b"written-by-another-hand";
+const SNAPSHOT: &str = "by-another-hand";
+const TOUCHED: i128 = i128::MIN;

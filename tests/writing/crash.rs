@@ -1,0 +1,146 @@
+//! The power fails in the middle of work on whole pools: file systems, snapshots, clones, volumes.
+//!
+//! Every day at some requests; at all of them with `MILLPOND_WRITING_ALL`, where some of the images are also
+//! judged by `zdb`.
+
+use crate::sim;
+use crate::soak::env;
+use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond_sim::{PowerCut, Seed, World};
+use millpond_tests::oracle::zdb;
+use millpond_tests::workload::Life;
+
+/// A committed state: after how many requests it was acknowledged, and what it holds.
+struct Committed {
+    at: usize,
+    life: Life,
+}
+
+fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) {
+    let world = World::new(seed);
+    let pool = sim::create(&world, tops, 96);
+    let mut life = Life::new("tank", shape, seed);
+    life.file_bytes_max = 60_000;
+    life.dataset_percent = 15;
+    life.steps(&pool, 60);
+    pool.sync().unwrap();
+    world.forget();
+    let mut committed = vec![Committed {
+        at: 0,
+        life: life.clone(),
+    }];
+    for _ in 0..8 {
+        // Changes of datasets commit what is before them; so each state is one of these.
+        for _ in 0..6 {
+            life.dataset_percent = 0;
+            life.steps(&pool, 1);
+        }
+        pool.sync().unwrap();
+        committed.push(Committed {
+            at: world.journal().len(),
+            life: life.clone(),
+        });
+        life.dataset_percent = 100;
+        life.steps(&pool, 1);
+        pool.sync().unwrap();
+        committed.push(Committed {
+            at: world.journal().len(),
+            life: life.clone(),
+        });
+    }
+    drop(pool);
+    let journal = world.journal();
+    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let cuts = if is_all {
+        cuts_wanted * 20
+    } else {
+        cuts_wanted
+    };
+    let step = (journal.len() / cuts).max(1);
+    let (mut judged, mut tried) = (0, 0);
+    for (round, count) in (0..=journal.len()).step_by(step).enumerate() {
+        let variants = [
+            PowerCut::EverythingWritten,
+            PowerCut::NothingUnflushed,
+            PowerCut::Torn(Seed::new(seed * 7919 + count as u64)),
+            PowerCut::First(1 + round % 5),
+            PowerCut::AllBut(round % 7),
+        ];
+        let chosen = if is_all {
+            0..5
+        } else {
+            round % 5..round % 5 + 1
+        };
+        for variant in &variants[chosen] {
+            let what = format!(
+                "{shape}, seed {seed}: after {count} of {} requests, {variant:?}",
+                journal.len()
+            );
+            let after = world.reborn(count, variant);
+            let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let least = committed
+                .iter()
+                .rposition(|state| state.at <= count)
+                .unwrap();
+            // A step in the middle of work may be committed on its own (the snapshot's pool syncs too), so
+            // only whole states are compared: what was promised is there, or something newer is.
+            let matching = committed
+                .iter()
+                .skip(least)
+                .position(|state| state.life.differences(&read).is_empty());
+            if matching.is_none() {
+                let differences = committed[least].life.differences(&read);
+                let next = committed
+                    .get(least + 1)
+                    .map(|next| next.life.differences(&read));
+                panic!(
+                    "{what}: is no state at or after {least}:\n  {differences:#?}\nnor {next:#?}"
+                );
+            }
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(read);
+            tried += 1;
+            if is_all && tried % 40 == 0 || tried == 7 {
+                judged += 1;
+                let folder = tempfile::tempdir().unwrap();
+                sim::to_files(&after, folder.path());
+                zdb::judge(folder.path(), "tank").unwrap().require(&what);
+            }
+            // And life goes on.
+            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let mut on = committed[least + matching.unwrap()].life.clone();
+            on.dataset_percent = 20;
+            on.steps(&pool, 5);
+            pool.export().unwrap();
+            let read = sim::read(&after).unwrap();
+            on.compare(&read, &what);
+            if round % 8 == 0 {
+                sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
+            }
+        }
+    }
+    println!(
+        "{shape}: {tried} crashes of {} requests, {judged} judged by zdb",
+        journal.len()
+    );
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let from = env("MILLPOND_WRITING_FROM", 1);
+    from..from + env("MILLPOND_WRITING_SEEDS", 1)
+}
+
+#[test]
+fn one_disk_cut_off_in_the_middle_of_work_has_what_was_promised() {
+    seeds().for_each(|seed| cut("crash one", &[(Single, 1)], seed, 30));
+}
+
+#[test]
+fn a_mirror_cut_off_in_the_middle_of_work_has_what_was_promised() {
+    seeds().for_each(|seed| cut("crash mirror", &[(Mirror, 2)], seed, 20));
+}
+
+#[test]
+fn a_raidz_cut_off_in_the_middle_of_work_has_what_was_promised() {
+    seeds().for_each(|seed| cut("crash raidz", &[(Raidz(1), 3), (Raidz(1), 3)], seed, 12));
+}

@@ -1,0 +1,276 @@
+//! Pools that are full: what does not fit is refused, what is there stays, and deleting works.
+
+use crate::rig::Rig;
+use millpond::Error;
+use millpond::PropertyValue;
+use millpond::live::{
+    Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, WriteAt,
+};
+use millpond_posix::live::Errno;
+use std::sync::Arc;
+
+fn is_no_space(error: &FileError) -> bool {
+    error.errno() == Errno::ENOSPC
+}
+
+fn is_over_quota(error: &FileError) -> bool {
+    error.errno() == Errno::EDQUOT
+}
+
+fn create(files: &Arc<LiveFileSystem>, name: &str) -> Result<LiveNode, FileError> {
+    let (root, caller) = (files.root()?, Caller::root());
+    let mode = NewMode::exactly(0o600);
+    Ok(files.create(&caller, &root, name.as_bytes(), mode, true)?.0)
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        word ^= word >> 12;
+        word ^= word << 25;
+        word ^= word >> 27;
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Writes files until the first refusal; gives how many whole ones there are and what refused.
+fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
+    for number in 0..100_000u64 {
+        let node = match create(files, &format!("{prefix}{number}")) {
+            Ok(node) => node,
+            Err(error) => return (number, error),
+        };
+        let content = noise(number, bytes);
+        if let Err(error) = files.write(&Caller::root(), &node, WriteAt::Offset(0), &content) {
+            return (number, error);
+        }
+    }
+    panic!("never full");
+}
+
+/// Whatever could be written is there; then half of it goes, and there is room again.
+fn is_whole_and_can_be_emptied(rig: &Rig, pool: LivePool, prefix: &str, count: u64, bytes: usize) {
+    pool.export().unwrap();
+    rig.judge("tank");
+    let pool = rig.open("tank");
+    let files = pool.file_system("tank").unwrap();
+    let root = files.root().unwrap();
+    for number in 0..count {
+        let node = files
+            .lookup(&root, format!("{prefix}{number}").as_bytes())
+            .unwrap();
+        let mut found = vec![0; bytes + 1];
+        assert_eq!(files.read(&node, 0, &mut found).unwrap(), bytes, "{number}");
+        found.truncate(bytes);
+        assert!(found == noise(number, bytes), "{number}");
+    }
+    for number in (0..count).step_by(2) {
+        files
+            .unlink(&root, format!("{prefix}{number}").as_bytes())
+            .unwrap();
+    }
+    files.reap().unwrap();
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+    let again = count / 4;
+    for number in 0..again {
+        let node = create(&files, &format!("again{number}")).unwrap();
+        let content = noise(number, bytes);
+        files
+            .write(&Caller::root(), &node, WriteAt::Offset(0), &content)
+            .unwrap();
+    }
+    drop((root, files));
+    pool.export().unwrap();
+    rig.judge("tank");
+}
+
+#[test]
+fn a_pool_full_of_data_refuses_deletes_and_takes_more() {
+    let rig = Rig::new(1, 96);
+    let pool = rig.stripe("tank").create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let (count, refusal) = fill(&files, "f", 500_000);
+    assert!(is_no_space(&refusal), "{refusal:?}");
+    assert!(count * 500_000 > 40 << 20, "only {count} files fit");
+    drop(files);
+    is_whole_and_can_be_emptied(&rig, pool, "f", count, 500_000);
+}
+
+#[test]
+fn a_raidz_full_of_small_files_refuses_deletes_and_takes_more() {
+    let rig = Rig::new(3, 64);
+    let plan = PoolPlan::new("tank").raidz(1, &rig.images).ashift(12);
+    let pool = plan.create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let (count, refusal) = fill(&files, "f", 9_000);
+    assert!(is_no_space(&refusal), "{refusal:?}");
+    drop(files);
+    is_whole_and_can_be_emptied(&rig, pool, "f", count, 9_000);
+}
+
+#[test]
+fn a_pool_full_of_names_refuses_deletes_and_takes_more() {
+    let rig = Rig::new(1, 64);
+    let pool = rig.stripe("tank").create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    // Data first, then names until they do not fit either.
+    let (large, _) = fill(&files, "large", 1_000_000);
+    let (count, refusal) = fill(&files, "f", 0);
+    assert!(is_no_space(&refusal), "{refusal:?}");
+    let root = files.root().unwrap();
+    files.unlink(&root, b"large0").unwrap();
+    files.reap().unwrap();
+    assert!(large > 10);
+    drop((root, files));
+    is_whole_and_can_be_emptied(&rig, pool, "f", count, 0);
+}
+
+#[test]
+fn overwriting_in_a_full_pool_with_snapshots_ends_in_a_refusal() {
+    let rig = Rig::new(1, 96);
+    let pool = rig.stripe("tank").create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let node = create(&files, "file").unwrap();
+    let caller = Caller::root();
+    let mut refused = None;
+    'rounds: for round in 0..40u64 {
+        for at in 0..8u64 {
+            let bytes = noise(round * 8 + at, 1 << 20);
+            if let Err(error) = files.write(&caller, &node, WriteAt::Offset(at << 20), &bytes) {
+                refused = Some((round, at, error));
+                break 'rounds;
+            }
+        }
+        if let Err(error) = pool.datasets().snapshot(&[&format!("tank@{round}")], &[]) {
+            println!("snapshot {round}: {error}");
+            break;
+        }
+    }
+    let (round, _, error) = refused.expect("never full");
+    assert!(is_no_space(&error), "{error:?}");
+    pool.sync().unwrap();
+    // Snapshots go even so.
+    for number in 0..round {
+        let name = format!("tank@{number}");
+        pool.datasets()
+            .destroy_snapshots(&[&name], Default::default())
+            .unwrap();
+    }
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+    files
+        .write(&caller, &node, WriteAt::Offset(0), &noise(1, 4 << 20))
+        .unwrap();
+    drop((node, files));
+    pool.export().unwrap();
+    rig.judge("tank");
+}
+
+fn number(name: &str, value: u64) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Number(value))
+}
+
+#[test]
+fn quotas_end_in_a_refusal_of_their_own_and_reservations_hold() {
+    let rig = Rig::new(1, 128);
+    let pool = rig.stripe("tank").create().unwrap();
+    let datasets = pool.datasets();
+    for (name, property) in [("tank/q", "quota"), ("tank/r", "refquota")] {
+        datasets
+            .create_filesystem(name, &[number(property, 10 << 20)])
+            .unwrap();
+        let files = pool.file_system(name).unwrap();
+        let (count, refusal) = fill(&files, "f", 200_000);
+        assert!(is_over_quota(&refusal), "{name}: {refusal:?}");
+        assert!((20..=60).contains(&count), "{name}: {count} files");
+        let root = files.root().unwrap();
+        files.unlink(&root, b"f0").unwrap();
+        files.unlink(&root, b"f1").unwrap();
+        files.reap().unwrap();
+        for _ in 0..4 {
+            pool.sync().unwrap();
+        }
+        let node = create(&files, "again").unwrap();
+        files
+            .write(
+                &Caller::root(),
+                &node,
+                WriteAt::Offset(0),
+                &noise(3, 100_000),
+            )
+            .unwrap();
+    }
+    datasets
+        .create_filesystem("tank/kept", &[number("reservation", 20 << 20)])
+        .unwrap();
+    datasets
+        .create_filesystem("tank/refkept", &[number("refreservation", 10 << 20)])
+        .unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let (_, refusal) = fill(&files, "f", 500_000);
+    assert!(is_no_space(&refusal), "{refusal:?}");
+    for (name, count) in [("tank/kept", 30), ("tank/refkept", 15)] {
+        let files = pool.file_system(name).unwrap();
+        for number in 0..count {
+            let node = create(&files, &format!("f{number}"))
+                .unwrap_or_else(|e| panic!("{name} {number}: {e}"));
+            let content = noise(number, 500_000);
+            files
+                .write(&Caller::root(), &node, WriteAt::Offset(0), &content)
+                .unwrap_or_else(|error| panic!("{name}, file {number}: {error}"));
+        }
+    }
+    drop(files);
+    let too_much = datasets.create_filesystem("tank/more", &[number("reservation", 1 << 30)]);
+    assert!(too_much.is_err());
+    pool.export().unwrap();
+    rig.judge("tank");
+}
+
+#[test]
+fn a_user_over_the_quota_is_refused() {
+    use millpond::live::SetAttributes;
+    use millpond_posix::live::{QuotaMeasure, QuotaOwner};
+    let rig = Rig::new(1, 128);
+    let pool = rig.stripe("tank").create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    files
+        .set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 1000, 4 << 20)
+        .unwrap();
+    pool.sync().unwrap();
+    let caller = Caller::user(1000, 1000);
+    let root = files.root().unwrap();
+    let open = SetAttributes {
+        permissions: Some(0o777),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&Caller::root(), &root, &open).unwrap();
+    let mut refused = None;
+    for number in 0..100u64 {
+        let name = format!("f{number}").into_bytes();
+        let outcome = files
+            .create(&caller, &root, &name, NewMode::exactly(0o600), true)
+            .and_then(|(node, _)| {
+                files.write(&caller, &node, WriteAt::Offset(0), &noise(number, 500_000))
+            });
+        if let Err(error) = outcome {
+            refused = Some((number, error));
+            break;
+        }
+        pool.sync().unwrap();
+    }
+    let (number, error) = refused.expect("never over the quota");
+    assert!(is_over_quota(&error), "{error:?}");
+    assert!((6..=12).contains(&number), "{number} files of 500 kB");
+    drop((root, files));
+    pool.export()
+        .map_err(|error: Error| error.to_string())
+        .unwrap();
+    rig.judge("tank");
+}

@@ -1,0 +1,134 @@
+//! Whole pools on simulated disks.
+
+use millpond::live::{
+    Drive, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, WriteOptions,
+};
+use millpond::{Error, OpenOptions, Pool, PoolCandidate};
+use millpond_device::{Candidate, Device};
+use millpond_pool::import::{find_pools, scan_devices};
+use millpond_sim::{SimDisk, World};
+use millpond_vdev::AllocationClass::Normal;
+use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn name_of(disk: &SimDisk) -> String {
+    format!("/sim/d{}.img", disk.number())
+}
+
+/// Who writes txgs: the caller, so that a seed does the same each time.
+pub fn by_caller() -> WriteOptions {
+    WriteOptions {
+        drive: Drive::Caller,
+        ..WriteOptions::default()
+    }
+}
+
+/// Makes `tank` of these groups of new disks, each group with its layout.
+pub fn create(world: &World, tops: &[(NewLayout, usize)], mib: u64) -> LivePool {
+    create_with(world, tops, mib, by_caller())
+}
+
+/// As [`create`], with options.
+pub fn create_with(
+    world: &World,
+    tops: &[(NewLayout, usize)],
+    mib: u64,
+    writing: WriteOptions,
+) -> LivePool {
+    let tops = tops
+        .iter()
+        .map(|(layout, count)| NewTop {
+            layout: *layout,
+            class: Normal,
+            devices: (0..*count)
+                .map(|_| {
+                    let disk = world.disk(mib << 20, 512);
+                    NewDevice::file(&name_of(&disk), disk)
+                })
+                .collect(),
+        })
+        .collect();
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: NewVdevs {
+            tops,
+            ..NewVdevs::default()
+        },
+        vdev_options: NewVdevOptions {
+            ashift: Some(9),
+            force: true,
+        },
+        features: FeatureChoice::Default,
+        settings: vec![],
+        root_properties: BTreeMap::new(),
+        writing,
+        system: "sim".into(),
+        cache_bytes: 16 << 20,
+    };
+    LivePool::create(&world.env(), &new).unwrap()
+}
+
+fn candidate(world: &World) -> PoolCandidate {
+    let candidates = world
+        .disks()
+        .iter()
+        .map(|disk| Candidate {
+            path: PathBuf::from(name_of(disk)),
+            aliases: vec![],
+            partition: None,
+            device: Arc::clone(disk) as Arc<dyn Device>,
+            is_live: false,
+        })
+        .collect();
+    let mut pools = find_pools(&scan_devices(candidates), 0);
+    assert_eq!(pools.len(), 1, "pools found");
+    pools.remove(0)
+}
+
+/// Opens the world's pool for changes.
+pub fn open(world: &World) -> Result<LivePool, Error> {
+    let options = OpenOptions::default();
+    LivePool::open_candidate(&world.env(), &candidate(world), &options, &by_caller())
+}
+
+/// Opens the world's pool for reading.
+pub fn read(world: &World) -> Result<Pool, Error> {
+    let options = OpenOptions {
+        cache_bytes: 16 << 20,
+        ..OpenOptions::default()
+    };
+    Pool::open_candidate(&candidate(world), &options)
+}
+
+/// Every block that the pool refers to is whole.
+pub fn verify(pool: &Pool) -> Result<(), String> {
+    let problems = std::sync::Mutex::new(vec![]);
+    let note = |problem: &millpond::verify::Problem| {
+        problems.lock().unwrap().push(format!("{problem:?}"));
+    };
+    let report = pool.verify(&millpond::verify::VerifyProgress::default(), &note);
+    let report = report.map_err(|error| error.to_string())?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    Err(format!(
+        "{:#?}\n{report:#?}",
+        problems.lock().unwrap().iter().take(5).collect::<Vec<_>>()
+    ))
+}
+
+/// Writes the disks as images.
+pub fn to_files(world: &World, folder: &Path) {
+    for disk in world.disks() {
+        let path = folder.join(format!("d{}.img", disk.number()));
+        let mut file = std::fs::File::create(path).unwrap();
+        file.set_len(disk.size_bytes()).unwrap();
+        for (offset, page) in disk.content().pages() {
+            file.seek(SeekFrom::Start(offset)).unwrap();
+            file.write_all(page).unwrap();
+        }
+    }
+}
