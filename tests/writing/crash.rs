@@ -10,7 +10,7 @@ use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;
 
-/// A committed state: after how many requests it was acknowledged, and what it holds.
+/// A state: after how many requests it was promised (if ever), and what it holds.
 struct Committed {
     at: usize,
     life: Life,
@@ -18,36 +18,35 @@ struct Committed {
 
 fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) {
     let world = World::new(seed);
-    let pool = sim::create(&world, tops, 96);
+    // Large enough that no promise of space has to wait for a commit in the middle of a step.
+    let pool = sim::create(&world, tops, 1024);
     let mut life = Life::new("tank", shape, seed);
     life.file_bytes_max = 60_000;
     life.dataset_percent = 15;
     life.steps(&pool, 60);
     pool.sync().unwrap();
+    // From here on a step is a state: it must not be committed in part.
+    life.makes_many = false;
     world.forget();
     let mut committed = vec![Committed {
         at: 0,
         life: life.clone(),
     }];
-    for _ in 0..8 {
-        // Changes of datasets commit what is before them; so each state is one of these.
-        for _ in 0..6 {
-            life.dataset_percent = 0;
-            life.steps(&pool, 1);
-        }
-        pool.sync().unwrap();
-        committed.push(Committed {
-            at: world.journal().len(),
-            life: life.clone(),
-        });
-        life.dataset_percent = 100;
+    // Work may be committed after any step; after those that waited for it, it is promised.
+    for round in 0..60 {
         life.steps(&pool, 1);
-        pool.sync().unwrap();
+        let at = if round % 7 == 6 {
+            pool.sync().unwrap();
+            world.journal().len()
+        } else {
+            usize::MAX
+        };
         committed.push(Committed {
-            at: world.journal().len(),
+            at,
             life: life.clone(),
         });
     }
+    pool.sync().unwrap();
     drop(pool);
     let journal = world.journal();
     let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
@@ -82,20 +81,19 @@ fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) 
                 .iter()
                 .rposition(|state| state.at <= count)
                 .unwrap();
-            // A step in the middle of work may be committed on its own (the snapshot's pool syncs too), so
-            // only whole states are compared: what was promised is there, or something newer is.
+            // What was promised is there, or something newer.
             let matching = committed
                 .iter()
                 .skip(least)
                 .position(|state| state.life.differences(&read).is_empty());
             if matching.is_none() {
-                let differences = committed[least].life.differences(&read);
-                let next = committed
-                    .get(least + 1)
-                    .map(|next| next.life.differences(&read));
-                panic!(
-                    "{what}: is no state at or after {least}:\n  {differences:#?}\nnor {next:#?}"
-                );
+                let near: Vec<_> = committed
+                    .iter()
+                    .skip(least)
+                    .take(6)
+                    .map(|state| (state.life.log.last(), state.life.differences(&read)))
+                    .collect();
+                panic!("{what}: is no state at or after {least}: {near:#?}");
             }
             sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
             drop(read);

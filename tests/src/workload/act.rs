@@ -23,6 +23,8 @@ pub struct Life {
     pub file_bytes_max: usize,
     /// How many of a hundred steps are about datasets rather than files.
     pub dataset_percent: usize,
+    /// Whether a step may make many files at once, in as many transactions.
+    pub makes_many: bool,
     pool: String,
     next_name: u64,
 }
@@ -84,6 +86,7 @@ impl Life {
             log: vec![],
             file_bytes_max: 400_000,
             dataset_percent: 12,
+            makes_many: true,
             pool: pool.to_owned(),
             next_name: 0,
         }
@@ -277,7 +280,8 @@ impl Life {
         let name = new.as_bytes();
         if what < 18 || plain.is_empty() {
             // Many small ones at once now and then: directories and their tables grow.
-            let count = if self.dice.below(12) == 0 { 60 } else { 1 };
+            let is_many = self.dice.below(12) == 0 && self.makes_many;
+            let count = if is_many { 60 } else { 1 };
             for number in 0..count {
                 let name = match (count, self.dice.below(10)) {
                     (1, 0) => format!("{new}-{}", "long".repeat(50)).into_bytes(),

@@ -42,6 +42,9 @@ pub enum Content {
     Volume(Arc<Vec<u8>>),
 }
 
+/// Names from the root down; none is the root.
+pub type Path = Vec<Vec<u8>>;
+
 /// Files by numbers of the model's own; the root is 0.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -103,7 +106,7 @@ impl Default for Tree {
 impl Tree {
     /// Every name, as (directory's path, directory, name, file), breadth first.
     #[must_use]
-    pub fn names(&self) -> Vec<(Vec<Vec<u8>>, u64, Vec<u8>, u64)> {
+    pub fn names(&self) -> Vec<(Path, u64, Vec<u8>, u64)> {
         let mut all = vec![];
         let mut open = vec![(vec![], 0)];
         while let Some((path, id)) = open.pop() {
@@ -113,7 +116,7 @@ impl Tree {
             for (name, child) in entries {
                 all.push((path.clone(), id, name.clone(), *child));
                 if matches!(self.nodes[child].kind, Kind::Directory(_)) {
-                    let mut below: Vec<Vec<u8>> = path.clone();
+                    let mut below: Path = path.clone();
                     below.push(name.clone());
                     open.push((below, *child));
                 }
@@ -123,7 +126,7 @@ impl Tree {
     }
     /// Directories with their paths; the root is first.
     #[must_use]
-    pub fn directories(&self) -> Vec<(Vec<Vec<u8>>, u64)> {
+    pub fn directories(&self) -> Vec<(Path, u64)> {
         let mut all = vec![(vec![], 0)];
         for (path, _, name, id) in self.names() {
             if matches!(self.nodes[&id].kind, Kind::Directory(_)) {

@@ -220,6 +220,17 @@ impl Figures {
             request.bytes,
             head.ref_reserved,
         );
+        // Promises are worst cases. Where one that goes beyond a reservation would be refused above, what
+        // is under way is waited for; after that the reservation holds, and its last request may overshoot.
+        let mut shelter = None;
+        if head.unique < head.ref_reserved {
+            shelter = Some(head.pending.sum());
+        }
+        let sheltered = |verdict, shelter: Option<u64>| match (verdict, shelter) {
+            (Verdict::NoSpace | Verdict::OverQuota, Some(0)) => Verdict::Admitted,
+            (Verdict::NoSpace | Verdict::OverQuota, Some(_)) => Verdict::Later,
+            (verdict, _) => verdict,
+        };
         let mut at = Some(head.directory);
         for _ in 0..=crate::directory::DEPTH_MAX {
             let Some(directory) = at.and_then(|id| self.directories.get(&id)) else {
@@ -233,12 +244,16 @@ impl Figures {
             if !request.is_freeing {
                 let verdict = against(directory.quota, directory.used, pending, Verdict::OverQuota);
                 if verdict != Verdict::Admitted {
-                    return verdict;
+                    return sheltered(verdict, shelter);
                 }
             }
             if is_root {
                 let limit = request.pool_limit.max(1);
-                return against(limit, directory.used, pending, Verdict::NoSpace);
+                let verdict = against(limit, directory.used, pending, Verdict::NoSpace);
+                return sheltered(verdict, shelter);
+            }
+            if directory.used < directory.reserved {
+                shelter = Some(pending);
             }
             let now = directory.used.saturating_add(pending);
             bytes = rise(now, bytes, directory.reserved);
@@ -380,14 +395,36 @@ mod tests {
         };
         let reserved = admission(1000, child, DslDatasetPhys::default(), 0, 0);
         assert_eq!(reserved.judge(HEAD, ask(500)), Verdict::Admitted);
-        assert_eq!(reserved.judge(HEAD, ask(591)), Verdict::NoSpace);
+        assert_eq!(
+            reserved.judge(HEAD, ask(591)),
+            Verdict::Admitted,
+            "the last may overshoot"
+        );
+        reserved.promise(HEAD, Txg(7), 500);
+        assert_eq!(reserved.judge(HEAD, ask(90)), Verdict::Admitted);
+        assert_eq!(reserved.judge(HEAD, ask(91)), Verdict::Later);
+        let full = DslDirectoryPhys {
+            used_bytes: 600,
+            reserved_bytes: 600,
+            ..DslDirectoryPhys::default()
+        };
+        let used_up = admission(1000, full, DslDatasetPhys::default(), 0, 0);
+        assert_eq!(used_up.judge(HEAD, ask(1)), Verdict::NoSpace);
         let head = DslDatasetPhys {
             unique_bytes: 5,
             ..DslDatasetPhys::default()
         };
         let ref_reserved = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
         assert_eq!(ref_reserved.judge(HEAD, ask(45)), Verdict::Admitted);
-        assert_eq!(ref_reserved.judge(HEAD, ask(46)), Verdict::NoSpace);
+        assert_eq!(ref_reserved.judge(HEAD, ask(46)), Verdict::Admitted);
+        ref_reserved.promise(HEAD, Txg(7), 40);
+        assert_eq!(ref_reserved.judge(HEAD, ask(6)), Verdict::Later);
+        let head = DslDatasetPhys {
+            unique_bytes: 50,
+            ..DslDatasetPhys::default()
+        };
+        let used_up = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
+        assert_eq!(used_up.judge(HEAD, ask(1)), Verdict::NoSpace);
     }
 
     #[test]
