@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-writing-all demo bench fuzz soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-writing-all demo bench fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -54,7 +54,10 @@ bench: build ## measure beside rivals; writes BENCHMARKS.md
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 	@fuzz/run
 
-soak: setup ## the same for hours: FUZZ_SECONDS=1200 unless set
+soak: setup ## live on simulated disks for SOAK_SECONDS (default 3 hours); figures go to docs/soak.md
+	$(CARGO) run --release --locked --package millpond-tests --bin soak -- --seconds $${SOAK_SECONDS:-10800} --from $${SOAK_FROM:-1} --record docs/soak.md
+
+fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
 
 lint: setup ## formatting, clippy, the rules of the house, licences

@@ -1,6 +1,5 @@
 //! A pool on image files, changed through the dataset layer.
 
-use crate::recount;
 use millpond_dataset::DatasetError;
 use millpond_dataset::live::{ContentsPort, Estimate, LiveDataset, LiveDatasets, NewContents};
 use millpond_device::{Candidate, FileDevice, OpenOptions as DeviceOptions};
@@ -16,6 +15,7 @@ use millpond_pool::live::{
 use millpond_pool::{OpenOptions, Pool};
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_tests::recount;
 use millpond_tests::{images, oracle};
 use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;

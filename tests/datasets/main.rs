@@ -2,7 +2,7 @@
 //! read again by the reading side, every figure is counted anew from the blocks, and `zdb` judges.
 
 mod bench;
-mod recount;
+
 mod steps;
 
 use bench::Bench;

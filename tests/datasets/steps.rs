@@ -74,7 +74,7 @@ pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
         if dice.roll(3) > 0 {
             bench.pool().sync().unwrap();
         }
-        let faults = crate::recount::faults_of(&bench.read_back());
+        let faults = millpond_tests::recount::faults_of(&bench.read_back());
         assert!(
             faults.is_empty(),
             "seed {seed}:\n{}\n{}",

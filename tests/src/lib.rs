@@ -6,6 +6,7 @@
 //! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
 //! disks may be missing, [`mutate`] makes disks rot, and [`runner`] runs and prints cases like the standard test harness does.
 //! [`oracle`] asks OpenZFS's own programs and kernel module what they think of images that were written here.
+//! [`recount`] counts every figure of every dataset anew. [`soak`] lives in pools on simulated disks that fail.
 //! [`workload`] does random work to a pool and to a model of it.
 //! [`hostile`] is another matter: pools that were made to harm.
 //!
@@ -25,6 +26,8 @@ pub mod oracle;
 pub mod properties;
 pub mod reader;
 pub mod record;
+pub mod recount;
 pub mod runner;
+pub mod soak;
 pub mod tree;
 pub mod workload;

@@ -96,6 +96,21 @@ impl World {
     pub fn journal(&self) -> Journal {
         self.shared.journal.lock().clone()
     }
+    /// How many events the journal holds: what [`World::reborn`] counts in.
+    #[must_use]
+    pub fn recorded(&self) -> usize {
+        self.shared.journal.lock().len()
+    }
+    /// Bytes that the journal's events keep in memory.
+    #[must_use]
+    pub fn recorded_bytes(&self) -> u64 {
+        let journal = self.shared.journal.lock();
+        let sizes = journal.events.iter().map(|event| match event {
+            Event::Write { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        });
+        sizes.sum()
+    }
     /// Forgets what happened so far: the present contents, taken as durable, are the new start.
     pub fn forget(&self) {
         let disks = self.disks.lock();

@@ -109,6 +109,7 @@ pub fn write_labels(
     config: &PoolConfig,
     tops: &[VdevId],
     half: LabelHalf,
+    turn: Turn,
 ) -> Result<RoundReport, LabelError> {
     let mut jobs = Vec::new();
     for target in targets(topology, tops) {
@@ -118,7 +119,7 @@ pub fn write_labels(
         jobs.push((target, packed(&list)?));
     }
     Ok(RoundReport {
-        leaves: in_parallel(&jobs, |(target, bytes)| {
+        leaves: in_turn(&jobs, turn, |(target, bytes)| {
             target.report(write_config(target.device.as_ref(), bytes, half.indices()))
         }),
     })
@@ -131,10 +132,11 @@ pub fn write_uberblock(
     uberblock: &Uberblock,
     tops: &[VdevId],
     multihost: bool,
+    turn: Turn,
 ) -> RoundReport {
     let targets = targets(topology, tops);
     RoundReport {
-        leaves: in_parallel(&targets, |target| {
+        leaves: in_turn(&targets, turn, |target| {
             let ring = UberblockRing::new(target.ashift);
             let slot = ring.slot_of_txg(uberblock.txg, multihost);
             target.report(write_slot(target.device.as_ref(), uberblock, ring, slot))
@@ -144,10 +146,10 @@ pub fn write_uberblock(
 
 /// Flushes every present leaf of `tops`: what was written there is durable afterwards.
 #[must_use]
-pub fn flush(topology: &Topology, tops: &[VdevId]) -> RoundReport {
+pub fn flush(topology: &Topology, tops: &[VdevId], turn: Turn) -> RoundReport {
     let targets = targets(topology, tops);
     RoundReport {
-        leaves: in_parallel(&targets, |target| {
+        leaves: in_turn(&targets, turn, |target| {
             let outcome = target.device.flush();
             target.report((
                 usize::from(outcome.is_ok()),
@@ -199,6 +201,8 @@ pub struct Commit<'a> {
     /// Any number; decides where the search for vdevs to hold the uberblock begins when no
     /// configuration is dirty.
     pub dice: u64,
+    /// How leaves are written to.
+    pub turn: Turn,
 }
 
 /// What a commit met that did not keep it from succeeding.
@@ -226,6 +230,16 @@ pub enum CommitError {
     NoUberblock,
 }
 
+/// How leaves are written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Turn {
+    /// Several at once.
+    #[default]
+    Together,
+    /// One after the other, always in the same order.
+    OneByOne,
+}
+
 /// Makes a txg durable: flush, labels 0 and 2, uberblock, labels 1 and 3, with a flush of the
 /// devices concerned after each. The sequence may be repeated after a failure.
 ///
@@ -239,7 +253,7 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
             .failures
             .extend(round.failures().map(|(leaf, error)| (leaf, error.clone())));
     };
-    let round = flush(topology, what.written_tops);
+    let round = flush(topology, what.written_tops, what.turn);
     note(&round);
     // Redundancy within the vdev was judged when the blocks were written; here only a vdev that
     // lost everything stops the commit.
@@ -252,7 +266,7 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
         .config
         .map(|config| (config, labelled_tops(topology, what.dirty_tops)));
     if let Some((config, tops)) = &labelled {
-        let round = write_labels(topology, config, tops, LabelHalf::Even)?;
+        let round = write_labels(topology, config, tops, LabelHalf::Even, what.turn)?;
         note(&round);
         demand_labels(topology, tops, &round)?;
     }
@@ -261,7 +275,13 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
     } else {
         uberblock_holders(topology, what.dice)
     };
-    let round = write_uberblock(topology, what.uberblock, &holders, what.multihost);
+    let round = write_uberblock(
+        topology,
+        what.uberblock,
+        &holders,
+        what.multihost,
+        what.turn,
+    );
     note(&round);
     let counts = |top: &VdevId| {
         topology
@@ -277,7 +297,7 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
         return Err(CommitError::NoUberblock);
     }
     if let Some((config, tops)) = &labelled {
-        let round = write_labels(topology, config, tops, LabelHalf::Odd)?;
+        let round = write_labels(topology, config, tops, LabelHalf::Odd, what.turn)?;
         note(&round);
         demand_labels(topology, tops, &round)?;
     }
@@ -565,10 +585,10 @@ fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
         .collect()
 }
 
-/// Runs `work` on each item, some at once, and gives the outcomes in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    if let [only] = items {
-        return vec![work(only)];
+/// Runs `work` on each item and gives the outcomes in order.
+fn in_turn<T: Sync, R: Send>(items: &[T], turn: Turn, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if turn == Turn::OneByOne || items.len() == 1 {
+        return items.iter().map(work).collect();
     }
     let mut outcomes = Vec::with_capacity(items.len());
     for batch in items.chunks(PARALLEL_MAX) {

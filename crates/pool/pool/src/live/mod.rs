@@ -46,7 +46,7 @@ pub use features::{
 pub use history::{HistoryCommand, HistoryEvent, pool_event_text};
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
-    all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
+    Turn, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use logs::FoundLog;

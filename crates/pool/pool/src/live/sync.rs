@@ -11,7 +11,7 @@
 use super::bpobj::{BpObject, Drain};
 use super::context::{Round, SyncContext};
 use super::failure::Suspension;
-use super::labels::{self, Commit};
+use super::labels::{self, Commit, Turn};
 use super::pool::{Drive, LivePool};
 use super::sink::MosSink;
 use super::space::MapWriter;
@@ -363,6 +363,10 @@ impl LivePool {
                 written_tops: &[],
                 multihost,
                 dice: u64::from_le_bytes(dice),
+                turn: match self.drive {
+                    Drive::Thread => Turn::Together,
+                    Drive::Caller => Turn::OneByOne,
+                },
             },
         )?;
         let mut state = self.state.write();

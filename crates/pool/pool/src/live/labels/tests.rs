@@ -129,6 +129,7 @@ impl Pool {
                 written_tops: &[VdevId(0), VdevId(1)],
                 multihost: false,
                 dice: 1,
+                turn: Turn::Together,
             },
         )
     }
@@ -181,7 +182,14 @@ fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
     pool.config.txg = Txg(5);
     pool.config.name = "renamed".into();
     let tops = [VdevId(0), VdevId(1)];
-    let _ = write_labels(&pool.topology, &pool.config, &tops, LabelHalf::Even).unwrap();
+    let _ = write_labels(
+        &pool.topology,
+        &pool.config,
+        &tops,
+        LabelHalf::Even,
+        Turn::Together,
+    )
+    .unwrap();
     let candidate = find_pools(&pool.found(), 0).remove(0);
     assert_eq!(candidate.name, "tank");
     assert_eq!(candidate.newest().unwrap().uberblock.txg, Txg(4));

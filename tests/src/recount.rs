@@ -1,6 +1,6 @@
 //! Every figure of every dataset counted anew from the blocks that it reaches.
 
-use millpond_block::BlockAddress;
+use millpond_block::{BlockAddress, BlockStore};
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::sync::Arc;
 use millpond_object::{Object, ObjectSet};
@@ -40,7 +40,18 @@ struct Found {
 
 type Blocks = BTreeMap<Key, Found>;
 
-fn sizes_of(pointer: &BlockPointer) -> Sizes {
+/// Deflated bytes of a pointer: what its vdevs' widths would take of 128 KiB is left out.
+fn used_bytes(store: &BlockStore, pointer: &BlockPointer) -> i64 {
+    let topology = store.topology();
+    let used = pointer.dvas().map(|dva| {
+        let typical = topology.tree.asize(dva.vdev, 128 << 10, Txg(0));
+        let ratio = (128 << 10) / (typical.unwrap_or(128 << 10) >> 9);
+        (dva.asize_bytes >> 9) * ratio
+    });
+    used.sum::<u64>() as i64
+}
+
+fn sizes_of(store: &BlockStore, pointer: &BlockPointer) -> Sizes {
     let is_data = pointer.level().0 == 0 && !pointer.object_type().is_metadata();
     if pointer.is_hole() {
         return Sizes::default();
@@ -58,7 +69,7 @@ fn sizes_of(pointer: &BlockPointer) -> Sizes {
     }
     let psize = pointer.psize_bytes() as i64;
     Sizes {
-        used: pointer.asize_bytes() as i64,
+        used: used_bytes(store, pointer),
         compressed: psize,
         uncompressed: if is_data {
             pointer.lsize_bytes() as i64
@@ -136,7 +147,7 @@ impl Recount {
         if let Some(list) = self.pool.find_directory_object("free_bpobj").unwrap() {
             let (_, entries) = list_entries(&self.pool, list);
             for entry in &entries {
-                sizes += sizes_of(&entry.pointer);
+                sizes += sizes_of(self.pool.store(), &entry.pointer);
             }
             let keys: Vec<Key> = entries.iter().map(|entry| entry.pointer.words).collect();
             self.own(&Blocks::new(), keys.into_iter(), "the free list");
@@ -203,7 +214,7 @@ impl Recount {
                 if birth <= key {
                     self.fault(format!("livelist {id}: birth {birth} under key {key}"));
                 }
-                let sizes = sizes_of(&pointer);
+                let sizes = sizes_of(self.pool.store(), &pointer);
                 blocks.insert(pointer.words, Found { sizes, birth });
             }
         }
@@ -516,7 +527,7 @@ impl Recount {
                 if birth <= *key || birth.0 > end {
                     self.fault(format!("{name}: birth {birth} under key {key} (to {end})"));
                 }
-                sizes += sizes_of(&entry.pointer);
+                sizes += sizes_of(self.pool.store(), &entry.pointer);
             }
             self.expect(&name, "a list's bytes", header.bytes, sizes.used);
             self.expect(
@@ -646,7 +657,7 @@ fn list_entries(pool: &Arc<Pool>, list: ObjectId) -> (BpObjectPhys, Vec<BpObject
 
 /// Collects every block of an object set that was born after `born_after`.
 fn walk(set: &Arc<ObjectSet>, born_after: Txg, blocks: &mut Blocks) {
-    collect(set.root(), born_after, blocks);
+    collect(set.store(), set.root(), born_after, blocks);
     let phys = set.phys();
     tree(set, &phys.meta_dnode, true, born_after, blocks);
     for dnode in [&phys.user_used, &phys.group_used, &phys.project_used]
@@ -657,7 +668,12 @@ fn walk(set: &Arc<ObjectSet>, born_after: Txg, blocks: &mut Blocks) {
     }
 }
 
-fn collect(pointer: &BlockPointer, born_after: Txg, blocks: &mut Blocks) -> bool {
+fn collect(
+    store: &BlockStore,
+    pointer: &BlockPointer,
+    born_after: Txg,
+    blocks: &mut Blocks,
+) -> bool {
     if pointer.is_hole() || pointer.birth() <= born_after {
         return false;
     }
@@ -682,7 +698,7 @@ fn collect(pointer: &BlockPointer, born_after: Txg, blocks: &mut Blocks) -> bool
         }
     }
     let found = Found {
-        sizes: sizes_of(pointer),
+        sizes: sizes_of(store, pointer),
         birth: pointer.birth(),
     };
     blocks.insert(words, found);
@@ -699,7 +715,7 @@ fn tree(
     let mut open: Vec<BlockPointer> = dnode.block_pointers.clone();
     open.extend(dnode.spill);
     while let Some(pointer) = open.pop() {
-        if !collect(&pointer, born_after, blocks) {
+        if !collect(set.store(), &pointer, born_after, blocks) {
             continue;
         }
         let is_indirect = pointer.level().0 > 0;

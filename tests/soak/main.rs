@@ -1,0 +1,55 @@
+//! Lives on simulated disks: a few short ones every day. `make soak` lives for hours.
+
+use millpond_tests::soak::{Options, Plan, SHAPES, Shape, crowd, run};
+
+fn live(shape: &str, seeds: std::ops::Range<u64>, ops: usize) {
+    let shape = Shape::named(shape).unwrap();
+    for seed in seeds {
+        let options = Options {
+            recount_every: 2,
+            ..Options::default()
+        };
+        if let Err(failure) = run(&Plan::new(shape, seed, ops), &options) {
+            panic!(
+                "operation {}: {}\nafter:\n  {}\nagain: cargo run -p millpond-tests --bin soak -- --shape {} --seed {seed} --ops {ops}",
+                failure.at,
+                failure.text,
+                failure.log.join("\n  "),
+                shape.name
+            );
+        }
+    }
+}
+
+#[test]
+fn lives_on_one_disk_and_on_two() {
+    live("single", 1..3, 300);
+    live("stripe", 1..2, 300);
+}
+
+#[test]
+fn lives_on_mirrors_of_which_sides_fail() {
+    live("mirror2", 1..3, 300);
+    live("mirror3", 1..2, 300);
+    live("classes", 1..2, 300);
+}
+
+#[test]
+fn lives_on_raidz_of_which_disks_fail() {
+    live("raidz1", 1..2, 250);
+    live("raidz2", 1..2, 250);
+    live("raidz3", 1..2, 250);
+}
+
+#[test]
+fn the_same_plan_does_the_same() {
+    let shape = &SHAPES[3];
+    let plan = Plan::new(shape, 5, 150);
+    let lived = |plan| run(plan, &Options::default()).map_err(|failure| failure.text);
+    assert_eq!(lived(&plan), lived(&plan));
+}
+
+#[test]
+fn threads_at_one_pool_lose_nothing() {
+    crowd(Shape::named("mirror2").unwrap(), 1, 4, 3, 60).unwrap();
+}

@@ -1,0 +1,146 @@
+//! The judges of a state: the model, our verification, every figure counted anew, and OpenZFS's `zdb`.
+
+use super::life::Options;
+use crate::oracle::{Verdict, zdb};
+use crate::recount;
+use crate::workload::{Content, Kind, Model};
+use millpond::live::{LiveNode, LivePool};
+use millpond::verify::{Problem, VerifyProgress};
+use millpond::{Error, Pool};
+use millpond_env::sync::Arc;
+use millpond_sim::World;
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
+
+/// What verification finds beyond the disks that were made to fail.
+pub(super) fn verified(pool: &Pool, victims: &BTreeSet<String>) -> Result<(), String> {
+    let first = millpond_env::sync::Mutex::new(None);
+    let progress = VerifyProgress::default();
+    let note = |problem: &Problem| {
+        first.lock().get_or_insert_with(|| format!("{problem:?}"));
+    };
+    let report = pool
+        .verify(&progress, &note)
+        .map_err(|error| format!("verification: {error}"))?;
+    let named: BTreeSet<String> = report
+        .leaves
+        .values()
+        .filter(|leaf| !leaf.is_clean())
+        .map(|leaf| leaf.name.clone())
+        .collect();
+    let is_expected = |name: &String| victims.iter().any(|victim| name.ends_with(victim));
+    let is_sound = report.lost == 0 && report.invalid == 0 && report.gave_up.is_none();
+    if !is_sound || !named.iter().all(is_expected) || (victims.is_empty() && !report.is_clean()) {
+        return Err(format!(
+            "verification: {} lost, {} repairable, {} invalid, gave up: {:?}, blames {:?} (may fail: {victims:?}); first {:?}",
+            report.lost,
+            report.repairable,
+            report.invalid,
+            report.gave_up,
+            report
+                .leaves
+                .values()
+                .filter(|leaf| !leaf.is_clean())
+                .collect::<Vec<_>>(),
+            first.into_inner()
+        ));
+    }
+    Ok(())
+}
+
+/// Space figures that are not what the blocks add up to.
+pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
+    let faults = recount::faults_of(pool.inner());
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(format!("figures:\n  {}", faults.join("\n  ")))
+}
+
+/// What `zdb` says about the disks, written to image files.
+pub(super) fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, String> {
+    let say = |error: &dyn std::fmt::Display| format!("images for zdb: {error}");
+    let folder = tempfile::tempdir().map_err(|error| say(&error))?;
+    for (number, disk) in world.disks().iter().enumerate() {
+        use millpond_device::Device;
+        let path = folder.path().join(format!("d{number}"));
+        let file = std::fs::File::create(path).map_err(|error| say(&error))?;
+        file.set_len(disk.size_bytes())
+            .map_err(|error| say(&error))?;
+        for (offset, bytes) in disk.content().pages() {
+            file.write_all_at(bytes, offset)
+                .map_err(|error| say(&error))?;
+        }
+    }
+    match zdb::judge(folder.path(), pool) {
+        Ok(Verdict::Clean) => Ok(true),
+        Ok(Verdict::Absent(_)) => Ok(false),
+        Ok(Verdict::Faults(lines)) => {
+            if let Some(keep) = &options.keep {
+                let _ = std::fs::create_dir_all(keep);
+                for number in 0..world.disks().len() {
+                    let name = format!("d{number}");
+                    let _ =
+                        crate::images::copy_sparse(&folder.path().join(&name), &keep.join(&name));
+                }
+            }
+            Err(format!("zdb:\n  {}", lines.join("\n  ")))
+        }
+        Err(error) => Err(say(&error)),
+    }
+}
+
+/// Where a dataset's files differ as the changing side shows them, changes that are in memory included.
+pub(super) fn read_back(pool: &LivePool, model: &Model, dataset: &str) -> Result<(), String> {
+    let Some(head) = model.heads.get(dataset) else {
+        return Ok(());
+    };
+    match compare_live(pool, dataset, &head.content) {
+        Ok(differences) if differences.is_empty() => Ok(()),
+        Ok(differences) => Err(format!(
+            "{dataset}, read while open:\n  {}",
+            differences.join("\n  ")
+        )),
+        Err(error) => Err(format!("{dataset}, read while open: {error}")),
+    }
+}
+
+fn compare_live(pool: &LivePool, dataset: &str, content: &Content) -> Result<Vec<String>, Error> {
+    let mut found = vec![];
+    let tree = match content {
+        Content::Volume(bytes) => {
+            let volume = pool.volume(dataset)?;
+            let mut there = vec![0; bytes.len()];
+            volume.read(0, &mut there)?;
+            if there != **bytes {
+                found.push("the volume's bytes differ".to_owned());
+            }
+            return Ok(found);
+        }
+        Content::Files(tree) => Arc::clone(tree),
+    };
+    let files = pool.file_system(dataset)?;
+    let mut open: Vec<(String, u64, LiveNode)> = vec![(String::new(), 0, files.root()?)];
+    while let Some((path, id, node)) = open.pop() {
+        match &tree.nodes[&id].kind {
+            Kind::Directory(entries) => {
+                for (name, child) in entries {
+                    let path = format!("{path}/{}", String::from_utf8_lossy(name));
+                    match files.lookup(&node, name) {
+                        Ok(node) => open.push((path, *child, node)),
+                        Err(error) => found.push(format!("{path}: {error}")),
+                    }
+                }
+            }
+            Kind::File(bytes) => {
+                let mut there = vec![0; bytes.len() + 1];
+                let count = files.read(&node, 0, &mut there)?;
+                if count != bytes.len() || there[..count] != ***bytes {
+                    found.push(format!("{path}: its {} bytes differ", bytes.len()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}

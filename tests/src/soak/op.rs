@@ -1,0 +1,80 @@
+//! What is done in a life.
+
+use super::shape::Shape;
+use crate::hostile::dice::Dice;
+
+/// One thing to do. Each carries what decides its details, so that a list of them means the same when
+/// some are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// A random change of files, volumes or datasets.
+    Work(u64),
+    /// Everything so far becomes durable.
+    Sync,
+    /// The files of a dataset are read through the changing side, unsynced changes included.
+    ReadBack(u64),
+    /// Everything becomes durable, then the committed state is compared.
+    Look,
+    /// Exported and opened again.
+    Reopen,
+    /// The power fails at some moment since the last one that was forgotten; opened again.
+    Cut(u64),
+    /// A disk that may fail is gone.
+    Vanish(u64),
+    /// All disks are back and without faults.
+    Heal,
+    /// A stretch of a disk that may fail turns into noise.
+    Rot(u64),
+    /// A disk that may fail starts to err.
+    Err(u64),
+}
+
+impl Op {
+    /// Whether it is a fault within the promise of redundancy.
+    #[must_use]
+    pub fn is_fault(self) -> bool {
+        matches!(self, Self::Vanish(_) | Self::Rot(_) | Self::Err(_))
+    }
+}
+
+/// A whole life.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The pool's shape.
+    pub shape: &'static Shape,
+    /// Decides all that the operations do not: disks that may fail, the world's dice.
+    pub seed: u64,
+    /// What is done.
+    pub ops: Vec<Op>,
+}
+
+impl Plan {
+    /// The life of a seed with so many operations.
+    #[must_use]
+    pub fn new(shape: &'static Shape, seed: u64, count: usize) -> Self {
+        let named = shape.name.bytes();
+        let mixed = named.fold(seed ^ 0x50a4, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
+        let mut dice = Dice::new(mixed);
+        let mut ops: Vec<Op> = (0..count)
+            .map(|_| {
+                let word = dice.word();
+                match dice.below(2000) {
+                    0..60 => Op::Sync,
+                    60..70 => Op::ReadBack(word),
+                    70..76 => Op::Look,
+                    76..79 => Op::Reopen,
+                    79..91 => Op::Cut(word),
+                    91..95 => Op::Vanish(word),
+                    95..99 => Op::Rot(word),
+                    99..103 => Op::Err(word),
+                    103..110 => Op::Heal,
+                    _ => Op::Work(word),
+                }
+            })
+            .collect();
+        ops.extend([Op::Cut(seed), Op::Reopen]);
+        Self { shape, seed, ops }
+    }
+}

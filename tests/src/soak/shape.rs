@@ -1,0 +1,98 @@
+//! Shapes of pools.
+
+use crate::hostile::dice::Dice;
+use millpond::live::NewLayout;
+use millpond_vdev::AllocationClass;
+use std::collections::BTreeSet;
+
+/// How a pool is built.
+#[derive(Debug)]
+pub struct Shape {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// Its top-level vdevs: class, layout, leaves.
+    pub tops: &'static [(AllocationClass, NewLayout, usize)],
+    /// log2 of the smallest write.
+    pub ashift: u8,
+}
+
+use AllocationClass::{Log, Normal, Special};
+use NewLayout::{Mirror, Raidz, Single};
+
+/// All shapes that are lived in.
+pub const SHAPES: &[Shape] = &[
+    Shape {
+        name: "single",
+        tops: &[(Normal, Single, 1)],
+        ashift: 12,
+    },
+    Shape {
+        name: "stripe",
+        tops: &[(Normal, Single, 1), (Normal, Single, 1)],
+        ashift: 9,
+    },
+    Shape {
+        name: "mirror2",
+        tops: &[(Normal, Mirror, 2)],
+        ashift: 12,
+    },
+    Shape {
+        name: "mirror3",
+        tops: &[(Normal, Mirror, 3)],
+        ashift: 9,
+    },
+    Shape {
+        name: "raidz1",
+        tops: &[(Normal, Raidz(1), 3)],
+        ashift: 9,
+    },
+    Shape {
+        name: "raidz2",
+        tops: &[(Normal, Raidz(2), 5)],
+        ashift: 12,
+    },
+    Shape {
+        name: "raidz3",
+        tops: &[(Normal, Raidz(3), 6)],
+        ashift: 9,
+    },
+    Shape {
+        name: "classes",
+        tops: &[(Normal, Mirror, 2), (Special, Mirror, 2), (Log, Single, 1)],
+        ashift: 12,
+    },
+];
+
+impl Shape {
+    /// The shape of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SHAPES.iter().find(|shape| shape.name == name)
+    }
+    /// How many disks it takes.
+    #[must_use]
+    pub fn disks(&self) -> usize {
+        self.tops.iter().map(|(.., leaves)| leaves).sum()
+    }
+    /// Disks that may all fail at once, any way they like. One life in three has none.
+    #[must_use]
+    pub fn victims(&self, dice: &mut Dice) -> Vec<usize> {
+        let mut victims = BTreeSet::new();
+        if dice.below(3) == 0 {
+            return vec![];
+        }
+        let mut first = 0;
+        for (_, layout, leaves) in self.tops {
+            let bears = match layout {
+                Mirror => leaves - 1,
+                Raidz(parity) => usize::from(*parity),
+                _ => 0,
+            };
+            for _ in 0..bears {
+                victims.insert(first + dice.below(*leaves));
+            }
+            first += leaves;
+        }
+        victims.into_iter().collect()
+    }
+}

@@ -1,0 +1,46 @@
+//! A failing plan made smaller.
+
+use super::life::{Failure, Options, run};
+use super::op::Plan;
+use millpond_env::Env;
+use std::time::Duration;
+
+/// Leaves out operations while the plan still fails, for as long as `time`. Returns the smallest that
+/// failed, with its failure.
+///
+/// Larger pieces are tried first, halving their size down to single operations.
+#[must_use]
+pub fn shrink(plan: &Plan, failure: Failure, options: &Options, time: Duration) -> (Plan, Failure) {
+    let clock = Env::real().clock;
+    let end = clock
+        .monotonic_ns()
+        .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let (mut best, mut failure) = (plan.clone(), failure);
+    // Nothing after the failure matters.
+    best.ops.truncate(failure.at + 1);
+    let mut piece = best.ops.len().div_ceil(2).max(1);
+    loop {
+        let mut start = 0;
+        let mut is_smaller = false;
+        while start < best.ops.len() {
+            if clock.monotonic_ns() > end {
+                return (best, failure);
+            }
+            let mut less = best.clone();
+            let stop = (start + piece).min(less.ops.len());
+            less.ops.drain(start..stop);
+            match run(&less, options) {
+                Err(again) => {
+                    less.ops.truncate(again.at + 1);
+                    (best, failure) = (less, again);
+                    is_smaller = true;
+                }
+                Ok(_) => start = stop,
+            }
+        }
+        if piece == 1 && !is_smaller {
+            return (best, failure);
+        }
+        piece = (piece / 2).max(1);
+    }
+}
