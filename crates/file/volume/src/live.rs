@@ -235,7 +235,8 @@ impl LiveVolume {
     }
 
     /// Changes the size: a multiple of the block size. What a smaller volume loses is freed once the
-    /// smaller size is on stable storage.
+    /// smaller size is on stable storage; if the power failed before that, it is freed before the volume
+    /// grows again, so that what is new reads as zeros.
     ///
     /// # Errors
     /// [`VolumeError::Refused`] for a size that cannot be; [`VolumeError::Begin`]; if the table cannot be
@@ -244,6 +245,10 @@ impl LiveVolume {
         self.errors().check_size(size_bytes, self.block_bytes())?;
         let _resizing = self.resizing.lock();
         let old = self.size_bytes();
+        if size_bytes > old {
+            let _range = self.ranges.write(old..u64::MAX);
+            self.free(old, size_bytes)?;
+        }
         {
             // Nobody is at work beyond the end when it moves.
             let _range = self.ranges.write(old.min(size_bytes)..u64::MAX);

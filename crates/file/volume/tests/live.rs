@@ -5,7 +5,7 @@
 mod support;
 
 use millpond_env::thread;
-use millpond_ondisk::ObjectSetKind;
+use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_volume::{LiveVolume, Volume, VolumeError, create_volume};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -83,6 +83,23 @@ fn a_smaller_volume_forgets_what_lay_behind_its_end() {
     committed(&rig).read(0, &mut found).unwrap();
     assert!(found[..BLOCK as usize].iter().all(|byte| *byte == 3));
     assert!(found[BLOCK as usize..].iter().all(|byte| *byte == 0));
+    rig.check_space();
+}
+
+#[test]
+fn what_a_crash_left_behind_the_end_is_gone_when_the_volume_grows() {
+    let (rig, volume) = volume(BLOCK.into());
+    // The power failed after the smaller size was committed, and before the rest was freed.
+    let data = rig.set.object(ObjectId(1)).unwrap();
+    let tx = rig.groups.begin(0).unwrap();
+    data.write(&tx, u64::from(BLOCK) * 3, &[9; 100]).unwrap();
+    drop(tx);
+    rig.sync();
+    volume.resize(1 << 20).unwrap();
+    rig.sync();
+    let mut found = vec![1; 1 << 20];
+    committed(&rig).read(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 0));
     rig.check_space();
 }
 
