@@ -291,7 +291,11 @@ impl<'p> Lived<'p> {
     }
 
     fn tail(&self) -> Vec<String> {
-        let shown = if self.options.full_log { usize::MAX } else { 25 };
+        let shown = if self.options.full_log {
+            usize::MAX
+        } else {
+            25
+        };
         let from = self.life.log.len().saturating_sub(shown);
         self.life.log[from..].to_vec()
     }
