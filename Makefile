@@ -44,7 +44,7 @@ test-writing-all: setup ## changed pools, all of them: every golden case, more s
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
 		$(CARGO) test --locked --package millpond-tests --test writing -- --test-threads 2
 
-demo: build ## the main job on real pools: open, list, verify, copy out, and again with a disk missing
+demo: build ## the main job on real pools: open, list, verify, copy out; then a pool made, changed, judged
 	@demo/run
 
 bench: build ## measure beside rivals; writes BENCHMARKS.md

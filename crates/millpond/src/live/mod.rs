@@ -25,6 +25,60 @@
 //! # std::fs::remove_dir_all(&folder)?;
 //! # Ok(()) }
 //! ```
+//!
+//! Opened again, by name and place; volumes beside file systems; what was committed, through the reader:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use millpond::live::{Caller, LivePool, NewMode, PoolPlan, WriteAt, WriteOptions};
+//! use millpond::{OpenOptions, Pool, Search, Symlinks};
+//! use millpond_dataset::properties::PropertyValue;
+//!
+//! # let folder = std::env::temp_dir().join(format!("millpond-doc2-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder)?;
+//! let images = [folder.join("a.img"), folder.join("b.img")];
+//! for image in &images {
+//!     std::fs::File::create(image)?.set_len(64 << 20)?;
+//! }
+//! let plan = PoolPlan::new("tank").mirror(&images).root_property("compression", "zstd");
+//! plan.create()?.export()?;
+//!
+//! // With the devices' locks; refused, with every reason, if something in the pool may not be written.
+//! let search = Search::new([&folder]);
+//! let (reading, writing) = (OpenOptions::default(), WriteOptions::default());
+//! let pool = LivePool::open(&search, "tank", &reading, &writing)?;
+//!
+//! let size = [("volsize".to_owned(), PropertyValue::Number(8 << 20))];
+//! pool.datasets().create_volume("tank/disk", &size)?;
+//! let volume = pool.volume("tank/disk")?;
+//! volume.write(1 << 20, b"any byte of it")?;
+//! volume.flush()?;
+//!
+//! let files = pool.file_system("tank")?;
+//! let (root, caller) = (files.root()?, Caller::user(1000, 1000));
+//! let mail = files.make_directory(&caller, &root, b"mail", NewMode::exactly(0o700))?;
+//! let (letter, _) = files.create(&caller, &mail, b"1", NewMode::exactly(0o600), true)?;
+//! files.write(&caller, &letter, WriteAt::End, b"Dear ")?;
+//! files.write(&caller, &letter, WriteAt::End, b"reader")?;
+//! let mut text = [0; 11];
+//! files.read(&letter, 0, &mut text)?;
+//! assert_eq!(&text, b"Dear reader");
+//!
+//! // The reader's view of the last committed txg, while the pool stays open.
+//! pool.sync()?;
+//! let view = pool.committed()?.dataset("tank")?.file_system()?;
+//! assert_eq!(view.resolve(b"mail/1", Symlinks::Follow)?.size_bytes(), 11);
+//! drop((volume, files, root, mail, letter, view));
+//! pool.export()?;
+//!
+//! let read = Pool::open(&search, "tank", &reading)?;
+//! let disk = read.dataset("tank/disk")?.volume()?;
+//! let mut bytes = [0; 8];
+//! disk.data().read(1 << 20, &mut bytes)?;
+//! assert_eq!(&bytes, b"any byte");
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok(()) }
+//! ```
 
 mod contents;
 mod gate;
