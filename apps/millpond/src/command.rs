@@ -34,6 +34,8 @@ pub struct Parsed {
     pub options: Vec<Found>,
     /// The rest, in the order given.
     pub operands: Vec<String>,
+    /// The whole command line, as the history of a pool shows it.
+    pub line: String,
 }
 
 impl Parsed {
@@ -61,15 +63,24 @@ impl Command {
 
     /// Takes the arguments apart and runs the command. `program` is `zpool` or `zfs`.
     pub fn run(&self, program: &str, session: &mut Session, arguments: &[String]) -> Ending {
-        let parsed = match self.options {
+        let mut parsed = match self.options {
             Some(set) => parse(set, arguments)?,
             None => Parsed {
                 options: Vec::new(),
                 operands: arguments.to_vec(),
+                ..Parsed::default()
             },
         };
+        parsed.line = [program, self.name].join(" ");
+        for word in arguments {
+            parsed.line.push(' ');
+            parsed.line.push_str(word);
+        }
         match self.run {
-            Run::Built(run) => run(session, &parsed),
+            Run::Built(run) => {
+                self.require_operands(&parsed)?;
+                run(session, &parsed)
+            }
             Run::NotBuilt(check) => {
                 check(&parsed)?;
                 self.require_operands(&parsed)?;
@@ -102,6 +113,7 @@ fn parse(set: OptionSet, arguments: &[String]) -> Result<Parsed, Failure> {
     Ok(Parsed {
         options,
         operands: walk.operands(),
+        ..Parsed::default()
     })
 }
 

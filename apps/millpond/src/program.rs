@@ -4,7 +4,7 @@
 use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
 use millpond::Search;
-use millpond::control::{Control, ImportablePool, LocalPools};
+use millpond::control::{Change, Control, ImportablePool, LocalChanges, LocalPools};
 use millpond_env::Env;
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
@@ -52,6 +52,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
     let pools = Folders {
         folders,
         pools: OnceCell::new(),
+        changes: OnceCell::new(),
     };
     let environment = surroundings();
     let mut session = Session {
@@ -97,6 +98,7 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
 struct Folders {
     folders: Vec<PathBuf>,
     pools: OnceCell<LocalPools>,
+    changes: OnceCell<LocalChanges>,
 }
 
 impl OpenControl for Folders {
@@ -105,6 +107,16 @@ impl OpenControl for Folders {
             return Err("millpond: no pools: say where with -d DIR or MILLPOND_DIR".into());
         }
         Ok(self.pools.get_or_init(|| search(&self.folders)))
+    }
+
+    fn change(&self) -> Result<&dyn Change, String> {
+        self.control()?;
+        Ok(self.changes.get_or_init(|| {
+            let name = rustix::system::uname();
+            let name = name.nodename().to_string_lossy().into_owned();
+            let user = rustix::process::getuid().as_raw();
+            LocalChanges::new(search_of(&self.folders), Some(name), user.into())
+        }))
     }
 
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
@@ -141,9 +153,13 @@ fn search_cache_file(file: &str) -> Result<LocalPools, String> {
 }
 
 fn search(folders: &[impl AsRef<Path>]) -> LocalPools {
+    LocalPools::search(&search_of(folders))
+}
+
+fn search_of(folders: &[impl AsRef<Path>]) -> Search {
     let mut search = Search::new(folders.iter().map(AsRef::as_ref));
     search.hostid = hostid();
-    LocalPools::search(&search)
+    search
 }
 
 /// The number that tells systems apart, from `/etc/hostid`; 0 if there is none.
@@ -172,7 +188,8 @@ fn surroundings() -> Environment {
         pause,
         variables,
         man: PathBuf::from("man"),
-        users: users(),
+        users: names_in("/etc/passwd"),
+        groups: names_in("/etc/group"),
     }
 }
 
@@ -190,9 +207,9 @@ fn pause(time: Duration) {
     let _ = poll(&mut [], Some(&timeout));
 }
 
-/// Names of users by number, from the system's file of them.
-fn users() -> BTreeMap<u64, String> {
-    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+/// Names of users or groups by number, from the system's file of them.
+fn names_in(file: &str) -> BTreeMap<u64, String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split(':');

@@ -1,7 +1,7 @@
 //! What a command is run with, and how it can end.
 
 use jiff::tz::TimeZone;
-use millpond::control::{Control, ImportablePool};
+use millpond::control::{Change, Control, ImportablePool};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,6 +23,11 @@ pub struct Session<'a> {
 pub trait OpenControl {
     /// The open pools. The error is a whole message for people.
     fn control(&self) -> Result<&dyn Control, String>;
+
+    /// Whoever changes pools. The error is a whole message for people.
+    fn change(&self) -> Result<&dyn Change, String> {
+        Err("millpond: pools are not changed here".into())
+    }
 
     /// Pools that could be imported from these folders, or, if none is named, from where
     /// [`OpenControl::control`] looks.
@@ -54,6 +59,8 @@ pub struct Environment {
     pub man: PathBuf,
     /// Names of users by number.
     pub users: BTreeMap<u64, String>,
+    /// Names of groups by number.
+    pub groups: BTreeMap<u64, String>,
 }
 
 impl Environment {
@@ -105,5 +112,10 @@ impl Session<'_> {
     /// The open pools.
     pub fn control(&self) -> Result<&dyn Control, Failure> {
         self.pools.control().map_err(Failure::Refused)
+    }
+
+    /// Whoever changes pools.
+    pub fn change(&self) -> Result<&dyn Change, Failure> {
+        self.pools.change().map_err(Failure::Refused)
     }
 }

@@ -4,3 +4,4 @@ pub mod columns;
 pub mod date;
 pub mod json;
 pub mod number;
+pub mod size;

@@ -1,6 +1,6 @@
 //! Every `zfs` sub-command and how it is called.
 
-use super::{get, list, usage};
+use super::{create, destroy, get, heads, list, set, snapshots, usage};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
 use millpond_dataset::properties::{PropertyName, by_name};
@@ -16,62 +16,56 @@ pub const COMMANDS: &[Command] = &[
         &[],
         |session, parsed| Ok(crate::version::run(session, "zfs", parsed.has("j"))?),
     ),
-    not_built(
+    built(
         "create",
         letters("V:b:nPpsvuo:"),
-        &["missing filesystem argument"],
-    ),
-    not_built(
+        &["missing filesystem argument"], create::create),
+    built(
         "destroy",
         letters("dfnpRrvs"),
-        &["missing dataset argument"],
-    ),
+        &["missing dataset argument"], destroy::run),
     Command {
         aliases: &["snap"],
-        ..not_built("snapshot", letters("ro:"), &["missing snapshot argument"])
+        ..built("snapshot", letters("ro:"), &["missing snapshot argument"], snapshots::snapshot)
     },
-    not_built("rollback", letters("rRf"), &["missing dataset argument"]),
-    not_built(
+    built("rollback", letters("rRf"), &["missing dataset argument"], snapshots::rollback),
+    built(
         "clone",
         letters("po:u"),
         &[
             "missing source dataset argument",
             "missing target dataset argument",
-        ],
-    ),
-    not_built(
+        ], create::clone),
+    built(
         "promote",
         letters(""),
-        &["missing clone filesystem argument"],
-    ),
-    not_built(
+        &["missing clone filesystem argument"], heads::promote),
+    built(
         "rename",
         letters("fpru"),
         &[
             "missing source dataset argument",
             "missing target dataset argument",
-        ],
-    ),
-    not_built(
+        ], heads::rename),
+    built(
         "bookmark",
         letters(""),
-        &["missing source argument", "missing bookmark argument"],
-    ),
+        &["missing source argument", "missing bookmark argument"], snapshots::bookmark),
     not_built(
         "program",
         letters("jnt:m:"),
         &["invalid number of arguments", "invalid number of arguments"],
     ),
     built("list", with_longs("HprjS:s:o:t:d:", JSON), &[], list::run),
-    Command {
-        run: Run::NotBuilt(check_set),
-        ..not_built("set", letters("u"), &[])
-    },
+    built("set", letters("u"), &[], |session, parsed| {
+        check_set(parsed)?;
+        set::set(session, parsed)
+    }),
     built("get", with_longs("Hprjd:o:s:t:", JSON), &[], get::run),
-    Command {
-        run: Run::NotBuilt(check_inherit),
-        ..not_built("inherit", letters("rS"), &[])
-    },
+    built("inherit", letters("rS"), &[], |session, parsed| {
+        check_inherit(parsed)?;
+        set::inherit(session, parsed)
+    }),
     not_built("upgrade", letters("rvaV:"), &[]),
     not_built("userspace", letters(SPACE_LETTERS), &[""]),
     not_built("groupspace", letters(SPACE_LETTERS), &[""]),
@@ -139,9 +133,9 @@ pub const COMMANDS: &[Command] = &[
         run: Run::NotBuilt(|parsed| check_allow(parsed, "unallow", usage::allow_options(true))),
         ..not_built("unallow", letters("lduegcsrh"), &[])
     },
-    not_built("hold", letters("r"), &["", ""]),
-    not_built("holds", letters("rHp"), &[""]),
-    not_built("release", letters("r"), &["", ""]),
+    built("hold", letters("r"), &["", ""], snapshots::hold),
+    built("holds", letters("rHp"), &[""], snapshots::holds),
+    built("release", letters("r"), &["", ""], snapshots::release),
     not_built(
         "diff",
         letters("FHth"),

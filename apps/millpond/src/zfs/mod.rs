@@ -1,18 +1,29 @@
 //! The commands that begin with `zfs`.
 
+mod assign;
+mod change_text;
 mod collect;
 mod commands;
+mod create;
+mod destroy;
 mod get;
+mod heads;
 mod list;
+mod lookup;
 mod names;
 mod order;
+mod set;
 mod shown;
+mod snapshots;
 mod usage;
+mod volume;
 
 use crate::family::Family;
 use crate::session::Session;
 use std::io;
 
+pub(crate) use assign::Assignment;
+pub(crate) use change_text::property_words;
 pub(crate) use get::json_value;
 pub(crate) use shown::{shape_width, source as source_word};
 

@@ -1,6 +1,6 @@
 //! Every `zpool` sub-command and how it is called.
 
-use super::{get, history, import, list, status};
+use super::{create, get, history, import, list, manage, status};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
@@ -13,13 +13,12 @@ pub const COMMANDS: &[Command] = &[
         &[],
         |session, parsed| Ok(crate::version::run(session, "zpool", parsed.has("j"))?),
     ),
-    not_built(
+    built(
         "create",
         letters("fndR:m:o:O:t:"),
-        &["missing pool name argument", "missing vdev specification"],
-    ),
-    not_built("destroy", letters("f"), &["missing pool argument"]),
-    not_built(
+        &["missing pool name argument", "missing vdev specification"], create::create),
+    built("destroy", letters("f"), &["missing pool argument"], manage::destroy),
+    built(
         "add",
         with_longs(
             "fgLnPo:",
@@ -29,14 +28,13 @@ pub const COMMANDS: &[Command] = &[
                 long("allow-ashift-mismatch", "allow-ashift-mismatch"),
             ],
         ),
-        &["missing pool name argument", "missing vdev specification"],
-    ),
+        &["missing pool name argument", "missing vdev specification"], create::add),
     not_built(
         "remove",
         letters("npsw"),
         &["missing pool name argument", "missing device"],
     ),
-    not_built("labelclear", letters("f"), &["missing vdev name"]),
+    built("labelclear", letters("f"), &["missing vdev name"], manage::labelclear),
     not_built(
         "checkpoint",
         with_longs("dw", &[long("discard", "d"), long("wait", "w")]),
@@ -121,25 +119,17 @@ pub const COMMANDS: &[Command] = &[
         &[],
         import::run,
     ),
-    Command {
-        run: Run::NotBuilt(
-            |parsed| match parsed.operands.is_empty() && !parsed.has("a") {
-                true => Err(Failure::Usage("missing pool argument".into())),
-                false => Ok(()),
-            },
-        ),
-        ..not_built("export", letters("aFf"), &[])
-    },
+    built("export", letters("aFf"), &[], manage::export),
     not_built("upgrade", letters("avV:"), &[]),
-    not_built("reguid", letters("g:"), &["missing pool name"]),
+    built("reguid", letters("g:"), &["missing pool name"], manage::reguid),
     built("history", letters("il"), &[], history::run),
     not_built("events", letters("vHfc"), &[]),
     built("get", with_longs("Hjo:p", JSON), &[], get::run),
-    Command {
-        run: Run::NotBuilt(check_set),
-        ..not_built("set", letters(""), &[])
-    },
-    not_built("sync", letters("f"), &[]),
+    built("set", letters(""), &[], |session, parsed| {
+        check_set(parsed)?;
+        manage::set(session, parsed)
+    }),
+    built("sync", letters("f"), &[], manage::sync),
     not_built("wait", letters("HpT:t:"), &["missing 'pool' argument"]),
     not_built(
         "ddtprune",

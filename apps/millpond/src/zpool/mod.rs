@@ -1,7 +1,9 @@
 //! The commands that begin with `zpool`.
 
+mod change_text;
 mod commands;
 mod condition_text;
+mod create;
 mod every;
 mod get;
 mod groups;
@@ -9,13 +11,17 @@ mod history;
 mod import;
 mod layout;
 mod list;
+mod manage;
 mod property;
+mod replication_text;
 mod scan_text;
 mod status;
 mod status_json;
 mod usage;
 mod vdev_name;
 mod vdev_note;
+
+pub(crate) use change_text::pool_reason as reason;
 
 use crate::family::Family;
 use crate::session::Session;

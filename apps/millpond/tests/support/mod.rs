@@ -120,6 +120,7 @@ pub fn environment() -> Environment {
         variables: BTreeMap::new(),
         man: "/nonexistent/man".into(),
         users: BTreeMap::from([(0, "root".to_string())]),
+        groups: BTreeMap::from([(0, "root".to_string())]),
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Nothing here does I/O, and nothing here knows how the answers are found.
 
+mod change;
 mod condition;
 mod dataset;
 mod error;
@@ -17,6 +18,10 @@ mod scan;
 mod value;
 mod vdev;
 
+pub use change::{
+    Change, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
+    DeviceProblem, LocalChanges, NewDevices, NewPoolRequest, PoolChange, TopRequest, Values,
+};
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
@@ -72,6 +77,26 @@ pub trait Control {
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
     ) -> Result<(), ControlError>;
+
+    /// Who holds a snapshot: tags with the seconds since 1970 in which they were made, by tag.
+    ///
+    /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchDataset`].
+    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+        let _ = snapshot;
+        Err(ControlError::Unavailable)
+    }
+
+    /// What users, groups or projects use and may use in a file system, by their numbers.
+    ///
+    /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchDataset`].
+    fn space_by_owner(
+        &self,
+        dataset: &str,
+        owners: crate::OwnerKind,
+    ) -> Result<Vec<crate::OwnerSpace>, ControlError> {
+        let _ = (dataset, owners);
+        Err(ControlError::Unavailable)
+    }
 
     /// Pools that were found on devices but are not open, in the order of discovery.
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError>;

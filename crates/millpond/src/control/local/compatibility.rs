@@ -10,7 +10,7 @@ const COMPATIBILITY_BYTES_MAX: u64 = 16 << 10;
 
 /// What the files that `compatibility` names have in common; sets that OpenZFS ships are known without
 /// their files.
-pub(super) fn requested(compatibility: Option<&str>) -> RequestedFeatures {
+pub(in crate::control) fn requested(compatibility: Option<&str>) -> RequestedFeatures {
     let names = match compatibility {
         None | Some("off" | "") => return RequestedFeatures::All,
         Some("legacy") => return RequestedFeatures::Legacy,

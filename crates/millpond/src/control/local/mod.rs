@@ -2,7 +2,7 @@
 //! reading. Nothing is imported and nothing is written.
 
 mod activity;
-mod compatibility;
+pub(super) mod compatibility;
 mod dataset;
 mod history;
 mod tree;
@@ -124,12 +124,40 @@ impl Control for LocalPools {
         Ok(())
     }
 
+    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+        let pool = snapshot.split(['/', '@']).next().unwrap_or_default();
+        let pool = self.open_or_fail(pool)?;
+        let found = pool.dataset(snapshot).map_err(missing)?;
+        let holds = found.holds().map_err(io)?;
+        let mut holds: Vec<_> = holds.into_iter().map(|h| (h.tag, h.time_s)).collect();
+        holds.sort();
+        Ok(holds)
+    }
+
+    fn space_by_owner(
+        &self,
+        dataset: &str,
+        owners: crate::OwnerKind,
+    ) -> Result<Vec<crate::OwnerSpace>, ControlError> {
+        let pool = dataset.split(['/', '@']).next().unwrap_or_default();
+        let pool = self.open_or_fail(pool)?;
+        let found = pool.dataset(dataset).map_err(missing)?;
+        found.space_by_owner(owners).map_err(io)
+    }
+
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
         Ok(self
             .candidates
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
             .collect())
+    }
+}
+
+fn missing(error: crate::Error) -> ControlError {
+    match error {
+        crate::Error::Dataset(crate::DatasetError::NotFound { .. }) => ControlError::NoSuchDataset,
+        other => io(other),
     }
 }
 

@@ -66,7 +66,7 @@ pub fn check_replication(
             (Some(pool), _) if !is_alike(pool, own) => {
                 found.push(ReplicationMismatch::WithPool { pool, new: own });
             }
-            (None, Some(first)) if !is_alike(first, own) => {
+            (None, Some(first)) if !are_alike_when_new(first, own) => {
                 found.push(ReplicationMismatch::BetweenNew(first, own));
             }
             _ => {}
@@ -99,6 +99,14 @@ fn is_alike(one: Replication, other: Replication) -> bool {
         (a, b) if a == b => one.ways == other.ways && one.parity == other.parity,
         (a, b) if is_group(a) && is_group(b) => one.parity == other.parity,
         (a, b) => !is_group(a) && !is_group(b),
+    }
+}
+
+/// Among new vdevs the width of a RAID-Z is no matter.
+fn are_alike_when_new(one: Replication, other: Replication) -> bool {
+    match (one.kind, other.kind) {
+        (VdevType::Raidz, VdevType::Raidz) => one.parity == other.parity,
+        _ => is_alike(one, other),
     }
 }
 

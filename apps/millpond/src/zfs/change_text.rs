@@ -1,0 +1,42 @@
+//! Why a dataset was not changed, in words.
+
+use crate::session::Failure;
+use millpond::control::{ChangeError, ChangeFailure};
+
+/// A property's reason with its name where people expect it.
+pub fn property_words(property: &str, reason: &str) -> String {
+    const OF_THE_NAME: [&str; 7] = [
+        "must ", "does ", "is ", "cannot ", "has ", "other ", "specified ",
+    ];
+    match reason {
+        "invalid property" => format!("invalid property '{property}'"),
+        "property name is too long" => format!("property name '{property}' is too long"),
+        reason if reason.starts_with("must be zero") => {
+            format!("invalid '{property}' property: {reason}")
+        }
+        reason if OF_THE_NAME.iter().any(|word| reason.starts_with(word)) => {
+            format!("'{property}' {reason}")
+        }
+        reason => reason.to_owned(),
+    }
+}
+
+/// The description behind the action.
+pub fn reason(error: &ChangeError) -> String {
+    match error {
+        ChangeError::NoSuchPool | ChangeError::NoSuchDataset(_) => "dataset does not exist".into(),
+        ChangeError::HeldElsewhere { .. } | ChangeError::ReadOnlyPool(_) => {
+            crate::zpool::reason(error)
+        }
+        ChangeError::DatasetName { reason, .. } | ChangeError::Failed(reason) => reason.clone(),
+        ChangeError::Property { property, reason } => property_words(property, reason),
+        ChangeError::Refused { why, .. } => why.to_string(),
+        ChangeError::NotBuilt(what) => format!("{what} is not built yet"),
+        other => crate::zpool::reason(other),
+    }
+}
+
+/// `action: reason`, status 1.
+pub fn failure(action: &str, failure: &ChangeFailure) -> Failure {
+    Failure::Refused(format!("{action}: {}", reason(&failure.error)))
+}

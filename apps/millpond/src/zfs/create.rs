@@ -1,0 +1,248 @@
+//! `zfs create` and `zfs clone`.
+
+use super::assign::{Assignment, Meaning, understood, values};
+use super::change_text::failure;
+use super::lookup::{self, one, pool_of};
+use super::names;
+use super::volume;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::size;
+use millpond::control::{DatasetChange, PoolChange, Value};
+use millpond_dataset::properties::{DatasetKind, Kinds};
+
+const COMPONENTS_MAX: usize = 50;
+
+/// Makes a file system or volume.
+pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
+    let mut volume_size = None;
+    for (option, value) in &parsed.options {
+        if option == "V" {
+            let text = value.as_deref().unwrap_or_default();
+            let bytes = size::parse(text).map_err(|reason| {
+                Failure::Refused(format!("bad volume size '{text}': {reason}"))
+            })?;
+            volume_size = Some(bytes);
+        }
+    }
+    let assignments = parsed.options.iter().filter_map(|(option, value)| {
+        (option == "o").then(|| value.as_deref().unwrap_or_default())
+    });
+    let mut pairs = understood(assignments).map_err(Failure::Refused)?;
+    if volume_size.is_none() && (parsed.has("s") || parsed.has("b")) {
+        let text = "'-s' and '-b' can only be used when creating a volume";
+        return Err(Failure::Usage(text.into()));
+    }
+    if let Some(block) = parsed.value("b") {
+        pairs.push(("volblocksize".into(), block.to_owned()));
+    }
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(Failure::Usage("missing filesystem argument".into())),
+        [name] => name,
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    let action = format!("cannot create '{name}'");
+    let refuse = |reason: &str| Failure::Refused(format!("{action}: {reason}"));
+    let kind = match volume_size {
+        Some(_) => DatasetKind::Volume,
+        None => DatasetKind::Filesystem,
+    };
+    check_new_name(name, kind).map_err(|reason| refuse(&reason))?;
+    let mut assignments = vec![];
+    for (name, value) in &pairs {
+        let known = Assignment::understand(name, value).map_err(|reason| refuse(&reason))?;
+        known.check_for_new(kind).map_err(|reason| refuse(&reason))?;
+        if matches!(known.meaning, Meaning::OwnerQuota { .. }) {
+            return Err(refuse(&format!("invalid property '{name}'")));
+        }
+        assignments.push(known);
+    }
+    let ancestors = missing_ancestors(session, name, parsed.has("p"), &action)?;
+    if one(session, name, &[])?.is_some() {
+        if parsed.has("p") {
+            return Ok(0);
+        }
+        return Err(refuse("dataset already exists"));
+    }
+    let mut properties = values(&assignments);
+    // What `-n` and `-v` tell: numbers in digits where the program chose them.
+    let mut shown: Vec<(String, String)> = vec![];
+    if let Some(bytes) = volume_size {
+        if bytes == 0 {
+            return Err(refuse("volume size cannot be zero"));
+        }
+        let plan = volume::plan(session, name, bytes, &assignments, parsed.has("s"))?;
+        properties.retain(|(name, _)| name != "refreservation");
+        properties.push(("volsize".into(), Value::Number(plan.size_bytes)));
+        shown.push(("volsize".into(), plan.size_bytes.to_string()));
+        shown.extend(pairs.iter().cloned());
+        if let Some(bytes) = plan.reservation_bytes {
+            properties.push(("refreservation".into(), Value::Number(bytes)));
+            shown.retain(|(name, _)| name != "refreservation");
+            shown.push(("refreservation".into(), bytes.to_string()));
+        }
+        if let Some(warning) = plan.warning {
+            writeln!(session.err, "{warning}")?;
+        }
+    } else {
+        shown = pairs;
+    }
+    tell(session, parsed, name, !ancestors.is_empty(), &shown)?;
+    if parsed.has("n") {
+        return Ok(0);
+    }
+    let mut changes: Vec<PoolChange> = ancestors
+        .into_iter()
+        .map(|name| {
+            PoolChange::Dataset(DatasetChange::CreateFileSystem {
+                name,
+                properties: vec![],
+            })
+        })
+        .collect();
+    let name = name.clone();
+    changes.push(PoolChange::Dataset(match kind {
+        DatasetKind::Volume => DatasetChange::CreateVolume { name, properties },
+        _ => DatasetChange::CreateFileSystem { name, properties },
+    }));
+    run(session, parsed, &changes, &action)
+}
+
+/// Makes a clone of a snapshot.
+pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [source, name] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("too many arguments".into()));
+    };
+    let assignments = parsed.options.iter().filter_map(|(option, value)| {
+        (option == "o").then(|| value.as_deref().unwrap_or_default())
+    });
+    let pairs = understood(assignments).map_err(Failure::Refused)?;
+    let origin = lookup::open(
+        session,
+        source,
+        Kinds::only(&[DatasetKind::Snapshot]),
+        &["volsize"],
+    )?;
+    let action = format!("cannot create '{name}'");
+    let refuse = |reason: &str| Failure::Refused(format!("{action}: {reason}"));
+    let kind = match lookup::number(&origin, "volsize") {
+        Some(size) if size > 0 => DatasetKind::Volume,
+        _ => DatasetKind::Filesystem,
+    };
+    check_new_name(name, kind).map_err(|reason| refuse(&reason))?;
+    if pool_of(name) != pool_of(source) {
+        return Err(refuse("source and target pools differ"));
+    }
+    let ancestors = missing_ancestors(session, name, parsed.has("p"), &action)?;
+    if one(session, name, &[])?.is_some() {
+        if parsed.has("p") {
+            return Ok(0);
+        }
+        return Err(refuse("dataset already exists"));
+    }
+    let mut known = vec![];
+    for (name, value) in &pairs {
+        let one = Assignment::understand(name, value).map_err(|reason| refuse(&reason))?;
+        one.check_for(kind).map_err(|reason| refuse(&reason))?;
+        known.push(one);
+    }
+    let mut changes: Vec<PoolChange> = ancestors
+        .into_iter()
+        .map(|name| {
+            PoolChange::Dataset(DatasetChange::CreateFileSystem {
+                name,
+                properties: vec![],
+            })
+        })
+        .collect();
+    changes.push(PoolChange::Dataset(DatasetChange::Clone {
+        snapshot: source.clone(),
+        name: name.clone(),
+        properties: values(&known),
+    }));
+    run(session, parsed, &changes, &action)
+}
+
+fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &str) -> Ending {
+    let pool = parsed.operands.last().map_or("", |name| pool_of(name));
+    let done = session.change()?.change(pool, changes, &parsed.line);
+    done.map_err(|told| failure(action, &told))?;
+    Ok(0)
+}
+
+/// Whether a new dataset of this kind can have this name, or why not.
+pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
+    names::check(name, Kinds::only(&[kind]))?;
+    if name.contains('%') {
+        return Err("invalid character % in name".into());
+    }
+    if !name.contains('/') {
+        return Err("missing dataset name".into());
+    }
+    if name.split('/').count() > COMPONENTS_MAX {
+        return Err("maximum name nesting depth exceeded".into());
+    }
+    Ok(())
+}
+
+/// The datasets above a new one that are not there, from the top; an error if they may not be made.
+pub fn missing_ancestors(
+    session: &Session,
+    name: &str,
+    may_make: bool,
+    action: &str,
+) -> Result<Vec<String>, Failure> {
+    let refuse = |reason: &str| Failure::Refused(format!("{action}: {reason}"));
+    let pool = pool_of(name);
+    if one(session, pool, &[])?.is_none() {
+        return Err(refuse(&format!("no such pool '{pool}'")));
+    }
+    let mut missing = vec![];
+    let mut at = name;
+    while let Some((parent, _)) = at.rsplit_once('/') {
+        if let Some(found) = one(session, parent, &[])? {
+            if found.kind != DatasetKind::Filesystem {
+                return Err(refuse("parent is not a filesystem"));
+            }
+            break;
+        }
+        missing.insert(0, parent.to_owned());
+        at = parent;
+    }
+    if !missing.is_empty() && !may_make {
+        return Err(refuse("parent does not exist"));
+    }
+    Ok(missing)
+}
+
+/// What `-n`, `-v` and `-P` print.
+fn tell(
+    session: &mut Session,
+    parsed: &Parsed,
+    name: &str,
+    has_ancestors: bool,
+    properties: &[(String, String)],
+) -> std::io::Result<()> {
+    let is_dry = parsed.has("n");
+    let is_for_programs = parsed.has("P");
+    let out = &mut *session.out;
+    if is_for_programs {
+        if has_ancestors {
+            writeln!(out, "create_ancestors\t{name}")?;
+        }
+        writeln!(out, "create\t{name}")?;
+        for (name, value) in properties {
+            writeln!(out, "property\t{name}\t{value}")?;
+        }
+    } else if parsed.has("v") {
+        let verb = if is_dry { "would create" } else { "create" };
+        if has_ancestors {
+            writeln!(out, "{verb} ancestors of {name}")?;
+        }
+        writeln!(out, "{verb} {name}")?;
+        for (name, value) in properties {
+            writeln!(out, "\t{name}={value}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! `zfs destroy`.
+
+use super::change_text::{failure, reason};
+use super::lookup::{self, below, head_of, heads, number, one, pool_of, text};
+use super::names;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::number as figures;
+use millpond::control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
+use millpond::live::Refusal;
+use millpond_dataset::properties::{DatasetKind, Kinds};
+use std::collections::BTreeSet;
+
+/// Destroys datasets, snapshots or a bookmark.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(Failure::Usage("missing dataset argument".into())),
+        [name] => name,
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    if name.contains('#') {
+        return bookmark(session, parsed, name);
+    }
+    if name.contains('@') {
+        return snapshots(session, parsed, name);
+    }
+    dataset(session, parsed, name)
+}
+
+fn bookmark(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
+    if parsed.has("r") || parsed.has("R") {
+        writeln!(session.err, "recursive is not supported with bookmark")?;
+        return Err(Failure::Status(255));
+    }
+    let action = format!("cannot destroy '{name}'");
+    names::check(name, Kinds::ALL)
+        .map_err(|reason| Failure::Refused(format!("{action}: {reason}")))?;
+    if one(session, name, &[])?.is_none() {
+        let text = format!("bookmark '{name}' does not exist.");
+        return Err(Failure::Refused(text));
+    }
+    let change = PoolChange::Dataset(DatasetChange::Destroy {
+        name: name.to_owned(),
+    });
+    let done = session
+        .change()?
+        .change(pool_of(name), &[change], &parsed.line);
+    done.map_err(|told| failure(&action, &told))?;
+    Ok(0)
+}
+
+/// Says what goes, where that was asked for.
+fn tell(session: &mut Session, parsed: &Parsed, name: &str) -> std::io::Result<()> {
+    if parsed.has("p") {
+        return writeln!(session.out, "destroy\t{name}");
+    }
+    if parsed.has("v") {
+        let verb = if parsed.has("n") { "would" } else { "will" };
+        return writeln!(session.out, "{verb} destroy {name}");
+    }
+    Ok(())
+}
+
+fn tell_space(session: &mut Session, parsed: &Parsed, bytes: u64) -> std::io::Result<()> {
+    if parsed.has("p") {
+        return writeln!(session.out, "reclaim\t{bytes}");
+    }
+    if parsed.has("v") {
+        let verb = if parsed.has("n") { "would" } else { "will" };
+        return writeln!(session.out, "{verb} reclaim {}", figures::bytes(bytes));
+    }
+    Ok(())
+}
+
+/// The snapshots that `@a,b%c` means, of one dataset in the order of their birth.
+fn chosen<'a>(all: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> {
+    let short = |info: &DatasetInfo| info.name.split_once('@').map(|(_, s)| s.to_owned());
+    let at = |name: &str| all.iter().position(|info| short(info).as_deref() == Some(name));
+    let mut found = BTreeSet::new();
+    for part in spec.split(',') {
+        match part.split_once('%') {
+            None => found.extend(at(part)),
+            Some((first, last)) => {
+                let from = if first.is_empty() { Some(0) } else { at(first) };
+                let to = if last.is_empty() {
+                    all.len().checked_sub(1)
+                } else {
+                    at(last)
+                };
+                if let (Some(from), Some(to)) = (from, to) {
+                    found.extend(from..=to);
+                }
+            }
+        }
+    }
+    found.into_iter().filter_map(|at| all.get(at)).collect()
+}
+
+fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
+    let (head, spec) = name.split_once('@').unwrap_or((name, ""));
+    lookup::open(session, head, heads(), &[])?;
+    let is_recursive = parsed.has("r") || parsed.has("R");
+    let depth = if is_recursive {
+        DatasetQuery::WHOLE_TREE
+    } else {
+        1
+    };
+    let words = ["used", "clones", "userrefs"];
+    let only = Kinds::only(&[DatasetKind::Snapshot]);
+    let all = below(session, head, depth, only, &words)?.unwrap_or_default();
+    let mut groups: Vec<Vec<DatasetInfo>> = vec![];
+    for info in all {
+        match groups.last_mut() {
+            Some(group) if group.first().map(|i| head_of(&i.name)) == Some(head_of(&info.name)) => {
+                group.push(info);
+            }
+            _ => groups.push(vec![info]),
+        }
+    }
+    let wanted = |group: &&Vec<DatasetInfo>| {
+        is_recursive || group.first().is_some_and(|info| head_of(&info.name) == head)
+    };
+    let found: Vec<DatasetInfo> = groups
+        .iter()
+        .filter(wanted)
+        .flat_map(|group| chosen(group, spec))
+        .cloned()
+        .collect();
+    if found.is_empty() {
+        return Err(Failure::Refused(
+            "could not find any snapshots to destroy; check snapshot names.".into(),
+        ));
+    }
+    let mut changes = vec![];
+    let mut gone = vec![];
+    let clones: Vec<String> = found.iter().flat_map(clones_of).collect();
+    if !clones.is_empty() && parsed.has("R") {
+        for clone in &clones {
+            plan_tree(session, clone, &mut gone, &mut changes)?;
+        }
+    } else if !clones.is_empty() && !parsed.has("d") {
+        let which = found.iter().find(|info| !clones_of(info).is_empty());
+        let which = which.map_or(name, |info| info.name.as_str());
+        let mut text = format!(
+            "cannot destroy '{which}': snapshot has dependent clones\n\
+             use '-R' to destroy the following datasets:"
+        );
+        for clone in &clones {
+            text.push_str(&format!("\n{clone}"));
+        }
+        return Err(Failure::Refused(text));
+    }
+    for name in gone.iter().chain(found.iter().map(|info| &info.name)) {
+        tell(session, parsed, name)?;
+    }
+    let bytes = found.iter().filter_map(|info| number(info, "used"));
+    tell_space(session, parsed, bytes.fold(0, u64::saturating_add))?;
+    if parsed.has("n") {
+        return Ok(0);
+    }
+    changes.push(PoolChange::Dataset(DatasetChange::DestroySnapshots {
+        names: found.iter().map(|info| info.name.clone()).collect(),
+        defer: parsed.has("d"),
+    }));
+    let done = session
+        .change()?
+        .change(pool_of(name), &changes, &parsed.line);
+    match done {
+        Ok(_) => Ok(0),
+        Err(told) => Err(Failure::Refused(snapshot_refusal(&told.error, &found))),
+    }
+}
+
+/// Why snapshots stay.
+fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
+    let first = asked.first().map_or("", |info| info.name.as_str());
+    match error {
+        ChangeError::Refused {
+            name,
+            why: Refusal::IsHeld,
+        } => format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+        ),
+        ChangeError::Refused {
+            name,
+            why: Refusal::HasClones,
+        } => format!("cannot destroy snapshot {name}: snapshot is cloned"),
+        other => format!("cannot destroy snapshot {first}: {}", reason(other)),
+    }
+}
+
+fn clones_of(info: &DatasetInfo) -> Vec<String> {
+    let words = text(info, "clones").unwrap_or_default();
+    let words = words.split(',').filter(|word| !word.is_empty() && *word != "-");
+    words.map(str::to_owned).collect()
+}
+
+/// Adds the end of a dataset with everything that depends on it, clones elsewhere included; `gone` are
+/// the names in order.
+pub fn plan_tree(
+    session: &Session,
+    root: &str,
+    gone: &mut Vec<String>,
+    changes: &mut Vec<PoolChange>,
+) -> Result<(), Failure> {
+    let tree = dependents(session, root)?;
+    for info in &tree {
+        for clone in clones_of(info) {
+            // One that the tree hangs below goes with the tree's ancestors, not before the tree.
+            if !gone.contains(&clone) && !is_within(root, &clone) {
+                plan_tree(session, &clone, gone, changes)?;
+            }
+        }
+    }
+    for info in tree {
+        if gone.contains(&info.name) {
+            continue;
+        }
+        changes.push(PoolChange::Dataset(end_of(&info)));
+        gone.push(info.name);
+    }
+    if !gone.iter().any(|name| name == root) {
+        changes.push(PoolChange::Dataset(DatasetChange::Destroy {
+            name: root.to_owned(),
+        }));
+        gone.push(root.to_owned());
+    }
+    Ok(())
+}
+
+pub fn end_of(info: &DatasetInfo) -> DatasetChange {
+    match info.kind {
+        DatasetKind::Snapshot => DatasetChange::DestroySnapshots {
+            names: vec![info.name.clone()],
+            defer: false,
+        },
+        _ => DatasetChange::Destroy {
+            name: info.name.clone(),
+        },
+    }
+}
+
+fn is_within(name: &str, root: &str) -> bool {
+    let rest = head_of(name).strip_prefix(root);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// What lies below a dataset, in an order in which it can be destroyed: children (with what lies
+/// below them) before its own snapshots.
+fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure> {
+    let kinds = heads().with(DatasetKind::Snapshot);
+    let all = below(
+        session,
+        root,
+        DatasetQuery::WHOLE_TREE,
+        kinds,
+        &["clones", "origin"],
+    )?;
+    let mut found = vec![];
+    collect_below(&all.unwrap_or_default(), root, &mut found);
+    Ok(found)
+}
+
+fn collect_below(all: &[DatasetInfo], root: &str, found: &mut Vec<DatasetInfo>) {
+    let is_child = |info: &&DatasetInfo| {
+        info.kind != DatasetKind::Snapshot
+            && info.name.rsplit_once('/').map(|(parent, _)| parent) == Some(root)
+    };
+    for child in all.iter().filter(is_child) {
+        collect_below(all, &child.name, found);
+        found.push(child.clone());
+    }
+    let own = all
+        .iter()
+        .filter(|info| info.kind == DatasetKind::Snapshot && head_of(&info.name) == root);
+    found.extend(own.cloned());
+}
+
+fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
+    let (is_recursive, with_clones) = (parsed.has("r"), parsed.has("R"));
+    if parsed.has("d") {
+        let text = format!("cannot open '{name}': missing '@' delimiter in snapshot name");
+        return Err(Failure::Refused(text));
+    }
+    let info = lookup::open(session, name, heads(), &[])?;
+    let is_pool = !name.contains('/');
+    if is_pool && !is_recursive && !with_clones {
+        return Err(Failure::Refused(format!(
+            "cannot destroy '{name}': operation does not apply to pools\n\
+             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+             use 'zpool destroy {name}' to destroy the pool itself"
+        )));
+    }
+    let tree = dependents(session, name)?;
+    let listed = |title: &str, names: &[String]| {
+        let mut text = format!("cannot destroy '{name}': {} has {title}", info.kind.word());
+        for name in names {
+            text.push_str(&format!("\n{name}"));
+        }
+        Failure::Refused(text)
+    };
+    if !tree.is_empty() && !is_recursive && !with_clones {
+        let names: Vec<String> = tree.into_iter().map(|info| info.name).collect();
+        let title = "children\nuse '-r' to destroy the following datasets:";
+        return Err(listed(title, &names));
+    }
+    let mut clones: Vec<String> = tree.iter().flat_map(clones_of).collect();
+    clones.retain(|clone| !is_within(clone, name));
+    if !clones.is_empty() && !with_clones {
+        let title = "dependent clones\nuse '-R' to destroy the following datasets:";
+        return Err(listed(title, &clones));
+    }
+    let (mut gone, mut changes) = (vec![], vec![]);
+    plan_tree(session, name, &mut gone, &mut changes)?;
+    if is_pool {
+        // The root stays.
+        gone.pop();
+        changes.pop();
+    }
+    for name in &gone {
+        tell(session, parsed, name)?;
+    }
+    if parsed.has("n") {
+        return Ok(0);
+    }
+    let done = session
+        .change()?
+        .change(pool_of(name), &changes, &parsed.line);
+    let Err(told) = done else { return Ok(0) };
+    if let ChangeError::Refused {
+        why: Refusal::IsHeld,
+        ..
+    } = &told.error
+    {
+        return Err(Failure::Refused(snapshot_refusal(&told.error, &[])));
+    }
+    let which = changes.get(told.done).and_then(|change| match change {
+        PoolChange::Dataset(DatasetChange::Destroy { name }) => Some(name.clone()),
+        PoolChange::Dataset(DatasetChange::DestroySnapshots { names, .. }) => names.first().cloned(),
+        _ => None,
+    });
+    let which = which.unwrap_or_else(|| name.to_owned());
+    Err(failure(&format!("cannot destroy '{which}'"), &told))
+}

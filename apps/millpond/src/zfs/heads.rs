@@ -1,0 +1,148 @@
+//! `zfs promote` and `zfs rename`.
+
+use super::change_text::{failure, reason};
+use super::create::missing_ancestors;
+use super::lookup::{self, below, head_of, heads, one, pool_of};
+use super::names;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use millpond::control::{ChangeError, DatasetChange, PoolChange};
+use millpond::live::Refusal;
+use millpond_dataset::properties::{DatasetKind, Kinds};
+
+/// Lets a clone and its origin change places.
+pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("too many arguments".into()));
+    };
+    let info = lookup::open(session, name, heads(), &["origin"])?;
+    let origin = lookup::text(&info, "origin").unwrap_or("-").to_owned();
+    let change = PoolChange::Dataset(DatasetChange::Promote { name: name.clone() });
+    let done = session
+        .change()?
+        .change(pool_of(name), &[change], &parsed.line);
+    let Err(told) = done else { return Ok(0) };
+    let action = format!("cannot promote '{name}'");
+    if let ChangeError::Refused {
+        why: Refusal::SnapshotExists(snapshot),
+        ..
+    } = &told.error
+    {
+        let snapshot = snapshot.rsplit('@').next().unwrap_or(snapshot);
+        return Err(Failure::Refused(format!(
+            "{action}: conflicting snapshot '{snapshot}' from parent '{origin}'"
+        )));
+    }
+    Err(failure(&action, &told))
+}
+
+/// Gives a dataset another name.
+pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [from, to, rest @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing target dataset argument".into()));
+    };
+    if !rest.is_empty() {
+        return Err(Failure::Usage("too many arguments".into()));
+    }
+    let (is_recursive, with_parents) = (parsed.has("r"), parsed.has("p"));
+    if is_recursive && with_parents {
+        let text = "-p and -r options are mutually exclusive";
+        return Err(Failure::Usage(text.into()));
+    }
+    if is_recursive && !from.contains('@') {
+        let text = "source dataset for recursive rename must be a snapshot";
+        return Err(Failure::Usage(text.into()));
+    }
+    let mut kinds = heads();
+    if !with_parents && !parsed.has("u") {
+        kinds = kinds.with(DatasetKind::Snapshot);
+    }
+    // With -r the top dataset need not have the snapshot itself.
+    let info = lookup::open(session, from, kinds, &[])?;
+    if info.kind == DatasetKind::Snapshot {
+        return rename_snapshot(session, parsed, from, to);
+    }
+    let to_refused = |reason: &str| {
+        Failure::Refused(format!("cannot rename to '{to}': {reason}"))
+    };
+    names::check(to, Kinds::only(&[info.kind])).map_err(|reason| to_refused(&reason))?;
+    if pool_of(from) != pool_of(to) && to.contains('/') {
+        return Err(to_refused("datasets must be within same pool"));
+    }
+    let create = format!("cannot create '{to}'");
+    if !to.contains('/') {
+        return Err(Failure::Refused(format!("{create}: missing dataset name")));
+    }
+    if to.strip_prefix(from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
+        return Err(to_refused(
+            "New dataset name cannot be a descendant of current dataset name",
+        ));
+    }
+    let ancestors = missing_ancestors(session, to, with_parents, &create)?;
+    let mut changes: Vec<PoolChange> = ancestors
+        .into_iter()
+        .map(|name| {
+            PoolChange::Dataset(DatasetChange::CreateFileSystem {
+                name,
+                properties: vec![],
+            })
+        })
+        .collect();
+    changes.push(PoolChange::Dataset(DatasetChange::Rename {
+        from: from.clone(),
+        to: to.clone(),
+        recursively: false,
+    }));
+    let done = session
+        .change()?
+        .change(pool_of(from), &changes, &parsed.line);
+    done.map_err(|told| failure(&format!("cannot rename '{from}'"), &told))?;
+    Ok(0)
+}
+
+fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str) -> Ending {
+    let head = head_of(from);
+    let refuse = |to: &str, reason: &str| {
+        Failure::Refused(format!("cannot rename to '{to}': {reason}"))
+    };
+    // The new name may be given without its dataset.
+    let full = match to.split_once('@') {
+        Some((of, _)) if !of.is_empty() && of != head => {
+            return Err(refuse(to, "snapshots must be part of same dataset"));
+        }
+        Some((_, name)) => format!("{head}@{name}"),
+        None => format!("{head}@{to}"),
+    };
+    names::check(&full, Kinds::only(&[DatasetKind::Snapshot]))
+        .map_err(|reason| refuse(to, &reason))?;
+    let short = full.rsplit('@').next().unwrap_or_default();
+    let is_recursive = parsed.has("r");
+    if !is_recursive && one(session, &full, &[])?.is_some() {
+        return Err(Failure::Refused(format!(
+            "cannot rename '{from}': dataset already exists"
+        )));
+    }
+    if is_recursive {
+        let only = Kinds::only(&[DatasetKind::Snapshot]);
+        let whole = millpond::control::DatasetQuery::WHOLE_TREE;
+        let all = below(session, head, whole, only, &[])?.unwrap_or_default();
+        let is_taken = |name: &str| name.rsplit_once('@').map(|(_, s)| s) == Some(short);
+        if all.iter().any(|info| is_taken(&info.name)) {
+            return Err(Failure::Refused(format!(
+                "cannot rename '{from}': a child dataset already has a snapshot with the new name"
+            )));
+        }
+    }
+    let change = PoolChange::Dataset(DatasetChange::Rename {
+        from: from.to_owned(),
+        to: full,
+        recursively: is_recursive,
+    });
+    let done = session
+        .change()?
+        .change(pool_of(from), &[change], &parsed.line);
+    done.map_err(|told| {
+        Failure::Refused(format!("cannot rename '{from}': {}", reason(&told.error)))
+    })?;
+    Ok(0)
+}

@@ -1,0 +1,89 @@
+//! Datasets that a changing command needs to know before it changes anything.
+
+use super::names;
+use crate::session::{Failure, Session};
+use millpond::control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted};
+use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+
+/// The pool part of a name.
+pub fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
+/// The dataset that a snapshot or bookmark belongs to, or the name itself.
+pub fn head_of(name: &str) -> &str {
+    name.split(['@', '#']).next().unwrap_or(name)
+}
+
+/// File systems and volumes.
+pub fn heads() -> Kinds {
+    Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume])
+}
+
+/// Properties that are asked for by name.
+pub fn wanted(words: &[&str]) -> Wanted {
+    Wanted::Named(words.iter().filter_map(|word| by_name(word)).collect())
+}
+
+/// Everything of these kinds at and below a dataset, or `None` if there is no such dataset.
+pub fn below(
+    session: &Session,
+    root: &str,
+    depth: u32,
+    kinds: Kinds,
+    words: &[&str],
+) -> Result<Option<Vec<DatasetInfo>>, Failure> {
+    let mut found = vec![];
+    let query = DatasetQuery {
+        root: root.to_owned(),
+        depth,
+        kinds,
+        wanted: wanted(words),
+    };
+    let told = session.control()?.datasets(&query, &mut |info| {
+        found.push(info);
+        Ok(())
+    });
+    match told {
+        Ok(()) => {}
+        Err(ControlError::NoSuchDataset | ControlError::NoSuchPool) => return Ok(None),
+        Err(other) => {
+            let text = format!("cannot open '{root}': {other}");
+            return Err(Failure::Refused(text));
+        }
+    }
+    found.sort_by(|a, b| super::order::compare(a, b, &[]));
+    Ok(Some(found))
+}
+
+/// One dataset, if it is there.
+pub fn one(session: &Session, name: &str, words: &[&str]) -> Result<Option<DatasetInfo>, Failure> {
+    let found = below(session, name, 0, Kinds::ALL, words)?;
+    Ok(found.and_then(|all| all.into_iter().find(|info| info.name == name)))
+}
+
+/// One dataset of these kinds, or the line that says why it cannot be opened.
+pub fn open(
+    session: &Session,
+    name: &str,
+    kinds: Kinds,
+    words: &[&str],
+) -> Result<DatasetInfo, Failure> {
+    let refuse = |reason: &str| Failure::Refused(format!("cannot open '{name}': {reason}"));
+    names::check(name, kinds).map_err(|reason| refuse(&reason))?;
+    let found = one(session, name, words)?.ok_or_else(|| refuse("dataset does not exist"))?;
+    if !kinds.contains(found.kind) {
+        return Err(refuse("operation not applicable to datasets of this type"));
+    }
+    Ok(found)
+}
+
+/// The number of a property.
+pub fn number(info: &DatasetInfo, name: &str) -> Option<u64> {
+    info.property(name)?.value.as_ref().and_then(Value::number)
+}
+
+/// The text of a property.
+pub fn text<'a>(info: &'a DatasetInfo, name: &str) -> Option<&'a str> {
+    info.property(name)?.value.as_ref().and_then(Value::text)
+}

@@ -1,0 +1,299 @@
+//! `zfs set` and `zfs inherit`.
+
+use super::assign::{Assignment, Meaning, owner_number, understood, values};
+use super::change_text::reason;
+use super::lookup::{self, below, number, pool_of};
+use super::volume;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::number as figures;
+use millpond::control::{
+    ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value, VdevClass,
+};
+use millpond::live::Refusal;
+use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use millpond_pool::properties::Edit;
+
+/// Sets properties of datasets.
+pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
+    let is_assignment = |word: &&String| word.contains('=');
+    let words = parsed.operands.iter().take_while(is_assignment);
+    let count = words.clone().count();
+    let names = &parsed.operands[count..];
+    if count == 0 {
+        return Err(Failure::Usage("missing property=value argument(s)".into()));
+    }
+    if names.is_empty() {
+        return Err(Failure::Usage("missing dataset name(s)".into()));
+    }
+    let pairs = match understood(words.map(String::as_str)) {
+        Ok(pairs) => pairs,
+        Err(line) => {
+            writeln!(session.err, "{line}")?;
+            return Err(Failure::Status(255));
+        }
+    };
+    let mut targets = vec![];
+    let wanted = ["volsize", "volblocksize", "refreservation", "version"];
+    for name in names {
+        let kinds = lookup::heads().with(DatasetKind::Snapshot);
+        targets.push(lookup::open(session, name, kinds, &wanted)?);
+    }
+    for target in &targets {
+        if let Err(reason) = set_one(session, parsed, target, &pairs)? {
+            let name = &target.name;
+            writeln!(session.err, "cannot set property for '{name}': {reason}")?;
+            return Err(Failure::Status(255));
+        }
+    }
+    Ok(0)
+}
+
+/// Sets properties of one dataset; the inner error is the reason why not.
+fn set_one(
+    session: &mut Session,
+    parsed: &Parsed,
+    target: &DatasetInfo,
+    pairs: &[(String, String)],
+) -> Result<Result<(), String>, Failure> {
+    let mut known = vec![];
+    for (name, value) in pairs {
+        let understood = Assignment::understand(name, value)
+            .and_then(|one| one.check_for(target.kind).map(|()| one));
+        match understood {
+            Ok(one) => known.push(one),
+            Err(reason) => return Ok(Err(reason)),
+        }
+    }
+    let mut changes = vec![];
+    let name = target.name.clone();
+    for one in &known {
+        let Meaning::OwnerQuota {
+            owners,
+            of_objects,
+            owner,
+            limit,
+        } = &one.meaning
+        else {
+            continue;
+        };
+        let Some(id) = owner_number(session.environment, *owners, owner) else {
+            let reason = format!("'{}' has an invalid user/group name", one.name);
+            return Ok(Err(reason));
+        };
+        changes.push(PoolChange::Dataset(DatasetChange::SetOwnerQuota {
+            name: name.clone(),
+            owners: *owners,
+            of_objects: *of_objects,
+            id,
+            limit: *limit,
+        }));
+    }
+    let mut properties = values(&known);
+    if let Err(reason) = mend_version(target, &mut properties) {
+        return Ok(Err(reason));
+    }
+    match of_volume(session, target, &known)? {
+        Ok(Some(bytes)) => {
+            properties.retain(|(name, _)| name != "refreservation");
+            properties.push(("refreservation".into(), Value::Number(bytes)));
+        }
+        Ok(None) => {}
+        Err(reason) => return Ok(Err(reason)),
+    }
+    if !properties.is_empty() {
+        changes.push(PoolChange::Dataset(DatasetChange::Set {
+            name: name.clone(),
+            properties,
+        }));
+    }
+    if changes.is_empty() {
+        return Ok(Ok(()));
+    }
+    let done = session
+        .change()?
+        .change(pool_of(&name), &changes, &parsed.line);
+    if let Err(told) = done {
+        return Ok(Err(match &told.error {
+            ChangeError::Refused {
+                why: Refusal::NoSpace,
+                ..
+            } => "size is greater than available space".into(),
+            other => reason(other),
+        }));
+    }
+    if known.iter().any(|one| one.name == "special_small_blocks" && one.given != "0") {
+        warn_without_special(session, pool_of(&name))?;
+    }
+    Ok(Ok(()))
+}
+
+/// The format of a file system only rises, and is the highest already.
+fn mend_version(
+    target: &DatasetInfo,
+    properties: &mut Vec<(String, Value)>,
+) -> Result<(), String> {
+    let Some(at) = properties.iter().position(|(name, _)| name == "version") else {
+        return Ok(());
+    };
+    let wanted = match &properties[at].1 {
+        Value::Text(word) if word == "current" => 5,
+        Value::Text(word) => word.parse().unwrap_or(0),
+        Value::Number(number) => *number,
+    };
+    let now = number(target, "version").unwrap_or(5);
+    if wanted < now {
+        return Err(format!("Can not downgrade; already at version {now}"));
+    }
+    if wanted == now {
+        properties.remove(at);
+    }
+    Ok(())
+}
+
+/// Checks a new size of a volume; what is to be reserved for it afterwards, if that changes.
+fn of_volume(
+    session: &Session,
+    target: &DatasetInfo,
+    known: &[Assignment],
+) -> Result<Result<Option<u64>, String>, Failure> {
+    if target.kind != DatasetKind::Volume {
+        return Ok(Ok(None));
+    }
+    let block = number(target, "volblocksize").unwrap_or(volume::BLOCK_BYTES).max(1);
+    let old = number(target, "volsize").unwrap_or(0);
+    let reserved = number(target, "refreservation").unwrap_or(0);
+    let new = known.iter().find_map(|one| match (&one.meaning, one.name.as_str()) {
+        (Meaning::Native(_, Value::Number(bytes)), "volsize") => Some(*bytes),
+        _ => None,
+    });
+    let is_auto = known.iter().any(|one| matches!(one.meaning, Meaning::Auto(_)));
+    if let Some(new) = new {
+        if new == 0 {
+            return Ok(Err("'volsize' cannot be zero".into()));
+        }
+        if !new.is_multiple_of(block) {
+            let block = figures::count(block);
+            return Ok(Err(format!(
+                "'volsize' must be a multiple of volume block size ({block})"
+            )));
+        }
+    }
+    if new.is_none() && !is_auto {
+        return Ok(Ok(None));
+    }
+    let info = session.control()?.pool(pool_of(&target.name));
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let needed = |size| volume::reservation(&info, size, block, 1);
+    let is_followed = reserved != 0 && reserved == needed(old);
+    let is_given = known.iter().any(|one| {
+        one.name == "refreservation" && matches!(one.meaning, Meaning::Native(..))
+    });
+    if is_auto || (is_followed && !is_given) {
+        return Ok(Ok(Some(needed(new.unwrap_or(old)))));
+    }
+    Ok(Ok(None))
+}
+
+fn warn_without_special(session: &mut Session, pool: &str) -> Result<(), Failure> {
+    let info = session.control()?.pool(pool);
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let mut tops = info.root.children.iter();
+    if !tops.any(|top| top.class == VdevClass::Special) {
+        writeln!(
+            session.err,
+            "special_small_blocks: property requires a special device in the pool"
+        )?;
+    }
+    Ok(())
+}
+
+/// Takes local values away.
+pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [word, names @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing property argument".into()));
+    };
+    let to_received = parsed.has("S");
+    let mut of = Kinds::ALL;
+    let full = match by_name(word) {
+        Some(PropertyName::User(name)) => name,
+        Some(PropertyName::Native(property)) => {
+            let name = property.shape.name;
+            of = property.kinds;
+            if property.shape.edit == Edit::Settable && !to_received {
+                let mut text = format!("'{name}' property cannot be inherited");
+                if matches!(name, "quota" | "refquota" | "reservation" | "refreservation") {
+                    text.push_str(&format!(
+                        "\nuse 'zfs set {name}=none' to clear\n\
+                         use 'zfs inherit -S {name}' to revert to received value"
+                    ));
+                }
+                return Err(Failure::Refused(text));
+            }
+            name.to_owned()
+        }
+        _ => return Err(Failure::Usage(format!("invalid property '{word}'"))),
+    };
+    let is_user = full.contains(':');
+    let depth = match parsed.has("r") {
+        true => DatasetQuery::WHOLE_TREE,
+        false => 0,
+    };
+    let mut targets = vec![];
+    for name in names {
+        let kinds = lookup::heads().with(DatasetKind::Snapshot);
+        let root = lookup::open(session, name, kinds, &[])?;
+        if depth == 0 {
+            targets.push(root);
+        } else {
+            let found = below(session, name, depth, kinds, &[])?.unwrap_or_default();
+            // Below what was named only what can have the property.
+            let fits = |info: &DatasetInfo| {
+                (is_user || of.contains(info.kind))
+                    && (info.kind != DatasetKind::Snapshot || is_user)
+                    || info.name == *name
+            };
+            targets.extend(found.into_iter().filter(fits));
+        }
+    }
+    let mut changes: Vec<(String, Vec<PoolChange>)> = vec![];
+    for target in targets {
+        let name = target.name;
+        let fits = is_user || (of.contains(target.kind) && target.kind != DatasetKind::Snapshot);
+        if !fits {
+            return Err(Failure::Refused(format!(
+                "cannot inherit {full} for '{name}': property doesn't apply to datasets of this type"
+            )));
+        }
+        if full == "mlslabel" {
+            return Err(Failure::Refused(format!(
+                "cannot inherit {full} for '{name}': permission denied"
+            )));
+        }
+        let pool = pool_of(&name).to_owned();
+        let change = PoolChange::Dataset(DatasetChange::Inherit {
+            name,
+            property: full.clone(),
+            to_received,
+        });
+        match changes.iter_mut().find(|(known, _)| *known == pool) {
+            Some((_, all)) => all.push(change),
+            None => changes.push((pool, vec![change])),
+        }
+    }
+    for (pool, changes) in changes {
+        let done = session.change()?.change(&pool, &changes, &parsed.line);
+        if let Err(told) = done {
+            let name = changes.get(told.done).and_then(|change| match change {
+                PoolChange::Dataset(DatasetChange::Inherit { name, .. }) => Some(name.as_str()),
+                _ => None,
+            });
+            let name = name.unwrap_or(&pool);
+            return Err(Failure::Refused(format!(
+                "cannot inherit {full} for '{name}': {}",
+                reason(&told.error)
+            )));
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,132 @@
+//! Why a pool was not changed, in words.
+
+use super::replication_text;
+use crate::session::Failure;
+use millpond::control::{ChangeError, DeviceInUse, DeviceProblem};
+use millpond::live::SettingError;
+
+/// What is done to the pool, for the few texts that differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// It is made.
+    Create,
+    /// Devices are added.
+    Add,
+    /// Anything else.
+    Other,
+}
+
+/// The whole message about a change that was refused. `action` is of the form `cannot create 'tank'`.
+pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
+    match error {
+        ChangeError::InUse {
+            devices,
+            can_be_forced,
+        } => {
+            let head = if *can_be_forced {
+                OVERRIDABLE
+            } else {
+                "invalid vdev specification\nthe following errors must be manually repaired:"
+            };
+            let lines = devices.iter().map(|(path, by)| in_use(path, by));
+            joined(head, lines)
+        }
+        ChangeError::NoData => {
+            let line = "at least one general top-level vdev must be specified".to_owned();
+            joined(OVERRIDABLE, [line])
+        }
+        // OpenZFS tells the first only.
+        ChangeError::Replication(all) => {
+            joined(OVERRIDABLE, all.first().map(replication_text::words))
+        }
+        ChangeError::Compatibility(value) => {
+            format!("Error: could not read/parse feature file(s): {value} ")
+        }
+        ChangeError::NotBuilt(what) => format!("millpond: {what} is not built yet"),
+        other => format!("{action}: {}", reason(verb, other)),
+    }
+}
+
+/// The same as the end of a command.
+pub fn failure(verb: Verb, action: &str, error: &ChangeError) -> Failure {
+    Failure::Refused(message(verb, action, error))
+}
+
+const OVERRIDABLE: &str =
+    "invalid vdev specification\nuse '-f' to override the following errors:";
+
+fn joined(head: &str, lines: impl IntoIterator<Item = String>) -> String {
+    let mut text = head.to_owned();
+    for line in lines {
+        text.push('\n');
+        text.push_str(&line);
+    }
+    text
+}
+
+fn in_use(path: &str, by: &DeviceInUse) -> String {
+    match by {
+        DeviceInUse::Active(pool) => format!("{path} is part of active pool '{pool}'"),
+        DeviceInUse::PotentiallyActive(pool) => {
+            format!("{path} is part of potentially active pool '{pool}'")
+        }
+        DeviceInUse::Exported(pool) => format!("{path} is part of exported pool '{pool}'"),
+        DeviceInUse::Spare(pool) => format!("{path} is reserved as a hot spare for pool {pool}"),
+        DeviceInUse::Cache(pool) => format!("{path} is part of unknown pool '{pool}'"),
+    }
+}
+
+/// The description for commands of datasets.
+pub fn pool_reason(error: &ChangeError) -> String {
+    reason(Verb::Other, error)
+}
+
+/// The description behind the action.
+pub fn reason(verb: Verb, error: &ChangeError) -> String {
+    match error {
+        ChangeError::NoSuchPool => "no such pool".into(),
+        ChangeError::PoolExists => "pool already exists".into(),
+        ChangeError::PoolName(reason) => (*reason).into(),
+        ChangeError::HeldElsewhere { hostname } => format!(
+            "pool was last used by another system{}",
+            hostname
+                .as_ref()
+                .map_or_else(String::new, |name| format!(" ({name})"))
+        ),
+        ChangeError::ReadOnlyPool(why) => format!("pool is read-only: {why}"),
+        ChangeError::Device { path, problem } => match problem {
+            DeviceProblem::Missing => format!("{path}: no such device"),
+            DeviceProblem::WrongKind => format!("{path}: must be a block device or regular file"),
+            DeviceProblem::Unusable(why) => format!("{path}: {why}"),
+        },
+        ChangeError::TooSmall if verb == Verb::Create => {
+            "one or more devices is less than the minimum size (64M)".into()
+        }
+        ChangeError::TooSmall => "device is less than the minimum size (64M)".into(),
+        ChangeError::Twice if verb == Verb::Create => {
+            "one or more vdevs refer to the same device, or one of\n\
+             the devices is part of an active md or lvm device"
+                .into()
+        }
+        ChangeError::Twice => "one or more vdevs refer to the same device".into(),
+        ChangeError::SectorSizes => {
+            "adding devices with different physical sector sizes is not allowed".into()
+        }
+        ChangeError::Setting(error) => setting(error),
+        ChangeError::NoSuchDataset(_) => "no such pool or dataset".into(),
+        ChangeError::DatasetName { reason, .. } | ChangeError::Failed(reason) => reason.clone(),
+        ChangeError::Property { property, reason } => crate::zfs::property_words(property, reason),
+        ChangeError::Refused { why, .. } => why.to_string(),
+        ChangeError::NoLabel => "no label".into(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn setting(error: &SettingError) -> String {
+    match error {
+        SettingError::OnlyAtCreation("readonly") => {
+            "property 'readonly' can only be set at import time".into()
+        }
+        other => other.to_string(),
+    }
+}

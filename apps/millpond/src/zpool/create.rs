@@ -1,0 +1,310 @@
+//! `zpool create` and `zpool add`.
+
+use super::change_text::{Verb, failure};
+use super::groups;
+use super::layout::{self, Layout, Leaf};
+use super::vdev_name::Naming;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::zfs::Assignment;
+use millpond::control::{
+    Change, ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
+    VdevClass, VdevInfo,
+};
+use millpond::live::FeatureChoice;
+
+/// Makes a pool.
+pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
+    let mut ask = Ask::read(parsed)?;
+    let (name, words) = operands(parsed)?;
+    let action = format!("cannot create '{name}'");
+    let layout = understood(session.change()?, words)?;
+    if let Err(reason) = check_name(name) {
+        let hint = if name.contains('/') {
+            "use 'zfs create' to create a dataset"
+        } else {
+            "pool name may have been omitted"
+        };
+        return Err(Failure::Refused(format!("{action}: {reason}\n{hint}")));
+    }
+    let force = parsed.has("f");
+    let request = NewPoolRequest {
+        name: name.clone(),
+        devices: NewDevices {
+            ashift: ask.ashift,
+            may_take_used: force,
+            may_mix_redundancy: force,
+            may_mix_sectors: force,
+            ..layout.devices()
+        },
+        features: std::mem::take(&mut ask.features),
+        properties: ask.properties,
+        root_properties: ask.root_properties,
+        only_check: parsed.has("n"),
+    };
+    let made = session.change()?.create_pool(&request, &parsed.line);
+    made.map_err(|error| failure(Verb::Create, &action, &error))?;
+    if parsed.has("n") {
+        let title = format!("would create '{name}' with the following layout:");
+        print_layout(session, &title, name, &layout, None)?;
+    }
+    Ok(0)
+}
+
+/// Adds vdevs to a pool.
+pub fn add(session: &mut Session, parsed: &Parsed) -> Ending {
+    let mut ashift = None;
+    for (_, value) in parsed.options.iter().filter(|(option, _)| option == "o") {
+        let (name, value) = split(value.as_deref().unwrap_or_default())?;
+        if name != "ashift" {
+            return Err(Failure::Usage(String::new()));
+        }
+        ashift = ashift_of(value)?;
+    }
+    let (name, words) = operands(parsed)?;
+    let known = session.control()?.pools();
+    if !known.is_ok_and(|pools| pools.contains(name)) {
+        return Err(Failure::Refused(super::no_such_pool(name)));
+    }
+    let layout = understood(session.change()?, words)?;
+    let force = parsed.has("f");
+    let devices = NewDevices {
+        ashift,
+        may_take_used: force || parsed.has("allow-in-use"),
+        may_mix_redundancy: force || parsed.has("allow-replication-mismatch"),
+        may_mix_sectors: force || parsed.has("allow-ashift-mismatch"),
+        ..layout.devices()
+    };
+    let action = format!("cannot add to '{name}'");
+    let told = |error: ChangeError| failure(Verb::Add, &action, &error);
+    if parsed.has("n") {
+        session.change()?.check_add(name, &devices).map_err(told)?;
+        let title = format!("would update '{name}' to the following configuration:");
+        let info = session.control()?.pool(name);
+        let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+        let naming = Naming::read(parsed, session.environment);
+        print_layout(session, &title, name, &layout, Some((&info, naming)))?;
+        return Ok(0);
+    }
+    let change = PoolChange::Add(devices);
+    let done = session.change()?.change(name, &[change], &parsed.line);
+    done.map_err(|failure| told(failure.error))?;
+    Ok(0)
+}
+
+fn operands(parsed: &Parsed) -> Result<(&String, &[String]), Failure> {
+    match parsed.operands.split_first() {
+        Some((name, words)) if !words.is_empty() => Ok((name, words)),
+        _ => Err(Failure::Usage("missing vdev specification".into())),
+    }
+}
+
+/// What the options of `create` say.
+#[derive(Default)]
+struct Ask {
+    ashift: Option<u8>,
+    features: FeatureChoice,
+    properties: Vec<(String, String)>,
+    root_properties: Vec<(String, String)>,
+}
+
+impl Ask {
+    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+        let mut ask = Ask::default();
+        for (option, value) in &parsed.options {
+            let value = value.as_deref().unwrap_or_default();
+            match option.as_str() {
+                "d" => ask.features = FeatureChoice::OnlyNamed,
+                "m" => {
+                    let is_fit = value.starts_with('/') || matches!(value, "none" | "legacy");
+                    if !is_fit {
+                        return Err(Failure::Refused(format!(
+                            "invalid mountpoint '{value}': must be an absolute path, 'legacy', or 'none'"
+                        )));
+                    }
+                    ask.root_property("mountpoint", value)?;
+                }
+                "R" => ask.property("altroot", value)?,
+                "t" => return Err(Failure::Refused(NO_TEMPORARY_NAMES.into())),
+                "o" => {
+                    let (name, value) = split(value)?;
+                    ask.property(name, value)?;
+                }
+                "O" => {
+                    let (name, value) = split(value)?;
+                    ask.root_property(name, value)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(ask)
+    }
+
+    fn property(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        let full = match super::property::PoolProperty::by_name(name) {
+            Some(known) => known.text().to_owned(),
+            None => {
+                return Err(Failure::Refused(format!(
+                    "property '{name}' is not a valid pool or vdev property"
+                )));
+            }
+        };
+        if self.properties.iter().any(|(known, _)| *known == full) {
+            let text = format!("property '{full}' specified multiple times");
+            return Err(Failure::Refused(text));
+        }
+        if full == "ashift" {
+            self.ashift = ashift_of(value)?;
+        }
+        if full == "altroot" && !value.starts_with('/') {
+            return Err(Failure::Refused(format!(
+                "invalid alternate root '{value}': must be an absolute path"
+            )));
+        }
+        let value = plain_number(&full, value);
+        self.properties.push((full, value));
+        Ok(())
+    }
+
+    fn root_property(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        match Assignment::understand(name, value) {
+            Ok(known) => {
+                if self.root_properties.iter().any(|(n, _)| *n == known.name) {
+                    let text = format!("property '{}' specified multiple times", known.name);
+                    return Err(Failure::Refused(text));
+                }
+                self.root_properties.push((known.name.clone(), known.stored_text()));
+                Ok(())
+            }
+            Err(_) => Err(Failure::Refused(format!(
+                "property '{name}' is not a valid filesystem property"
+            ))),
+        }
+    }
+}
+
+const NO_TEMPORARY_NAMES: &str =
+    "millpond: temporary names need a pool that stays open, which is not built yet";
+
+fn split(assignment: &str) -> Result<(&str, &str), Failure> {
+    assignment
+        .split_once('=')
+        .ok_or_else(|| Failure::Usage("missing '=' for -o option".into()))
+}
+
+/// Sizes of pool properties in digits, as they are parsed below.
+pub fn plain_number(name: &str, value: &str) -> String {
+    if name != "dedup_table_quota" || matches!(value, "none" | "auto") {
+        return value.to_owned();
+    }
+    crate::text::size::parse(value).map_or_else(|_| value.to_owned(), |bytes| bytes.to_string())
+}
+
+fn ashift_of(value: &str) -> Result<Option<u8>, Failure> {
+    let number: u64 = value
+        .parse()
+        .map_err(|_| Failure::Refused("ashift must be a number.".into()))?;
+    if number != 0 && !(9..=16).contains(&number) {
+        return Err(Failure::Refused(format!(
+            "invalid 'ashift={number}' property: only values between 9 and 16 are allowed."
+        )));
+    }
+    Ok(u8::try_from(number).ok().filter(|ashift| *ashift != 0))
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let is_fit = |letter: &char| letter.is_ascii_alphanumeric() || "-_.: ".contains(*letter);
+    if let Some(bad) = name.chars().find(|letter| !is_fit(letter)) {
+        return Err(format!("invalid character '{bad}' in pool name"));
+    }
+    millpond_pool::live::check_pool_name(name).map_err(str::to_owned)
+}
+
+/// Takes the words of a layout apart; devices are looked at, not touched.
+fn understood(change: &dyn Change, words: &[String]) -> Result<Layout, Failure> {
+    layout::parse(words, &|word| resolve(change, word)).map_err(Failure::Refused)
+}
+
+fn resolve(change: &dyn Change, word: &str) -> Result<Leaf, String> {
+    let path = if word.starts_with('/') {
+        word.to_owned()
+    } else {
+        format!("/dev/{word}")
+    };
+    match change.device(&path) {
+        Ok(_) => Ok(Leaf { path }),
+        Err(DeviceProblem::Missing) if word.starts_with('/') => {
+            Err(format!("cannot resolve path '{word}'"))
+        }
+        Err(DeviceProblem::Missing) => Err(format!(
+            "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
+        )),
+        Err(DeviceProblem::WrongKind) => Err(format!(
+            "cannot use '{word}': must be a block device or regular file"
+        )),
+        Err(DeviceProblem::Unusable(why)) => Err(format!("cannot open '{word}': {why}")),
+    }
+}
+
+/// What `-n` prints: the pool's own vdevs, if there are any, then the new ones, by groups.
+fn print_layout(
+    session: &mut Session,
+    title: &str,
+    name: &str,
+    layout: &Layout,
+    pool: Option<(&PoolInfo, Naming)>,
+) -> std::io::Result<()> {
+    let out = &mut *session.out;
+    writeln!(out, "{title}\n\n\t{name}")?;
+    let new = layout::lines(layout);
+    let classes = [
+        (None, VdevClass::Normal),
+        (Some("dedup"), VdevClass::Dedup),
+        (Some("special"), VdevClass::Special),
+        (Some("logs"), VdevClass::Log),
+        (Some("cache"), VdevClass::Cache),
+        (Some("spares"), VdevClass::Spare),
+    ];
+    for (title, class) in classes {
+        let mut lines = vec![];
+        if let Some((info, naming)) = pool {
+            let has_id = class == VdevClass::Normal;
+            match class {
+                VdevClass::Cache => existing(&info.caches, naming, has_id, 1, &mut lines),
+                VdevClass::Spare => existing(&info.spares, naming, has_id, 1, &mut lines),
+                class => {
+                    for top in groups::of_class(info, class) {
+                        existing(std::slice::from_ref(top), naming, has_id, 1, &mut lines);
+                    }
+                }
+            }
+        }
+        let of_title = new.iter().filter(|(known, _)| *known == title);
+        lines.extend(of_title.flat_map(|(_, lines)| lines.iter().cloned()));
+        if let (Some(title), false) = (title, lines.is_empty()) {
+            writeln!(out, "\t{title}")?;
+        }
+        for (depth, line) in lines {
+            writeln!(out, "\t{:indent$}{line}", "", indent = 2 * depth)?;
+        }
+    }
+    Ok(())
+}
+
+fn existing(
+    vdevs: &[VdevInfo],
+    naming: Naming,
+    has_id: bool,
+    depth: usize,
+    lines: &mut Vec<(usize, String)>,
+) {
+    for vdev in vdevs {
+        let name = naming.of(vdev);
+        let name = match name.rsplit_once('-') {
+            Some((word, _)) if !has_id && !vdev.children.is_empty() => word.to_owned(),
+            _ => name,
+        };
+        lines.push((depth, name));
+        existing(&vdev.children, naming, has_id, depth + 1, lines);
+    }
+}

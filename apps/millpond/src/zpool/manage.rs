@@ -1,0 +1,246 @@
+//! The short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
+
+use super::change_text::{Verb, failure, message, reason};
+use super::create::plain_number;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
+
+/// The names of the pools that are there.
+pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
+    let pools = session.control()?.pools();
+    pools.map_err(|error| Failure::Refused(error.to_string()))
+}
+
+fn require(session: &Session, name: &str) -> Result<(), Failure> {
+    if known(session)?.iter().any(|pool| pool == name) {
+        return Ok(());
+    }
+    Err(Failure::Refused(super::no_such_pool(name)))
+}
+
+/// Ends a pool.
+pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("too many arguments".into()));
+    };
+    require(session, name)?;
+    let done = session
+        .change()?
+        .change(name, &[PoolChange::Destroy], &parsed.line);
+    let action = format!("cannot destroy '{name}'");
+    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    Ok(0)
+}
+
+/// Marks pools as left by everybody.
+pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
+    let mut names = parsed.operands.clone();
+    if parsed.has("a") {
+        if !names.is_empty() {
+            return Err(Failure::Usage("too many arguments".into()));
+        }
+        names = known(session)?;
+    } else if names.is_empty() {
+        return Err(Failure::Usage("missing pool argument".into()));
+    }
+    each(session, &names, |session, name| {
+        require(session, name)?;
+        let done = session
+            .change()?
+            .change(name, &[PoolChange::Export], &parsed.line);
+        let action = format!("cannot export '{name}'");
+        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        Ok(())
+    })
+}
+
+/// Does something with each pool; the failures are told and the others are still done.
+fn each(
+    session: &mut Session,
+    names: &[String],
+    mut run: impl FnMut(&mut Session, &str) -> Result<(), Failure>,
+) -> Ending {
+    let mut status = 0;
+    for name in names {
+        match run(session, name) {
+            Ok(()) => {}
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(status)
+}
+
+/// Writes a txg of each pool.
+pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
+    let names = match parsed.operands.is_empty() {
+        true => known(session)?,
+        false => parsed.operands.clone(),
+    };
+    each(session, &names, |session, name| {
+        require(session, name)?;
+        let done = session
+            .change()?
+            .change(name, &[PoolChange::Sync], &parsed.line);
+        let action = format!("cannot sync '{name}'");
+        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        Ok(())
+    })
+}
+
+/// Gives a pool a new guid.
+pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
+    let name = match parsed.operands.as_slice() {
+        [name] => name,
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    if parsed.has("g") {
+        return Err(Failure::Refused(
+            "millpond: a chosen guid is not built yet".into(),
+        ));
+    }
+    require(session, name)?;
+    let done = session
+        .change()?
+        .change(name, &[PoolChange::Reguid], &parsed.line);
+    let Err(told) = done else { return Ok(0) };
+    let action = format!("cannot reguid '{name}'");
+    writeln!(session.err, "{}", message(Verb::Other, &action, &told.error))?;
+    Err(Failure::Status(255))
+}
+
+/// Sets a property of a pool.
+pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [assignment, name, rest @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing pool name".into()));
+    };
+    let Some((property, value)) = assignment.split_once('=') else {
+        let text = "missing value in property=value argument";
+        return Err(Failure::Usage(text.into()));
+    };
+    if !known(session)?.contains(name) {
+        writeln!(session.err, "cannot open '{name}': is not a pool")?;
+        return Err(Failure::Status(22));
+    }
+    if !rest.is_empty() {
+        return Err(Failure::Refused(
+            "millpond: properties of vdevs are not set yet".into(),
+        ));
+    }
+    let action = format!("cannot set property for '{name}'");
+    let refuse = |text: &str| Failure::Refused(format!("{action}: {text}"));
+    match property {
+        "dedupditto" => {
+            writeln!(
+                session.out,
+                "Note: property 'dedupditto' no longer has any effect"
+            )?;
+            return Ok(0);
+        }
+        "tname" => return Err(refuse("property 'tname' can only be set at creation time")),
+        "cachefile" => {
+            return Err(Failure::Refused(
+                "millpond: cache files need a pool that stays open, which is not built yet".into(),
+            ));
+        }
+        "bootfs" if !value.is_empty() && value.split('/').next() != Some(name) => {
+            return Err(refuse(&format!("'{value}' is an invalid name")));
+        }
+        _ => {}
+    }
+    let change = PoolChange::Set {
+        name: property.to_owned(),
+        value: plain_number(property, value),
+    };
+    let done = session.change()?.change(name, &[change], &parsed.line);
+    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    if property == "compatibility" {
+        warn_of_features(session, name)?;
+    }
+    Ok(0)
+}
+
+fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {
+    use millpond::control::{FeatureState, RequestedFeatures};
+    let info = session.control()?.pool(name);
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let is_foreign = match &info.requested {
+        RequestedFeatures::Listed(names) => info.features.iter().any(|feature| {
+            feature.state != FeatureState::Disabled && !names.contains(&feature.name)
+        }),
+        RequestedFeatures::Legacy => info
+            .features
+            .iter()
+            .any(|feature| feature.state != FeatureState::Disabled),
+        _ => false,
+    };
+    if is_foreign {
+        writeln!(
+            session.err,
+            "Warning: one or more features already enabled on pool '{name}'\n\
+             are not present in this compatibility set."
+        )?;
+    }
+    Ok(())
+}
+
+/// Wipes the labels of a device.
+pub fn labelclear(session: &mut Session, parsed: &Parsed) -> Ending {
+    let device = match parsed.operands.as_slice() {
+        [device] => device,
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    let path = match device.starts_with('/') {
+        true => device.clone(),
+        false => format!("/dev/{device}"),
+    };
+    if let Err(problem) = session.change()?.device(&path) {
+        let why = match problem {
+            DeviceProblem::Missing => "No such file or directory".to_owned(),
+            DeviceProblem::WrongKind => "not a disk or file".to_owned(),
+            DeviceProblem::Unusable(why) => why,
+        };
+        return Err(Failure::Refused(format!("failed to open {device}: {why}")));
+    }
+    let Err(error) = session.change()?.clear_labels(&path, parsed.has("f")) else {
+        return Ok(0);
+    };
+    match &error {
+        ChangeError::InUse {
+            devices,
+            can_be_forced,
+        } => {
+            let by = devices.first().map(|(_, by)| by);
+            let (state, pool) = match by {
+                Some(DeviceInUse::Exported(pool)) => ("exported", pool.as_str()),
+                Some(DeviceInUse::PotentiallyActive(pool)) => ("potentially active", pool.as_str()),
+                Some(
+                    DeviceInUse::Active(pool) | DeviceInUse::Spare(pool) | DeviceInUse::Cache(pool),
+                ) => ("active", pool.as_str()),
+                None => ("unknown", ""),
+            };
+            if *can_be_forced {
+                return Err(Failure::Refused(format!(
+                    "use '-f' to override the following error:\n\
+                     {device} is a member of {state} pool \"{pool}\""
+                )));
+            }
+            writeln!(session.out)?;
+            Err(Failure::Refused(format!(
+                "{device} is a member (ACTIVE) of pool \"{pool}\""
+            )))
+        }
+        ChangeError::NoLabel => {
+            writeln!(session.err, "failed to clear label for {device}")?;
+            Err(Failure::Status(255))
+        }
+        other => Err(Failure::Refused(format!(
+            "failed to clear label for {device}: {}",
+            reason(Verb::Other, other)
+        ))),
+    }
+}

@@ -1,0 +1,221 @@
+//! Whole recorded sessions of OpenZFS, replayed with image files: pools are made, changed and read by
+//! the program itself, one process a command, as a person would.
+//!
+//! Compared are status, standard output and standard error after guids, dates and sizes that follow from
+//! allocation are made alike. Commands that need what there is none of (mounts, other users, files in
+//! mounted file systems) are passed over and counted as such.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use support::Printed;
+use support::recording::{Recorded, session};
+
+/// What a session must reach at least: commands equal in every byte.
+const FLOORS: [(&str, usize); 5] = [
+    ("create-errors.json", 0),
+    ("replication.json", 0),
+    ("props-set.json", 0),
+    ("snapshots.json", 0),
+    ("stored.json", 0),
+];
+
+/// Words that a command line may begin with (behind pipes and semicolons too).
+const HARMLESS: [&str; 13] = [
+    "zpool", "zfs", "truncate", "touch", "mkdir", "sed", "cut", "grep", "sort", "tail", "head", "tr",
+    "printf",
+];
+
+/// Whether a command line does nothing but call the two programs and make or filter plain files in
+/// its own folder.
+fn is_harmless(line: &str) -> bool {
+    if line.contains(['>', '<', '`']) || line.contains("/dev/zfs") || line.contains("setpriv") {
+        return false;
+    }
+    let mut quote = None;
+    let mut starts = vec![0];
+    let letters: Vec<(usize, char)> = line.char_indices().collect();
+    for (number, &(at, letter)) in letters.iter().enumerate() {
+        match (quote, letter) {
+            (Some(open), _) if letter == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, ';' | '|' | '&') => starts.push(at + 1),
+            (None, '(') if number > 0 && letters[number - 1].1 == '$' => starts.push(at + 1),
+            _ => {}
+        }
+    }
+    starts.iter().all(|&at| {
+        let rest = line[at..].trim_start_matches([' ', '&', '|']);
+        let word = rest.split([' ', ')']).next().unwrap_or_default();
+        // A folder or file named absolutely is not ours.
+        let is_plain = !matches!(word, "truncate" | "touch" | "mkdir")
+            || !rest.split([';', '|']).next().unwrap_or_default().contains(" /");
+        HARMLESS.contains(&word) && is_plain
+    })
+}
+
+/// A folder with the program under its two names, and one for image files.
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let quick = Path::new("/dev/shm");
+        let folder = match quick.is_dir() {
+            true => tempfile::tempdir_in(quick),
+            false => tempfile::tempdir(),
+        }
+        .expect("a folder");
+        for name in ["bin", "pool"] {
+            std::fs::create_dir(folder.path().join(name)).expect("a folder");
+        }
+        for name in ["zpool", "zfs"] {
+            let link = folder.path().join("bin").join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
+        }
+        Self { folder }
+    }
+
+    fn pool(&self) -> String {
+        self.folder.path().join("pool").display().to_string()
+    }
+
+    fn run(&self, line: &str) -> Printed {
+        let bin = self.folder.path().join("bin");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let line = line.replace("/pool/", &format!("{}/", self.pool()));
+        let done = Command::new("bash")
+            .arg("-c")
+            .arg(&line)
+            .current_dir(self.pool())
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("MILLPOND_DIR", self.pool())
+            .env("TZ", "UTC")
+            .env("LC_ALL", "C.UTF-8")
+            .output()
+            .expect("bash");
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes).replace(&format!("{}/", self.pool()), "/pool/")
+        };
+        Printed {
+            stdout: text(&done.stdout),
+            stderr: text(&done.stderr),
+            status: done.status.code().map_or(255, |code| code as u8),
+        }
+    }
+}
+
+/// Makes alike what differs from run to run: guids, dates, sizes. Columns are as wide as the
+/// paths of devices, which differ: runs of blanks count as one.
+fn alike(text: &str) -> String {
+    let mut lines = vec![];
+    for line in text.lines() {
+        let words = line.split(' ').filter(|word| !word.is_empty()).map(|word| {
+            let (lead, word) = match word.rfind('\t') {
+                Some(at) => word.split_at(at + 1),
+                None => ("", word),
+            };
+            let is_guid = word.len() >= 12 && word.bytes().all(|byte| byte.is_ascii_digit());
+            let is_time = word.len() >= 5
+                && word.contains(':')
+                && word.bytes().all(|byte| byte.is_ascii_digit() || b":.-".contains(&byte));
+            let word = match word {
+                _ if is_guid => "GUID",
+                _ if is_time => "TIME",
+                word => word,
+            };
+            format!("{lead}{word}")
+        });
+        let mut line = words.collect::<Vec<_>>().join(" ");
+        for day in ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"] {
+            if let Some(at) = line.find(&format!("{day} ")) {
+                line.truncate(at);
+                line.push_str("DATE");
+            }
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    lines.join("\n")
+}
+
+fn is_equal(ours: &Printed, theirs: &Printed) -> bool {
+    ours.status == theirs.status
+        && alike(&ours.stdout) == alike(&theirs.stdout)
+        && alike(&ours.stderr) == alike(&theirs.stderr)
+}
+
+/// What kind of command a line is: its first two words.
+fn kind_of(line: &str) -> String {
+    line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[derive(Default)]
+struct Tally {
+    equal: usize,
+    all: usize,
+}
+
+/// Replays a session; the number of equal commands.
+fn replay(name: &str, recorded: &[Recorded]) -> usize {
+    let stage = Stage::new();
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    let (mut passed_over, mut told) = (0, 0);
+    let limit = std::env::var("MILLPOND_DIFFERENCES").ok();
+    let limit: usize = limit.and_then(|text| text.parse().ok()).unwrap_or(0);
+    for entry in recorded {
+        if !is_harmless(&entry.command) {
+            passed_over += 1;
+            continue;
+        }
+        let ours = stage.run(&entry.command);
+        if entry.note.starts_with("setup") {
+            continue;
+        }
+        let tally = tallies.entry(kind_of(&entry.command)).or_default();
+        tally.all += 1;
+        if is_equal(&ours, &entry.printed) {
+            tally.equal += 1;
+        } else if told < limit {
+            told += 1;
+            println!(
+                "--- {}\ntheirs {}: {}{}\nours   {}: {}{}",
+                entry.command,
+                entry.printed.status,
+                entry.printed.stdout,
+                entry.printed.stderr,
+                ours.status,
+                ours.stdout,
+                ours.stderr
+            );
+        }
+    }
+    for (kind, tally) in &tallies {
+        println!("{name}: {kind}: {} of {} equal", tally.equal, tally.all);
+    }
+    let equal = tallies.values().map(|tally| tally.equal).sum();
+    let all: usize = tallies.values().map(|tally| tally.all).sum();
+    println!("{name}: {equal} of {all} equal, {passed_over} passed over");
+    equal
+}
+
+/// A session on its own, named by a variable, else those with floors.
+#[test]
+fn recorded_sessions_run_as_they_ran_under_openzfs() {
+    let wanted = std::env::var("MILLPOND_SESSION").ok();
+    if let Some(name) = wanted {
+        let recorded = session(&name).expect("a recording");
+        replay(&name, &recorded);
+        return;
+    }
+    for (name, floor) in FLOORS {
+        let Some(recorded) = session(name) else {
+            return;
+        };
+        let equal = replay(name, &recorded);
+        assert!(equal >= floor, "{name}: {equal} equal, {floor} before");
+    }
+}

@@ -1,0 +1,141 @@
+//! One change of an open pool.
+
+use super::super::{ChangeError, Changed, DatasetChange, PoolChange, Values};
+use super::{boot_dataset, new_vdevs};
+use crate::control::local::compatibility::requested;
+use crate::control::{RequestedFeatures, Value};
+use crate::live::{DestroyOptions, LivePool, PoolSetting, SettingTime};
+use crate::{OwnerKind, PropertyValue};
+use millpond_posix::live::{QuotaMeasure, QuotaOwner};
+
+pub(super) fn apply(
+    pool: &LivePool,
+    change: &PoolChange,
+    changed: &mut Changed,
+) -> Result<(), ChangeError> {
+    let engine = pool.engine();
+    match change {
+        PoolChange::Add(devices) => {
+            let (vdevs, options) = new_vdevs(devices)?;
+            engine.add_vdevs(&vdevs, options, &|_| false)?;
+        }
+        PoolChange::Destroy => engine.destroy()?,
+        PoolChange::Export => engine.export()?,
+        PoolChange::Set { name, value } => {
+            if name == "compatibility" && requested(Some(value)) == RequestedFeatures::Unreadable {
+                return Err(ChangeError::Compatibility(value.clone()));
+            }
+            let setting = if name == "bootfs" {
+                PoolSetting::boot_dataset(boot_dataset(pool, value)?, value)
+            } else {
+                PoolSetting::parse(name, value, SettingTime::Later)?
+            };
+            engine.set_property(&setting)?;
+        }
+        PoolChange::Upgrade { compatible } => {
+            let enabled = engine.upgrade(compatible.as_deref())?;
+            let names = enabled.into_iter().map(str::to_owned);
+            changed.enabled_features.extend(names);
+        }
+        PoolChange::Reguid => {
+            engine.reguid()?;
+        }
+        PoolChange::Sync => pool.sync()?,
+        PoolChange::Dataset(change) => of_dataset(pool, change)?,
+    }
+    Ok(())
+}
+
+fn values(values: &Values) -> Vec<(String, PropertyValue)> {
+    let value = |value: &Value| match value {
+        Value::Number(number) => PropertyValue::Number(*number),
+        Value::Text(text) => PropertyValue::Text(text.clone()),
+    };
+    let pairs = values.iter();
+    pairs.map(|(name, own)| (name.clone(), value(own))).collect()
+}
+
+fn borrowed(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError> {
+    let datasets = pool.datasets();
+    match change {
+        DatasetChange::CreateFileSystem { name, properties } => {
+            datasets.create_filesystem(name, &values(properties))?;
+        }
+        DatasetChange::CreateVolume { name, properties } => {
+            datasets.create_volume(name, &values(properties))?;
+        }
+        DatasetChange::Clone {
+            snapshot,
+            name,
+            properties,
+        } => datasets.clone_snapshot(snapshot, name, &values(properties))?,
+        DatasetChange::Snapshot { names, properties } => {
+            datasets.snapshot(&borrowed(names), &values(properties))?;
+        }
+        DatasetChange::Destroy { name } => datasets.destroy(name, DestroyOptions::default())?,
+        DatasetChange::DestroySnapshots { names, defer } => {
+            let options = DestroyOptions { defer: *defer };
+            datasets.destroy_snapshots(&borrowed(names), options)?;
+        }
+        DatasetChange::Rename {
+            from,
+            to,
+            recursively: true,
+        } => datasets.rename_recursively(from, to)?,
+        DatasetChange::Rename { from, to, .. } => datasets.rename(from, to)?,
+        DatasetChange::Promote { name } => datasets.promote(name)?,
+        DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
+        DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,
+        DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
+        DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,
+        DatasetChange::Set { name, properties } => set(pool, name, properties)?,
+        DatasetChange::SetOwnerQuota {
+            name,
+            owners,
+            of_objects,
+            id,
+            limit,
+        } => {
+            let owner = match owners {
+                OwnerKind::User => QuotaOwner::User,
+                OwnerKind::Group => QuotaOwner::Group,
+                OwnerKind::Project => QuotaOwner::Project,
+            };
+            let measure = match of_objects {
+                true => QuotaMeasure::Objects,
+                false => QuotaMeasure::Bytes,
+            };
+            let files = pool.file_system(name)?;
+            let done = files.set_quota(owner, measure, *id, *limit);
+            done.map_err(|error| ChangeError::Failed(error.to_string()))?;
+            pool.sync()?;
+        }
+        DatasetChange::Inherit {
+            name,
+            property,
+            to_received,
+        } => datasets.inherit(name, property, *to_received)?,
+    }
+    Ok(())
+}
+
+/// The size of a volume lies in the volume, the other properties beside it.
+fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeError> {
+    let mut rest = properties.clone();
+    let size = rest.iter().position(|(name, _)| name == "volsize");
+    let size = size.map(|at| rest.remove(at).1);
+    if !rest.is_empty() {
+        pool.datasets().set_properties(name, &values(&rest))?;
+    }
+    if let Some(Value::Number(bytes)) = size {
+        let volume = pool.volume(name)?;
+        let resized = volume.resize(bytes);
+        resized.map_err(|error| ChangeError::Failed(error.to_string()))?;
+        pool.sync()?;
+    }
+    Ok(())
+}
