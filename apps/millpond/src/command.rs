@@ -64,7 +64,13 @@ impl Command {
     /// Takes the arguments apart and runs the command. `program` is `zpool` or `zfs`.
     pub fn run(&self, program: &str, session: &mut Session, arguments: &[String]) -> Ending {
         let mut parsed = match self.options {
-            Some(set) => parse(set, arguments)?,
+            Some(set) => parse(set, arguments).map_err(|failure| match failure {
+                // One option is told of by its meaning.
+                Failure::Usage(text) if self.name == "create" && text == MISSING_SIZE => {
+                    Failure::Usage("missing size argument".into())
+                }
+                other => other,
+            })?,
             None => Parsed {
                 options: Vec::new(),
                 operands: arguments.to_vec(),
@@ -100,6 +106,9 @@ impl Command {
         }
     }
 }
+
+/// What a volume without a size would be told.
+const MISSING_SIZE: &str = "missing argument for 'V' option";
 
 fn parse(set: OptionSet, arguments: &[String]) -> Result<Parsed, Failure> {
     let mut walk = Options::new(set, arguments);

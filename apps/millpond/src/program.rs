@@ -111,6 +111,10 @@ impl OpenControl for Folders {
 
     fn change(&self) -> Result<&dyn Change, String> {
         self.control()?;
+        // What was opened for reading holds locks that writing would meet.
+        if let Some(pools) = self.pools.get() {
+            pools.forget();
+        }
         Ok(self.changes.get_or_init(|| {
             let name = rustix::system::uname();
             let name = name.nodename().to_string_lossy().into_owned();

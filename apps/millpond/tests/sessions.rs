@@ -13,15 +13,6 @@ use std::process::Command;
 use support::Printed;
 use support::recording::{Recorded, session};
 
-/// What a session must reach at least: commands equal in every byte.
-const FLOORS: [(&str, usize); 5] = [
-    ("create-errors.json", 0),
-    ("replication.json", 0),
-    ("props-set.json", 0),
-    ("snapshots.json", 0),
-    ("stored.json", 0),
-];
-
 /// Words that a command line may begin with (behind pipes and semicolons too).
 const HARMLESS: [&str; 13] = [
     "zpool", "zfs", "truncate", "touch", "mkdir", "sed", "cut", "grep", "sort", "tail", "head", "tr",
@@ -142,7 +133,24 @@ fn alike(text: &str) -> String {
     lines.join("\n")
 }
 
-fn is_equal(ours: &Printed, theirs: &Printed) -> bool {
+/// Clones are listed in the order of a table that dice have sorted: any order of lines, and of words
+/// between commas, is the same then.
+fn is_equal(command: &str, ours: &Printed, theirs: &Printed) -> bool {
+    let lists_clones = command.starts_with("zfs destroy") || command.starts_with("zfs get clones");
+    let alike = |text: &str| {
+        let text = alike(text);
+        if !lists_clones {
+            return text;
+        }
+        let sorted = |line: &str| {
+            let mut words: Vec<_> = line.split([',', ' ']).collect();
+            words.sort_unstable();
+            words.join(" ")
+        };
+        let mut lines: Vec<_> = text.lines().map(sorted).collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    };
     ours.status == theirs.status
         && alike(&ours.stdout) == alike(&theirs.stdout)
         && alike(&ours.stderr) == alike(&theirs.stderr)
@@ -167,17 +175,21 @@ fn replay(name: &str, recorded: &[Recorded]) -> usize {
     let limit = std::env::var("MILLPOND_DIFFERENCES").ok();
     let limit: usize = limit.and_then(|text| text.parse().ok()).unwrap_or(0);
     for entry in recorded {
+        if entry.note.starts_with("setup") {
+            // What can be done of it is done.
+            for part in entry.command.split(';').filter(|part| is_harmless(part)) {
+                stage.run(part);
+            }
+            continue;
+        }
         if !is_harmless(&entry.command) {
             passed_over += 1;
             continue;
         }
         let ours = stage.run(&entry.command);
-        if entry.note.starts_with("setup") {
-            continue;
-        }
         let tally = tallies.entry(kind_of(&entry.command)).or_default();
         tally.all += 1;
-        if is_equal(&ours, &entry.printed) {
+        if is_equal(&entry.command, &ours, &entry.printed) {
             tally.equal += 1;
         } else if told < limit {
             told += 1;
@@ -202,20 +214,40 @@ fn replay(name: &str, recorded: &[Recorded]) -> usize {
     equal
 }
 
-/// A session on its own, named by a variable, else those with floors.
-#[test]
-fn recorded_sessions_run_as_they_ran_under_openzfs() {
-    let wanted = std::env::var("MILLPOND_SESSION").ok();
-    if let Some(name) = wanted {
-        let recorded = session(&name).expect("a recording");
-        replay(&name, &recorded);
+/// Replays a session and holds it to what it has reached before.
+fn hold(name: &str, floor: usize) {
+    let Some(recorded) = session(name) else {
         return;
-    }
-    for (name, floor) in FLOORS {
-        let Some(recorded) = session(name) else {
-            return;
-        };
-        let equal = replay(name, &recorded);
-        assert!(equal >= floor, "{name}: {equal} equal, {floor} before");
+    };
+    let equal = replay(name, &recorded);
+    assert!(equal >= floor, "{name}: {equal} equal, {floor} before");
+}
+
+#[test]
+fn pools_are_made_and_refused_as_by_openzfs() {
+    hold("create-errors.json", 170);
+}
+
+#[test]
+fn mixed_redundancy_is_refused_as_by_openzfs() {
+    hold("replication.json", 42);
+}
+
+#[test]
+fn datasets_and_snapshots_change_as_under_openzfs() {
+    hold("snapshots.json", 190);
+}
+
+#[test]
+#[ignore = "700 commands take most of a minute: cargo test -- --ignored"]
+fn properties_are_set_as_under_openzfs() {
+    hold("props-set.json", 655);
+}
+
+#[test]
+#[ignore = "most of it is about what only a daemon can do; here to see what differs"]
+fn the_other_sessions_come_as_near_as_they_did() {
+    for (name, floor) in [("topologies.json", 60), ("misc.json", 24), ("stored.json", 3)] {
+        hold(name, floor);
     }
 }

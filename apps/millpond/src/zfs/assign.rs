@@ -250,3 +250,35 @@ pub fn understood<'a>(
 pub fn values(assignments: &[Assignment]) -> Values {
     assignments.iter().filter_map(Assignment::value).collect()
 }
+
+/// Whether a property can be given to a new file system at all.
+pub fn is_of_file_systems(name: &str) -> bool {
+    match by_name(name) {
+        Some(PropertyName::Native(property)) => property.kinds.contains(DatasetKind::Filesystem),
+        Some(PropertyName::User(_)) => true,
+        _ => false,
+    }
+}
+
+/// What is wrong with properties of a new dataset taken together.
+pub fn check_together(pairs: &[(String, String)]) -> Result<(), String> {
+    let value = |wanted: &str| {
+        let found = pairs.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_str())
+    };
+    let is_normalized = value("normalization").is_some_and(|form| form != "none");
+    if is_normalized && value("utf8only") == Some("off") {
+        return Err("'utf8only' must be set 'on' if normalization chosen".into());
+    }
+    let keys = ["keyformat", "pbkdf2iters"];
+    match value("encryption") {
+        None | Some("off") if keys.iter().any(|key| value(key).is_some_and(|v| v != "none")) => {
+            Err("Encryption must be turned on to set encryption properties.".into())
+        }
+        None | Some("off") => Ok(()),
+        Some(_) if value("keyformat").is_none() => {
+            Err("Keyformat required for new encryption root.".into())
+        }
+        Some(_) => Err("encrypted datasets are not made yet".into()),
+    }
+}

@@ -1,6 +1,6 @@
 //! Every `zfs` sub-command and how it is called.
 
-use super::{create, destroy, get, heads, list, set, snapshots, usage};
+use super::{create, destroy, get, heads, list, set, snapshots, space, usage};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
 use millpond_dataset::properties::{PropertyName, by_name};
@@ -66,10 +66,10 @@ pub const COMMANDS: &[Command] = &[
         check_inherit(parsed)?;
         set::inherit(session, parsed)
     }),
-    not_built("upgrade", letters("rvaV:"), &[]),
-    not_built("userspace", letters(SPACE_LETTERS), &[""]),
-    not_built("groupspace", letters(SPACE_LETTERS), &[""]),
-    not_built("projectspace", letters(SPACE_LETTERS), &[""]),
+    built("upgrade", letters("rvaV:"), &[], space::upgrade),
+    built("userspace", letters(SPACE_LETTERS), &[""], space::users),
+    built("groupspace", letters(SPACE_LETTERS), &[""], space::groups),
+    built("projectspace", letters(SPACE_LETTERS), &[""], space::projects),
     not_built("project", letters("0Ccdkp:rs"), &[""]),
     not_built("mount", with_longs("ajRflvOo:", &[long("json", "j")]), &[]),
     Command {

@@ -1,6 +1,6 @@
 //! `zfs create` and `zfs clone`.
 
-use super::assign::{Assignment, Meaning, understood, values};
+use super::assign::{Assignment, Meaning, check_together, understood, values};
 use super::change_text::failure;
 use super::lookup::{self, one, pool_of};
 use super::names;
@@ -57,6 +57,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         assignments.push(known);
     }
+    check_together(&pairs).map_err(|reason| refuse(&reason))?;
     let ancestors = missing_ancestors(session, name, parsed.has("p"), &action)?;
     if one(session, name, &[])?.is_some() {
         if parsed.has("p") {

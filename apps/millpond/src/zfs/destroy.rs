@@ -139,6 +139,9 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
             plan_tree(session, clone, &mut gone, &mut changes)?;
         }
     } else if !clones.is_empty() && !parsed.has("d") {
+        for info in &found {
+            tell(session, parsed, &info.name)?;
+        }
         let which = found.iter().find(|info| !clones_of(info).is_empty());
         let which = which.map_or(name, |info| info.name.as_str());
         let mut text = format!(

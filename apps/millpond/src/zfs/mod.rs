@@ -15,6 +15,7 @@ mod order;
 mod set;
 mod shown;
 mod snapshots;
+mod space;
 mod usage;
 mod volume;
 
@@ -22,7 +23,7 @@ use crate::family::Family;
 use crate::session::Session;
 use std::io;
 
-pub(crate) use assign::Assignment;
+pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
 pub(crate) use change_text::property_words;
 pub(crate) use get::json_value;
 pub(crate) use shown::{shape_width, source as source_word};

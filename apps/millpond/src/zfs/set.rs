@@ -21,7 +21,19 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     let count = words.clone().count();
     let names = &parsed.operands[count..];
     if count == 0 {
-        return Err(Failure::Usage("missing property=value argument(s)".into()));
+        // OpenZFS takes every word for a dataset, and then has nothing to set.
+        let mut status = 0;
+        for name in names {
+            match lookup::open(session, name, Kinds::ALL, &[]) {
+                Ok(_) => {}
+                Err(Failure::Refused(text)) => {
+                    writeln!(session.err, "{text}")?;
+                    status = 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        return Ok(status);
     }
     if names.is_empty() {
         return Err(Failure::Usage("missing dataset name(s)".into()));

@@ -4,6 +4,7 @@ use super::replication_text;
 use crate::session::Failure;
 use millpond::control::{ChangeError, DeviceInUse, DeviceProblem};
 use millpond::live::SettingError;
+use millpond_pool::live::FeatureError;
 
 /// What is done to the pool, for the few texts that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,7 @@ pub fn pool_reason(error: &ChangeError) -> String {
 pub fn reason(verb: Verb, error: &ChangeError) -> String {
     match error {
         ChangeError::NoSuchPool => "no such pool".into(),
+        ChangeError::Busy => "pool is busy".into(),
         ChangeError::PoolExists => "pool already exists".into(),
         ChangeError::PoolName(reason) => (*reason).into(),
         ChangeError::HeldElsewhere { hostname } => format!(
@@ -126,6 +128,9 @@ fn setting(error: &SettingError) -> String {
     match error {
         SettingError::OnlyAtCreation("readonly") => {
             "property 'readonly' can only be set at import time".into()
+        }
+        SettingError::Feature(FeatureError::Unknown(name)) => {
+            format!("feature '{name}' unsupported by kernel")
         }
         other => other.to_string(),
     }

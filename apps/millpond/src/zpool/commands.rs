@@ -1,6 +1,6 @@
 //! Every `zpool` sub-command and how it is called.
 
-use super::{create, get, history, import, list, manage, status};
+use super::{create, get, history, import, list, manage, status, upgrade};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
@@ -120,7 +120,7 @@ pub const COMMANDS: &[Command] = &[
         import::run,
     ),
     built("export", letters("aFf"), &[], manage::export),
-    not_built("upgrade", letters("avV:"), &[]),
+    built("upgrade", letters("avV:"), &[], upgrade::run),
     built("reguid", letters("g:"), &["missing pool name"], manage::reguid),
     built("history", letters("il"), &[], history::run),
     not_built("events", letters("vHfc"), &[]),

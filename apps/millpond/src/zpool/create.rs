@@ -12,13 +12,17 @@ use millpond::control::{
     VdevClass, VdevInfo,
 };
 use millpond::live::FeatureChoice;
+use millpond_dataset::properties::DatasetKind;
 
 /// Makes a pool.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
-    let mut ask = Ask::read(parsed)?;
     let (name, words) = operands(parsed)?;
     let action = format!("cannot create '{name}'");
+    let mut ask = Ask::read(parsed, &action)?;
     let layout = understood(session.change()?, words)?;
+    if let Err(reason) = crate::zfs::check_together(&ask.root_properties) {
+        return Err(Failure::Refused(format!("{action}: {reason}")));
+    }
     if let Err(reason) = check_name(name) {
         let hint = if name.contains('/') {
             "use 'zfs create' to create a dataset"
@@ -109,7 +113,7 @@ struct Ask {
 }
 
 impl Ask {
-    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+    fn read(parsed: &Parsed, action: &str) -> Result<Ask, Failure> {
         let mut ask = Ask::default();
         for (option, value) in &parsed.options {
             let value = value.as_deref().unwrap_or_default();
@@ -122,17 +126,17 @@ impl Ask {
                             "invalid mountpoint '{value}': must be an absolute path, 'legacy', or 'none'"
                         )));
                     }
-                    ask.root_property("mountpoint", value)?;
+                    ask.root_property("mountpoint", value, action)?;
                 }
-                "R" => ask.property("altroot", value)?,
+                "R" => ask.property("altroot", value, action)?,
                 "t" => return Err(Failure::Refused(NO_TEMPORARY_NAMES.into())),
                 "o" => {
                     let (name, value) = split(value)?;
-                    ask.property(name, value)?;
+                    ask.property(name, value, action)?;
                 }
                 "O" => {
                     let (name, value) = split(value)?;
-                    ask.root_property(name, value)?;
+                    ask.root_property(name, value, action)?;
                 }
                 _ => {}
             }
@@ -140,10 +144,10 @@ impl Ask {
         Ok(ask)
     }
 
-    fn property(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+    fn property(&mut self, name: &str, value: &str, action: &str) -> Result<(), Failure> {
         let full = match super::property::PoolProperty::by_name(name) {
-            Some(known) => known.text().to_owned(),
-            None => {
+            Some(known) if !known.text().contains(':') => known.text().to_owned(),
+            _ => {
                 return Err(Failure::Refused(format!(
                     "property '{name}' is not a valid pool or vdev property"
                 )));
@@ -161,25 +165,40 @@ impl Ask {
                 "invalid alternate root '{value}': must be an absolute path"
             )));
         }
+        if full == "cachefile"
+            && let Err(reason) = super::manage::check_cache_file(value)
+        {
+            return Err(Failure::Refused(format!("{action}: {reason}")));
+        }
         let value = plain_number(&full, value);
         self.properties.push((full, value));
         Ok(())
     }
 
-    fn root_property(&mut self, name: &str, value: &str) -> Result<(), Failure> {
-        match Assignment::understand(name, value) {
-            Ok(known) => {
-                if self.root_properties.iter().any(|(n, _)| *n == known.name) {
-                    let text = format!("property '{}' specified multiple times", known.name);
-                    return Err(Failure::Refused(text));
-                }
-                self.root_properties.push((known.name.clone(), known.stored_text()));
-                Ok(())
-            }
-            Err(_) => Err(Failure::Refused(format!(
+    fn root_property(&mut self, name: &str, value: &str, action: &str) -> Result<(), Failure> {
+        let refuse = |text: String| Err(Failure::Refused(text));
+        if !crate::zfs::is_of_file_systems(name) {
+            return refuse(format!(
                 "property '{name}' is not a valid filesystem property"
-            ))),
+            ));
         }
+        if name == "mountpoint" && !(value.starts_with('/') || ["none", "legacy"].contains(&value)) {
+            return refuse(format!(
+                "invalid mountpoint '{value}': must be an absolute path, 'legacy', or 'none'"
+            ));
+        }
+        let known = Assignment::understand(name, value)
+            .and_then(|one| one.check_for_new(DatasetKind::Filesystem).map(|()| one));
+        let known = match known {
+            Ok(known) => known,
+            Err(reason) => return refuse(format!("{action}: {reason}")),
+        };
+        if self.root_properties.iter().any(|(n, _)| *n == known.name) {
+            return refuse(format!("property '{}' specified multiple times", known.name));
+        }
+        let value = known.stored_text();
+        self.root_properties.push((known.name, value));
+        Ok(())
     }
 }
 
@@ -189,7 +208,7 @@ const NO_TEMPORARY_NAMES: &str =
 fn split(assignment: &str) -> Result<(&str, &str), Failure> {
     assignment
         .split_once('=')
-        .ok_or_else(|| Failure::Usage("missing '=' for -o option".into()))
+        .ok_or_else(|| Failure::Refused("missing '=' for -o option".into()))
 }
 
 /// Sizes of pool properties in digits, as they are parsed below.

@@ -143,6 +143,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         "tname" => return Err(refuse("property 'tname' can only be set at creation time")),
         "cachefile" => {
+            check_cache_file(value).map_err(|reason| refuse(&reason))?;
             return Err(Failure::Refused(
                 "millpond: cache files need a pool that stays open, which is not built yet".into(),
             ));
@@ -162,6 +163,26 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         warn_of_features(session, name)?;
     }
     Ok(0)
+}
+
+/// Whether a pool could be noted in this file.
+pub fn check_cache_file(value: &str) -> Result<(), String> {
+    if value.is_empty() || value == "none" {
+        return Ok(());
+    }
+    if !value.starts_with('/') {
+        return Err(
+            "property 'cachefile' must be empty, an absolute path, or 'none'".into(),
+        );
+    }
+    let folder = match value.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((folder, _)) => folder,
+    };
+    if !std::path::Path::new(folder).is_dir() {
+        return Err(format!("'{folder}' is not a valid directory"));
+    }
+    Ok(())
 }
 
 fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {

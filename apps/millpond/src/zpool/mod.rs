@@ -17,6 +17,7 @@ mod replication_text;
 mod scan_text;
 mod status;
 mod status_json;
+mod upgrade;
 mod usage;
 mod vdev_name;
 mod vdev_note;

@@ -11,6 +11,8 @@ use millpond_pool::live::ReplicationMismatch;
 pub enum ChangeError {
     /// No pool has this name.
     NoSuchPool,
+    /// Somebody else has its devices open.
+    Busy,
     /// A pool of this name is there.
     PoolExists,
     /// No pool can have this name; why not.

@@ -20,6 +20,7 @@ use millpond_pool::live::{
 };
 use millpond_pool::{OpenError, PoolError};
 use millpond_vdev::{AllocationClass, VdevConfig};
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -60,7 +61,12 @@ impl LocalChanges {
     /// Opens a pool for changes; true if its labels said that nobody has it.
     fn open(&self, name: &str) -> Result<(LivePool, bool), ChangeError> {
         let candidates = self.search.pools_with(SCAN_FOR_WRITING);
-        let candidate = find(&candidates, name)?.clone();
+        let candidate = match find(&candidates, name) {
+            Ok(candidate) => candidate.clone(),
+            // Found only by who does not want to write: somebody else has its devices.
+            Err(_) if find(&self.search.pools(), name).is_ok() => return Err(ChangeError::Busy),
+            Err(error) => return Err(error),
+        };
         // The locks of other pools' devices go here.
         drop(candidates);
         self.refuse_held_elsewhere(&candidate)?;
@@ -155,6 +161,8 @@ impl LocalChanges {
     ) -> Result<(), ChangeError> {
         let mut used = vec![];
         let mut can_be_forced = true;
+        let mut seen = BTreeSet::new();
+        let is_twice = !devices.paths().all(|path| seen.insert(path));
         for path in devices.paths() {
             let device = open_to_look(path)?;
             let Some(found) = find_use(device.device.as_ref(), &|_| false) else {
@@ -169,18 +177,23 @@ impl LocalChanges {
                 LeafState::Active => DeviceInUse::PotentiallyActive(name),
                 LeafState::Exported => DeviceInUse::Exported(name),
                 LeafState::Spare => {
-                    let owner = owner_of(candidates, found.guid, true);
+                    // Of a pool that is gone: free.
+                    let Some(owner) = owner_of(candidates, found.guid, true) else {
+                        continue;
+                    };
                     if devices.spares.contains(path) {
-                        return Err(match owner {
-                            Some(owner) if pool == Some(&owner) => ChangeError::Twice,
+                        return Err(match pool {
+                            Some(pool) if pool == owner => ChangeError::Twice,
                             _ => ChangeError::NotBuilt("a hot spare of several pools"),
                         });
                     }
-                    DeviceInUse::Spare(owner.unwrap_or_default())
+                    DeviceInUse::Spare(owner)
                 }
                 LeafState::Cache => {
-                    let owner = owner_of(candidates, found.guid, false);
-                    DeviceInUse::Cache(owner.unwrap_or_default())
+                    let Some(owner) = owner_of(candidates, found.guid, false) else {
+                        continue;
+                    };
+                    DeviceInUse::Cache(owner)
                 }
                 LeafState::Destroyed => continue,
             };
@@ -195,7 +208,10 @@ impl LocalChanges {
             }
         }
         if used.is_empty() {
-            return Ok(());
+            return match is_twice {
+                true => Err(ChangeError::Twice),
+                false => Ok(()),
+            };
         }
         Err(ChangeError::InUse {
             devices: used,

@@ -24,7 +24,8 @@ use std::collections::{BTreeSet, HashMap};
 /// Every pool counts as open that is not destroyed and can be opened; each is opened at the first
 /// question about it. Of several pools with one name only the first is reachable.
 pub struct LocalPools {
-    candidates: Vec<PoolCandidate>,
+    search: Search,
+    candidates: Mutex<Option<Arc<Vec<PoolCandidate>>>>,
     hostid: u64,
     opened: Mutex<HashMap<String, Opened>>,
 }
@@ -33,21 +34,38 @@ pub struct LocalPools {
 type Opened = Result<Pool, String>;
 
 impl LocalPools {
-    /// Looks for pools, which reads the labels of every device found.
+    /// For the pools of a search. Labels are read at the first question.
     #[must_use]
     pub fn search(search: &Search) -> LocalPools {
-        let opened = Mutex::new(HashMap::new());
         LocalPools {
-            candidates: search.pools(),
+            search: search.clone(),
+            candidates: Mutex::new(None),
             hostid: search.hostid,
-            opened,
+            opened: Mutex::new(HashMap::new()),
         }
     }
 
-    fn candidate(&self, name: &str) -> Result<&PoolCandidate, ControlError> {
-        self.candidates
+    /// Lets go of everything that was found and opened, and of its locks: the next question looks again.
+    pub fn forget(&self) {
+        self.opened.lock().clear();
+        *self.candidates.lock() = None;
+    }
+
+    fn candidates(&self) -> Arc<Vec<PoolCandidate>> {
+        if let Some(known) = &*self.candidates.lock() {
+            return Arc::clone(known);
+        }
+        // Not under the lock: this reads devices.
+        let found = Arc::new(self.search.pools());
+        *self.candidates.lock() = Some(Arc::clone(&found));
+        found
+    }
+
+    fn candidate(&self, name: &str) -> Result<PoolCandidate, ControlError> {
+        self.candidates()
             .iter()
             .find(|pool| pool.name == name && pool.state != PoolState::Destroyed)
+            .cloned()
             .ok_or(ControlError::NoSuchPool)
     }
 
@@ -57,7 +75,7 @@ impl LocalPools {
             return Ok(opened.clone());
         }
         // Opening reads devices: not under the lock. Two who come at once both open; one stays.
-        let opened = Pool::open_candidate(candidate, &OpenOptions::default())
+        let opened = Pool::open_candidate(&candidate, &OpenOptions::default())
             .map_err(|error| error.to_string());
         Ok(self
             .opened
@@ -75,7 +93,7 @@ impl LocalPools {
 impl Control for LocalPools {
     fn pools(&self) -> Result<Vec<String>, ControlError> {
         let mut names: Vec<String> = self
-            .candidates
+            .candidates()
             .iter()
             .filter(|pool| pool.state != PoolState::Destroyed)
             .map(|pool| pool.name.clone())
@@ -88,8 +106,8 @@ impl Control for LocalPools {
     fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
         let candidate = self.candidate(name)?;
         match self.open(name)? {
-            Ok(pool) => opened(&pool, candidate),
-            Err(_) => Ok(found(candidate, self.hostid)),
+            Ok(pool) => opened(&pool, &candidate),
+            Err(_) => Ok(found(&candidate, self.hostid)),
         }
     }
 
@@ -147,7 +165,7 @@ impl Control for LocalPools {
 
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
         Ok(self
-            .candidates
+            .candidates()
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
             .collect())
@@ -503,7 +521,7 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
 /// what its labels say.
 fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
     let by_labels = found(candidate, hostid);
-    let tried = Pool::open_candidate(candidate, &OpenOptions::default()).ok();
+    let tried = Pool::open_candidate(&candidate, &OpenOptions::default()).ok();
     let mut info = match tried.and_then(|pool| opened(&pool, candidate).ok()) {
         Some(info) => PoolInfo {
             is_state_active: by_labels.is_state_active,

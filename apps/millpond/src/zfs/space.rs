@@ -1,0 +1,294 @@
+//! `zfs userspace`, `groupspace`, `projectspace`, and `zfs upgrade`.
+
+use super::lookup::{self, below, heads, number};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::columns::{pad_left, pad_right};
+use crate::text::number as figures;
+use millpond::control::DatasetQuery;
+use millpond::{OwnerKind, OwnerSpace};
+use millpond_dataset::properties::{DatasetKind, Kinds};
+
+/// The format of file systems that is made here.
+const VERSION: u64 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Type,
+    Name,
+    Used,
+    Quota,
+    Objects,
+    ObjectsQuota,
+}
+
+const FIELDS: [(Field, &str); 6] = [
+    (Field::Type, "type"),
+    (Field::Name, "name"),
+    (Field::Used, "used"),
+    (Field::Quota, "quota"),
+    (Field::Objects, "objused"),
+    (Field::ObjectsQuota, "objquota"),
+];
+
+/// One owner before it is laid out.
+struct Row {
+    kind: &'static str,
+    name: String,
+    space: OwnerSpace,
+}
+
+/// By users.
+pub fn users(session: &mut Session, parsed: &Parsed) -> Ending {
+    run(session, parsed, &[OwnerKind::User])
+}
+
+/// By groups.
+pub fn groups(session: &mut Session, parsed: &Parsed) -> Ending {
+    run(session, parsed, &[OwnerKind::Group])
+}
+
+/// By projects.
+pub fn projects(session: &mut Session, parsed: &Parsed) -> Ending {
+    run(session, parsed, &[OwnerKind::Project])
+}
+
+fn refuse(word: &str, option: char, session: &mut Session) -> Failure {
+    let text = format!("invalid type '{word}' for -{option} option");
+    match writeln!(session.err, "{text}") {
+        Ok(()) => Failure::Status(255),
+        Err(error) => Failure::Output(error),
+    }
+}
+
+fn field_named(word: &str) -> Option<Field> {
+    FIELDS.iter().find(|(_, name)| *name == word).map(|(field, _)| *field)
+}
+
+fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
+    let is_project = preset == [OwnerKind::Project];
+    let mut fields: Vec<Field> = FIELDS.iter().map(|(field, _)| *field).collect();
+    if let Some(words) = parsed.value("o") {
+        fields.clear();
+        for word in words.split(',') {
+            match field_named(word) {
+                Some(field) => fields.push(field),
+                None => return Err(refuse(word, 'o', session)),
+            }
+        }
+    }
+    let mut owners = preset.to_vec();
+    if let (Some(words), false) = (parsed.value("t"), is_project) {
+        owners.clear();
+        for word in words.split(',') {
+            match word {
+                "posixuser" => owners.push(OwnerKind::User),
+                "posixgroup" => owners.push(OwnerKind::Group),
+                "all" => owners.extend([OwnerKind::User, OwnerKind::Group]),
+                // There are none of these here.
+                "smbuser" | "smbgroup" => {}
+                other => return Err(refuse(other, 't', session)),
+            }
+        }
+    }
+    let mut keys: Vec<(Field, bool)> = vec![];
+    for (option, word) in &parsed.options {
+        let is_descending = match option.as_str() {
+            "s" => false,
+            "S" => true,
+            _ => continue,
+        };
+        let word = word.as_deref().unwrap_or_default();
+        match field_named(word) {
+            Some(field) => keys.push((field, is_descending)),
+            None => return Err(refuse(word, if is_descending { 'S' } else { 's' }, session)),
+        }
+    }
+    keys.extend([(Field::Type, false), (Field::Name, false)]);
+    let [name] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage(if parsed.operands.is_empty() {
+            String::new()
+        } else {
+            "too many arguments".into()
+        }));
+    };
+    let kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Snapshot]);
+    lookup::open(session, name, kinds, &[])?;
+    let is_numeric = parsed.has("n") || is_project;
+    let mut rows = vec![];
+    for owner in owners {
+        let told = session.control()?.space_by_owner(name, owner);
+        let told = told.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
+        for space in told {
+            let (kind, names) = match owner {
+                OwnerKind::User => ("POSIX User", &session.environment.users),
+                OwnerKind::Group => ("POSIX Group", &session.environment.groups),
+                OwnerKind::Project => ("Project", &session.environment.groups),
+            };
+            let known = names.get(&space.id).filter(|_| !is_numeric);
+            let name = known.cloned().unwrap_or_else(|| space.id.to_string());
+            rows.push(Row { kind, name, space });
+        }
+    }
+    rows.sort_by(|a, b| {
+        let each = keys.iter().map(|(field, is_descending)| {
+            let order = compare(*field, a, b, is_numeric);
+            if *is_descending { order.reverse() } else { order }
+        });
+        each.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+    });
+    print(session, parsed, &fields, &rows)
+}
+
+fn compare(field: Field, a: &Row, b: &Row, is_numeric: bool) -> std::cmp::Ordering {
+    match field {
+        Field::Type => a.kind.cmp(b.kind),
+        Field::Name if is_numeric => a.space.id.cmp(&b.space.id),
+        Field::Name => a.name.cmp(&b.name),
+        Field::Used => a.space.used_bytes.cmp(&b.space.used_bytes),
+        Field::Quota => a.space.quota_bytes.cmp(&b.space.quota_bytes),
+        Field::Objects => a.space.objects.cmp(&b.space.objects),
+        Field::ObjectsQuota => a.space.objects_quota.cmp(&b.space.objects_quota),
+    }
+}
+
+fn cell(field: Field, row: &Row, is_exact: bool) -> String {
+    let limit = |limit: u64, text: fn(u64) -> String| match limit {
+        limit if is_exact => limit.to_string(),
+        0 => "none".into(),
+        limit => text(limit),
+    };
+    match field {
+        Field::Type => row.kind.into(),
+        Field::Name => row.name.clone(),
+        Field::Used if is_exact => row.space.used_bytes.to_string(),
+        Field::Used => figures::bytes(row.space.used_bytes),
+        Field::Quota => limit(row.space.quota_bytes, figures::bytes),
+        Field::Objects => match row.space.objects {
+            None => "-".into(),
+            Some(count) if is_exact => count.to_string(),
+            Some(count) => figures::count(count),
+        },
+        Field::ObjectsQuota => match row.space.objects_quota {
+            None => "-".into(),
+            Some(count) => limit(count, figures::count),
+        },
+    }
+}
+
+fn print(session: &mut Session, parsed: &Parsed, fields: &[Field], rows: &[Row]) -> Ending {
+    let is_exact = parsed.has("p");
+    let title = |field: Field| {
+        let found = FIELDS.iter().find(|(known, _)| *known == field);
+        found.map_or_else(String::new, |(_, name)| name.to_ascii_uppercase())
+    };
+    let mut lines: Vec<Vec<String>> = vec![];
+    if !parsed.has("H") {
+        lines.push(fields.iter().map(|field| title(*field)).collect());
+    }
+    let cells = |row: &Row| fields.iter().map(|field| cell(*field, row, is_exact)).collect();
+    lines.extend(rows.iter().map(cells));
+    let width = |column: usize| {
+        let widths = lines.iter().filter_map(|line| line.get(column)).map(String::len);
+        widths.max().unwrap_or(0)
+    };
+    for line in &lines {
+        if parsed.has("H") {
+            writeln!(session.out, "{}", line.join("\t"))?;
+            continue;
+        }
+        let mut text = String::new();
+        for (column, (field, cell)) in fields.iter().zip(line).enumerate() {
+            if column > 0 {
+                text.push_str("  ");
+            }
+            if matches!(field, Field::Type | Field::Name) {
+                pad_right(&mut text, cell, width(column));
+            } else {
+                pad_left(&mut text, cell, width(column));
+            }
+        }
+        writeln!(session.out, "{}", text.trim_end())?;
+    }
+    Ok(0)
+}
+
+/// `zfs upgrade`: which file systems are of an older format. Formats themselves are not raised here.
+pub fn upgrade(session: &mut Session, parsed: &Parsed) -> Ending {
+    if parsed.has("v") {
+        write!(session.out, "{VERSIONS}")?;
+        return Ok(0);
+    }
+    let names = match parsed.operands.is_empty() {
+        false => parsed.operands.clone(),
+        true => {
+            let pools = session.control()?.pools();
+            pools.map_err(|error| Failure::Refused(error.to_string()))?
+        }
+    };
+    let is_listing = parsed.operands.is_empty() && !parsed.has("a");
+    let is_deep = parsed.has("r") || parsed.operands.is_empty();
+    let depth = if is_deep { DatasetQuery::WHOLE_TREE } else { 0 };
+    let (mut old, mut current) = (vec![], 0u64);
+    for name in names {
+        lookup::open(session, &name, heads(), &[])?;
+        let only = Kinds::only(&[DatasetKind::Filesystem]);
+        for info in below(session, &name, depth, only, &["version"])?.unwrap_or_default() {
+            match number(&info, "version") {
+                Some(version) if version < VERSION => old.push((version, info.name)),
+                _ => current += 1,
+            }
+        }
+    }
+    if is_listing {
+        write!(
+            session.out,
+            "This system is currently running ZFS filesystem version {VERSION}.\n\n"
+        )?;
+        if old.is_empty() {
+            writeln!(session.out, "All filesystems are formatted with the current version.")?;
+            return Ok(0);
+        }
+        write!(session.out, "{OUT_OF_DATE}")?;
+        for (version, name) in old {
+            writeln!(session.out, "{version:2}   {name}")?;
+        }
+        return Ok(0);
+    }
+    if !old.is_empty() {
+        return Err(Failure::Refused(
+            "millpond: raising the format of a file system is not built yet".into(),
+        ));
+    }
+    writeln!(session.out, "0 filesystems upgraded")?;
+    if current > 0 {
+        writeln!(session.out, "{current} filesystems already at this version")?;
+    }
+    Ok(0)
+}
+
+const OUT_OF_DATE: &str = "\
+The following filesystems are out of date, and can be upgraded.  After being
+upgraded, these filesystems (and any 'zfs send' streams generated from
+subsequent snapshots) will no longer be accessible by older software versions.
+
+
+VER  FILESYSTEM
+---  ------------
+";
+
+const VERSIONS: &str = "\
+The following filesystem versions are supported:
+
+VER  DESCRIPTION
+---  --------------------------------------------------------
+ 1   Initial ZFS filesystem version
+ 2   Enhanced directory entries
+ 3   Case insensitive and filesystem user identifier (FUID)
+ 4   userquota, groupquota properties
+ 5   System attributes
+
+For more information on a particular version, including supported releases,
+see the ZFS Administration Guide.
+
+";
