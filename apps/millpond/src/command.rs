@@ -55,6 +55,14 @@ impl Parsed {
     }
 }
 
+impl Parsed {
+    /// Every value of an option, in the order given.
+    pub fn values(&self, option: &str) -> impl Iterator<Item = &str> {
+        let given = self.options.iter().filter(move |(name, _)| name == option);
+        given.map(|(_, value)| value.as_deref().unwrap_or_default())
+    }
+}
+
 impl Command {
     /// Whether `word` names this command.
     pub fn is_named(&self, word: &str) -> bool {

@@ -15,8 +15,8 @@ use support::recording::{Recorded, session};
 
 /// Words that a command line may begin with (behind pipes and semicolons too).
 const HARMLESS: [&str; 13] = [
-    "zpool", "zfs", "truncate", "touch", "mkdir", "sed", "cut", "grep", "sort", "tail", "head", "tr",
-    "printf",
+    "zpool", "zfs", "truncate", "touch", "mkdir", "sed", "cut", "grep", "sort", "tail", "head",
+    "tr", "printf",
 ];
 
 /// Whether a command line does nothing but call the two programs and make or filter plain files in
@@ -43,7 +43,11 @@ fn is_harmless(line: &str) -> bool {
         let word = rest.split([' ', ')']).next().unwrap_or_default();
         // A folder or file named absolutely is not ours.
         let is_plain = !matches!(word, "truncate" | "touch" | "mkdir")
-            || !rest.split([';', '|']).next().unwrap_or_default().contains(" /");
+            || !rest
+                .split([';', '|'])
+                .next()
+                .unwrap_or_default()
+                .contains(" /");
         HARMLESS.contains(&word) && is_plain
     })
 }
@@ -113,7 +117,9 @@ fn alike(text: &str) -> String {
             let is_guid = word.len() >= 12 && word.bytes().all(|byte| byte.is_ascii_digit());
             let is_time = word.len() >= 5
                 && word.contains(':')
-                && word.bytes().all(|byte| byte.is_ascii_digit() || b":.-".contains(&byte));
+                && word
+                    .bytes()
+                    .all(|byte| byte.is_ascii_digit() || b":.-".contains(&byte));
             let word = match word {
                 _ if is_guid => "GUID",
                 _ if is_time => "TIME",
@@ -158,7 +164,10 @@ fn is_equal(command: &str, ours: &Printed, theirs: &Printed) -> bool {
 
 /// What kind of command a line is: its first two words.
 fn kind_of(line: &str) -> String {
-    line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    line.split_whitespace()
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[derive(Default)]
@@ -247,7 +256,11 @@ fn properties_are_set_as_under_openzfs() {
 #[test]
 #[ignore = "most of it is about what only a daemon can do; here to see what differs"]
 fn the_other_sessions_come_as_near_as_they_did() {
-    for (name, floor) in [("topologies.json", 60), ("misc.json", 24), ("stored.json", 3)] {
+    for (name, floor) in [
+        ("topologies.json", 60),
+        ("misc.json", 24),
+        ("stored.json", 3),
+    ] {
         hold(name, floor);
     }
 }

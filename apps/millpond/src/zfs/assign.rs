@@ -42,16 +42,6 @@ pub enum Meaning {
     },
 }
 
-/// Properties that are numbers, but for which `none` stands for none.
-const MAY_BE_NONE: [&str; 6] = [
-    "quota",
-    "refquota",
-    "reservation",
-    "refreservation",
-    "filesystem_limit",
-    "snapshot_limit",
-];
-
 impl Assignment {
     /// Understands `name=value`, or says why not, as the end of a message. Whether a property may still be
     /// set, and on what, is not asked.
@@ -182,12 +172,12 @@ fn native(property: &'static DatasetProperty, value: &str) -> Result<Meaning, St
         Form::Number(_) => match (name, value) {
             ("refreservation", "auto") => return Ok(Meaning::Auto(property)),
             ("filesystem_limit" | "snapshot_limit", "none") => Value::Number(u64::MAX),
-            (name, "none") if MAY_BE_NONE.contains(&name) => Value::Number(0),
+            (name, "none") => Value::Number(check_number(name, 0)?),
             (name, "auto") => return Err(format!("'auto' is invalid value for '{name}'")),
             (name, value) => {
                 let number = size::parse(value)?;
                 if number == 0 && matches!(name, "quota" | "refquota") {
-                    return Err(format!("use 'none' to disable quota/refquota"));
+                    return Err("use 'none' to disable quota/refquota".into());
                 }
                 Value::Number(check_number(name, number)?)
             }
@@ -272,7 +262,11 @@ pub fn check_together(pairs: &[(String, String)]) -> Result<(), String> {
     }
     let keys = ["keyformat", "pbkdf2iters"];
     match value("encryption") {
-        None | Some("off") if keys.iter().any(|key| value(key).is_some_and(|v| v != "none")) => {
+        None | Some("off")
+            if keys
+                .iter()
+                .any(|key| value(key).is_some_and(|v| v != "none")) =>
+        {
             Err("Encryption must be turned on to set encryption properties.".into())
         }
         None | Some("off") => Ok(()),

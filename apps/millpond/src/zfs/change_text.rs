@@ -6,7 +6,13 @@ use millpond::control::{ChangeError, ChangeFailure};
 /// A property's reason with its name where people expect it.
 pub fn property_words(property: &str, reason: &str) -> String {
     const OF_THE_NAME: [&str; 7] = [
-        "must ", "does ", "is ", "cannot ", "has ", "other ", "specified ",
+        "must ",
+        "does ",
+        "is ",
+        "cannot ",
+        "has ",
+        "other ",
+        "specified ",
     ];
     match reason {
         "invalid property" => format!("invalid property '{property}'"),

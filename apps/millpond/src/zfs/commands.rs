@@ -19,38 +19,60 @@ pub const COMMANDS: &[Command] = &[
     built(
         "create",
         letters("V:b:nPpsvuo:"),
-        &["missing filesystem argument"], create::create),
+        &["missing filesystem argument"],
+        create::create,
+    ),
     built(
         "destroy",
         letters("dfnpRrvs"),
-        &["missing dataset argument"], destroy::run),
+        &["missing dataset argument"],
+        destroy::run,
+    ),
     Command {
         aliases: &["snap"],
-        ..built("snapshot", letters("ro:"), &["missing snapshot argument"], snapshots::snapshot)
+        ..built(
+            "snapshot",
+            letters("ro:"),
+            &["missing snapshot argument"],
+            snapshots::snapshot,
+        )
     },
-    built("rollback", letters("rRf"), &["missing dataset argument"], snapshots::rollback),
+    built(
+        "rollback",
+        letters("rRf"),
+        &["missing dataset argument"],
+        snapshots::rollback,
+    ),
     built(
         "clone",
         letters("po:u"),
         &[
             "missing source dataset argument",
             "missing target dataset argument",
-        ], create::clone),
+        ],
+        create::clone,
+    ),
     built(
         "promote",
         letters(""),
-        &["missing clone filesystem argument"], heads::promote),
+        &["missing clone filesystem argument"],
+        heads::promote,
+    ),
     built(
         "rename",
         letters("fpru"),
         &[
             "missing source dataset argument",
             "missing target dataset argument",
-        ], heads::rename),
+        ],
+        heads::rename,
+    ),
     built(
         "bookmark",
         letters(""),
-        &["missing source argument", "missing bookmark argument"], snapshots::bookmark),
+        &["missing source argument", "missing bookmark argument"],
+        snapshots::bookmark,
+    ),
     not_built(
         "program",
         letters("jnt:m:"),
@@ -69,7 +91,12 @@ pub const COMMANDS: &[Command] = &[
     built("upgrade", letters("rvaV:"), &[], space::upgrade),
     built("userspace", letters(SPACE_LETTERS), &[""], space::users),
     built("groupspace", letters(SPACE_LETTERS), &[""], space::groups),
-    built("projectspace", letters(SPACE_LETTERS), &[""], space::projects),
+    built(
+        "projectspace",
+        letters(SPACE_LETTERS),
+        &[""],
+        space::projects,
+    ),
     not_built("project", letters("0Ccdkp:rs"), &[""]),
     not_built("mount", with_longs("ajRflvOo:", &[long("json", "j")]), &[]),
     Command {

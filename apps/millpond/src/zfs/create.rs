@@ -25,9 +25,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
             volume_size = Some(bytes);
         }
     }
-    let assignments = parsed.options.iter().filter_map(|(option, value)| {
-        (option == "o").then(|| value.as_deref().unwrap_or_default())
-    });
+    let assignments = parsed.values("o");
     let mut pairs = understood(assignments).map_err(Failure::Refused)?;
     if volume_size.is_none() && (parsed.has("s") || parsed.has("b")) {
         let text = "'-s' and '-b' can only be used when creating a volume";
@@ -51,7 +49,9 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut assignments = vec![];
     for (name, value) in &pairs {
         let known = Assignment::understand(name, value).map_err(|reason| refuse(&reason))?;
-        known.check_for_new(kind).map_err(|reason| refuse(&reason))?;
+        known
+            .check_for_new(kind)
+            .map_err(|reason| refuse(&reason))?;
         if matches!(known.meaning, Meaning::OwnerQuota { .. }) {
             return Err(refuse(&format!("invalid property '{name}'")));
         }
@@ -114,9 +114,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
     let [source, name] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
     };
-    let assignments = parsed.options.iter().filter_map(|(option, value)| {
-        (option == "o").then(|| value.as_deref().unwrap_or_default())
-    });
+    let assignments = parsed.values("o");
     let pairs = understood(assignments).map_err(Failure::Refused)?;
     let origin = lookup::open(
         session,

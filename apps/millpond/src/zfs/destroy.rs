@@ -75,7 +75,10 @@ fn tell_space(session: &mut Session, parsed: &Parsed, bytes: u64) -> std::io::Re
 /// The snapshots that `@a,b%c` means, of one dataset in the order of their birth.
 fn chosen<'a>(all: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> {
     let short = |info: &DatasetInfo| info.name.split_once('@').map(|(_, s)| s.to_owned());
-    let at = |name: &str| all.iter().position(|info| short(info).as_deref() == Some(name));
+    let at = |name: &str| {
+        all.iter()
+            .position(|info| short(info).as_deref() == Some(name))
+    };
     let mut found = BTreeSet::new();
     for part in spec.split(',') {
         match part.split_once('%') {
@@ -118,7 +121,10 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         }
     }
     let wanted = |group: &&Vec<DatasetInfo>| {
-        is_recursive || group.first().is_some_and(|info| head_of(&info.name) == head)
+        is_recursive
+            || group
+                .first()
+                .is_some_and(|info| head_of(&info.name) == head)
     };
     let found: Vec<DatasetInfo> = groups
         .iter()
@@ -194,7 +200,9 @@ fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
 
 fn clones_of(info: &DatasetInfo) -> Vec<String> {
     let words = text(info, "clones").unwrap_or_default();
-    let words = words.split(',').filter(|word| !word.is_empty() && *word != "-");
+    let words = words
+        .split(',')
+        .filter(|word| !word.is_empty() && *word != "-");
     words.map(str::to_owned).collect()
 }
 
@@ -339,7 +347,9 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     }
     let which = changes.get(told.done).and_then(|change| match change {
         PoolChange::Dataset(DatasetChange::Destroy { name }) => Some(name.clone()),
-        PoolChange::Dataset(DatasetChange::DestroySnapshots { names, .. }) => names.first().cloned(),
+        PoolChange::Dataset(DatasetChange::DestroySnapshots { names, .. }) => {
+            names.first().cloned()
+        }
         _ => None,
     });
     let which = which.unwrap_or_else(|| name.to_owned());

@@ -62,9 +62,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
     if info.kind == DatasetKind::Snapshot {
         return rename_snapshot(session, parsed, from, to);
     }
-    let to_refused = |reason: &str| {
-        Failure::Refused(format!("cannot rename to '{to}': {reason}"))
-    };
+    let to_refused = |reason: &str| Failure::Refused(format!("cannot rename to '{to}': {reason}"));
     names::check(to, Kinds::only(&[info.kind])).map_err(|reason| to_refused(&reason))?;
     if pool_of(from) != pool_of(to) && to.contains('/') {
         return Err(to_refused("datasets must be within same pool"));
@@ -73,7 +71,10 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
     if !to.contains('/') {
         return Err(Failure::Refused(format!("{create}: missing dataset name")));
     }
-    if to.strip_prefix(from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
+    if to
+        .strip_prefix(from.as_str())
+        .is_some_and(|rest| rest.starts_with('/'))
+    {
         return Err(to_refused(
             "New dataset name cannot be a descendant of current dataset name",
         ));
@@ -102,9 +103,8 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
 
 fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str) -> Ending {
     let head = head_of(from);
-    let refuse = |to: &str, reason: &str| {
-        Failure::Refused(format!("cannot rename to '{to}': {reason}"))
-    };
+    let refuse =
+        |to: &str, reason: &str| Failure::Refused(format!("cannot rename to '{to}': {reason}"));
     // The new name may be given without its dataset.
     let full = match to.split_once('@') {
         Some((of, _)) if !of.is_empty() && of != head => {

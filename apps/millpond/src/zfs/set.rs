@@ -51,23 +51,55 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         let kinds = lookup::heads().with(DatasetKind::Snapshot);
         targets.push(lookup::open(session, name, kinds, &wanted)?);
     }
+    if pairs.iter().any(|(name, _)| name == "special_small_blocks") {
+        warn_without_special(session, pool_of(&targets[0].name))?;
+    }
+    // Changes of one pool are made together: it is opened once, and the command noted once.
+    let mut changes: Vec<(String, Vec<(String, PoolChange)>)> = vec![];
     for target in &targets {
-        if let Err(reason) = set_one(session, parsed, target, &pairs)? {
-            let name = &target.name;
-            writeln!(session.err, "cannot set property for '{name}': {reason}")?;
-            return Err(Failure::Status(255));
+        let name = &target.name;
+        let planned = match plan_one(session, target, &pairs)? {
+            Ok(planned) => planned,
+            Err(reason) => return refused(session, name, &reason),
+        };
+        let pool = pool_of(name).to_owned();
+        let planned = planned.into_iter().map(|change| (name.clone(), change));
+        match changes.iter_mut().find(|(known, _)| *known == pool) {
+            Some((_, all)) => all.extend(planned),
+            None => changes.push((pool, planned.collect())),
+        }
+    }
+    for (pool, changes) in changes {
+        let (names, changes): (Vec<String>, Vec<PoolChange>) = changes.into_iter().unzip();
+        if changes.is_empty() {
+            continue;
+        }
+        if let Err(told) = session.change()?.change(&pool, &changes, &parsed.line) {
+            let reason = match &told.error {
+                ChangeError::Refused {
+                    why: Refusal::NoSpace,
+                    ..
+                } => "size is greater than available space".into(),
+                other => reason(other),
+            };
+            let name = names.get(told.done).unwrap_or(&pool).clone();
+            return refused(session, &name, &reason);
         }
     }
     Ok(0)
 }
 
-/// Sets properties of one dataset; the inner error is the reason why not.
-fn set_one(
-    session: &mut Session,
-    parsed: &Parsed,
+fn refused(session: &mut Session, name: &str, reason: &str) -> Ending {
+    writeln!(session.err, "cannot set property for '{name}': {reason}")?;
+    Err(Failure::Status(255))
+}
+
+/// What setting properties of one dataset takes; the inner error is the reason why not.
+fn plan_one(
+    session: &Session,
     target: &DatasetInfo,
     pairs: &[(String, String)],
-) -> Result<Result<(), String>, Failure> {
+) -> Result<Result<Vec<PoolChange>, String>, Failure> {
     let mut known = vec![];
     for (name, value) in pairs {
         let understood = Assignment::understand(name, value)
@@ -119,32 +151,11 @@ fn set_one(
             properties,
         }));
     }
-    if changes.is_empty() {
-        return Ok(Ok(()));
-    }
-    let done = session
-        .change()?
-        .change(pool_of(&name), &changes, &parsed.line);
-    if let Err(told) = done {
-        return Ok(Err(match &told.error {
-            ChangeError::Refused {
-                why: Refusal::NoSpace,
-                ..
-            } => "size is greater than available space".into(),
-            other => reason(other),
-        }));
-    }
-    if known.iter().any(|one| one.name == "special_small_blocks" && one.given != "0") {
-        warn_without_special(session, pool_of(&name))?;
-    }
-    Ok(Ok(()))
+    Ok(Ok(changes))
 }
 
 /// The format of a file system only rises, and is the highest already.
-fn mend_version(
-    target: &DatasetInfo,
-    properties: &mut Vec<(String, Value)>,
-) -> Result<(), String> {
+fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> Result<(), String> {
     let Some(at) = properties.iter().position(|(name, _)| name == "version") else {
         return Ok(());
     };
@@ -172,14 +183,20 @@ fn of_volume(
     if target.kind != DatasetKind::Volume {
         return Ok(Ok(None));
     }
-    let block = number(target, "volblocksize").unwrap_or(volume::BLOCK_BYTES).max(1);
+    let block = number(target, "volblocksize")
+        .unwrap_or(volume::BLOCK_BYTES)
+        .max(1);
     let old = number(target, "volsize").unwrap_or(0);
     let reserved = number(target, "refreservation").unwrap_or(0);
-    let new = known.iter().find_map(|one| match (&one.meaning, one.name.as_str()) {
-        (Meaning::Native(_, Value::Number(bytes)), "volsize") => Some(*bytes),
-        _ => None,
-    });
-    let is_auto = known.iter().any(|one| matches!(one.meaning, Meaning::Auto(_)));
+    let new = known
+        .iter()
+        .find_map(|one| match (&one.meaning, one.name.as_str()) {
+            (Meaning::Native(_, Value::Number(bytes)), "volsize") => Some(*bytes),
+            _ => None,
+        });
+    let is_auto = known
+        .iter()
+        .any(|one| matches!(one.meaning, Meaning::Auto(_)));
     if let Some(new) = new {
         if new == 0 {
             return Ok(Err("'volsize' cannot be zero".into()));
@@ -198,9 +215,9 @@ fn of_volume(
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let needed = |size| volume::reservation(&info, size, block, 1);
     let is_followed = reserved != 0 && reserved == needed(old);
-    let is_given = known.iter().any(|one| {
-        one.name == "refreservation" && matches!(one.meaning, Meaning::Native(..))
-    });
+    let is_given = known
+        .iter()
+        .any(|one| one.name == "refreservation" && matches!(one.meaning, Meaning::Native(..)));
     if is_auto || (is_followed && !is_given) {
         return Ok(Ok(Some(needed(new.unwrap_or(old)))));
     }
@@ -234,7 +251,10 @@ pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
             of = property.kinds;
             if property.shape.edit == Edit::Settable && !to_received {
                 let mut text = format!("'{name}' property cannot be inherited");
-                if matches!(name, "quota" | "refquota" | "reservation" | "refreservation") {
+                if matches!(
+                    name,
+                    "quota" | "refquota" | "reservation" | "refreservation"
+                ) {
                     text.push_str(&format!(
                         "\nuse 'zfs set {name}=none' to clear\n\
                          use 'zfs inherit -S {name}' to revert to received value"
@@ -261,9 +281,8 @@ pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
             let found = below(session, name, depth, kinds, &[])?.unwrap_or_default();
             // Below what was named only what can have the property.
             let fits = |info: &DatasetInfo| {
-                (is_user || of.contains(info.kind))
-                    && (info.kind != DatasetKind::Snapshot || is_user)
-                    || info.name == *name
+                let has_it = of.contains(info.kind) && info.kind != DatasetKind::Snapshot;
+                is_user || has_it || info.name == *name
             };
             targets.extend(found.into_iter().filter(fits));
         }

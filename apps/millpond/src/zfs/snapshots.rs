@@ -21,9 +21,7 @@ fn usage<T>() -> Result<T, Failure> {
 
 /// Takes snapshots.
 pub fn snapshot(session: &mut Session, parsed: &Parsed) -> Ending {
-    let words = parsed.options.iter().filter_map(|(option, value)| {
-        (option == "o").then(|| value.as_deref().unwrap_or_default())
-    });
+    let words = parsed.values("o");
     let pairs = understood(words).map_err(Failure::Refused)?;
     if parsed.operands.is_empty() {
         return Err(Failure::Usage("missing snapshot argument".into()));
@@ -135,7 +133,9 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut clones = vec![];
     for info in &newer {
         let words = text(info, "clones").unwrap_or_default();
-        let words = words.split(',').filter(|word| !word.is_empty() && *word != "-");
+        let words = words
+            .split(',')
+            .filter(|word| !word.is_empty() && *word != "-");
         clones.extend(words.map(str::to_owned));
     }
     if !clones.is_empty() && !with_clones {
@@ -231,12 +231,15 @@ fn tagged(
             return Err(Failure::Refused(format!("'{name}' is not a snapshot")));
         };
         let missing = || {
-            Failure::Refused(format!("cannot {verb} snapshot '{name}': dataset does not exist"))
+            Failure::Refused(format!(
+                "cannot {verb} snapshot '{name}': dataset does not exist"
+            ))
         };
         if parsed.has("r") {
             let whole = DatasetQuery::WHOLE_TREE;
             let found = below(session, head, whole, only_snapshots(), &[])?.ok_or_else(missing)?;
-            let named = |info: &&DatasetInfo| info.name.rsplit_once('@').map(|(_, s)| s) == Some(short);
+            let named =
+                |info: &&DatasetInfo| info.name.rsplit_once('@').map(|(_, s)| s) == Some(short);
             all.extend(found.iter().filter(named).map(|info| info.name.clone()));
         } else {
             one(session, name, &[])?.ok_or_else(missing)?;
@@ -274,7 +277,10 @@ pub fn release(session: &mut Session, parsed: &Parsed) -> Ending {
         .change(pool_of(&first), &[change], &parsed.line);
     done.map_err(|told| {
         let name = refused_name(&told.error).unwrap_or(first.clone());
-        failure(&format!("cannot release hold from snapshot '{name}'"), &told)
+        failure(
+            &format!("cannot release hold from snapshot '{name}'"),
+            &told,
+        )
     })?;
     Ok(0)
 }
@@ -336,7 +342,8 @@ pub fn holds(session: &mut Session, parsed: &Parsed) -> Ending {
         let names = rows.iter().map(|(name, _, _)| name.len()).max();
         let tags = rows.iter().map(|(_, tag, _)| tag.len()).max().unwrap_or(0);
         let names = names.unwrap_or_else(|| {
-            parsed.operands.iter().map(String::len).max().unwrap_or(0) * usize::from(complaints.is_empty())
+            parsed.operands.iter().map(String::len).max().unwrap_or(0)
+                * usize::from(complaints.is_empty())
         });
         let line = |name: &str, tag: &str, time: &str| {
             let mut text = String::new();

@@ -62,7 +62,10 @@ fn refuse(word: &str, option: char, session: &mut Session) -> Failure {
 }
 
 fn field_named(word: &str) -> Option<Field> {
-    FIELDS.iter().find(|(_, name)| *name == word).map(|(field, _)| *field)
+    FIELDS
+        .iter()
+        .find(|(_, name)| *name == word)
+        .map(|(field, _)| *field)
 }
 
 fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
@@ -118,7 +121,8 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
     let mut rows = vec![];
     for owner in owners {
         let told = session.control()?.space_by_owner(name, owner);
-        let told = told.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
+        let told =
+            told.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
         for space in told {
             let (kind, names) = match owner {
                 OwnerKind::User => ("POSIX User", &session.environment.users),
@@ -133,7 +137,11 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
     rows.sort_by(|a, b| {
         let each = keys.iter().map(|(field, is_descending)| {
             let order = compare(*field, a, b, is_numeric);
-            if *is_descending { order.reverse() } else { order }
+            if *is_descending {
+                order.reverse()
+            } else {
+                order
+            }
         });
         each.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
     });
@@ -186,10 +194,18 @@ fn print(session: &mut Session, parsed: &Parsed, fields: &[Field], rows: &[Row])
     if !parsed.has("H") {
         lines.push(fields.iter().map(|field| title(*field)).collect());
     }
-    let cells = |row: &Row| fields.iter().map(|field| cell(*field, row, is_exact)).collect();
+    let cells = |row: &Row| {
+        fields
+            .iter()
+            .map(|field| cell(*field, row, is_exact))
+            .collect()
+    };
     lines.extend(rows.iter().map(cells));
     let width = |column: usize| {
-        let widths = lines.iter().filter_map(|line| line.get(column)).map(String::len);
+        let widths = lines
+            .iter()
+            .filter_map(|line| line.get(column))
+            .map(String::len);
         widths.max().unwrap_or(0)
     };
     for line in &lines {
@@ -246,7 +262,10 @@ pub fn upgrade(session: &mut Session, parsed: &Parsed) -> Ending {
             "This system is currently running ZFS filesystem version {VERSION}.\n\n"
         )?;
         if old.is_empty() {
-            writeln!(session.out, "All filesystems are formatted with the current version.")?;
+            writeln!(
+                session.out,
+                "All filesystems are formatted with the current version."
+            )?;
             return Ok(0);
         }
         write!(session.out, "{OUT_OF_DATE}")?;

@@ -36,14 +36,19 @@ pub fn plan(
     is_sparse: bool,
 ) -> Result<Plan, Failure> {
     let number = |wanted: &str| {
-        assignments.iter().find(|one| one.name == wanted).and_then(|one| match &one.meaning {
-            Meaning::Native(_, Value::Number(number)) => Some(*number),
-            Meaning::Native(_, Value::Text(text)) => text.parse().ok(),
-            _ => None,
-        })
+        assignments
+            .iter()
+            .find(|one| one.name == wanted)
+            .and_then(|one| match &one.meaning {
+                Meaning::Native(_, Value::Number(number)) => Some(*number),
+                Meaning::Native(_, Value::Text(text)) => text.parse().ok(),
+                _ => None,
+            })
     };
     let block = number("volblocksize").unwrap_or(BLOCK_BYTES).max(1);
-    let size_bytes = size_bytes.checked_next_multiple_of(block).unwrap_or(size_bytes);
+    let size_bytes = size_bytes
+        .checked_next_multiple_of(block)
+        .unwrap_or(size_bytes);
     let copies = number("copies").unwrap_or(1);
     let is_auto = |one: &Assignment| matches!(one.meaning, Meaning::Auto(_));
     let reservation_bytes = match number("refreservation") {
@@ -105,13 +110,20 @@ fn allocated(top: &VdevInfo, bytes: u64) -> Option<u64> {
     let VdevKind::RaidZ { parity } = top.kind else {
         return None;
     };
-    let of_leaf = top.children.first().map_or(0, |leaf| leaf.configured_ashift);
+    let of_leaf = top
+        .children
+        .first()
+        .map_or(0, |leaf| leaf.configured_ashift);
     let ashift = u32::try_from(top.configured_ashift.max(of_leaf)).ok()?;
     let parity = u64::from(parity);
-    let data = (top.children.len() as u64).checked_sub(parity).filter(|d| *d > 0)?;
+    let data = (top.children.len() as u64)
+        .checked_sub(parity)
+        .filter(|d| *d > 0)?;
     let sectors = bytes.div_ceil(1u64.checked_shl(ashift)?);
     let sectors = sectors.checked_add(parity.checked_mul(sectors.div_ceil(data))?)?;
-    sectors.checked_next_multiple_of(parity + 1)?.checked_shl(ashift)
+    sectors
+        .checked_next_multiple_of(parity + 1)?
+        .checked_shl(ashift)
 }
 
 #[cfg(test)]
@@ -129,7 +141,11 @@ mod tests {
             (1 << 30, 16384, 2, 2_175_795_200),
             (16 << 20, 512, 1, 27_262_976),
         ] {
-            assert_eq!(reservation(&plain, size, block, copies), bytes, "{size} {block} {copies}");
+            assert_eq!(
+                reservation(&plain, size, block, copies),
+                bytes,
+                "{size} {block} {copies}"
+            );
         }
     }
 }

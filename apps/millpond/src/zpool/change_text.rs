@@ -53,8 +53,7 @@ pub fn failure(verb: Verb, action: &str, error: &ChangeError) -> Failure {
     Failure::Refused(message(verb, action, error))
 }
 
-const OVERRIDABLE: &str =
-    "invalid vdev specification\nuse '-f' to override the following errors:";
+const OVERRIDABLE: &str = "invalid vdev specification\nuse '-f' to override the following errors:";
 
 fn joined(head: &str, lines: impl IntoIterator<Item = String>) -> String {
     let mut text = head.to_owned();

@@ -16,8 +16,15 @@ pub const COMMANDS: &[Command] = &[
     built(
         "create",
         letters("fndR:m:o:O:t:"),
-        &["missing pool name argument", "missing vdev specification"], create::create),
-    built("destroy", letters("f"), &["missing pool argument"], manage::destroy),
+        &["missing pool name argument", "missing vdev specification"],
+        create::create,
+    ),
+    built(
+        "destroy",
+        letters("f"),
+        &["missing pool argument"],
+        manage::destroy,
+    ),
     built(
         "add",
         with_longs(
@@ -28,13 +35,20 @@ pub const COMMANDS: &[Command] = &[
                 long("allow-ashift-mismatch", "allow-ashift-mismatch"),
             ],
         ),
-        &["missing pool name argument", "missing vdev specification"], create::add),
+        &["missing pool name argument", "missing vdev specification"],
+        create::add,
+    ),
     not_built(
         "remove",
         letters("npsw"),
         &["missing pool name argument", "missing device"],
     ),
-    built("labelclear", letters("f"), &["missing vdev name"], manage::labelclear),
+    built(
+        "labelclear",
+        letters("f"),
+        &["missing vdev name"],
+        manage::labelclear,
+    ),
     not_built(
         "checkpoint",
         with_longs("dw", &[long("discard", "d"), long("wait", "w")]),
@@ -121,7 +135,12 @@ pub const COMMANDS: &[Command] = &[
     ),
     built("export", letters("aFf"), &[], manage::export),
     built("upgrade", letters("avV:"), &[], upgrade::run),
-    built("reguid", letters("g:"), &["missing pool name"], manage::reguid),
+    built(
+        "reguid",
+        letters("g:"),
+        &["missing pool name"],
+        manage::reguid,
+    ),
     built("history", letters("il"), &[], history::run),
     not_built("events", letters("vHfc"), &[]),
     built("get", with_longs("Hjo:p", JSON), &[], get::run),

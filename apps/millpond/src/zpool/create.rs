@@ -182,7 +182,8 @@ impl Ask {
                 "property '{name}' is not a valid filesystem property"
             ));
         }
-        if name == "mountpoint" && !(value.starts_with('/') || ["none", "legacy"].contains(&value)) {
+        if name == "mountpoint" && !(value.starts_with('/') || ["none", "legacy"].contains(&value))
+        {
             return refuse(format!(
                 "invalid mountpoint '{value}': must be an absolute path, 'legacy', or 'none'"
             ));
@@ -194,7 +195,10 @@ impl Ask {
             Err(reason) => return refuse(format!("{action}: {reason}")),
         };
         if self.root_properties.iter().any(|(n, _)| *n == known.name) {
-            return refuse(format!("property '{}' specified multiple times", known.name));
+            return refuse(format!(
+                "property '{}' specified multiple times",
+                known.name
+            ));
         }
         let value = known.stored_text();
         self.root_properties.push((known.name, value));

@@ -181,7 +181,10 @@ fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
     let (mut data, mut spares, mut wanted) = (None, 0, None);
     for part in spec.into_iter().flat_map(|spec| spec.split(':')) {
         let number = part.get(..part.len().saturating_sub(1));
-        match (number.and_then(|n| n.parse::<u64>().ok()), part.bytes().last()) {
+        match (
+            number.and_then(|n| n.parse::<u64>().ok()),
+            part.bytes().last(),
+        ) {
             (Some(number), Some(b'd')) => data = Some(number),
             (Some(number), Some(b's')) => spares = number,
             (Some(number), Some(b'c')) => wanted = Some(number),
@@ -232,8 +235,11 @@ fn is_keyword(word: &str) -> bool {
     shape(word).is_some() || matches!(word, "log" | "special" | "dedup" | "spare" | "cache")
 }
 
-/// Groups as `-n` lists them: title (none for data), and the lines below it with their depth.
-pub fn lines(layout: &Layout) -> Vec<(Option<&'static str>, Vec<(usize, String)>)> {
+/// A group's title (none for data), and the lines below it with their depth.
+pub type Group = (Option<&'static str>, Vec<(usize, String)>);
+
+/// Groups as `-n` lists them.
+pub fn lines(layout: &Layout) -> Vec<Group> {
     let of_class = |class| -> Vec<(usize, String)> {
         let tops = layout.tops.iter().filter(|top| top.class == class);
         let each = |top: &Top| {
@@ -274,9 +280,7 @@ mod tests {
 
     fn device(word: &str) -> Result<Leaf, String> {
         match word.strip_prefix("/pool/") {
-            Some(_) => Ok(Leaf {
-                path: word.into(),
-            }),
+            Some(_) => Ok(Leaf { path: word.into() }),
             None => Err(format!(
                 "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
             )),

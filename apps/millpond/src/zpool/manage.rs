@@ -109,7 +109,11 @@ pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
         .change(name, &[PoolChange::Reguid], &parsed.line);
     let Err(told) = done else { return Ok(0) };
     let action = format!("cannot reguid '{name}'");
-    writeln!(session.err, "{}", message(Verb::Other, &action, &told.error))?;
+    writeln!(
+        session.err,
+        "{}",
+        message(Verb::Other, &action, &told.error)
+    )?;
     Err(Failure::Status(255))
 }
 
@@ -141,9 +145,16 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
             )?;
             return Ok(0);
         }
+        "version" if value == "5000" => {
+            return Err(refuse("invalid argument for this pool operation"));
+        }
         "tname" => return Err(refuse("property 'tname' can only be set at creation time")),
         "cachefile" => {
             check_cache_file(value).map_err(|reason| refuse(&reason))?;
+            if value.is_empty() {
+                // As it is.
+                return Ok(0);
+            }
             return Err(Failure::Refused(
                 "millpond: cache files need a pool that stays open, which is not built yet".into(),
             ));
@@ -171,9 +182,7 @@ pub fn check_cache_file(value: &str) -> Result<(), String> {
         return Ok(());
     }
     if !value.starts_with('/') {
-        return Err(
-            "property 'cachefile' must be empty, an absolute path, or 'none'".into(),
-        );
+        return Err("property 'cachefile' must be empty, an absolute path, or 'none'".into());
     }
     let folder = match value.rsplit_once('/') {
         Some(("", _)) | None => "/",

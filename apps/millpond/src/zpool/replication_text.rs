@@ -27,10 +27,7 @@ fn word(vdev: &Replication) -> &'static str {
 }
 
 /// A RAID-Z and a mirror in that order, if the two are one of each.
-fn mixed<'a>(
-    a: &'a Replication,
-    b: &'a Replication,
-) -> Option<(&'a Replication, &'a Replication)> {
+fn mixed<'a>(a: &'a Replication, b: &'a Replication) -> Option<(&'a Replication, &'a Replication)> {
     match (word(a), word(b)) {
         ("raidz", "mirror") => Some((a, b)),
         ("mirror", "raidz") => Some((b, a)),
@@ -98,7 +95,10 @@ mod tests {
         let new = |a, b| words(&ReplicationMismatch::BetweenNew(a, b));
         let level = |text: &str| format!("mismatched replication level: {text}");
         for (ours, theirs) in [
-            (new(three, two), "both 3-way and 2-way mirror vdevs are present"),
+            (
+                new(three, two),
+                "both 3-way and 2-way mirror vdevs are present",
+            ),
             (
                 new(one, double),
                 "raidz and raidz vdevs with different redundancy, 1 vs. 2 are present",
@@ -118,9 +118,18 @@ mod tests {
                 with(two, double),
                 "pool and new vdev with different redundancy, raidz and mirror vdevs, 2 vs. 1 (2-way)",
             ),
-            (with(two, three), "pool uses 2-way mirror and new vdev uses 3-way mirror"),
-            (with(one, double), "pool uses 1 device parity and new vdev uses 2"),
-            (with(one, narrow), "pool uses 3-way raidz and new vdev uses 2-way raidz"),
+            (
+                with(two, three),
+                "pool uses 2-way mirror and new vdev uses 3-way mirror",
+            ),
+            (
+                with(one, double),
+                "pool uses 1 device parity and new vdev uses 2",
+            ),
+            (
+                with(one, narrow),
+                "pool uses 3-way raidz and new vdev uses 2-way raidz",
+            ),
         ] {
             assert_eq!(ours, level(theirs));
         }

@@ -36,7 +36,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let text = "-a option should not be used along with a pool name";
         return Err(Failure::Usage(text.into()));
     }
-    writeln!(session.out, "This system supports ZFS pool feature flags.\n")?;
+    writeln!(
+        session.out,
+        "This system supports ZFS pool feature flags.\n"
+    )?;
     if names.is_empty() && !parsed.has("a") {
         return list(session);
     }
@@ -95,7 +98,9 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
         }
         RequestedFeatures::Listed(names) => Some(names.clone()),
         RequestedFeatures::Unreadable => {
-            let value = pool.property("compatibility").and_then(|p| p.value.as_ref());
+            let value = pool
+                .property("compatibility")
+                .and_then(|p| p.value.as_ref());
             let value = value.and_then(|value| value.text()).unwrap_or_default();
             return Err(Failure::Refused(format!(
                 "Error: could not read/parse feature file(s): {value} "
@@ -128,7 +133,10 @@ fn list(session: &mut Session) -> Ending {
     for name in known(session)? {
         pools.push(info(session, &name)?);
     }
-    let legacy: Vec<_> = pools.iter().filter(|p| p.version < VERSION_FEATURES).collect();
+    let legacy: Vec<_> = pools
+        .iter()
+        .filter(|p| p.version < VERSION_FEATURES)
+        .collect();
     let out = &mut *session.out;
     if legacy.is_empty() {
         writeln!(out, "All pools are formatted using feature flags.\n")?;
@@ -137,10 +145,16 @@ fn list(session: &mut Session) -> Ending {
         for pool in legacy {
             writeln!(out, "{:2}   {}", pool.version, pool.name)?;
         }
-        write!(out, "\nUse 'zpool upgrade -v' for a list of available legacy versions.\n")?;
+        write!(
+            out,
+            "\nUse 'zpool upgrade -v' for a list of available legacy versions.\n"
+        )?;
     }
     let lacks = |pool: &PoolInfo| -> Vec<String> {
-        let missing = pool.features.iter().filter(|f| f.state == FeatureState::Disabled);
+        let missing = pool
+            .features
+            .iter()
+            .filter(|f| f.state == FeatureState::Disabled);
         missing.map(|feature| feature.name.clone()).collect()
     };
     let lacking: Vec<_> = pools

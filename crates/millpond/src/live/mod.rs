@@ -89,15 +89,15 @@ pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
     CreateError, Drive, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError, SettingTime, WhyReadOnly,
-    WriteOptions,
+    NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError, SettingTime,
+    WhyReadOnly, WriteOptions,
 };
-pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, RenameMode, Seek,
     SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
+pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::LiveVolume;
-pub(crate) use plan::open_device;
 pub use plan::PoolPlan;
+pub(crate) use plan::open_device;
 pub use pool::{LivePool, SCAN_FOR_WRITING};

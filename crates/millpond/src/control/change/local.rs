@@ -7,7 +7,9 @@ use super::{
 };
 use crate::control::RequestedFeatures;
 use crate::control::local::compatibility::requested;
-use crate::live::{FeatureChoice, LivePool, PoolPlan, PoolSetting, SCAN_FOR_WRITING, SettingTime, WriteOptions};
+use crate::live::{
+    FeatureChoice, LivePool, PoolPlan, PoolSetting, SCAN_FOR_WRITING, SettingTime, WriteOptions,
+};
 use crate::{DatasetError, Error, ObjectId, OpenOptions, Pool, Search};
 use millpond_device::{Device, DeviceError, FileDevice};
 use millpond_env::Env;
@@ -72,8 +74,7 @@ impl LocalChanges {
         self.refuse_held_elsewhere(&candidate)?;
         let was_exported = candidate.state == PoolState::Exported;
         let options = OpenOptions::default();
-        let opened =
-            LivePool::open_candidate(&Env::real(), &candidate, &options, &self.writing());
+        let opened = LivePool::open_candidate(&Env::real(), &candidate, &options, &self.writing());
         let pool = opened.map_err(|error| match error {
             Error::Open { error, .. } => match *error {
                 OpenError::ReadOnly(why) => ChangeError::ReadOnlyPool(why.to_string()),
@@ -415,10 +416,7 @@ fn free_in_background(pool: &LivePool) -> Result<(), ChangeError> {
     Ok(())
 }
 
-fn find<'a>(
-    candidates: &'a [PoolCandidate],
-    name: &str,
-) -> Result<&'a PoolCandidate, ChangeError> {
+fn find<'a>(candidates: &'a [PoolCandidate], name: &str) -> Result<&'a PoolCandidate, ChangeError> {
     candidates
         .iter()
         .find(|pool| pool.name == name && pool.state != PoolState::Destroyed)

@@ -253,6 +253,9 @@ fn name_bootfs(pool: &Pool, info: &mut PoolInfo) {
     if let Some(super::Value::Number(id)) = bootfs.value {
         let dataset = pool.dataset_by_id(millpond_ondisk::ObjectId(id)).ok();
         bootfs.value = dataset.map(|dataset| super::Value::Text(dataset.name().to_owned()));
+        if id == 0 {
+            bootfs.source = super::Source::Default;
+        }
     }
 }
 
@@ -521,7 +524,7 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
 /// what its labels say.
 fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
     let by_labels = found(candidate, hostid);
-    let tried = Pool::open_candidate(&candidate, &OpenOptions::default()).ok();
+    let tried = Pool::open_candidate(candidate, &OpenOptions::default()).ok();
     let mut info = match tried.and_then(|pool| opened(&pool, candidate).ok()) {
         Some(info) => PoolInfo {
             is_state_active: by_labels.is_state_active,

@@ -58,6 +58,7 @@ impl LiveDatasets {
                 let (parent, component) = s.check_new_head(name)?;
                 let (new, settings) =
                     s.check_new_properties(name, kind, Some(parent), properties)?;
+                s.check_new_reservations(name, parent, &settings)?;
                 Ok((parent, component, new, settings))
             },
             |s, (parent, component, new, settings)| {

@@ -1,6 +1,7 @@
 //! What must hold before datasets are made, snapshotted, moved or destroyed.
 
 use super::api::PropertyChanges;
+use super::change_property::Setting;
 use super::syncing::Syncing;
 use super::tree::{Head, Snapshot};
 use super::view::During;
@@ -31,6 +32,24 @@ impl Syncing<'_> {
         let store = std::sync::Arc::clone(self.pool.store());
         let set = ObjectSet::open(store, head.dataset.0, pointer, None).during("dataset")?;
         Ok(set.kind())
+    }
+
+    /// Whether what is reserved for a new dataset is to be had.
+    pub(crate) fn check_new_reservations(
+        &self,
+        name: &str,
+        parent: ObjectId,
+        settings: &[Setting],
+    ) -> Result<(), DatasetError> {
+        for setting in settings {
+            let is_reservation = matches!(setting.name.as_str(), "reservation" | "refreservation");
+            if let (true, PropertyValue::Number(bytes)) = (is_reservation, &setting.value)
+                && *bytes > self.available(parent)?
+            {
+                return Err(Refusal::error(name, Refusal::NoSpace));
+            }
+        }
+        Ok(())
     }
 
     /// The checks that creating and cloning share. Returns parent and last component.

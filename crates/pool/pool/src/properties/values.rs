@@ -224,10 +224,12 @@ impl Pool {
 
 /// A setting's stored value, or what holds where nobody set it.
 fn or_preset(shape: &Shape, stored: Option<PropertyValue>) -> Property {
-    if let Some(value) = stored {
+    let value = preset_value(shape);
+    // A number that is what holds anyway does not tell who set it.
+    let is_preset = matches!(stored, Some(PropertyValue::Number(_))) && stored == value;
+    if let (Some(value), false) = (stored, is_preset) {
         return Property::new(shape.name, Some(value), PropertySource::Local);
     }
-    let value = preset_value(shape);
     let source = if shape.edit == Edit::ReadOnly {
         PropertySource::None
     } else {

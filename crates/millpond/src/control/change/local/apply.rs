@@ -52,7 +52,9 @@ fn values(values: &Values) -> Vec<(String, PropertyValue)> {
         Value::Text(text) => PropertyValue::Text(text.clone()),
     };
     let pairs = values.iter();
-    pairs.map(|(name, own)| (name.clone(), value(own))).collect()
+    pairs
+        .map(|(name, own)| (name.clone(), value(own)))
+        .collect()
 }
 
 fn borrowed(names: &[String]) -> Vec<&str> {
