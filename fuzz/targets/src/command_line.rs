@@ -28,6 +28,7 @@ pub fn command_line(data: &[u8]) {
         variables: BTreeMap::new(),
         man: "/nowhere".into(),
         users: BTreeMap::new(),
+        groups: BTreeMap::new(),
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = Session {
