@@ -392,3 +392,34 @@ fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
         "{told}"
     );
 }
+
+#[test]
+fn a_volume_takes_the_bytes_of_a_file_and_zeros_for_its_holes() {
+    use millpond::live::PoolPlan;
+    use millpond_dataset::properties::PropertyValue;
+    let place = Place::new();
+    let image = place.images().join("tank.img");
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(256 << 20).unwrap();
+    let pool = PoolPlan::new("tank").single(&image).create().unwrap();
+    let size = [("volsize".to_owned(), PropertyValue::Number(16 << 20))];
+    pool.datasets().create_volume("tank/disk", &size).unwrap();
+    pool.volume("tank/disk")
+        .unwrap()
+        .write(0, &noise(16 << 20, 1))
+        .unwrap();
+    pool.export().unwrap();
+    let source = place.path("source");
+    let file = std::fs::File::create(&source).unwrap();
+    file.set_len(9_000_001).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(100_001, 2), 8_900_000).unwrap();
+    place.well(["cp", source.to_str().unwrap(), "tank/disk:"]);
+    let mut expected = std::fs::read(&source).unwrap();
+    expected.extend_from_slice(&noise(16 << 20, 1)[9_000_001..]);
+    assert!(place.run(["cat", "tank/disk"]).stdout == expected);
+    place.judge("tank");
+    file.set_len((16 << 20) + 1).unwrap();
+    let output = place.run(["cp", source.to_str().unwrap(), "tank/disk:"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("16777216"));
+}

@@ -108,10 +108,10 @@ fn facts(found: &Stat) -> Result<Facts, String> {
         uid: found.st_uid,
         gid: found.st_gid,
         size_bytes: u64::try_from(found.st_size).unwrap_or(0),
-        atime: time(found.st_atime, found.st_atime_nsec as u64),
-        mtime: time(found.st_mtime, found.st_mtime_nsec as u64),
+        atime: time(found.st_atime, found.st_atime_nsec),
+        mtime: time(found.st_mtime, found.st_mtime_nsec),
         device: is_device.then(|| (major(found.st_rdev), minor(found.st_rdev))),
-        links: found.st_nlink as u64,
+        links: found.st_nlink,
         id: (found.st_dev, found.st_ino),
     })
 }
