@@ -1,0 +1,253 @@
+//! The work that every contender does.
+
+use anyhow::Result;
+use std::fmt;
+use std::time::Instant;
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Contender {
+    Millpond,
+    Btrfs,
+    Xfs,
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Millpond => "Millpond",
+            Self::Btrfs => "Btrfs",
+            Self::Xfs => "XFS",
+        })
+    }
+}
+
+/// A file system to work on. Names are in one directory.
+pub trait Subject {
+    /// The file that `read_at` and `write_at` mean from now on; made if it is not there.
+    fn open(&mut self, name: &str, small_records: bool) -> Result<()>;
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn read_at(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+    fn create(&mut self, name: &str, content: &[u8]) -> Result<()>;
+    /// Its length.
+    fn stat(&mut self, name: &str) -> Result<u64>;
+    fn rename(&mut self, from: &str, to: &str) -> Result<()>;
+    fn unlink(&mut self, name: &str) -> Result<()>;
+    /// False where there is no such thing.
+    fn snapshot(&mut self, name: &str) -> Result<bool>;
+    /// Everything is on stable storage.
+    fn sync(&mut self) -> Result<()>;
+    /// Closed and opened again, so that nothing is cached above the devices.
+    fn reopen(&mut self) -> Result<()>;
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// What a piece of work took.
+pub struct Figure {
+    pub row: &'static str,
+    pub seconds: f64,
+    /// Bytes or operations.
+    pub amount: f64,
+    pub is_bytes: bool,
+}
+
+const PIECE: usize = 1 << 20;
+const STREAM_BYTES: u64 = 256 << 20;
+const SMALL_STREAM_BYTES: u64 = 32 << 20;
+const RANDOM: u64 = 4096;
+const FILES: u64 = 10_000;
+const SNAPSHOTS: u64 = 20;
+
+/// Does all of it, or the rows whose names begin with `only` and what they need.
+pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> Result<Vec<Figure>> {
+    let wants = |row: &str| only.is_none_or(|only| row.starts_with(only));
+    let mut figures = vec![];
+    let mut timed = |row, amount: u64, is_bytes, run: &mut dyn FnMut() -> Result<bool>| {
+        let begun = Instant::now();
+        let is_done = run()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        if is_done && wants(row) {
+            figures.push(Figure {
+                row,
+                seconds,
+                amount: amount as f64,
+                is_bytes,
+            });
+        }
+        anyhow::Ok(())
+    };
+    if compressed {
+        stream(
+            subject,
+            &mut timed,
+            ["stream write, compressed", "stream read, compressed"],
+            true,
+        )?;
+        return Ok(figures);
+    }
+    if wants("stream") || wants("random") {
+        stream(subject, &mut timed, ["stream write", "stream read"], false)?;
+        random(
+            subject,
+            &mut timed,
+            ["random read 4k", "random overwrite 4k"],
+            STREAM_BYTES,
+        )?;
+    }
+    if wants("records") {
+        subject.open("records", true)?;
+        let mut dice = Dice(7);
+        timed(
+            "records of 4k: stream write",
+            SMALL_STREAM_BYTES,
+            true,
+            &mut || write_stream(subject, SMALL_STREAM_BYTES, &mut dice, false),
+        )?;
+        let rows = [
+            "records of 4k: random read",
+            "records of 4k: random overwrite",
+        ];
+        random(subject, &mut timed, rows, SMALL_STREAM_BYTES)?;
+    }
+    if wants("files") {
+        files(subject, &mut timed)?;
+    }
+    if wants("snapshot") {
+        timed("snapshots", SNAPSHOTS, false, &mut || {
+            for number in 0..SNAPSHOTS {
+                if !subject.snapshot(&format!("s{number}"))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(figures)
+}
+
+type Timed<'t> =
+    dyn FnMut(&'static str, u64, bool, &mut dyn FnMut() -> Result<bool>) -> Result<()> + 't;
+
+fn write_stream(
+    subject: &mut dyn Subject,
+    total: u64,
+    dice: &mut Dice,
+    compressible: bool,
+) -> Result<bool> {
+    // Sixteen different megabytes, so that filling them does not count.
+    let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, compressible)).collect();
+    for (number, piece) in (0..total / PIECE as u64).zip(pieces.iter().cycle()) {
+        subject.write_at(number * PIECE as u64, piece)?;
+    }
+    subject.sync()?;
+    Ok(true)
+}
+
+fn stream(
+    subject: &mut dyn Subject,
+    timed: &mut Timed<'_>,
+    rows: [&'static str; 2],
+    compressible: bool,
+) -> Result<()> {
+    subject.open("stream", false)?;
+    let mut dice = Dice(1);
+    timed(rows[0], STREAM_BYTES, true, &mut || {
+        write_stream(subject, STREAM_BYTES, &mut dice, compressible)
+    })?;
+    subject.reopen()?;
+    subject.open("stream", false)?;
+    let mut buffer = vec![0; PIECE];
+    timed(rows[1], STREAM_BYTES, true, &mut || {
+        for number in 0..STREAM_BYTES / PIECE as u64 {
+            subject.read_at(number * PIECE as u64, &mut buffer)?;
+        }
+        Ok(true)
+    })
+}
+
+fn random(
+    subject: &mut dyn Subject,
+    timed: &mut Timed<'_>,
+    rows: [&'static str; 2],
+    total: u64,
+) -> Result<()> {
+    let mut dice = Dice(2);
+    let name = if total == STREAM_BYTES {
+        "stream"
+    } else {
+        "records"
+    };
+    subject.reopen()?;
+    subject.open(name, total != STREAM_BYTES)?;
+    let mut buffer = vec![0; 4096];
+    timed(rows[0], RANDOM, false, &mut || {
+        for _ in 0..RANDOM {
+            subject.read_at(dice.below(total / 4096) * 4096, &mut buffer)?;
+        }
+        Ok(true)
+    })?;
+    let piece = dice.bytes(4096, false);
+    timed(rows[1], RANDOM, false, &mut || {
+        for _ in 0..RANDOM {
+            subject.write_at(dice.below(total / 4096) * 4096, &piece)?;
+        }
+        subject.sync()?;
+        Ok(true)
+    })
+}
+
+fn files(subject: &mut dyn Subject, timed: &mut Timed<'_>) -> Result<()> {
+    let mut dice = Dice(3);
+    let content = dice.bytes(4096, false);
+    timed("files of 4k: create", FILES, false, &mut || {
+        for number in 0..FILES {
+            subject.create(&format!("file-{number:06}"), &content)?;
+        }
+        subject.sync()?;
+        Ok(true)
+    })?;
+    subject.reopen()?;
+    timed("files of 4k: stat", FILES, false, &mut || {
+        for number in 0..FILES {
+            anyhow::ensure!(subject.stat(&format!("file-{number:06}"))? == 4096);
+        }
+        Ok(true)
+    })?;
+    timed("files of 4k: rename", FILES, false, &mut || {
+        for number in 0..FILES {
+            subject.rename(&format!("file-{number:06}"), &format!("name-{number:06}"))?;
+        }
+        subject.sync()?;
+        Ok(true)
+    })?;
+    timed("files of 4k: unlink", FILES, false, &mut || {
+        for number in 0..FILES {
+            subject.unlink(&format!("name-{number:06}"))?;
+        }
+        subject.sync()?;
+        Ok(true)
+    })
+}
+
+/// The same numbers for everybody.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    /// Of what is compressible each second 64 bytes are zeros.
+    fn bytes(&mut self, count: usize, compressible: bool) -> Vec<u8> {
+        let words = (0..count / 8).map(|word| match compressible && word % 16 >= 8 {
+            true => 0,
+            false => self.next(),
+        });
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+}
