@@ -36,7 +36,7 @@ impl ZapSource for Overlay {
         let endian = Endian::Little;
         let has_ciphertext = false;
         Ok(Arc::new(Block {
-            bytes,
+            bytes: Arc::new(bytes),
             endian,
             has_ciphertext,
         }))

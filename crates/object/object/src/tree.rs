@@ -98,7 +98,7 @@ impl Tree<'_> {
             // At most 16 MiB: decoding a dnode bounds the block size.
             let bytes = vec![0u8; self.dnode.data_block_bytes() as usize];
             return Ok(Arc::new(Block {
-                bytes,
+                bytes: Arc::new(bytes),
                 endian: Endian::Little,
                 has_ciphertext: false,
             }));

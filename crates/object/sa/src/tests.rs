@@ -30,7 +30,7 @@ impl ZapSource for Blocks {
 
 fn block(bytes: Vec<u8>) -> Block {
     Block {
-        bytes,
+        bytes: Arc::new(bytes),
         endian: Endian::Little,
         has_ciphertext: false,
     }

@@ -31,7 +31,7 @@ impl ZapSource for MemoryBlocks {
         }
         let zeros = || vec![0; self.block_bytes];
         Ok(Arc::new(Block {
-            bytes: self.blocks.get(&id.0).cloned().unwrap_or_else(zeros),
+            bytes: Arc::new(self.blocks.get(&id.0).cloned().unwrap_or_else(zeros)),
             endian: if self.foreign.contains(&id.0) {
                 self.endian
             } else {

@@ -28,13 +28,14 @@ pub use write::{
     Allocate, BlockWrite, FlushError, Missed, NoSpace, SpaceRequest, WrittenBlock, WrittenForm,
 };
 
+use millpond_env::sync::Arc;
 use millpond_ondisk::Endian;
 
 /// A block's content: verified, decrypted and decompressed, still in its writer's byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The logical bytes (`lsize` of the pointer).
-    pub bytes: Vec<u8>,
+    /// The logical bytes (`lsize` of the pointer), shared with whoever wrote them.
+    pub bytes: Arc<Vec<u8>>,
     /// The byte order of integers in `bytes`.
     pub endian: Endian,
     /// Set for blocks of dnodes of a locked dataset: everything but the bonus areas is plain.

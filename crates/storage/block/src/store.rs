@@ -130,9 +130,9 @@ impl BlockStore {
     }
 
     /// Keeps the content of a block that was just written.
-    pub(crate) fn keep(&self, pointer: &BlockPointer, content: &[u8]) {
+    pub(crate) fn keep(&self, pointer: &BlockPointer, content: &Arc<Vec<u8>>) {
         let block = Block {
-            bytes: content.to_vec(),
+            bytes: Arc::clone(content),
             endian: pointer.endian(),
             has_ciphertext: false,
         };
@@ -158,7 +158,7 @@ impl BlockStore {
         if pointer.is_hole() {
             let bytes = vec![0u8; length(pointer.lsize_bytes())];
             return Ok(Arc::new(Block {
-                bytes,
+                bytes: Arc::new(bytes),
                 endian: pointer.endian(),
                 has_ciphertext: false,
             }));
@@ -262,7 +262,7 @@ impl BlockStore {
         }
         let bytes = decompress(pointer, stored, address)?;
         Ok(Block {
-            bytes,
+            bytes: Arc::new(bytes),
             endian: pointer.endian(),
             has_ciphertext,
         })
@@ -302,7 +302,7 @@ impl BlockStore {
         })?;
         let bytes = decompress(pointer, payload.as_bytes(), address)?;
         Ok(Arc::new(Block {
-            bytes,
+            bytes: Arc::new(bytes),
             endian: pointer.endian(),
             has_ciphertext: false,
         }))
@@ -339,7 +339,7 @@ impl BlockStore {
             verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
         }
         Ok(Arc::new(Block {
-            bytes,
+            bytes: Arc::new(bytes),
             endian,
             has_ciphertext,
         }))

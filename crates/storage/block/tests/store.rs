@@ -156,11 +156,11 @@ fn a_block_comes_back_and_the_second_time_from_memory() {
     mirror.write(0x2000, &data);
     let pointer = sealed(pointer(0x2000, 4096, false, 4096, 4096), &data);
     let block = mirror.store.read(&pointer, address(), None).unwrap();
-    assert_eq!(block.bytes, data);
+    assert_eq!(block.bytes, Arc::new(data.clone()));
     let reads = mirror.reads();
     assert_eq!(
         mirror.store.read(&pointer, address(), None).unwrap().bytes,
-        data
+        Arc::new(data.clone())
     );
     assert_eq!(mirror.reads(), reads);
     assert_eq!(mirror.store.cache_statistics().hits, 1);
@@ -178,7 +178,7 @@ fn a_mirror_with_one_rotten_side_gives_the_good_bytes_and_blames_the_bad() {
             let pointer = sealed(pointer(offset, 2048, false, 2048, 2048), &data);
             assert_eq!(
                 mirror.store.read(&pointer, address(), None).unwrap().bytes,
-                data
+                Arc::new(data.clone())
             );
             let audit = mirror.store.audit(&pointer, address()).unwrap();
             assert!(audit.is_readable && !audit.is_clean());
@@ -214,7 +214,7 @@ fn absent_devices_are_told_apart_from_bad_ones() {
     one.write(0x400, &data);
     assert_eq!(
         one.store.read(&pointer, address(), None).unwrap().bytes,
-        data
+        Arc::new(data.clone())
     );
     let none = Mirror::new([false, false]);
     let outcome = none.store.read(&pointer, address(), None);
@@ -289,7 +289,7 @@ fn callers_that_miss_the_same_block_share_one_read() {
             scope.spawn(|| {
                 assert_eq!(
                     mirror.store.read(&pointer, address(), None).unwrap().bytes,
-                    data
+                    Arc::new(data.clone())
                 );
             });
         }
@@ -330,7 +330,7 @@ fn a_gang_block_is_put_together_from_its_pieces() {
     let leader = gang(&mirror, 0x40000, &data);
     assert_eq!(
         mirror.store.read(&leader, address(), None).unwrap().bytes,
-        data
+        Arc::new(data.clone())
     );
     let audit = mirror.store.audit(&leader, address()).unwrap();
     assert!(audit.is_clean());
@@ -403,7 +403,7 @@ fn holes_and_embedded_pointers_need_no_device() {
     hole.words[10] = 4;
     assert_eq!(
         mirror.store.read(&hole, address(), None).unwrap().bytes,
-        vec![0; 4096]
+        Arc::new(vec![0; 4096])
     );
     // Twelve bytes, uncompressed.
     let mut embedded = BlockPointer::default();
@@ -412,5 +412,5 @@ fn holes_and_embedded_pointers_need_no_device() {
     embedded.words[6] = 11 | 11 << 25 | 2 << 32 | 1 << 39 | 19 << 48 | 1 << 63;
     embedded.words[10] = 4;
     let block = mirror.store.read(&embedded, address(), None).unwrap();
-    assert_eq!(block.bytes, b"pond water.\n");
+    assert_eq!(block.bytes, Arc::new(b"pond water.\n".to_vec()));
 }

@@ -53,10 +53,10 @@ impl LiveObject {
     /// If it cannot be read.
     pub fn spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
         loop {
-            let mut state = self.state();
-            let newest = state.slots.iter_mut().rev().find_map(|s| s.spill.as_mut());
+            let state = self.state();
+            let newest = state.slots.iter().rev().find_map(|s| s.spill.as_ref());
             if let Some(spill) = newest {
-                return Ok(spill.as_mut().map(DirtyBlock::view));
+                return Ok(spill.as_ref().map(DirtyBlock::view));
             }
             let synced = Arc::clone(&state.synced);
             drop(state);

@@ -90,7 +90,7 @@ impl DnodeArray {
         }
         let content = core.tree(ObjectId(0), &self.old).read_block(block)?;
         if content.endian == Endian::Little {
-            return Ok(content.bytes.clone());
+            return Ok(content.bytes.to_vec());
         }
         let mut native = vec![0; size];
         for slot in crate::set::used_slots(&content) {

@@ -207,15 +207,15 @@ impl LiveObject {
     /// If it cannot be read.
     pub fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
         loop {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             let bytes = state.shape().block_bytes();
             match state.newest_place(id.0) {
                 Place::Slot(slot) => {
-                    if let Some(block) = state.slots[slot].blocks.get_mut(&id.0) {
+                    if let Some(block) = state.slots[slot].blocks.get(&id.0) {
                         return Ok(block.view());
                     }
                 }
-                Place::Nowhere => return Ok(native_block(&vec![0; bytes])),
+                Place::Nowhere => return Ok(native_block(Arc::new(vec![0; bytes]))),
                 Place::Synced => {
                     let synced = Arc::clone(&state.synced);
                     drop(state);
@@ -225,7 +225,7 @@ impl LiveObject {
                         }
                         // A hole of the size that blocks had before it was changed.
                         let mut block = Block::clone(&block);
-                        block.bytes.resize(bytes, 0);
+                        Arc::make_mut(&mut block.bytes).resize(bytes, 0);
                         return Ok(Arc::new(block));
                     }
                 }
@@ -331,6 +331,32 @@ impl LiveObject {
         Ok(())
     }
 
+    /// Changes bytes of a block that is little-endian, in place where nobody looks at it meanwhile.
+    /// What `edit` sees is the newest content, and what it leaves stands in this txg and in newer ones.
+    ///
+    /// # Errors
+    /// If the block cannot be read, or as [`LiveObject::write`].
+    pub fn edit_block(
+        &self,
+        tx: &Transaction,
+        id: BlockId,
+        edit: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), ObjectError> {
+        {
+            let (mut state, slot) = self.change(tx)?;
+            let last = state.slots.len() - 1;
+            if slot == last
+                && let Some(block) = state.slots[slot].blocks.get_mut(&id.0)
+            {
+                edit(block.content_mut());
+                return Ok(());
+            }
+        }
+        let mut content = self.read_block(id)?.bytes.to_vec();
+        edit(&mut content);
+        self.write_block(tx, id, content)
+    }
+
     /// Overwrites a part of one block.
     pub(super) fn patch(
         &self,
@@ -353,7 +379,7 @@ impl LiveObject {
                 let synced = Arc::clone(&state.synced);
                 match &known {
                     Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
-                        let mut content = block.bytes.clone();
+                        let mut content = block.bytes.to_vec();
                         if block.endian == Endian::Big {
                             foreign::make_native(synced.object_type, &mut content)
                                 .map_err(|reason| self.refuse(reason))?;
@@ -417,7 +443,7 @@ impl LiveObject {
                         let synced = Arc::clone(&state.synced);
                         match &known {
                             Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
-                                content = block.as_ref().map(|block| block.bytes.clone());
+                                content = block.as_ref().map(|block| block.bytes.to_vec());
                             }
                             _ => {
                                 drop(state);

@@ -62,34 +62,28 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub(super) struct DirtyBlock {
     content: Arc<Vec<u8>>,
-    /// The content as readers of whole blocks get it, copied when first asked for.
-    view: Option<Arc<Block>>,
 }
 
 impl DirtyBlock {
     pub(super) fn new(content: Arc<Vec<u8>>) -> Self {
-        Self {
-            content,
-            view: None,
-        }
+        Self { content }
     }
     pub(super) fn content(&self) -> &Arc<Vec<u8>> {
         &self.content
     }
     pub(super) fn content_mut(&mut self) -> &mut Vec<u8> {
-        self.view = None;
         Arc::make_mut(&mut self.content)
     }
-    pub(super) fn view(&mut self) -> Arc<Block> {
-        let content = &self.content;
-        Arc::clone(self.view.get_or_insert_with(|| native_block(content)))
+    /// The content as readers of whole blocks get it. While they hold it a change copies it.
+    pub(super) fn view(&self) -> Arc<Block> {
+        native_block(Arc::clone(&self.content))
     }
 }
 
 /// A little-endian block with this content.
-pub(super) fn native_block(content: &[u8]) -> Arc<Block> {
+pub(super) fn native_block(content: Arc<Vec<u8>>) -> Arc<Block> {
     Arc::new(Block {
-        bytes: content.to_vec(),
+        bytes: content,
         endian: Endian::Little,
         has_ciphertext: false,
     })

@@ -339,7 +339,10 @@ fn bonus_and_spill_share_the_room() {
     let (_, set) = bench.sync();
     let read = set.object(object.id()).unwrap();
     assert_eq!(read.bonus().unwrap(), [9; 192]);
-    assert_eq!(read.read_spill().unwrap().unwrap().bytes, noise(3, 1024));
+    assert_eq!(
+        read.read_spill().unwrap().unwrap().bytes,
+        millpond_env::sync::Arc::new(noise(3, 1024))
+    );
 }
 
 #[test]
@@ -355,10 +358,16 @@ fn spills_outlive_reopening_and_die_with_their_object() {
     drop(object);
     bench.reopen();
     let object = bench.set.object(id).unwrap();
-    assert_eq!(object.spill().unwrap().unwrap().bytes, noise(3, 1024));
+    assert_eq!(
+        object.spill().unwrap().unwrap().bytes,
+        millpond_env::sync::Arc::new(noise(3, 1024))
+    );
     let tx = bench.begin();
     object.set_spill(&tx, Some(noise(4, 512))).unwrap();
-    assert_eq!(object.spill().unwrap().unwrap().bytes, noise(4, 512));
+    assert_eq!(
+        object.spill().unwrap().unwrap().bytes,
+        millpond_env::sync::Arc::new(noise(4, 512))
+    );
     drop(tx);
     bench.sync();
     let tx = bench.begin();
@@ -404,7 +413,7 @@ fn block_sizes_change_while_there_is_one_block() {
     let mut expected = noise(1, 300);
     expected.resize(1000, 0);
     expected.extend(noise(2, 536));
-    assert!(read.read_block(BlockId(0)).unwrap().bytes == expected);
+    assert!(read.read_block(BlockId(0)).unwrap().bytes[..] == expected[..]);
     let tx = bench.begin();
     object.set_block_bytes(&tx, 1 << 20, None).unwrap();
     object.write(&tx, 1 << 20, &[3]).unwrap();
@@ -494,7 +503,10 @@ fn accounting_objects_have_their_place_in_the_head() {
     bench.reopen();
     let object = bench.set.special_if_any(Accounting::Group).unwrap();
     let block = object.read_block(BlockId(0)).unwrap();
-    assert_eq!(block.bytes, noise(Accounting::Group as u64, 512));
+    assert_eq!(
+        block.bytes,
+        millpond_env::sync::Arc::new(noise(Accounting::Group as u64, 512))
+    );
     let tx = bench.begin();
     object.write(&tx, 0, &[1]).unwrap();
     drop(tx);
@@ -559,13 +571,13 @@ fn a_block_freed_and_written_in_one_txg_forgets_what_the_txg_before_holds() {
     object.write(&tx, 10, &[9]).unwrap();
     let mut expected = vec![0; 512];
     expected[10] = 9;
-    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+    assert!(object.read_block(BlockId(0)).unwrap().bytes[..] == expected[..]);
     drop(tx);
     bench.set.sync(first.txg(), 1, &*bench.sink).unwrap();
     bench.groups.synced(first.txg());
-    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+    assert!(object.read_block(BlockId(0)).unwrap().bytes[..] == expected[..]);
     bench.sync();
-    assert!(object.read_block(BlockId(0)).unwrap().bytes == expected);
+    assert!(object.read_block(BlockId(0)).unwrap().bytes[..] == expected[..]);
 }
 
 #[test]

@@ -302,7 +302,7 @@ impl Life {
                 let block = BlockId(offset / model.block_bytes as u64);
                 let read = object.read_block(block).unwrap();
                 assert!(
-                    read.bytes == model.block(block.0),
+                    read.bytes == millpond_env::sync::Arc::new(model.block(block.0)),
                     "object {id} block {block}"
                 );
                 self.look_for_data(&object, model, block.0);
@@ -408,11 +408,11 @@ impl Life {
             assert_eq!(object.block_id_max().0, model.block_id_max);
             assert_eq!(*object.bonus(), model.bonus);
             let spill = object.spill().unwrap().map(|block| block.bytes.clone());
-            assert!(spill == model.spill);
+            assert!(spill == model.spill.clone().map(millpond_env::sync::Arc::new));
             for block in model.blocks.keys().chain([&model.block_id_max]) {
                 let read = object.read_block(BlockId(*block)).unwrap();
                 assert!(
-                    read.bytes == model.block(*block),
+                    read.bytes == millpond_env::sync::Arc::new(model.block(*block)),
                     "object {id} block {block}"
                 );
             }
@@ -427,7 +427,10 @@ fn judge_object(object: &Object, model: &ModelObject) {
     assert_eq!(object.block_id_max().0, model.block_id_max, "object {id}");
     assert_eq!(object.bonus().unwrap(), model.bonus);
     let spill = object.read_spill().unwrap();
-    assert!(spill.map(|block| block.bytes.clone()) == model.spill);
+    assert!(
+        spill.map(|block| block.bytes.clone())
+            == model.spill.clone().map(millpond_env::sync::Arc::new)
+    );
     let mut data = vec![];
     let mut at = object.next_data_block(BlockId(0)).unwrap();
     while let Some(block) = at {
@@ -437,7 +440,7 @@ fn judge_object(object: &Object, model: &ModelObject) {
     for block in data.iter().chain(model.blocks.keys()) {
         let read = object.read_block(BlockId(*block)).unwrap();
         assert!(
-            read.bytes == model.block(*block),
+            read.bytes == millpond_env::sync::Arc::new(model.block(*block)),
             "object {id} block {block}"
         );
     }

@@ -118,7 +118,7 @@ impl SaTables for LiveTables {
         for id in 0..=object.block_id_max().0 {
             let block = object.read_block(BlockId(id))?;
             if block.endian == Endian::Little {
-                object.write_block(tx, BlockId(id), block.bytes.clone())?;
+                object.write_block(tx, BlockId(id), block.bytes.to_vec())?;
             }
         }
         Ok(())

@@ -81,7 +81,7 @@ struct FileState {
 
 fn block(bytes: Vec<u8>) -> Arc<Block> {
     Arc::new(Block {
-        bytes,
+        bytes: Arc::new(bytes),
         endian: Endian::Little,
         has_ciphertext: false,
     })

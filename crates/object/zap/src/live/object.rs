@@ -36,6 +36,9 @@ impl ZapStore for ObjectBlocks<'_> {
     fn write_block(&self, id: BlockId, content: Vec<u8>) -> Result<(), ObjectError> {
         self.object.write_block(self.tx, id, content)
     }
+    fn edit_block(&self, id: BlockId, edit: &mut dyn FnMut(&mut [u8])) -> Result<(), ObjectError> {
+        self.object.edit_block(self.tx, id, edit)
+    }
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), ObjectError> {
         let bytes = self.object.block_bytes();
         let offset = first.0.saturating_mul(bytes);

@@ -30,7 +30,7 @@ pub trait ZapStore {
     /// # Errors
     /// If the block cannot be read or kept.
     fn edit_block(&self, id: BlockId, edit: &mut dyn FnMut(&mut [u8])) -> Result<(), ObjectError> {
-        let mut content = self.source().read_block(id)?.bytes.clone();
+        let mut content = self.source().read_block(id)?.bytes.to_vec();
         edit(&mut content);
         self.write_block(id, content)
     }

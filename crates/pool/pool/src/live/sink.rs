@@ -44,6 +44,8 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.has_hole_birth = policy.has_hole_birth;
     write.previous = job.previous;
     write.may_rewrite = may_rewrite;
+    // What was written is read again soon: indirect blocks and dnodes by the next txg at the latest.
+    write.keep_cached = true;
     write
 }
 

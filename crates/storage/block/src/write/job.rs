@@ -46,7 +46,7 @@ pub struct BlockWrite {
     /// Whether `previous` may be rewritten where it lies if it was born in this txg and takes as many
     /// bytes: sync pass 2 and later.
     pub may_rewrite: bool,
-    /// Whether the content is worth keeping in the cache. Costs a copy.
+    /// Whether the content is worth keeping in the cache. It is shared, not copied.
     pub keep_cached: bool,
 }
 

@@ -28,7 +28,7 @@ fn a_mirror_s_side_that_fails_is_noted_and_the_block_counts_as_written() {
     // Whoever reads now does not even ask the side that missed it.
     for _ in 0..3 {
         let block = pool.store.read_uncached(&written.pointer, address(), None);
-        assert_eq!(block.unwrap().bytes, content);
+        assert_eq!(block.unwrap().bytes, Arc::new(content.clone()));
     }
     assert_eq!(pool.store.topology().figures(LeafId(0)).reads, 0);
     // A later txg reaches it again.
@@ -122,7 +122,7 @@ fn an_absent_leaf_is_not_written_and_misses_every_txg() {
         let pointer = written[0].as_ref().unwrap().pointer;
         assert_eq!(
             store.read(&pointer, address(), None).unwrap().bytes,
-            content
+            Arc::new(content.clone())
         );
     }
     let missed = store.take_missed();
@@ -184,12 +184,12 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
                     .unwrap()
                     .bytes
             };
-            assert_eq!(read(), content);
+            assert_eq!(read(), Arc::new(content.clone()));
             assert_eq!(writes(), unchanged, "repairs nobody wanted");
             store.set_repair(true);
             // The side of a mirror that is asked first is asked for each block alike, and parity is
             // not read at all; only what was read is repaired.
-            assert_eq!(read(), content);
+            assert_eq!(read(), Arc::new(content.clone()));
             let audit = store.audit(&pointer, address()).unwrap();
             let figures = store.topology().figures(LeafId(device as u32));
             if figures.checksum_errors > 0 && audit.is_clean() {
@@ -219,7 +219,7 @@ fn every_lying_data_column_is_repaired() {
     store.set_repair(true);
     assert_eq!(
         store.read(&pointer, address(), None).unwrap().bytes,
-        content
+        Arc::new(content.clone())
     );
     for (device, before) in pool.devices.iter().zip(&before) {
         assert!(device.inner.to_vec() == *before);
@@ -248,7 +248,7 @@ fn a_lost_copy_is_written_again_from_a_good_one() {
             .read_uncached(&pointer, address(), None)
             .unwrap()
             .bytes,
-        content
+        Arc::new(content.clone())
     );
     assert!(
         !pool
@@ -263,7 +263,7 @@ fn a_lost_copy_is_written_again_from_a_good_one() {
             .read_uncached(&pointer, address(), None)
             .unwrap()
             .bytes,
-        content
+        Arc::new(content.clone())
     );
     assert!(
         pool.reopened()
@@ -286,7 +286,7 @@ fn a_repair_that_fails_does_not_hurt_the_read() {
     pool.devices[1].fail_writes(true);
     assert_eq!(
         store.read(&pointer, address(), None).unwrap().bytes,
-        content
+        Arc::new(content.clone())
     );
     let figures = store.topology().figures(LeafId(1));
     assert_eq!((figures.write_errors, figures.repaired_bytes), (1, 0));

@@ -78,7 +78,7 @@ fn every_checksum_and_compression_function_is_written_and_read_back() {
         assert_eq!(pointer.endian(), Endian::Little);
         assert_eq!((pointer.fill(), pointer.dvas().count()), (1, 1));
         let block = store.read(&pointer, address(), None).unwrap();
-        assert_eq!(block.bytes, *job.content);
+        assert_eq!(block.bytes, job.content);
         assert!(store.audit(&pointer, address()).unwrap().is_clean());
     }
 }
@@ -264,7 +264,7 @@ fn what_is_to_be_kept_is_read_from_memory() {
         device.inner.write(0, &vec![0; length]).unwrap();
     }
     let read = pool.store.read(&kept, address(), None).unwrap();
-    assert_eq!(read.bytes, text(1, 8192));
+    assert_eq!(read.bytes, Arc::new(text(1, 8192)));
     assert!(pool.store.read(&other, address(), None).is_err());
 }
 

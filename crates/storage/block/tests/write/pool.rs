@@ -254,7 +254,7 @@ impl Pool {
     /// Reads by a store that has cached nothing.
     pub fn read(&self, pointer: &BlockPointer) -> Vec<u8> {
         let store = self.reopened();
-        store.read(pointer, address(), None).unwrap().bytes.clone()
+        store.read(pointer, address(), None).unwrap().bytes.to_vec()
     }
 }
 
