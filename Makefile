@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-writing-all demo bench fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-writing-all test-scale demo bench bench-write fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -44,12 +44,19 @@ test-writing-all: setup ## changed pools, all of them: every golden case, more s
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
 		$(CARGO) test --locked --package millpond-tests --test writing -- --test-threads 2
 
+test-scale: setup ## very many files, datasets and bytes; takes long, needs 8 GB of disk and memory
+	@MILLPOND_SCALE=full $(CARGO) test --release --locked --package millpond-tests --test scale -- --test-threads=1 --nocapture
+
 demo: build ## the main job on real pools: open, list, verify, copy out; then a pool made, changed, judged
 	@demo/run
 
 bench: build ## measure beside rivals; writes BENCHMARKS.md
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	@bench/run
+	@bench/write
+
+bench-write: setup ## only the writing engine beside Btrfs and XFS
+	@bench/write
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 	@fuzz/run

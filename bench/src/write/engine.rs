@@ -18,7 +18,7 @@ pub struct Engine {
     open: Option<(Arc<LiveFileSystem>, LiveNode)>,
 }
 
-pub const IMAGE_BYTES: u64 = 1 << 30;
+pub const IMAGE_BYTES: u64 = 4 << 30;
 
 /// Empty images in `folder`.
 pub fn images(folder: &Path, count: usize) -> Result<Vec<PathBuf>> {

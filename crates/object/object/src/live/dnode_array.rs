@@ -3,11 +3,14 @@
 use super::LiveObject;
 use super::core::{Core, SLOTS_PER_BLOCK};
 use super::foreign;
-use super::sync::{BATCH_BYTES, Sync};
+use super::sync::Sync;
 use super::writer::{Run, TreeWriter};
 use crate::ObjectError;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{DNODE_SLOT_BYTES, Dnode, Endian, ObjectId};
+
+/// Bytes of finished blocks that are handed to the sink at once.
+const READY_BYTES_MAX: u64 = 16 << 20;
 
 /// The array of dnodes on its way from one txg to the next. Blocks come in order.
 pub(super) struct DnodeArray {
@@ -117,7 +120,7 @@ impl DnodeArray {
             self.ready_bytes += content.len() as u64;
             self.ready.push((block, content));
         }
-        if self.ready_bytes >= BATCH_BYTES {
+        if self.ready_bytes >= READY_BYTES_MAX {
             self.write_ready(sync)?;
         }
         Ok(())

@@ -13,8 +13,9 @@ use millpond_ondisk::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of content and indirect blocks that are handed to the sink at once.
-pub(super) const BATCH_BYTES: u64 = 24 << 20;
+/// Bytes of content, which is in memory anyway, and of indirect blocks that are handed to the sink at
+/// once.
+pub(super) const BATCH_BYTES: u64 = 64 << 20;
 /// What an object costs in a batch, so that many small ones end it too.
 const OBJECT_BYTES: u64 = 4096;
 /// Blocks taken from an object at once.

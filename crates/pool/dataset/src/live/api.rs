@@ -22,6 +22,9 @@ pub struct DestroyOptions {
     pub defer: bool,
 }
 
+/// How many datasets are made in one txg at most, which bounds what is dirty.
+const NEW_HEADS_MAX: usize = 512;
+
 impl LiveDatasets {
     /// Makes a file system.
     ///
@@ -47,6 +50,42 @@ impl LiveDatasets {
         self.create(name, ObjectSetKind::Volume, properties)
     }
 
+    /// Makes file systems one after the other, as [`LiveDatasets::create_filesystem`] does but many in
+    /// one txg, so that few waits are needed. One may lie below another that comes before it.
+    ///
+    /// # Errors
+    /// As for one, for the first that is refused; those before it are there then.
+    pub fn create_filesystems(
+        &self,
+        names: &[&str],
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        for names in names.chunks(NEW_HEADS_MAX) {
+            // What is refused after others were made must not fail the txg that they are in.
+            let mut refused = None;
+            self.task(
+                |_| Ok(()),
+                |s, ()| {
+                    for name in names {
+                        match s.check_create(name, ObjectSetKind::FileSystem, properties) {
+                            Ok(new) => s.create(name, new)?,
+                            Err(DatasetError::Pool(error)) => return Err(error),
+                            Err(refusal) => {
+                                refused = Some(refusal);
+                                return Ok(());
+                            }
+                        }
+                    }
+                    Ok(())
+                },
+            )?;
+            if let Some(refusal) = refused {
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
     fn create(
         &self,
         name: &str,
@@ -54,29 +93,8 @@ impl LiveDatasets {
         properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
         self.task(
-            |s| {
-                let (parent, component) = s.check_new_head(name)?;
-                let (new, settings) =
-                    s.check_new_properties(name, kind, Some(parent), properties)?;
-                s.check_new_reservations(name, parent, &settings)?;
-                Ok((parent, component, new, settings))
-            },
-            |s, (parent, component, new, settings)| {
-                let directory = s.create_directory(Some(parent), &component)?;
-                let origin = s.empty_origin()?;
-                let dataset = s.create_head(directory, Some(origin), new.dataset_flags())?;
-                s.inherit_permissions(directory)?;
-                let head = Head {
-                    name: name.to_owned(),
-                    directory,
-                    dataset,
-                };
-                s.history(dataset, name, "create", " ")?;
-                for setting in &settings {
-                    s.apply_setting(&head, setting)?;
-                }
-                s.datasets.fill(s, dataset, directory, &new)
-            },
+            |s| s.check_create(name, kind, properties),
+            |s, new| s.create(name, new),
         )
     }
 

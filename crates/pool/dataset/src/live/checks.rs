@@ -2,6 +2,7 @@
 
 use super::api::PropertyChanges;
 use super::change_property::Setting;
+use super::contents::NewContents;
 use super::syncing::Syncing;
 use super::tree::{Head, Snapshot};
 use super::view::During;
@@ -13,6 +14,14 @@ use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::HistoryEvent;
 use std::collections::BTreeSet;
+
+/// A dataset that may be made.
+pub(crate) struct NewHead {
+    parent: ObjectId,
+    component: String,
+    contents: NewContents,
+    settings: Vec<Setting>,
+}
 
 impl Syncing<'_> {
     /// Notes an event in the pool's history.
@@ -28,6 +37,10 @@ impl Syncing<'_> {
     }
 
     pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
+        // One made in this very txg stands nowhere else.
+        if let Some(kind) = self.datasets.open_kind(head.dataset) {
+            return Ok(kind);
+        }
         let pointer = self.dataset(head.dataset)?.block_pointer;
         let store = std::sync::Arc::clone(self.pool.store());
         let set = ObjectSet::open(store, head.dataset.0, pointer, None).during("dataset")?;
@@ -65,6 +78,43 @@ impl Syncing<'_> {
             return Err(Refusal::error(name, Refusal::NoSpace));
         }
         Ok((parent, component))
+    }
+
+    pub(crate) fn check_create(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        properties: &PropertyChanges,
+    ) -> Result<NewHead, DatasetError> {
+        let (parent, component) = self.check_new_head(name)?;
+        let (contents, settings) =
+            self.check_new_properties(name, kind, Some(parent), properties)?;
+        self.check_new_reservations(name, parent, &settings)?;
+        Ok(NewHead {
+            parent,
+            component,
+            contents,
+            settings,
+        })
+    }
+
+    /// Makes a file system or volume that passed [`Syncing::check_create`].
+    pub(crate) fn create(&self, name: &str, new: NewHead) -> Result<(), PoolError> {
+        let directory = self.create_directory(Some(new.parent), &new.component)?;
+        let origin = self.empty_origin()?;
+        let flags = new.contents.dataset_flags();
+        let dataset = self.create_head(directory, Some(origin), flags)?;
+        self.inherit_permissions(directory)?;
+        let head = Head {
+            name: name.to_owned(),
+            directory,
+            dataset,
+        };
+        self.history(dataset, name, "create", " ")?;
+        for setting in &new.settings {
+            self.apply_setting(&head, setting)?;
+        }
+        (self.datasets).fill(self, dataset, directory, &new.contents)
     }
 
     /// Whether what a clone takes over fits the quotas of its directory and those above it, as far

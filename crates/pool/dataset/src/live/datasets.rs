@@ -15,7 +15,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{LiveObjectSet, NewObjectSet};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId, Txg};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::live::{DatasetPort, LivePool, SpaceChange, SyncContext};
 use millpond_pool::{Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,7 +157,7 @@ impl LiveDatasets {
         }
         heads.shed(&self.dirty, &self.admission);
         let settings = view.settings(head.directory)?;
-        let policy = view.write_policy(&settings, millpond_ondisk::ObjectSetKind::FileSystem);
+        let policy = view.write_policy(&settings, ObjectSetKind::FileSystem);
         let store = Arc::clone(pool.store());
         let set = LiveObjectSet::open(store, head.dataset.0, phys.block_pointer, policy)
             .during("dataset")?;
@@ -214,6 +214,11 @@ impl LiveDatasets {
             self.learn(view, head.id())?;
         }
         Ok(())
+    }
+
+    /// What an open head is.
+    pub(crate) fn open_kind(&self, head: ObjectId) -> Option<ObjectSetKind> {
+        Some(self.heads.lock().open.get(&head)?.kind())
     }
 
     /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
@@ -308,6 +313,7 @@ impl LiveDatasets {
         ));
         open.mark(syncing.txg());
         let mut heads = self.heads.lock();
+        heads.shed(&self.dirty, &self.admission);
         heads.gone.remove(&head);
         heads.open.insert(head, open);
         Ok(())

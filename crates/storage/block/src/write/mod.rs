@@ -26,7 +26,7 @@ use prepare::{Prepared, Stored, allocation_units, prepare};
 
 /// Content that is worked on at once: while it is on its way to the devices the next is compressed, so
 /// that twice as much, with its parity, is in memory.
-const CHUNK_BYTES: usize = 32 << 20;
+const CHUNK_BYTES: usize = 8 << 20;
 /// Blocks that are worked on at once.
 const CHUNK_JOBS: usize = 4096;
 /// How often a block is given new space after its writes failed.
