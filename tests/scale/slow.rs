@@ -48,7 +48,7 @@ fn writers_faster_than_the_disk_are_held_back_and_dirty_data_is_bounded() {
     let dirty = 32 << 20;
     let total = size(96, 512) << 20;
     let disk = Slow {
-        below: MemoryDevice::new(vec![0; total as usize * 2]),
+        below: MemoryDevice::new(vec![0; total as usize + (512 << 20)]),
         bytes_per_second: size(64, 32) << 20,
     };
     let new = NewPool {
