@@ -135,7 +135,7 @@ impl ZapSource for MemoryBlocks {
             .ok()
             .and_then(|index| self.blocks.get(index));
         Ok(Arc::new(Block {
-            bytes: known.cloned().unwrap_or_else(|| vec![0; self.block_bytes]),
+            bytes: Arc::new(known.cloned().unwrap_or_else(|| vec![0; self.block_bytes])),
             endian: self.endian,
             has_ciphertext: false,
         }))

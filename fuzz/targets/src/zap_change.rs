@@ -24,7 +24,7 @@ impl ZapSource for Blocks {
         let zeros = || (vec![0; state.block_bytes], state.endian);
         let (bytes, endian) = state.blocks.get(&id.0).cloned().unwrap_or_else(zeros);
         Ok(Arc::new(Block {
-            bytes,
+            bytes: Arc::new(bytes),
             endian,
             has_ciphertext: false,
         }))
