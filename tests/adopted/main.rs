@@ -44,12 +44,14 @@ const REFUSED: &[(&str, &str)] = &[
     ("draid2", "draid"),
     ("expanded", "raidz_expansion"),
     ("expanding", "raidz_expansion"),
+    ("gang", "fast_dedup"),
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
     ("resilver-mid", "resilver"),
     ("scrub-mid", "scrub"),
     ("spare-used", "spare"),
     ("v24-clone", "block_cloning"),
+    ("v24-raidz", "raidz_expansion"),
 ];
 
 fn main() -> ExitCode {
@@ -410,7 +412,7 @@ fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
         }
     }
     let made = format!("{root}/made-by-us");
-    datasets.create_filesystem(&made, &[text("compression", "lz4")])?;
+    datasets.create_filesystem(&made, &[text("compression", "gzip-9")])?;
     let files = pool.file_system(&made)?;
     let (node, _) = files.create(
         &Caller::root(),
