@@ -448,12 +448,10 @@ impl Recount {
         if origin.phys().next_snapshot != Some(oldest) && !in_next {
             self.fault(format!("{name}: its origin does not know {oldest}"));
         }
-        if !origin.name().contains("$ORIGIN") || in_next {
-            if !in_clones {
-                self.fault(format!(
-                    "{name}: the origin's directory does not know {head}"
-                ));
-            }
+        if (!origin.name().contains("$ORIGIN") || in_next) && !in_clones {
+            self.fault(format!(
+                "{name}: the origin's directory does not know {head}"
+            ));
         }
     }
 

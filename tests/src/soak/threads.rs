@@ -142,7 +142,7 @@ struct Worker {
 impl Worker {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let word = self.dice.word();
-        let is_noise = word % 3 == 0;
+        let is_noise = word.is_multiple_of(3);
         (0..length)
             .map(|at| {
                 if is_noise && at % 16 == 0 {

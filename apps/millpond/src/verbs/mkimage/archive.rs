@@ -24,7 +24,10 @@ struct Item {
 
 /// Directories that entries were made in, with what they are to get when all is done.
 #[derive(Default)]
-struct Directories(BTreeMap<Vec<u8>, (ObjectId, Option<(Facts, Xattrs)>)>);
+struct Directories(BTreeMap<Vec<u8>, Made>);
+
+/// A directory that was made, and what it is to get at last.
+type Made = (ObjectId, Option<(Facts, Xattrs)>);
 
 /// Calls `each` for every entry: its data bytes. What is no file is passed over.
 pub fn measure(from: impl Read, mut each: impl FnMut(u64)) -> Result<(), String> {
