@@ -28,7 +28,7 @@ fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mut steps = Steps::new("memory while writing");
     let before = resident_bytes();
-    let content: Vec<u8> = (0..1u32 << 20).map(|at| (at * 31 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..1u32 << 20).map(|at| ((at * 31) >> 3) as u8).collect();
     let mode = NewMode::exactly(0o644);
     let (node, _) = files.create(&caller, &root, b"stream", mode, true).unwrap();
     for number in 0..total >> 20 {

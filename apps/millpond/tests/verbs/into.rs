@@ -106,12 +106,19 @@ fn an_image_made_from_a_tree_holds_the_tree() {
     place.compare_out("tank:/", &tree);
 }
 
+/// Seed, folder name, variables of the environment.
+type Round = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
 #[test]
 fn the_same_tree_and_seed_make_the_same_bytes_wherever_they_are_made() {
     let place = Place::new();
     let tree = tree(&place);
     let mut digests = vec![];
-    let rounds: [(&str, &str, &[(&str, &str)]); 4] = [
+    let rounds: [Round; 4] = [
         ("7", "x", &[]),
         ("7", "y", &[]),
         ("8", "x", &[]),
@@ -191,7 +198,7 @@ fn an_archive_becomes_a_pool() {
         "{}",
         text(&without_size.stderr)
     );
-    let gnu = Command::new("tar")
+    let mut gnu = Command::new("tar")
         .args(["--format=gnu", "--sparse", "-cf", "-"])
         .args(["-C", tree.to_str().unwrap(), "."])
         .stdout(Stdio::piped())
@@ -200,9 +207,10 @@ fn an_archive_becomes_a_pool() {
     let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
         .args(["mkimage", "-q", "-n", "tank", "--size", "512M", "-"])
         .arg(place.image("a.img"))
-        .stdin(gnu.stdout.unwrap())
+        .stdin(gnu.stdout.take().unwrap())
         .output()
         .unwrap();
+    assert!(gnu.wait().unwrap().success());
     assert!(output.status.success(), "{}", text(&output.stderr));
     place.judge("tank");
     let out = place.path("out");
