@@ -42,7 +42,7 @@ test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and
 test-writing-all: setup ## changed pools, all of them: every golden case, more seeds, every crash judged (tens of minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
-		$(CARGO) test --locked --package millpond-tests --test writing -- --test-threads 2
+		$(CARGO) test --locked --package millpond-tests --test writing --test adopted -- --test-threads 2
 
 test-scale: setup ## very many files, datasets and bytes; takes long, needs 8 GB of disk and memory
 	@MILLPOND_SCALE=full $(CARGO) test --release --locked --package millpond-tests --test scale -- --test-threads=1 --nocapture
