@@ -6,7 +6,7 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{Block, BlockAddress, Object, ObjectError};
 use millpond_ondisk::sa::SaHeader;
 use millpond_ondisk::{BlockId, Endian, Level, Txg};
-use millpond_sa::{SaAttribute, SaLayouts, SaRegistry};
+use millpond_sa::{SaAttribute, SaError, SaLayouts, SaRegistry};
 use millpond_txg::{DirtyLimits, TxgGroups};
 use millpond_zap::{NewZap, Zap, ZapMut, ZapSource, ZapStore, ZapValue};
 use std::collections::BTreeMap;
@@ -207,7 +207,11 @@ pub fn build_again(registry: &Arc<SaRegistry>, object: &Object) -> Result<bool> 
     // Without tables: a layout that is not there already would be an error.
     let layouts = SaLayouts::new(Arc::clone(registry), None);
     let dnode_bytes = usize::from(object.dnode().extra_slots) * 512 + 512;
-    let built = layouts.build(&tx, dnode_bytes, &list)?;
+    let built = match layouts.build(&tx, dnode_bytes, &list) {
+        // Old software laid this file out in another way than is done today (seen in one old pool).
+        Err(SaError::Refused { .. }) => return Ok(false),
+        built => built?,
+    };
     // Beside a spill block the end of the bonus holds whatever was there before.
     let [bonus_end, spill_end] = ends;
     let compared = if spill.is_some() {

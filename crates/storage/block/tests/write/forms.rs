@@ -69,6 +69,9 @@ fn every_checksum_and_compression_function_is_written_and_read_back() {
             // zle saves nothing where no zeros are.
             assert_eq!(pointer.compression(), Some(CompressionKind::Off));
             assert_eq!(pointer.psize_bytes(), 16 << 10);
+        } else if pointer.compression() == Some(CompressionKind::Off) {
+            // The fastest level of zstd's own library may save too little.
+            assert_eq!(Some(job.zstd_level), ZstdLevel::fast(1000));
         } else {
             assert_eq!(pointer.compression(), Some(job.compression));
             assert!(pointer.psize_bytes() < 14 << 10);
