@@ -75,8 +75,14 @@ fn compare_one(name: &str, files: &Arc<FileSystem>, node: &Node, printed: &Print
         FileKind::Socket => 0o140_000,
     } | stat.permissions;
     let expect = |key: &str, wanted: String| {
-        // What zdb prints is read line by line: of a name with a newline only the first is known.
-        let wanted = wanted.lines().next().unwrap_or_default().to_owned();
+        // What zdb prints is read line by line: of a name with a newline only the first is known,
+        // and blanks at the end are gone.
+        let wanted = wanted
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned();
         let found = printed.get(key).map(String::as_str);
         assert_eq!(
             found,
