@@ -104,7 +104,7 @@ fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-fn check_files(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<Arc<SaRegistry>> {
+fn check_files(set: &Arc<ObjectSet>, is_old: bool, seen: &mut Seen) -> Result<Arc<SaRegistry>> {
     let registry = SaRegistry::open(set)?;
     for object in set.objects() {
         let object = object?;
@@ -118,7 +118,7 @@ fn check_files(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<Arc<SaRegistry>>
                 check_file(&file, seen).with_context(|| format!("object {}", object.id()))?;
                 seen.spills += u64::from(object.dnode().spill.is_some());
                 if object.dnode().bonus_type == ObjectType::SA {
-                    let built = written::build_again(&registry, &object);
+                    let built = written::build_again(&registry, &object, is_old);
                     let built = built.with_context(|| format!("object {}", object.id()))?;
                     seen.rebuilt += u64::from(built);
                 }
@@ -178,7 +178,7 @@ fn check_pool(pool: &Arc<Pool>, record: Option<&Value>, seen: &mut Seen) -> Resu
         if set.kind() != ObjectSetKind::FileSystem || !is_whole {
             continue;
         }
-        let registry = check_files(&set, seen).with_context(|| name.clone())?;
+        let registry = check_files(&set, record.is_none(), seen).with_context(|| name.clone())?;
         let trees = record.and_then(|record| record["datasets"].as_array());
         let recorded = trees.and_then(|all| all.iter().find(|one| one["name"] == name.as_str()));
         if let Some(tree) = recorded.and_then(|one| one["tree"].as_array()) {

@@ -168,8 +168,9 @@ pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
 }
 
 /// Builds a file's buffers from their attributes and compares the bytes. Whether there was something to
-/// compare: old znodes, foreign byte order and attributes of other software are passed over.
-pub fn build_again(registry: &Arc<SaRegistry>, object: &Object) -> Result<bool> {
+/// compare: old znodes, foreign byte order and attributes of other software are passed over, and in pools of old
+/// software (`is_old`) layouts that are not made today.
+pub fn build_again(registry: &Arc<SaRegistry>, object: &Object, is_old: bool) -> Result<bool> {
     let bonus = object.bonus()?;
     let spill = object.read_spill()?;
     let mut list = Vec::new();
@@ -208,8 +209,8 @@ pub fn build_again(registry: &Arc<SaRegistry>, object: &Object) -> Result<bool> 
     let layouts = SaLayouts::new(Arc::clone(registry), None);
     let dnode_bytes = usize::from(object.dnode().extra_slots) * 512 + 512;
     let built = match layouts.build(&tx, dnode_bytes, &list) {
-        // Old software laid this file out in another way than is done today (seen in one old pool).
-        Err(SaError::Refused { .. }) => return Ok(false),
+        // Old software laid this file out in another way than is done today.
+        Err(SaError::Refused { .. }) if is_old => return Ok(false),
         built => built?,
     };
     // Beside a spill block the end of the bonus holds whatever was there before.
