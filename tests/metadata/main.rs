@@ -162,7 +162,12 @@ fn datasets(directory: &Arc<Directory>, found: &mut Vec<Dataset>) -> Result<()> 
     Ok(())
 }
 
-fn check_pool(pool: &Arc<Pool>, record: Option<&Value>, seen: &mut Seen) -> Result<()> {
+fn check_pool(
+    pool: &Arc<Pool>,
+    record: Option<&Value>,
+    is_old: bool,
+    seen: &mut Seen,
+) -> Result<()> {
     check_zaps(pool.mos(), seen).context("pool metadata")?;
     let mut all = Vec::new();
     datasets(&Directory::root(pool)?, &mut all)?;
@@ -178,7 +183,7 @@ fn check_pool(pool: &Arc<Pool>, record: Option<&Value>, seen: &mut Seen) -> Resu
         if set.kind() != ObjectSetKind::FileSystem || !is_whole {
             continue;
         }
-        let registry = check_files(&set, record.is_none(), seen).with_context(|| name.clone())?;
+        let registry = check_files(&set, is_old, seen).with_context(|| name.clone())?;
         let trees = record.and_then(|record| record["datasets"].as_array());
         let recorded = trees.and_then(|all| all.iter().find(|one| one["name"] == name.as_str()));
         if let Some(tree) = recorded.and_then(|one| one["tree"].as_array()) {
@@ -351,7 +356,7 @@ fn every_zap_and_file_of_the_golden_pools_agrees_with_itself_and_the_record() {
         };
         // Records of pools that were not exported tell a later state.
         let is_same_state = record["state"].as_str().is_none_or(str::is_empty);
-        if let Err(error) = check_pool(&pool, is_same_state.then_some(&record), &mut seen) {
+        if let Err(error) = check_pool(&pool, is_same_state.then_some(&record), false, &mut seen) {
             panic!("{name}: {error:#}");
         }
     }
@@ -456,7 +461,7 @@ fn every_zap_and_file_of_old_pools_agrees_with_itself() {
         let Some(pool) = open(&disks).unwrap() else {
             continue;
         };
-        if let Err(error) = check_pool(&pool, None, &mut seen) {
+        if let Err(error) = check_pool(&pool, None, true, &mut seen) {
             panic!("{}: {error:#}", old.name);
         }
     }
