@@ -267,6 +267,14 @@ impl LiveVolume {
         Ok(())
     }
 
+    /// Puts everything written before the call on stable storage.
+    ///
+    /// # Errors
+    /// [`VolumeError::Begin`] if the pool is suspended before that.
+    pub fn commit_log(&self) -> Result<(), VolumeError> {
+        self.flush()
+    }
+
     /// Waits until everything written before the call is on stable storage.
     ///
     /// # Errors

@@ -337,6 +337,24 @@ impl LiveFileSystem {
         Ok(self.begin.wait_open_synced()?)
     }
 
+    /// Puts on stable storage what was done to a file before the call, and what that depends on: the
+    /// names made and removed until then.
+    ///
+    /// # Errors
+    /// If the pool is suspended before that.
+    pub fn fsync(&self, node: &LiveNode) -> Result<(), FileError> {
+        let _ = node;
+        self.sync()
+    }
+
+    /// Puts everything that was changed before the call on stable storage.
+    ///
+    /// # Errors
+    /// If the pool is suspended before that.
+    pub fn commit_log(&self) -> Result<(), FileError> {
+        self.sync()
+    }
+
     /// Drops what is held in memory of files that nobody uses, and frees those among them whose last
     /// name is gone.
     ///
