@@ -2,11 +2,15 @@
 
 use super::{Verdict, lines};
 use crate::images::{cache_folder, hex, workspace};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What one run of `zdb` printed.
 #[derive(Debug, Clone)]
@@ -40,37 +44,15 @@ pub fn absent() -> Option<String> {
 /// # Errors
 /// If `zdb` cannot be started or the images cannot be read.
 pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
-    let kept = kept_answer(folder, arguments)?;
-    if let Ok(text) = std::fs::read_to_string(&kept) {
-        let (status, rest) = text.split_once('\n').unwrap_or((&text, ""));
-        return Ok(Output {
-            status: status.parse().ok(),
-            lines: rest.lines().map(str::to_owned).collect(),
-        });
-    }
-    let done = Command::new(workspace().join("tools/oracle/zdb"))
-        .arg("-e")
-        .arg("-p")
-        .arg(folder)
-        .args(arguments)
-        .output()
-        .context("zdb")?;
-    let mut found = lines(&done.stdout);
-    found.extend(lines(&done.stderr));
-    let output = Output {
-        status: done.status.code(),
-        lines: found,
-    };
-    // A killed zdb says nothing about the images.
-    if let Some(status) = output.status {
-        let unfinished = kept.with_extension(format!("{}.new", std::process::id()));
-        std::fs::write(
-            &unfinished,
-            format!("{status}\n{}", output.lines.join("\n")),
-        )?;
-        std::fs::rename(&unfinished, &kept)?;
-    }
-    Ok(output)
+    kept_or(folder, arguments, || {
+        let done = zdb(folder, arguments).output().context("zdb")?;
+        let mut found = lines(&done.stdout);
+        found.extend(lines(&done.stderr));
+        Ok(Output {
+            status: done.status.code(),
+            lines: found,
+        })
+    })
 }
 
 /// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
@@ -82,16 +64,99 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     if let Some(why) = absent() {
         return Ok(Verdict::Absent(why));
     }
-    let mut faults = vec![];
-    for option in ["-bcc", "-d", "-mm"] {
-        let output = run(folder, &[option, pool])?;
-        faults.extend(faults_in(&output, option));
-    }
+    let arguments = [JUDGING, pool];
+    let output = kept_or(folder, &arguments, || until_history(folder, &arguments))?;
+    let faults = faults_in(&output, JUDGING);
     Ok(if faults.is_empty() {
         Verdict::Clean
     } else {
         Verdict::Faults(faults)
     })
+}
+
+/// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
+/// everything before it.
+const JUDGING: &str = "-bccdmmh";
+const HISTORY: &str = "History:";
+
+/// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five
+/// seconds of a processor after every `-cc`: it is ended there. One that ends before that by
+/// itself has its own exit status.
+fn until_history(folder: &Path, arguments: &[&str]) -> Result<Output> {
+    // Without line buffering the text would lie in zdb until it ends.
+    let mut command = Command::new("stdbuf");
+    let plain = zdb(folder, arguments);
+    command.arg("-oL").arg(plain.get_program());
+    command.args(plain.get_args());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("stdbuf and zdb")?;
+    let stderr = child.stderr.take().context("standard error")?;
+    let complaints = std::thread::spawn(move || {
+        let mut bytes = vec![];
+        BufReader::new(stderr)
+            .read_to_end(&mut bytes)
+            .map(|_| bytes)
+    });
+    let mut stdout = BufReader::new(child.stdout.take().context("standard output")?);
+    let mut said = vec![];
+    let mut from = 0;
+    let is_whole = loop {
+        if stdout.read_until(b'\n', &mut said)? == 0 {
+            break false;
+        }
+        if said[from..].trim_ascii() == HISTORY.as_bytes() {
+            break true;
+        }
+        from = said.len();
+    };
+    let status = if is_whole {
+        said.truncate(from);
+        child.kill()?;
+        child.wait()?;
+        Some(0)
+    } else {
+        child.wait()?.code()
+    };
+    let mut found = lines(&said);
+    let complaints = complaints.join();
+    found.extend(lines(&complaints.map_err(|_| anyhow!("zdb's reader"))??));
+    Ok(Output {
+        status,
+        lines: found,
+    })
+}
+
+fn zdb(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace().join("tools/oracle/zdb"));
+    command.arg("-e").arg("-p").arg(folder).args(arguments);
+    command
+}
+
+/// An answer that was kept, or a new one, which is kept then.
+fn kept_or(
+    folder: &Path,
+    arguments: &[&str],
+    ask: impl FnOnce() -> Result<Output>,
+) -> Result<Output> {
+    let kept = kept_answer(folder, arguments)?;
+    if let Ok(text) = std::fs::read_to_string(&kept) {
+        let (status, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        return Ok(Output {
+            status: status.parse().ok(),
+            lines: rest.lines().map(str::to_owned).collect(),
+        });
+    }
+    let output = ask()?;
+    // A killed zdb says nothing about the images.
+    if let Some(status) = output.status {
+        let unfinished = kept.with_extension(format!("{}.new", std::process::id()));
+        std::fs::write(
+            &unfinished,
+            format!("{status}\n{}", output.lines.join("\n")),
+        )?;
+        std::fs::rename(&unfinished, &kept)?;
+    }
+    Ok(output)
 }
 
 /// The lines that accuse. For `-bcc` the line that acquits has to be there as well.
@@ -115,7 +180,7 @@ fn faults_in(output: &Output, option: &str) -> Vec<String> {
         ));
     }
     let acquits = |line: &String| line.contains("No leaks (block sum matches space maps exactly)");
-    if option == "-bcc" && !output.lines.iter().any(acquits) {
+    if option.contains("cc") && !output.lines.iter().any(acquits) {
         faults.push(format!(
             "zdb {option}: does not say \"No leaks\": {}",
             tail()
@@ -154,15 +219,8 @@ fn kept_answer(folder: &Path, arguments: &[&str]) -> Result<PathBuf> {
     names.sort();
     for path in names {
         digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
-        let mut file = std::fs::File::open(&path).with_context(|| path.display().to_string())?;
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            let count = file.read(&mut buffer)?;
-            if count == 0 {
-                break;
-            }
-            digest.update(&buffer[..count]);
-        }
+        let file = std::fs::File::open(&path).with_context(|| path.display().to_string())?;
+        digest_data(&mut digest, &file).with_context(|| path.display().to_string())?;
     }
     for argument in arguments {
         digest.update(argument.as_bytes());
@@ -171,6 +229,31 @@ fn kept_answer(folder: &Path, arguments: &[&str]) -> Result<PathBuf> {
     let cache = cache_folder().with_file_name("oracle-cache");
     std::fs::create_dir_all(&cache)?;
     Ok(cache.join(hex(&digest.finalize()[..16])))
+}
+
+/// Of a sparse file only what is stored, with its places: images may be terabytes of holes.
+fn digest_data(digest: &mut Sha256, file: &File) -> Result<()> {
+    let length = file.metadata()?.len();
+    digest.update(length.to_le_bytes());
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < length {
+        let from = match seek(file, SeekFrom::Data(at)) {
+            Ok(from) => from,
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(file, SeekFrom::Hole(from))?;
+        digest.update(from.to_le_bytes());
+        at = from;
+        while at < end {
+            let part = buffer.len().min((end - at) as usize);
+            file.read_exact_at(&mut buffer[..part], at)?;
+            digest.update(&buffer[..part]);
+            at += part as u64;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
