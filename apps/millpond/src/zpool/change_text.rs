@@ -87,7 +87,7 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
         ChangeError::NoSuchPool => "no such pool".into(),
         ChangeError::Busy => "pool is busy".into(),
         ChangeError::PoolExists => "pool already exists".into(),
-        ChangeError::PoolName(reason) => (*reason).into(),
+        ChangeError::PoolName(reason) => reason.clone(),
         ChangeError::HeldElsewhere { hostname } => format!(
             "pool was last used by another system{}",
             hostname

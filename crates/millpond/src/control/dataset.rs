@@ -5,6 +5,7 @@ use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName};
 
 /// Which properties of a dataset are wanted. Some are dear to compute: ask for few.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wanted {
     /// Every listed native property that the dataset has, and every user property in force.
     All,
@@ -14,6 +15,7 @@ pub enum Wanted {
 
 /// Which datasets are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DatasetQuery {
     /// Full name of where to begin: a file system, volume, snapshot (`@`) or bookmark (`#`).
     pub root: String,
@@ -33,6 +35,7 @@ impl DatasetQuery {
 
 /// A dataset and those of its properties that were wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DatasetInfo {
     /// Full name, with `@` or `#` for snapshots and bookmarks.
     pub name: String,

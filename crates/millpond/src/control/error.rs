@@ -2,6 +2,7 @@
 
 /// Why a question could not be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ControlError {
     /// No open pool has this name.

@@ -2,6 +2,7 @@
 
 /// The state of a vdev, with the number that the disk and `zpool get -p state` use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevState {
     /// 0: nothing known.
     Unknown,
@@ -119,6 +120,7 @@ impl VdevAux {
 
 /// Why a pool does no I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SuspendReason {
     /// Devices failed; `failmode=wait`.
     IoWait,

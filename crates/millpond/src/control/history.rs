@@ -2,6 +2,7 @@
 
 /// A value in the arguments of a recorded call.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HistoryValue {
     /// The name alone says all.
     Flag,
@@ -25,6 +26,7 @@ pub enum HistoryValue {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HistoryEvent {
     /// A person's command, arguments joined by blanks.
     Command(String),
@@ -52,6 +54,7 @@ pub enum HistoryEvent {
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HistoryRecord {
     /// Seconds since 1970.
     pub time_s: u64,

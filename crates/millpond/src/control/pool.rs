@@ -7,6 +7,7 @@ use super::vdev::VdevInfo;
 
 /// Whether a pool uses a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FeatureState {
     /// Not to be used.
     Disabled,
@@ -29,6 +30,7 @@ impl FeatureState {
 
 /// A feature that this program knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FeatureInfo {
     /// Its short name, `lz4_compress`.
     pub name: String,
@@ -38,6 +40,7 @@ pub struct FeatureInfo {
 
 /// A feature that the pool has and this program does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct UnsupportedFeature {
     /// Its full name, `org.example:thing`.
     pub guid: String,
@@ -51,6 +54,7 @@ pub struct UnsupportedFeature {
 
 /// The features that property `compatibility` asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RequestedFeatures {
     /// `off`: all there are.
     #[default]
@@ -65,6 +69,7 @@ pub enum RequestedFeatures {
 
 /// A file that is damaged beyond repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DataError {
     /// As it is to be shown: `/tank/file`, `tank/fs@s:/file`, `tank/fs:<0x1>`, `<metadata>:<0x3d>`.
     pub name: String,
@@ -88,6 +93,7 @@ pub struct DedupBucket {
 
 /// The deduplication tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DedupStats {
     /// Entries in all tables.
     pub entries: u64,
@@ -101,6 +107,7 @@ pub struct DedupStats {
 
 /// An earlier state that a broken pool could be taken back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RewindPoint {
     /// Seconds since 1970 of that state.
     pub time_s: u64,
@@ -112,6 +119,7 @@ pub struct RewindPoint {
 
 /// A pool: everything but its datasets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolInfo {
     /// Its name.
     pub name: String,
@@ -194,6 +202,7 @@ impl PoolInfo {
 
 /// What multihost found on the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MultihostState {
     /// Another system is writing.
     Active,
@@ -205,6 +214,7 @@ pub enum MultihostState {
 
 /// The system that had a pool last.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LastHost {
     /// Its name.
     pub name: String,
@@ -216,6 +226,7 @@ pub struct LastHost {
 
 /// A pool found on devices, not open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ImportablePool {
     /// What its labels say. Spares have only names.
     pub info: PoolInfo,

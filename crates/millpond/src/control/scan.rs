@@ -2,6 +2,7 @@
 
 /// What a scan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ScanFunction {
     /// Nothing was ever scanned.
     #[default]
@@ -14,6 +15,7 @@ pub enum ScanFunction {
 
 /// How far a slow thing has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ProgressState {
     /// Never begun.
     #[default]
@@ -28,6 +30,7 @@ pub enum ProgressState {
 
 /// The last or running scan of a pool. All times are seconds since 1970, all sizes bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ScanInfo {
     /// What it does.
     pub function: ScanFunction,
@@ -65,6 +68,7 @@ pub struct ScanInfo {
 
 /// A scrub of blocks that are known to be bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ErrorScrubInfo {
     /// How far it is.
     pub state: ProgressState,
@@ -82,6 +86,7 @@ pub struct ErrorScrubInfo {
 
 /// The sequential resilver of a top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RebuildInfo {
     /// The vdev's index among the top-level ones.
     pub top_id: u64,
@@ -113,6 +118,7 @@ pub struct RebuildInfo {
 
 /// The last or running removal of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemovalInfo {
     /// How far it is.
     pub state: ProgressState,
@@ -132,6 +138,7 @@ pub struct RemovalInfo {
 
 /// The pool's checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CheckpointInfo {
     /// Whether it is on its way out.
     pub is_discarding: bool,
@@ -143,6 +150,7 @@ pub struct CheckpointInfo {
 
 /// The last or running widening of a RAID-Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpansionInfo {
     /// How far it is.
     pub state: ProgressState,

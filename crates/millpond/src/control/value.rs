@@ -2,6 +2,7 @@
 
 /// A property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Value {
     /// Numbers in their unit (bytes, seconds since 1970, hundredths for ratios, per cent), and
     /// indexed properties as stored. "No limit" is what the disk says: 0 for quotas and
@@ -31,6 +32,7 @@ impl Value {
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
     /// Not a property that anybody sets: `-`.
     None,
@@ -48,6 +50,7 @@ pub enum Source {
 
 /// One property of one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Property {
     /// The full name: `compression`, `feature@lz4_compress`, `com.example:note`.
     pub name: String,

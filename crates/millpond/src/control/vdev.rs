@@ -4,6 +4,7 @@ use super::health::{VdevAux, VdevState};
 
 /// What a vdev is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevKind {
     /// The root of the tree.
     Root,
@@ -81,6 +82,7 @@ impl VdevKind {
 
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevClass {
     /// Everything.
     #[default]
@@ -99,6 +101,7 @@ pub enum VdevClass {
 
 /// Whether a hot spare is at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SpareUse {
     /// Ready.
     Available,
@@ -110,6 +113,7 @@ pub enum SpareUse {
 
 /// How far an initialization or a trim has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ActivityState {
     /// Never begun.
     #[default]
@@ -126,6 +130,7 @@ pub enum ActivityState {
 
 /// An initialization or a trim of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VdevActivity {
     /// How far.
     pub state: ActivityState,
@@ -141,6 +146,7 @@ pub struct VdevActivity {
 
 /// Operations and bytes since the pool was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct IoCounters {
     /// Reads.
     pub reads: u64,
@@ -157,6 +163,7 @@ pub struct IoCounters {
 /// Depth is bounded by what a label can hold; whoever builds the tree from a disk keeps it below
 /// 64 levels, so that walking it is safe.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VdevInfo {
     /// What it is.
     pub kind: VdevKind,

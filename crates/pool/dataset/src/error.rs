@@ -82,8 +82,10 @@ pub enum DatasetError {
     },
 }
 
-/// Why a change of datasets is refused.
+/// Why a change of datasets is refused. The two variants with texts of our own do not travel between
+/// programs: whoever sends one sends its text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Refusal {
     /// The name is taken.
@@ -181,9 +183,11 @@ pub enum Refusal {
     FeatureDisabled,
     /// Not a change that makes sense.
     #[error("{0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
     Invalid(&'static str),
     /// Not built yet.
     #[error("{0}: not supported yet")]
+    #[cfg_attr(feature = "serde", serde(skip))]
     Unsupported(&'static str),
 }
 

@@ -8,6 +8,7 @@ pub type Values = Vec<(String, Value)>;
 
 /// One change of a dataset, by full names.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DatasetChange {
     /// A new file system.
     CreateFileSystem {

@@ -5,6 +5,7 @@ use millpond_vdev::AllocationClass;
 
 /// What a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFacts {
     /// Whether it is an image file rather than a block device.
     pub is_file: bool,
@@ -14,6 +15,7 @@ pub struct DeviceFacts {
 
 /// Why a path is no device.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DeviceProblem {
     /// There is nothing of this name.
     Missing,
@@ -25,6 +27,7 @@ pub enum DeviceProblem {
 
 /// Who uses a device, by its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DeviceInUse {
     /// A pool that is open, or would be for the next command.
     Active(String),
@@ -40,6 +43,7 @@ pub enum DeviceInUse {
 
 /// A top-level vdev asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TopRequest {
     /// What it is reserved for.
     pub class: AllocationClass,
@@ -51,6 +55,7 @@ pub struct TopRequest {
 
 /// Everything that is to be added to a pool at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NewDevices {
     /// Top-level vdevs, in the order in which they are numbered.
     pub tops: Vec<TopRequest>,

@@ -7,6 +7,7 @@ use millpond_pool::live::ReplicationMismatch;
 
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ChangeError {
     /// No pool has this name.
@@ -16,7 +17,7 @@ pub enum ChangeError {
     /// A pool of this name is there.
     PoolExists,
     /// No pool can have this name; why not.
-    PoolName(&'static str),
+    PoolName(String),
     /// Another system had the pool last and did not export it.
     HeldElsewhere {
         /// The name of that system, if known.
@@ -78,13 +79,14 @@ pub enum ChangeError {
         why: Refusal,
     },
     /// Not possible yet.
-    NotBuilt(&'static str),
+    NotBuilt(String),
     /// Anything else, with its text.
     Failed(String),
 }
 
 /// A list of changes that was not made to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ChangeFailure {
     /// How many were made.
     pub done: usize,

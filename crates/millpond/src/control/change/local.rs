@@ -185,7 +185,7 @@ impl LocalChanges {
                     if devices.spares.contains(path) {
                         return Err(match pool {
                             Some(pool) if pool == owner => ChangeError::Twice,
-                            _ => ChangeError::NotBuilt("a hot spare of several pools"),
+                            _ => ChangeError::NotBuilt("a hot spare of several pools".into()),
                         });
                     }
                     DeviceInUse::Spare(owner)
@@ -237,7 +237,7 @@ impl Change for LocalChanges {
 
     fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<(), ChangeError> {
         let name = request.name.as_str();
-        millpond_pool::live::check_pool_name(name).map_err(ChangeError::PoolName)?;
+        millpond_pool::live::check_pool_name(name).map_err(|reason| ChangeError::PoolName(reason.into()))?;
         let mut features = request.features.clone();
         for (name, value) in &request.properties {
             PoolSetting::parse(name, value, SettingTime::Creation)?;
@@ -575,7 +575,7 @@ impl From<Error> for ChangeError {
 impl From<CreateError> for ChangeError {
     fn from(error: CreateError) -> Self {
         match error {
-            CreateError::Name { reason, .. } => Self::PoolName(reason),
+            CreateError::Name { reason, .. } => Self::PoolName(reason.to_owned()),
             CreateError::Vdevs(NewVdevError::TooSmall { .. }) => Self::TooSmall,
             CreateError::Vdevs(NewVdevError::Twice { .. }) => Self::Twice,
             CreateError::Vdevs(NewVdevError::NoData) => Self::NoData,

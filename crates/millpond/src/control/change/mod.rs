@@ -19,6 +19,7 @@ use crate::live::FeatureChoice;
 
 /// A pool to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NewPoolRequest {
     /// Its name.
     pub name: String,
@@ -36,6 +37,7 @@ pub struct NewPoolRequest {
 
 /// One change of a pool or of something in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PoolChange {
     /// New top-level vdevs, hot spares and cache devices.
     Add(NewDevices),
@@ -65,6 +67,7 @@ pub enum PoolChange {
 
 /// What changes told besides being done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Changed {
     /// Features that [`PoolChange::Upgrade`] enabled.
     pub enabled_features: Vec<String>,

@@ -2,6 +2,7 @@
 
 /// What a dataset is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DatasetKind {
     /// A tree of files.
     Filesystem,
@@ -44,6 +45,7 @@ impl DatasetKind {
 
 /// A set of [`DatasetKind`]s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Kinds(u8);
 
 impl Kinds {

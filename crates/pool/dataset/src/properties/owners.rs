@@ -18,6 +18,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 
 /// What one user, group or project uses and may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OwnerSpace {
     /// Its number.
     pub id: u64,

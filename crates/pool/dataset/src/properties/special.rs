@@ -5,6 +5,7 @@ use super::table::{self, DatasetProperty};
 
 /// Whose space or objects are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum OwnerKind {
     /// A user.
     User,
@@ -29,6 +30,8 @@ pub enum QuotaSubject {
 
 /// A property name that is well formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
 pub enum PropertyName {
     /// One of the table.
     Native(&'static DatasetProperty),
@@ -52,6 +55,21 @@ pub enum PropertyName {
     },
     /// A name with a colon, made up by users.
     User(String),
+}
+
+#[cfg(feature = "serde")]
+impl From<PropertyName> for String {
+    fn from(name: PropertyName) -> Self {
+        name.text().to_owned()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<String> for PropertyName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        super::by_name(&text).ok_or_else(|| format!("no property is called '{text}'"))
+    }
 }
 
 impl PropertyName {

@@ -45,6 +45,7 @@ pub enum FeatureEdit {
 
 /// Why a feature's count cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum FeatureError {
     /// No such feature is known.
@@ -72,6 +73,7 @@ pub struct FeatureChange {
 
 /// Which features a new pool gets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FeatureChoice {
     /// All that OpenZFS 2.3 enables and that are written here.
     #[default]

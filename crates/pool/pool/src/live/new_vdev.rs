@@ -52,6 +52,7 @@ impl NewDevice {
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NewLayout {
     /// One device by itself.
     Single,

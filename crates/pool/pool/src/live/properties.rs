@@ -70,6 +70,7 @@ pub enum PoolSetting {
 
 /// Why a property cannot be set to a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum SettingError {
     /// There is no such property.
@@ -77,25 +78,28 @@ pub enum SettingError {
     Unknown(String),
     /// It is a figure.
     #[error("'{0}' is readonly")]
-    ReadOnly(&'static str),
+    ReadOnly(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
     /// Only as the pool is made or imported.
     #[error("property '{0}' can only be set during pool creation or import")]
-    OnlyAtCreation(&'static str),
+    OnlyAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
     /// Not as the pool is made: it names something in the pool.
     #[error("property '{0}' cannot be set at creation or import time")]
-    NotAtCreation(&'static str),
+    NotAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
     /// Not one of the property's words.
     #[error("'{name}' must be one of '{values}'")]
     NotAWord {
         /// The property.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         name: &'static str,
         /// What it takes.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         values: &'static str,
     },
     /// Not a number.
     #[error("'{name}' must be a number")]
     NotANumber {
         /// The property.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         name: &'static str,
     },
     /// A sector size that no vdev can have.
@@ -127,7 +131,18 @@ pub enum SettingError {
     TooLong(String),
     /// What it needs is not built.
     #[error("property '{0}' is not supported yet")]
-    Unsupported(&'static str),
+    Unsupported(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
+}
+
+/// Words of the table of properties, found again by whoever receives them.
+#[cfg(feature = "serde")]
+fn known_words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+    let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
+    let mut known = crate::properties::table::POOL_PROPERTIES
+        .iter()
+        .flat_map(|shape| [shape.name, shape.values]);
+    let found = known.find(|word| *word == text);
+    found.ok_or_else(|| serde::de::Error::custom("no word of a property of pools"))
 }
 
 impl PoolSetting {

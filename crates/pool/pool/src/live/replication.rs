@@ -9,6 +9,7 @@ use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 
 /// What a vdev withstands, as far as comparisons go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Replication {
     /// `disk` or `file` for a device by itself, `mirror`, or `raidz`.
     pub kind: VdevType,
@@ -20,6 +21,7 @@ pub struct Replication {
 
 /// What does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReplicationMismatch {
     /// The devices of a new vdev differ in size by more than a sixty-fourth of their largest.
     DeviceSizes(Replication),

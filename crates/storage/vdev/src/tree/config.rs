@@ -4,6 +4,7 @@ use millpond_ondisk::{Guid, ObjectId, Txg, VdevId};
 
 /// The word under `type` in a vdev's configuration. Page `docs/format/vdev-tree.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum VdevType {
     /// The pool itself; its children are the top-level vdevs.
@@ -82,6 +83,7 @@ impl VdevType {
 
 /// What a top-level vdev is reserved for. Page `docs/format/vdev-tree.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AllocationClass {
     /// Ordinary data and metadata.
     #[default]
