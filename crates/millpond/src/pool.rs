@@ -19,7 +19,7 @@ pub struct Pool {
 
 /// Keys given so far. Locks are held for single look-ups; deriving keys happens outside of them.
 #[derive(Default)]
-struct KeyRing {
+pub(crate) struct KeyRing {
     /// By the directory of the encryption root.
     wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
     /// By directory.
@@ -65,10 +65,10 @@ impl Pool {
     }
 
     /// The committed state of a pool that is open for changes.
-    pub(crate) fn of_live(inner: Arc<millpond_pool::Pool>) -> Self {
+    pub(crate) fn of_live(inner: Arc<millpond_pool::Pool>, keys: Arc<KeyRing>) -> Self {
         Self {
             inner,
-            keys: Arc::new(KeyRing::default()),
+            keys,
             is_live: true,
         }
     }
@@ -147,6 +147,21 @@ impl Pool {
         self.keys.wrapping.lock().insert(root.id(), wrapping);
         self.keys.datasets.lock().insert(root.id(), unlocked);
         Ok(())
+    }
+
+    /// Forgets the key of an encryption root and those of what shares it. False if it was not known.
+    ///
+    /// # Errors
+    /// If the dataset does not exist or cannot be read.
+    pub fn unload_key(&self, dataset: &str) -> Result<bool, Error> {
+        let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
+        let Some(root) = dataset.directory().encryption_root()? else {
+            return Ok(false);
+        };
+        let was_known = self.keys.wrapping.lock().remove(&root.id()).is_some();
+        // Keys of datasets are derived again from the roots that are still known.
+        self.keys.datasets.lock().clear();
+        Ok(was_known)
     }
 
     /// The key of a dataset's directory, if its encryption root's was given; `None` for plain and for

@@ -8,6 +8,7 @@ use super::vdev::{VdevInfo, VdevKind};
 
 /// Something to report about a pool. `Nr` means that redundancy does not cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[allow(missing_docs)] // each name is the condition's own word; the printer has the sentences
 pub enum Condition {
     Resilvering,

@@ -63,6 +63,7 @@ impl VdevState {
 
 /// Why a vdev is not simply fine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[allow(missing_docs)] // the names are the field's words; `json_word` and the notes explain them
 pub enum VdevAux {
     #[default]

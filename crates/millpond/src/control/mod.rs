@@ -11,7 +11,9 @@ mod condition;
 mod dataset;
 mod error;
 mod health;
+mod held;
 mod history;
+mod keep;
 mod local;
 mod pool;
 mod scan;
@@ -20,13 +22,18 @@ mod vdev;
 
 pub use change::{
     Change, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
-    DeviceProblem, LocalChanges, NewDevices, NewPoolRequest, PoolChange, TopRequest, Values,
+    DeviceProblem, LocalChanges, NewDevices, NewPoolRequest, Note, PoolChange, TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
 pub use health::{SuspendReason, VdevAux, VdevState};
+pub use held::{CacheFile, HeldPool, HeldPools, Open, Step};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
+pub use keep::{
+    Event, EventValue, ImportError, ImportRequest, Imported, Keep, KeyProblem, MountInfo,
+    MountProblem, MountRequest, Places, RewindRequest,
+};
 pub use local::LocalPools;
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,

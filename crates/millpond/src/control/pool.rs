@@ -77,6 +77,7 @@ pub struct DataError {
 
 /// One row of the deduplication histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[allow(missing_docs)] // number of blocks, and their logical, physical and allocated bytes
 pub struct DedupBucket {
     /// log2 of the least reference count in the row.

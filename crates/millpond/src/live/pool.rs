@@ -33,6 +33,8 @@ pub struct LivePool {
     env: Env,
     /// Everybody gets the same file system of a dataset: its locks are in it.
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
+    /// Keys given to any of its committed states are known to all.
+    keys: Arc<crate::pool::KeyRing>,
 }
 
 impl std::fmt::Debug for LivePool {
@@ -108,6 +110,7 @@ impl LivePool {
             datasets,
             env: env.clone(),
             files: Arc::default(),
+            keys: Arc::default(),
         }
     }
 
@@ -180,7 +183,10 @@ impl LivePool {
     /// # Errors
     /// If that state cannot be read.
     pub fn committed(&self) -> Result<Pool, Error> {
-        Ok(Pool::of_live(self.engine.committed()?))
+        Ok(Pool::of_live(
+            self.engine.committed()?,
+            Arc::clone(&self.keys),
+        ))
     }
 
     /// Ends cleanly: everything is written, the labels say that the pool is exported.

@@ -82,6 +82,9 @@ pub enum DatasetError {
     },
 }
 
+/// A text of the program's own.
+pub type Words = &'static str;
+
 /// Why a change of datasets is refused. The two variants with texts of our own do not travel between
 /// programs: whoever sends one sends its text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -184,11 +187,11 @@ pub enum Refusal {
     /// Not a change that makes sense.
     #[error("{0}")]
     #[cfg_attr(feature = "serde", serde(skip))]
-    Invalid(&'static str),
+    Invalid(Words),
     /// Not built yet.
     #[error("{0}: not supported yet")]
     #[cfg_attr(feature = "serde", serde(skip))]
-    Unsupported(&'static str),
+    Unsupported(Words),
 }
 
 impl Refusal {

@@ -1,9 +1,12 @@
 //! What can go wrong with a change.
 
+use super::super::keep::MountProblem;
 use super::{DeviceInUse, DeviceProblem};
+use crate::Error;
 use crate::live::SettingError;
-use millpond_dataset::Refusal;
-use millpond_pool::live::ReplicationMismatch;
+use millpond_dataset::{DatasetError, Refusal};
+use millpond_pool::PoolError;
+use millpond_pool::live::{CreateError, NewVdevError, ReplicationMismatch};
 
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +81,15 @@ pub enum ChangeError {
         /// Why.
         why: Refusal,
     },
+    /// A file system in the way is mounted and in use.
+    Mounted {
+        /// Where.
+        mountpoint: String,
+        /// Why it cannot be unmounted.
+        why: MountProblem,
+    },
+    /// Whoever gave the command may only look.
+    Denied,
     /// Not possible yet.
     NotBuilt(String),
     /// Anything else, with its text.
@@ -92,4 +104,81 @@ pub struct ChangeFailure {
     pub done: usize,
     /// Why the next one was not.
     pub error: ChangeError,
+}
+
+impl ChangeError {
+    /// The same error without texts that only the program itself has, so that it can travel.
+    #[must_use]
+    pub fn portable(self) -> Self {
+        match self {
+            Self::Refused {
+                why: Refusal::Invalid(text),
+                ..
+            } => Self::Failed(text.to_owned()),
+            Self::Refused {
+                why: why @ Refusal::Unsupported(_),
+                ..
+            } => Self::Failed(why.to_string()),
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for ChangeError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoSuchPool { .. } => Self::NoSuchPool,
+            Error::Create { error, .. } => (*error).into(),
+            Error::Device { path, error } => Self::Device {
+                path: path.to_string_lossy().into_owned(),
+                problem: DeviceProblem::Unusable(error.to_string()),
+            },
+            Error::Setting(error) => Self::Setting(error),
+            Error::Dataset(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<CreateError> for ChangeError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Name { reason, .. } => Self::PoolName(reason.to_owned()),
+            CreateError::Vdevs(NewVdevError::TooSmall { .. }) => Self::TooSmall,
+            CreateError::Vdevs(NewVdevError::Twice { .. }) => Self::Twice,
+            CreateError::Vdevs(NewVdevError::NoData) => Self::NoData,
+            CreateError::Vdevs(NewVdevError::Replication(all)) => Self::Replication(all),
+            CreateError::Feature(error) => Self::Setting(error.into()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<DatasetError> for ChangeError {
+    fn from(error: DatasetError) -> Self {
+        match error {
+            DatasetError::NotFound { name } => Self::NoSuchDataset(name),
+            DatasetError::InvalidName { name, reason } => Self::DatasetName {
+                name,
+                reason: reason.to_owned(),
+            },
+            DatasetError::Refused { name, why } => Self::Refused { name, why },
+            DatasetError::InvalidProperty {
+                property, reason, ..
+            } => Self::Property { property, reason },
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<PoolError> for ChangeError {
+    fn from(error: PoolError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<crate::live::SettingError> for ChangeError {
+    fn from(error: crate::live::SettingError) -> Self {
+        Self::Setting(error)
+    }
 }

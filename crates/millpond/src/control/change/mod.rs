@@ -5,16 +5,19 @@
 //! datasets and devices by their names; values are raw (bytes, stored text, words of indexed properties).
 //! Errors are values too: their words are the printer's business. The page is `docs/cli.md`.
 
+pub(super) mod apply;
+pub(super) mod checks;
 mod dataset;
 mod devices;
 mod error;
-mod local;
+pub(super) mod local;
 
 pub use dataset::{DatasetChange, Values};
 pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
 pub use local::LocalChanges;
 
+use super::keep::MountProblem;
 use crate::live::FeatureChoice;
 
 /// A pool to be made.
@@ -71,6 +74,32 @@ pub enum PoolChange {
 pub struct Changed {
     /// Features that [`PoolChange::Upgrade`] enabled.
     pub enabled_features: Vec<String>,
+    /// What was done, but not all that people may expect with it.
+    pub notes: Vec<Note>,
+}
+
+/// Something to know about a change that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Note {
+    /// A file system is not mounted although it should be.
+    NotMounted {
+        /// Its name.
+        dataset: String,
+        /// Where.
+        mountpoint: String,
+        /// Why.
+        why: MountProblem,
+    },
+    /// A mount could not be taken away.
+    StillMounted {
+        /// Its name.
+        dataset: String,
+        /// Where.
+        mountpoint: String,
+        /// Why.
+        why: MountProblem,
+    },
 }
 
 /// The verbs that change. `command` is the command line, as `zpool history` is to show it.
@@ -85,7 +114,7 @@ pub trait Change {
     ///
     /// # Errors
     /// [`ChangeError`]; up to writing the first label nothing was touched.
-    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<(), ChangeError>;
+    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError>;
 
     /// Looks whether these devices could be added to a pool.
     ///

@@ -172,6 +172,10 @@ fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
     vdev.checksum_errors = figures.checksum_errors;
     vdev.io.reads = figures.reads;
     vdev.io.read_bytes = figures.read_bytes;
+    vdev.write_errors = figures.write_errors;
+    vdev.io.writes = figures.writes;
+    vdev.io.written_bytes = figures.write_bytes;
+    vdev.self_healed_bytes = figures.repaired_bytes;
     let zap = topology.tree.leaf(id).and_then(|node| node.config.zap_leaf);
     let Some(zap) = vdev_zap(pool, zap) else {
         return;

@@ -3,9 +3,9 @@
 
 mod activity;
 pub(super) mod compatibility;
-mod dataset;
+pub(super) mod dataset;
 mod history;
-mod tree;
+pub(super) mod tree;
 
 use super::{
     Control, ControlError, DataError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats,
@@ -106,7 +106,9 @@ impl Control for LocalPools {
     fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
         let candidate = self.candidate(name)?;
         match self.open(name)? {
-            Ok(pool) => opened(&pool, &candidate),
+            Ok(pool) => opened(&pool, &|vdev| {
+                tree::locate(vdev, &|guid| tree::located(candidate.found(), guid));
+            }),
             Err(_) => Ok(found(&candidate, self.hostid)),
         }
     }
@@ -121,8 +123,7 @@ impl Control for LocalPools {
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        let pool = query.root.split(['/', '@', '#']).next().unwrap_or_default();
-        dataset::walk(&self.open_or_fail(pool)?, query, each)
+        dataset::walk(&self.open_or_fail(pool_of(&query.root))?, query, each)
     }
 
     fn history(
@@ -130,26 +131,11 @@ impl Control for LocalPools {
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        let pool = self.open_or_fail(pool)?;
-        let Some(records) = pool.inner().history().map_err(io)? else {
-            return Ok(());
-        };
-        for record in records {
-            if let Some(record) = history::record(&record.map_err(io)?) {
-                each(record)?;
-            }
-        }
-        Ok(())
+        records(&self.open_or_fail(pool)?, each)
     }
 
     fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
-        let pool = snapshot.split(['/', '@']).next().unwrap_or_default();
-        let pool = self.open_or_fail(pool)?;
-        let found = pool.dataset(snapshot).map_err(missing)?;
-        let holds = found.holds().map_err(io)?;
-        let mut holds: Vec<_> = holds.into_iter().map(|h| (h.tag, h.time_s)).collect();
-        holds.sort();
-        Ok(holds)
+        holds(&self.open_or_fail(pool_of(snapshot))?, snapshot)
     }
 
     fn space_by_owner(
@@ -157,10 +143,7 @@ impl Control for LocalPools {
         dataset: &str,
         owners: crate::OwnerKind,
     ) -> Result<Vec<crate::OwnerSpace>, ControlError> {
-        let pool = dataset.split(['/', '@']).next().unwrap_or_default();
-        let pool = self.open_or_fail(pool)?;
-        let found = pool.dataset(dataset).map_err(missing)?;
-        found.space_by_owner(owners).map_err(io)
+        space_by_owner(&self.open_or_fail(pool_of(dataset))?, dataset, owners)
     }
 
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
@@ -172,6 +155,49 @@ impl Control for LocalPools {
     }
 }
 
+/// The pool part of a dataset's name.
+pub(in crate::control) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or_default()
+}
+
+/// Calls `each` with every record of a pool's history.
+pub(in crate::control) fn records(
+    pool: &Pool,
+    each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+) -> Result<(), ControlError> {
+    let Some(records) = pool.inner().history().map_err(io)? else {
+        return Ok(());
+    };
+    for record in records {
+        if let Some(record) = history::record(&record.map_err(io)?) {
+            each(record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Who holds a snapshot.
+pub(in crate::control) fn holds(
+    pool: &Pool,
+    snapshot: &str,
+) -> Result<Vec<(String, u64)>, ControlError> {
+    let found = pool.dataset(snapshot).map_err(missing)?;
+    let holds = found.holds().map_err(io)?;
+    let mut holds: Vec<_> = holds.into_iter().map(|h| (h.tag, h.time_s)).collect();
+    holds.sort();
+    Ok(holds)
+}
+
+/// What owners use in a file system.
+pub(in crate::control) fn space_by_owner(
+    pool: &Pool,
+    dataset: &str,
+    owners: crate::OwnerKind,
+) -> Result<Vec<crate::OwnerSpace>, ControlError> {
+    let found = pool.dataset(dataset).map_err(missing)?;
+    found.space_by_owner(owners).map_err(io)
+}
+
 fn missing(error: crate::Error) -> ControlError {
     match error {
         crate::Error::Dataset(crate::DatasetError::NotFound { .. }) => ControlError::NoSuchDataset,
@@ -179,12 +205,15 @@ fn missing(error: crate::Error) -> ControlError {
     }
 }
 
-fn io(error: impl std::fmt::Display) -> ControlError {
+pub(in crate::control) fn io(error: impl std::fmt::Display) -> ControlError {
     ControlError::Io(error.to_string())
 }
 
 /// What can be told of a pool that is open.
-fn opened(pool: &Pool, candidate: &PoolCandidate) -> Result<PoolInfo, ControlError> {
+pub(in crate::control) fn opened(
+    pool: &Pool,
+    locate: &dyn Fn(&mut super::VdevInfo),
+) -> Result<PoolInfo, ControlError> {
     let inner = pool.inner();
     let config = inner.config();
     let number = |name: &str| config.opt_u64(name).ok().flatten();
@@ -202,7 +231,7 @@ fn opened(pool: &Pool, candidate: &PoolCandidate) -> Result<PoolInfo, ControlErr
     };
     tree::mark_spares_in_use(&mut info);
     for vdev in info.caches.iter_mut().chain(&mut info.spares) {
-        tree::locate(vdev, candidate.found());
+        locate(vdev);
     }
     info.properties = inner
         .properties()
@@ -522,10 +551,15 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
 
 /// A pool as an import would find it: what it says of itself, if it can be opened that far, and else
 /// what its labels say.
-fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
+pub(in crate::control) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
     let by_labels = found(candidate, hostid);
     let tried = Pool::open_candidate(candidate, &OpenOptions::default()).ok();
-    let mut info = match tried.and_then(|pool| opened(&pool, candidate).ok()) {
+    let mut info = match tried.and_then(|pool| {
+        opened(&pool, &|vdev| {
+            tree::locate(vdev, &|guid| tree::located(candidate.found(), guid));
+        })
+        .ok()
+    }) {
         Some(info) => PoolInfo {
             is_state_active: by_labels.is_state_active,
             config_hostid: by_labels.config_hostid,

@@ -35,19 +35,24 @@ pub fn aside(lists: &[NvList], class: VdevClass) -> Vec<VdevInfo> {
         .collect()
 }
 
+/// Where a device was found: its path and size in bytes.
+pub type Located = (String, u64);
+
+/// Where the device with a guid was found.
+pub fn located(found: &import::Found, guid: u64) -> Option<Located> {
+    let leaf = found.leaves().iter().find(|leaf| leaf.guid().0 == guid)?;
+    Some((leaf.path(), leaf.device().size_bytes()))
+}
+
 /// Finds the device of a cache or a spare.
-pub fn locate(vdev: &mut VdevInfo, found: &import::Found) {
+pub fn locate(vdev: &mut VdevInfo, located: &dyn Fn(u64) -> Option<Located>) {
     if !matches!(vdev.kind, VdevKind::Disk | VdevKind::File) {
         return;
     }
-    match found
-        .leaves()
-        .iter()
-        .find(|leaf| leaf.guid().0 == vdev.guid)
-    {
-        Some(leaf) => {
-            vdev.path = Some(leaf.path());
-            vdev.physical_bytes = leaf.device().size_bytes();
+    match located(vdev.guid) {
+        Some((path, size_bytes)) => {
+            vdev.path = Some(path);
+            vdev.physical_bytes = size_bytes;
         }
         None => (vdev.state, vdev.aux) = (VdevState::CannotOpen, VdevAux::OpenFailed),
     }

@@ -68,6 +68,9 @@ pub enum PoolSetting {
     },
 }
 
+/// A word of the table of properties.
+pub type Word = &'static str;
+
 /// Why a property cannot be set to a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -78,29 +81,29 @@ pub enum SettingError {
     Unknown(String),
     /// It is a figure.
     #[error("'{0}' is readonly")]
-    ReadOnly(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
+    ReadOnly(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
     /// Only as the pool is made or imported.
     #[error("property '{0}' can only be set during pool creation or import")]
-    OnlyAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
+    OnlyAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
     /// Not as the pool is made: it names something in the pool.
     #[error("property '{0}' cannot be set at creation or import time")]
-    NotAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
+    NotAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
     /// Not one of the property's words.
     #[error("'{name}' must be one of '{values}'")]
     NotAWord {
         /// The property.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
-        name: &'static str,
+        name: Word,
         /// What it takes.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
-        values: &'static str,
+        values: Word,
     },
     /// Not a number.
     #[error("'{name}' must be a number")]
     NotANumber {
         /// The property.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
-        name: &'static str,
+        name: Word,
     },
     /// A sector size that no vdev can have.
     #[error("property 'ashift' number {0} is invalid, only values between 9 and 16 are allowed.")]
@@ -131,7 +134,7 @@ pub enum SettingError {
     TooLong(String),
     /// What it needs is not built.
     #[error("property '{0}' is not supported yet")]
-    Unsupported(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] &'static str),
+    Unsupported(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
 }
 
 /// Words of the table of properties, found again by whoever receives them.

@@ -1,14 +1,20 @@
 //! One change of an open pool.
 
-use super::super::{ChangeError, Changed, DatasetChange, PoolChange, Values};
-use super::{boot_dataset, new_vdevs};
+use super::checks::{open_all, open_to_write};
+use super::{ChangeError, Changed, DatasetChange, NewDevices, PoolChange, Values};
 use crate::control::local::compatibility::requested;
 use crate::control::{RequestedFeatures, Value};
-use crate::live::{DestroyOptions, LivePool, PoolSetting, SettingTime};
-use crate::{OwnerKind, PropertyValue};
+use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime};
+use crate::{ObjectId, OwnerKind, PropertyValue};
+use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
-pub(super) fn apply(
+/// Txgs that are written after something was destroyed, to give its space back before the pool is left.
+/// What is left then goes on when the pool is opened again.
+const FREEING_TXGS_MAX: usize = 64;
+
+/// Makes one change; it is on stable storage when this returns.
+pub(in crate::control) fn apply(
     pool: &LivePool,
     change: &PoolChange,
     changed: &mut Changed,
@@ -138,6 +144,81 @@ fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeErr
         let resized = volume.resize(bytes);
         resized.map_err(|error| ChangeError::Failed(error.to_string()))?;
         pool.sync()?;
+    }
+    Ok(())
+}
+
+/// Opens devices for new vdevs.
+fn new_vdevs(devices: &NewDevices) -> Result<(NewVdevs, NewVdevOptions), ChangeError> {
+    let mut tops = vec![];
+    for top in &devices.tops {
+        tops.push(NewTop {
+            layout: top.layout,
+            class: top.class,
+            devices: open_all(&top.paths, open_to_write)?,
+        });
+    }
+    let vdevs = NewVdevs {
+        tops,
+        spares: open_all(&devices.spares, open_to_write)?,
+        caches: open_all(&devices.caches, open_to_write)?,
+    };
+    let options = NewVdevOptions {
+        ashift: devices.ashift,
+        force: true,
+    };
+    Ok((vdevs, options))
+}
+
+/// The dataset that `bootfs` names, if it names one.
+fn boot_dataset(pool: &LivePool, value: &str) -> Result<Option<ObjectId>, ChangeError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let committed = pool.committed()?;
+    let dataset = committed.dataset(value)?;
+    if dataset.kind()? != crate::DatasetKind::Filesystem {
+        return Err(ChangeError::Failed(
+            "operation not supported on this type of pool".into(),
+        ));
+    }
+    Ok(Some(dataset.inner().id()))
+}
+
+/// The features that property `compatibility` lets a new pool have.
+pub(in crate::control) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeError> {
+    match requested(Some(value)) {
+        RequestedFeatures::All => Ok(FeatureChoice::Default),
+        RequestedFeatures::Legacy => Ok(FeatureChoice::OnlyNamed),
+        RequestedFeatures::Listed(names) => Ok(FeatureChoice::Compatible(names)),
+        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(value.to_owned())),
+    }
+}
+
+pub(in crate::control) fn frees_space(change: &PoolChange) -> bool {
+    let PoolChange::Dataset(change) = change else {
+        return false;
+    };
+    matches!(
+        change,
+        DatasetChange::Destroy { .. }
+            | DatasetChange::DestroySnapshots { .. }
+            | DatasetChange::Rollback { .. }
+            | DatasetChange::Release { .. }
+    )
+}
+
+/// Writes txgs until what was destroyed has given its space back.
+pub(in crate::control) fn free_in_background(pool: &LivePool) -> Result<(), ChangeError> {
+    for _ in 0..FREEING_TXGS_MAX {
+        let freeing = pool.committed()?.inner().property("freeing")?;
+        let freeing = freeing.and_then(|property| property.value);
+        match freeing {
+            Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0 => {
+                pool.sync()?;
+            }
+            _ => break,
+        }
     }
     Ok(())
 }

@@ -1,0 +1,331 @@
+//! Finding pools that are not open, and opening them to be held.
+
+use super::super::{ImportError, ImportRequest, Imported, Places, RewindRequest};
+use super::{HeldPool, HeldPools, Open, cache_file};
+use crate::control::change::apply;
+use crate::control::local::importable;
+use crate::control::{ChangeError, Changed, ImportablePool, PoolChange};
+use crate::live::{LivePool, SCAN_FOR_WRITING};
+use crate::{Error, OpenOptions, Pool, Search};
+use millpond_env::sync::Mutex;
+use millpond_ondisk::Txg;
+use millpond_pool::OpenError;
+use millpond_pool::import::{
+    ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
+};
+use millpond_pool::live::HistoryCommand;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+impl HeldPools {
+    fn search(&self, places: &Places) -> Result<Search, ImportError> {
+        let mut search = match &places.cache_file {
+            Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
+                ImportError::CacheFile(match error {
+                    // The words of the system, without its number behind them.
+                    Error::CacheFile { reason, .. } => {
+                        let words = reason.split(" (os error").next().unwrap_or_default();
+                        format!("failed to open cache file: {words}")
+                    }
+                    other => other.to_string(),
+                })
+            })?,
+            None => Search::default(),
+        };
+        search.paths.extend(places.paths.iter().map(PathBuf::from));
+        search.hostid = self.hostid;
+        Ok(search)
+    }
+
+    /// Pools found there that are not held.
+    fn candidates(&self, search: &Search) -> Vec<PoolCandidate> {
+        let mut found = search.pools();
+        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
+        found
+    }
+
+    /// As [`super::super::Keep::importable_from`].
+    ///
+    /// # Errors
+    /// [`ImportError::CacheFile`].
+    pub fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, ImportError> {
+        let found = self.candidates(&self.search(places)?);
+        Ok(found
+            .iter()
+            .map(|candidate| importable(candidate, self.hostid))
+            .collect())
+    }
+
+    /// As [`super::super::Keep::import`], without mounting anything and without keys.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn import(
+        &self,
+        request: &ImportRequest,
+        command: Option<&HistoryCommand>,
+    ) -> Result<Imported, ImportError> {
+        let _turn = self.turn.lock();
+        let word = request.pool.as_str();
+        if request.new_name.is_none() && self.get(word).is_some() {
+            return Err(ImportError::NameTaken);
+        }
+        let search = self.search(&request.places)?;
+        let found = self.candidates(&search);
+        let candidate = choose(&found, word, request.destroyed)?;
+        let name = request.new_name.clone();
+        let name = name.unwrap_or_else(|| candidate.name.clone());
+        if self.get(&name).is_some() {
+            return Err(ImportError::NameTaken);
+        }
+        let allowed = Allowed {
+            force: request.force || request.destroyed,
+            without_logs: request.without_logs,
+        };
+        self.refuse(candidate, &allowed)?;
+        let given = |wanted: &str| {
+            let mut pairs = request.properties.iter().rev();
+            pairs
+                .find(|(name, _)| name == wanted)
+                .map(|(_, v)| v.as_str())
+        };
+        let wants_read_only = given("readonly") == Some("on");
+        let altroot = given("altroot").map(str::to_owned);
+        let cache_file = cache_file(given("cachefile"), altroot.is_some());
+
+        let (guid, paths) = (candidate.guid, device_paths(candidate));
+        let is_complete = !paths.is_empty();
+        // Every device found is open: let go of those of other pools.
+        drop(found);
+        let mut narrow = search.clone();
+        if is_complete {
+            narrow.paths = paths;
+        }
+        let scan = match wants_read_only {
+            true => ScanOptions::default(),
+            false => SCAN_FOR_WRITING,
+        };
+        let mut found = narrow.pools_with(scan);
+        found.retain(|candidate| candidate.guid == guid);
+        let Some(mut candidate) = found.into_iter().next() else {
+            return Err(ImportError::Busy(
+                "its devices are held by another program".into(),
+            ));
+        };
+        candidate.name.clone_from(&name);
+        let options = options(request);
+        let (open, read_only_because) = if wants_read_only {
+            (self.open_to_read(&candidate, &options, None)?, None)
+        } else {
+            match LivePool::open_candidate(&self.env, &candidate, &options, &self.writing()) {
+                Ok(live) => (Open::Live(live), None),
+                Err(Error::Open { error, .. }) => match *error {
+                    OpenError::ReadOnly(why) => {
+                        let why = why.to_string();
+                        let open = self.open_to_read(&candidate, &options, Some(why.clone()))?;
+                        (open, Some(why))
+                    }
+                    other => return Err(unopened(other)),
+                },
+                Err(other) => return Err(ImportError::Unreadable(other.to_string())),
+            }
+        };
+        if let Open::Live(live) = &open {
+            set_properties(live, request).map_err(ImportError::Change)?;
+            if let Some(command) = command {
+                let noted = live.engine().record_command(command);
+                noted.map_err(|error| ImportError::Change(error.into()))?;
+            }
+        }
+        let held = HeldPool {
+            open,
+            located: Some(self.locate(&candidate, &search)),
+            altroot,
+            cache_file: Mutex::new(cache_file),
+            held_since_s: self.now_s(),
+        };
+        self.hold(&name, held);
+        Ok(Imported {
+            name,
+            read_only_because,
+            ..Imported::default()
+        })
+    }
+
+    fn open_to_read(
+        &self,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        why: Option<String>,
+    ) -> Result<Open, ImportError> {
+        match Pool::open_candidate(candidate, options) {
+            Ok(pool) => Ok(Open::ReadOnly(pool, why)),
+            Err(Error::Open { error, .. }) => Err(unopened(*error)),
+            Err(other) => Err(ImportError::Unreadable(other.to_string())),
+        }
+    }
+
+    /// Where the pool's devices are, spares and caches too, which labels do not say whose they are.
+    fn locate(&self, candidate: &PoolCandidate, search: &Search) -> BTreeMap<u64, (String, u64)> {
+        let wide = search.scan();
+        let leaves = wide.leaves().iter().chain(candidate.found().leaves());
+        leaves
+            .map(|leaf| (leaf.guid().0, (leaf.path(), leaf.device().size_bytes())))
+            .collect()
+    }
+
+    /// What must be said before anything is opened for writing.
+    fn refuse(&self, candidate: &PoolCandidate, allowed: &Allowed) -> Result<(), ImportError> {
+        for condition in &candidate.conditions {
+            match condition {
+                ImportCondition::HostidMismatch {
+                    hostid,
+                    hostname,
+                    last_access_s,
+                } => {
+                    // Systems without a host id are told apart by their names.
+                    let is_ours = *hostid == 0 && *hostname == self.hostname;
+                    if !is_ours && !allowed.force {
+                        return Err(ImportError::HeldElsewhere {
+                            hostname: hostname.clone(),
+                            hostid: *hostid,
+                            time_s: last_access_s.unwrap_or(0),
+                        });
+                    }
+                }
+                ImportCondition::MissingLog { .. } if !allowed.without_logs => {
+                    return Err(ImportError::MissingLogs(missing_logs(candidate)));
+                }
+                ImportCondition::VersionNewer { .. } => return Err(ImportError::Version),
+                ImportCondition::UnsupportedReadFeatures { features } => {
+                    // The pool itself has descriptions.
+                    let described = match Pool::open_candidate(candidate, &OpenOptions::default()) {
+                        Err(Error::Open { error, .. }) => match *error {
+                            OpenError::Features { features } => features
+                                .into_iter()
+                                .map(|feature| (feature.guid, feature.description))
+                                .collect(),
+                            _ => vec![],
+                        },
+                        _ => vec![],
+                    };
+                    if !described.is_empty() {
+                        return Err(ImportError::Features(described));
+                    }
+                    let names = features.iter().map(|guid| (guid.clone(), None));
+                    return Err(ImportError::Features(names.collect()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Allowed {
+    force: bool,
+    without_logs: bool,
+}
+
+fn choose<'c>(
+    found: &'c [PoolCandidate],
+    word: &str,
+    destroyed: bool,
+) -> Result<&'c PoolCandidate, ImportError> {
+    let is_wanted = |pool: &&PoolCandidate| (pool.state == PoolState::Destroyed) == destroyed;
+    let guid = word.parse::<u64>().ok();
+    let by_guid = found
+        .iter()
+        .filter(is_wanted)
+        .find(|pool| Some(pool.guid.0) == guid);
+    if let Some(pool) = by_guid {
+        return Ok(pool);
+    }
+    let mut by_name = found
+        .iter()
+        .filter(is_wanted)
+        .filter(|pool| pool.name == word);
+    match (by_name.next(), by_name.next()) {
+        (None, _) => Err(ImportError::NoSuchPool),
+        (Some(pool), None) => Ok(pool),
+        (Some(_), Some(_)) => Err(ImportError::Ambiguous),
+    }
+}
+
+/// The paths at which the pool's devices were met; none if one of them is no path by itself (a
+/// partition of an image).
+fn device_paths(candidate: &PoolCandidate) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = vec![];
+    for leaf in candidate.members() {
+        let path = PathBuf::from(leaf.path());
+        if !path.exists() {
+            return vec![];
+        }
+        paths.push(path);
+    }
+    paths
+}
+
+fn options(request: &ImportRequest) -> OpenOptions {
+    OpenOptions {
+        rewind: match request.rewind {
+            RewindRequest::Never | RewindRequest::Checkpoint => Rewind::Never,
+            RewindRequest::Recent => Rewind::Recent,
+            RewindRequest::Extreme => Rewind::Extreme,
+            RewindRequest::ToTxg(txg) => Rewind::ToTxg(Txg(txg)),
+        },
+        at_checkpoint: request.rewind == RewindRequest::Checkpoint,
+        allow_missing_tops: request.without_logs,
+        ..OpenOptions::default()
+    }
+}
+
+fn missing_logs(candidate: &PoolCandidate) -> Vec<String> {
+    let paths: BTreeMap<u64, String> = leaf_paths(&candidate.config)
+        .into_iter()
+        .map(|(guid, path)| (guid.0, path.to_string_lossy().into_owned()))
+        .collect();
+    let Ok(assembly) = &candidate.assembly else {
+        return vec![];
+    };
+    let unusable = assembly.unusable_logs();
+    unusable
+        .iter()
+        .map(|guid| {
+            let path = paths.get(&guid.0).cloned();
+            path.unwrap_or_else(|| guid.0.to_string())
+        })
+        .collect()
+}
+
+fn unopened(error: OpenError) -> ImportError {
+    match error {
+        OpenError::Features { features } => ImportError::Features(
+            features
+                .into_iter()
+                .map(|feature| (feature.guid, feature.description))
+                .collect(),
+        ),
+        OpenError::Version { .. } => ImportError::Version,
+        OpenError::Devices { .. } | OpenError::GuidSum => ImportError::MissingDevices,
+        other => ImportError::Unreadable(other.to_string()),
+    }
+}
+
+/// Properties that are written in the pool.
+fn set_properties(live: &LivePool, request: &ImportRequest) -> Result<(), ChangeError> {
+    for (name, value) in &request.properties {
+        if matches!(
+            name.as_str(),
+            "readonly" | "altroot" | "cachefile" | "ashift"
+        ) {
+            continue;
+        }
+        let change = PoolChange::Set {
+            name: name.clone(),
+            value: value.clone(),
+        };
+        apply::apply(live, &change, &mut Changed::default())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,552 @@
+//! Pools that stay open from one command to the next.
+//!
+//! [`HeldPools`] answers [`Control`]'s questions from the last committed state of each pool, and makes
+//! changes on the open pools. It mounts nothing and keeps nothing on disk: whoever runs it does.
+//! Figures may lag a txg behind. The page is `docs/daemon.md`.
+
+mod import;
+
+use super::change::apply;
+use super::change::checks::{self, Around};
+use super::change::local::{features_of, plan};
+use super::local::{self, dataset, io, pool_of, tree};
+use super::{
+    ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
+    HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
+    Source, SuspendReason, Value,
+};
+use crate::live::{LivePool, WriteOptions};
+use crate::{Error, Pool};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex, RwLock};
+use millpond_ondisk::Guid;
+use millpond_pool::live::{FailMode, HistoryCommand};
+use millpond_vdev::{AllocationClass, VdevConfig};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// In which cache file a pool is noted, so that it is opened again by whoever reads that file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CacheFile {
+    /// The one of whoever holds the pool.
+    #[default]
+    Default,
+    /// None.
+    None,
+    /// This one.
+    At(PathBuf),
+}
+
+impl CacheFile {
+    /// The value of property `cachefile`: nothing, `none`, or a path.
+    #[must_use]
+    pub fn parse(value: &str) -> Self {
+        match value {
+            "" => Self::Default,
+            "none" => Self::None,
+            path => Self::At(PathBuf::from(path)),
+        }
+    }
+}
+
+/// A pool that is open.
+pub enum Open {
+    /// For changes.
+    Live(LivePool),
+    /// For reading only, and why, if that was not asked for.
+    ReadOnly(Pool, Option<String>),
+}
+
+/// A pool that is held, with what is not written in it.
+pub struct HeldPool {
+    open: Open,
+    /// Path and size of the devices found, by guid; `None` for a pool that was made here.
+    located: Option<BTreeMap<u64, tree::Located>>,
+    /// The folder that stands before all its mount points.
+    altroot: Option<String>,
+    cache_file: Mutex<CacheFile>,
+    /// Seconds since 1970.
+    held_since_s: u64,
+}
+
+impl HeldPool {
+    /// Its engine.
+    #[must_use]
+    pub fn opened(&self) -> &Open {
+        &self.open
+    }
+    /// The folder that stands before all its mount points.
+    #[must_use]
+    pub fn altroot(&self) -> Option<&str> {
+        self.altroot.as_deref()
+    }
+    /// Where it is to be noted.
+    #[must_use]
+    pub fn cache_file(&self) -> CacheFile {
+        self.cache_file.lock().clone()
+    }
+    /// Seconds since 1970 since when it is held.
+    #[must_use]
+    pub fn held_since_s(&self) -> u64 {
+        self.held_since_s
+    }
+    /// Whether it can be changed.
+    #[must_use]
+    pub fn live(&self) -> Option<&LivePool> {
+        match &self.open {
+            Open::Live(live) => Some(live),
+            Open::ReadOnly(..) => None,
+        }
+    }
+
+    /// The last committed state.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn view(&self) -> Result<Pool, Error> {
+        match &self.open {
+            Open::Live(live) => live.committed(),
+            Open::ReadOnly(pool, _) => Ok(pool.clone()),
+        }
+    }
+
+    /// The configuration as a cache file has it; `None` for a pool that was asked for read-only, which
+    /// is not noted.
+    #[must_use]
+    pub fn configuration(&self) -> Option<millpond_nvlist::NvList> {
+        match &self.open {
+            Open::Live(live) => Some(live.engine().config().pool_list()),
+            Open::ReadOnly(pool, Some(_)) => Some(pool.inner().config().clone()),
+            Open::ReadOnly(_, None) => None,
+        }
+    }
+
+    fn info(&self) -> Result<PoolInfo, ControlError> {
+        let view = self.view().map_err(io)?;
+        let locate = |vdev: &mut super::VdevInfo| match &self.located {
+            Some(located) => tree::locate(vdev, &|guid| located.get(&guid).cloned()),
+            None => {}
+        };
+        let mut info = local::opened(&view, &locate)?;
+        info.is_state_active = true;
+        let mut set = |name: &str, value: Option<String>| {
+            let Some(value) = value else { return };
+            let own = Property::new(name, Some(Value::Text(value)), Source::Local);
+            match info.properties.iter_mut().find(|p| p.name == name) {
+                Some(known) => *known = own,
+                None => info.properties.push(own),
+            }
+        };
+        set("altroot", self.altroot.clone());
+        set(
+            "cachefile",
+            match &*self.cache_file.lock() {
+                CacheFile::Default => None,
+                CacheFile::None => Some("none".into()),
+                CacheFile::At(path) => Some(path.to_string_lossy().into_owned()),
+            },
+        );
+        let read_only = info.properties.iter_mut().find(|p| p.name == "readonly");
+        if let Some(read_only) = read_only {
+            let is_live = self.live().is_some();
+            read_only.value = Some(Value::Number(u64::from(!is_live)));
+            read_only.source = match is_live {
+                true => Source::Default,
+                false => Source::Local,
+            };
+        }
+        if let Some(live) = self.live()
+            && live.engine().suspension().is_some()
+        {
+            info.suspended = Some(match live.engine().failmode() {
+                FailMode::Continue => SuspendReason::IoContinue,
+                _ => SuspendReason::IoWait,
+            });
+        }
+        Ok(info)
+    }
+}
+
+/// Everything held by this process.
+pub struct HeldPools {
+    env: Env,
+    hostid: u64,
+    hostname: Option<String>,
+    pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
+    /// Making, importing and leaving pools go one after the other.
+    turn: Mutex<()>,
+}
+
+impl HeldPools {
+    /// None yet. `hostid` (0 for none) and `hostname` are this system's.
+    #[must_use]
+    pub fn new(env: &Env, hostid: u64, hostname: Option<String>) -> Self {
+        Self {
+            env: env.clone(),
+            hostid,
+            hostname,
+            pools: RwLock::new(BTreeMap::new()),
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// The pool of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<HeldPool>> {
+        self.pools.read().get(name).map(Arc::clone)
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<(String, Arc<HeldPool>)> {
+        let pools = self.pools.read();
+        let pairs = pools.iter();
+        pairs.map(|(n, p)| (n.clone(), Arc::clone(p))).collect()
+    }
+
+    fn writing(&self) -> WriteOptions {
+        WriteOptions {
+            hostid: self.hostid,
+            hostname: self.hostname.clone(),
+            ..WriteOptions::default()
+        }
+    }
+
+    fn now_s(&self) -> u64 {
+        self.env.clock.wall_ns() / 1_000_000_000
+    }
+
+    fn hold(&self, name: &str, pool: HeldPool) -> Arc<HeldPool> {
+        let pool = Arc::new(pool);
+        self.pools
+            .write()
+            .insert(name.to_owned(), Arc::clone(&pool));
+        pool
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<HeldPool>, ControlError> {
+        self.get(name).ok_or(ControlError::NoSuchPool)
+    }
+
+    fn view_of(&self, dataset: &str) -> Result<Pool, ControlError> {
+        self.find(pool_of(dataset))?.view().map_err(io)
+    }
+
+    /// Makes a pool and holds it.
+    ///
+    /// # Errors
+    /// As [`super::Change::create_pool`].
+    pub fn create(
+        &self,
+        request: &NewPoolRequest,
+        command: &HistoryCommand,
+    ) -> Result<(), ChangeError> {
+        let _turn = self.turn.lock();
+        let name = request.name.as_str();
+        millpond_pool::live::check_pool_name(name)
+            .map_err(|reason| ChangeError::PoolName(reason.into()))?;
+        let features = features_of(request)?;
+        checks::check(self, &request.devices, None)?;
+        if request.only_check {
+            return Ok(());
+        }
+        if self.get(name).is_some() {
+            return Err(ChangeError::PoolExists);
+        }
+        let given = |wanted: &str| {
+            let mut pairs = request.properties.iter();
+            pairs
+                .find(|(name, _)| name == wanted)
+                .map(|(_, v)| v.clone())
+        };
+        let altroot = given("altroot");
+        let cache_file = cache_file(given("cachefile").as_deref(), altroot.is_some());
+        let live = plan(request, features, self.writing()).create()?;
+        live.engine().record_command(command)?;
+        let held = HeldPool {
+            open: Open::Live(live),
+            located: None,
+            altroot,
+            cache_file: Mutex::new(cache_file),
+            held_since_s: self.now_s(),
+        };
+        self.hold(name, held);
+        Ok(())
+    }
+
+    /// Looks whether devices could be added.
+    ///
+    /// # Errors
+    /// As [`super::Change::check_add`].
+    pub fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
+        checks::check(self, devices, Some(pool))
+    }
+
+    /// Wipes the labels of a device.
+    ///
+    /// # Errors
+    /// As [`super::Change::clear_labels`].
+    pub fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
+        checks::check_clearing(self, path, force)?;
+        checks::clear(path)
+    }
+
+    /// A pool that can be changed.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchPool`], [`ChangeError::ReadOnlyPool`].
+    pub fn writable(&self, name: &str) -> Result<LivePool, ChangeError> {
+        let pool = self.get(name).ok_or(ChangeError::NoSuchPool)?;
+        match pool.opened() {
+            Open::Live(live) => Ok(live.clone()),
+            Open::ReadOnly(_, why) => Err(ChangeError::ReadOnlyPool(
+                why.clone()
+                    .unwrap_or_else(|| "it was imported read-only".into()),
+            )),
+        }
+    }
+
+    /// Makes one change, other than to end a pool.
+    ///
+    /// # Errors
+    /// As [`super::Change::change`].
+    pub fn apply(
+        &self,
+        pool: &str,
+        change: &PoolChange,
+        changed: &mut Changed,
+    ) -> Result<(), ChangeError> {
+        if let PoolChange::Set { name, value } = change
+            && name == "cachefile"
+        {
+            let held = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
+            *held.cache_file.lock() = CacheFile::parse(value);
+            return Ok(());
+        }
+        if let PoolChange::Add(devices) = change {
+            checks::check(self, devices, Some(pool))?;
+        }
+        apply::apply(&self.writable(pool)?, change, changed)
+    }
+
+    /// Leaves a pool: its labels say that it is exported or destroyed, its devices are free. Whoever
+    /// used its file systems must have stopped.
+    ///
+    /// # Errors
+    /// If it cannot be written; then it is held still. A suspended pool is let go as it is.
+    pub fn leave(
+        &self,
+        name: &str,
+        destroy: bool,
+        command: Option<&HistoryCommand>,
+    ) -> Result<(), ChangeError> {
+        let _turn = self.turn.lock();
+        let held = self.get(name).ok_or(ChangeError::NoSuchPool)?;
+        if let Some(live) = held.live() {
+            let engine = live.engine();
+            if engine.suspension().is_none() {
+                if let Some(command) = command {
+                    engine.record_command(command)?;
+                }
+                match destroy {
+                    true => engine.destroy()?,
+                    false => engine.export()?,
+                }
+            }
+        } else if destroy {
+            return Err(ChangeError::ReadOnlyPool(
+                "it was imported read-only".into(),
+            ));
+        }
+        self.pools.write().remove(name);
+        Ok(())
+    }
+
+    /// Lets all pools go after everything was written; their labels say that they are in use.
+    pub fn let_go(&self) -> Vec<(String, Error)> {
+        let _turn = self.turn.lock();
+        let pools = std::mem::take(&mut *self.pools.write());
+        let mut failures = vec![];
+        for (name, pool) in pools {
+            if let Some(live) = pool.live()
+                && let Err(error) = live.sync()
+            {
+                failures.push((name, error));
+            }
+        }
+        failures
+    }
+
+    /// Makes changes of one pool in order, as [`super::Change::change`] does; `around` runs before and
+    /// after each of them and may refuse it or add notes.
+    ///
+    /// # Errors
+    /// As [`super::Change::change`].
+    pub fn change(
+        &self,
+        pool: &str,
+        changes: &[PoolChange],
+        command: &HistoryCommand,
+        around: &mut dyn FnMut(Step<'_>, &mut Changed) -> Result<(), ChangeError>,
+    ) -> Result<Changed, ChangeFailure> {
+        let at = |done| move |error| ChangeFailure { done, error };
+        if self.get(pool).is_none() {
+            return Err(at(0)(ChangeError::NoSuchPool));
+        }
+        for change in changes {
+            if let PoolChange::Add(devices) = change {
+                self.check_add(pool, devices).map_err(at(0))?;
+            }
+        }
+        let mut changed = Changed::default();
+        for (done, change) in changes.iter().enumerate() {
+            around(Step::Before(change), &mut changed).map_err(at(done))?;
+            if matches!(change, PoolChange::Destroy | PoolChange::Export) {
+                // The last words about a pool come before its end.
+                let destroy = *change == PoolChange::Destroy;
+                let left = self.leave(pool, destroy, Some(command));
+                left.map_err(at(done))?;
+                around(Step::After(change), &mut changed).map_err(at(done))?;
+                return Ok(changed);
+            }
+            if let Err(error) = self.apply(pool, change, &mut changed) {
+                // What was taken away for it comes back.
+                let _ = around(Step::Failed(change), &mut changed);
+                return Err(at(done)(error));
+            }
+            around(Step::After(change), &mut changed).map_err(at(done))?;
+        }
+        if let Ok(live) = self.writable(pool) {
+            let noted = live.engine().record_command(command);
+            noted.map_err(|error| at(changes.len())(error.into()))?;
+        }
+        Ok(changed)
+    }
+}
+
+/// Where a change stands.
+pub enum Step<'a> {
+    /// It will be made.
+    Before(&'a PoolChange),
+    /// It was made.
+    After(&'a PoolChange),
+    /// It could not be made.
+    Failed(&'a PoolChange),
+}
+
+fn cache_file(given: Option<&str>, has_altroot: bool) -> CacheFile {
+    match given {
+        Some(value) => CacheFile::parse(value),
+        // A pool below another root is somebody's visitor.
+        None if has_altroot => CacheFile::None,
+        None => CacheFile::Default,
+    }
+}
+
+impl Around for HeldPools {
+    fn is_open(&self, pool: Guid) -> bool {
+        self.all().iter().any(|(_, held)| match held.opened() {
+            Open::Live(live) => live.engine().guid() == pool,
+            Open::ReadOnly(read, _) => read.inner().guid() == pool,
+        })
+    }
+
+    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
+        let all = self.all();
+        let owns = |held: &HeldPool| {
+            held.view().is_ok_and(|pool| {
+                let inner = pool.inner();
+                let listed = match is_spare {
+                    true => inner.spares(),
+                    false => inner.caches(),
+                };
+                listed.iter().any(|vdev| vdev.u64("guid") == Ok(guid.0))
+            })
+        };
+        all.into_iter()
+            .find(|(_, held)| owns(held))
+            .map(|(name, _)| name)
+    }
+
+    fn tops_of(&self, pool: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError> {
+        let held = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
+        Ok(checks::tops_of(&held.view()?))
+    }
+}
+
+impl Control for HeldPools {
+    fn pools(&self) -> Result<Vec<String>, ControlError> {
+        Ok(self.pools.read().keys().cloned().collect())
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+        let mut info = self.find(name)?.info()?;
+        info.system_hostid = self.hostid;
+        info.config_hostid = self.hostid;
+        Ok(info)
+    }
+
+    fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
+        let info = self.pool(pool)?;
+        tree::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+    }
+
+    fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let held = self.find(pool_of(&query.root))?;
+        let altroot = held.altroot.clone();
+        dataset::walk(&held.view().map_err(io)?, query, &mut |mut info| {
+            if let Some(root) = &altroot {
+                below_altroot(root, &mut info);
+            }
+            each(info)
+        })
+    }
+
+    fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        local::records(&self.view_of(pool)?, each)
+    }
+
+    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+        local::holds(&self.view_of(snapshot)?, snapshot)
+    }
+
+    fn space_by_owner(
+        &self,
+        dataset: &str,
+        owners: crate::OwnerKind,
+    ) -> Result<Vec<crate::OwnerSpace>, ControlError> {
+        local::space_by_owner(&self.view_of(dataset)?, dataset, owners)
+    }
+
+    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
+        let places = super::Places::default();
+        self.importable_from(&places)
+            .map_err(|error| ControlError::Io(format!("{error:?}")))
+    }
+}
+
+/// Mount points of a pool below another root begin there.
+fn below_altroot(altroot: &str, info: &mut DatasetInfo) {
+    let mountpoint = info.properties.iter_mut().find(|p| p.name == "mountpoint");
+    if let Some(Property {
+        value: Some(Value::Text(path)),
+        ..
+    }) = mountpoint
+        && path.starts_with('/')
+    {
+        let root = altroot.trim_end_matches('/');
+        *path = match path.as_str() {
+            "/" if root.is_empty() => "/".to_owned(),
+            "/" => root.to_owned(),
+            path => format!("{root}{path}"),
+        };
+    }
+}
