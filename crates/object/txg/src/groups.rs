@@ -29,6 +29,15 @@ impl std::fmt::Debug for TxgGroups {
     }
 }
 
+/// What becomes of whoever wants to begin a transaction while writing is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pause {
+    /// It waits for [`TxgGroups::resume`].
+    Hold,
+    /// It gets an error.
+    Refuse,
+}
+
 #[derive(Default)]
 struct State {
     open: Txg,
@@ -39,6 +48,7 @@ struct State {
     wanted: Txg,
     groups: [Group; 4],
     failure: Option<Arc<str>>,
+    pause: Option<(Arc<str>, Pause)>,
     has_ended: bool,
     sync_thread: Option<ThreadId>,
     /// How many wait for dirty data to become less.
@@ -98,7 +108,7 @@ impl TxgGroups {
     /// above the share at which delays begin. On the thread that syncs it never waits.
     ///
     /// # Errors
-    /// [`TxgError`] when writing is suspended or the pool is being closed.
+    /// [`TxgError`] when writing is suspended, or paused so that it refuses, or the pool is being closed.
     pub fn begin(self: &Arc<Self>, estimate_bytes: u64) -> Result<Transaction, TxgError> {
         let mut state = self.state.lock();
         let may_wait = state.sync_thread != Some(current_id());
@@ -106,6 +116,14 @@ impl TxgGroups {
         loop {
             if let Some(refusal) = state.refusal() {
                 return Err(refusal);
+            }
+            if may_wait && let Some((reason, pause)) = &state.pause {
+                if *pause == Pause::Refuse {
+                    let reason = Arc::clone(reason);
+                    return Err(TxgError::Suspended { reason });
+                }
+                self.changed.wait(&mut state);
+                continue;
             }
             self.close_if_due(&mut state);
             let dirty_bytes = state.dirty_bytes();
@@ -287,9 +305,17 @@ impl TxgGroups {
         state.failure.get_or_insert_with(|| reason.into());
         self.changed.notify_all();
     }
-    /// Goes on after [`TxgGroups::fail`].
+    /// Lets nothing begin for a time: the group being written cannot go on. Who waits for a group to be
+    /// on stable storage goes on waiting, and transactions under way go on.
+    pub fn pause(&self, reason: &str, what: Pause) {
+        self.state.lock().pause = Some((reason.into(), what));
+        self.changed.notify_all();
+    }
+    /// Goes on after [`TxgGroups::pause`] or [`TxgGroups::fail`].
     pub fn resume(&self) {
-        self.state.lock().failure = None;
+        let mut state = self.state.lock();
+        (state.failure, state.pause) = (None, None);
+        drop(state);
         self.changed.notify_all();
     }
     /// Why writing is suspended, if it is.

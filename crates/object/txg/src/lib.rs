@@ -35,6 +35,6 @@ mod tests;
 mod transaction;
 
 pub use error::TxgError;
-pub use groups::{SyncingTxg, TxgGroups};
+pub use groups::{Pause, SyncingTxg, TxgGroups};
 pub use limits::DirtyLimits;
 pub use transaction::Transaction;

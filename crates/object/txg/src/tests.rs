@@ -1,4 +1,4 @@
-use crate::{DirtyLimits, Transaction, TxgError, TxgGroups};
+use crate::{DirtyLimits, Pause, Transaction, TxgError, TxgGroups};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Env, thread};
@@ -215,6 +215,37 @@ fn waiters_are_woken_by_the_commit_and_by_failure() {
         assert_eq!(next(&groups), Some(6), "the same group is tried again");
         groups.synced(syncing.txg());
         assert_eq!(groups.wait_synced(Txg(6)), Ok(()));
+    });
+}
+
+#[test]
+fn while_paused_nothing_begins_and_the_group_under_way_goes_on() {
+    let (groups, _) = groups();
+    thread::scope(|scope| {
+        let under_way = groups.begin(0).unwrap();
+        let waiter = scope.spawn(|| groups.wait_synced(Txg(4)));
+        groups.pause("the disk is gone", Pause::Refuse);
+        let refused = TxgError::Suspended {
+            reason: "the disk is gone".into(),
+        };
+        assert_eq!(groups.begin(0).map(drop), Err(refused));
+        groups.pause("the disk is gone", Pause::Hold);
+        let held = scope.spawn(|| groups.begin(0).map(|tx| tx.txg()));
+        drop(under_way);
+        let syncing = groups.next_to_sync(Duration::from_secs(60)).unwrap();
+        // On the thread that syncs nothing waits.
+        assert_eq!(groups.begin(0).map(|tx| tx.txg()), Ok(Txg(5)));
+        assert!(!waiter.is_finished() && !held.is_finished());
+        groups.resume();
+        assert_eq!(held.join().unwrap(), Ok(Txg(5)));
+        groups.synced(syncing.txg());
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+
+        groups.pause("again", Pause::Hold);
+        // Not on a thread that syncs.
+        let late = scope.spawn(|| groups.begin(0).map(drop));
+        groups.end_all();
+        assert_eq!(late.join().unwrap(), Err(TxgError::Ended));
     });
 }
 

@@ -117,10 +117,12 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<Vec<Dva>, BlockError> {
-        let mut budget = HeaderBudget::of(pointer);
-        let mut extents = vec![];
-        self.gather(pointer, address, 0, &mut budget, &mut extents)?;
-        Ok(extents)
+        self.with_patience(|| {
+            let mut budget = HeaderBudget::of(pointer);
+            let mut extents = vec![];
+            self.gather(pointer, address, 0, &mut budget, &mut extents)?;
+            Ok(extents)
+        })
     }
 
     fn gather(

@@ -14,6 +14,7 @@ mod copies;
 mod error;
 mod gang;
 mod log;
+mod patience;
 mod store;
 mod topology;
 mod write;
@@ -22,6 +23,7 @@ pub use address::BlockAddress;
 pub use audit::BlockAudit;
 pub use error::{BlockError, CopyFailure};
 pub use log::LogBlock;
+pub use patience::{Patience, PatientThread};
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafFigures, Topology};
 pub use write::{

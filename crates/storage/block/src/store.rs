@@ -1,5 +1,6 @@
 //! The way of a block from pointer to content.
 
+use crate::patience::Patient;
 use crate::topology::Topology;
 use crate::write::Writing;
 use crate::{Block, BlockAddress, BlockError};
@@ -22,6 +23,7 @@ pub struct BlockStore {
     cache: Arc<Cache<Identity, Arc<Block>>>,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
     pub(crate) writing: Writing,
+    pub(crate) patient: Patient,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -81,6 +83,7 @@ impl BlockStore {
             cache: Arc::new(Cache::new(cache_bytes)),
             in_flight: Mutex::new(HashMap::new()),
             writing: Writing::default(),
+            patient: Patient::default(),
         }
     }
 
@@ -95,6 +98,7 @@ impl BlockStore {
             cache: Arc::clone(&self.cache),
             in_flight: Mutex::new(HashMap::new()),
             writing: Writing::default(),
+            patient: Patient::default(),
         }
     }
 
@@ -170,9 +174,20 @@ impl BlockStore {
         if let Some(block) = self.cache.get(&identity) {
             return Ok(block);
         }
+        self.with_patience(|| self.read_shared(&identity, pointer, address, key))
+    }
+
+    /// Reads what the cache does not have, together with others who miss the same.
+    fn read_shared(
+        &self,
+        identity: &Identity,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Result<Arc<Block>, BlockError> {
         let (flight, is_mine) = {
             let mut table = self.in_flight.lock();
-            match table.get(&identity) {
+            match table.get(identity) {
                 Some(flight) => (Arc::clone(flight), false),
                 None => {
                     let flight = Arc::new(Flight::default());
@@ -192,11 +207,11 @@ impl BlockStore {
         }
         let landing = Landing {
             store: self,
-            identity: &identity,
+            identity,
             flight: &flight,
         };
         // Another reader may have landed between our look into the cache and our take-off.
-        let outcome = match self.cache.get(&identity) {
+        let outcome = match self.cache.get(identity) {
             Some(block) => Ok(block),
             None => self.fetch(pointer, address, key),
         };
@@ -226,7 +241,8 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
         }
-        self.fetch(pointer, address, key).map(Arc::unwrap_or_clone)
+        self.with_patience(|| self.fetch(pointer, address, key))
+            .map(Arc::unwrap_or_clone)
     }
 
     /// The stored bytes of a block (compressed, perhaps encrypted), checksum verified: `psize` bytes.

@@ -170,6 +170,7 @@ impl LivePool {
         pool.sync_with(|ctx| ctx.make_first_objects(new, &built, &features, first.salt))?;
         pool.start()?;
         pool.port.attach(&pool)?;
+        pool.wait_for_devices(&new.writing);
         Ok(pool)
     }
 }

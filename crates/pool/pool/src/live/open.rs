@@ -31,6 +31,7 @@ use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// How a pool is opened for changes, beyond how it is opened for reading.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +44,10 @@ pub struct WriteOptions {
     pub drive: Drive,
     /// How much may be dirty.
     pub limits: DirtyLimits,
+    /// Whether somebody will call [`LivePool::resume`] when the devices fail: then the property `failmode`
+    /// decides what happens meanwhile. Otherwise a failed txg is the end, and everybody gets the error.
+    /// Only for pools that are written by a thread of their own.
+    pub can_be_resumed: bool,
 }
 
 /// How often the committed state is looked for again while newer ones overtake it.
@@ -94,7 +99,14 @@ impl LivePool {
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
         pool.sync().map_err(at)?;
+        pool.wait_for_devices(writing);
         Ok(pool)
+    }
+
+    pub(crate) fn wait_for_devices(self: &Arc<Self>, writing: &WriteOptions) {
+        if writing.can_be_resumed && self.drive == Drive::Thread {
+            self.failure.be_patient(self);
+        }
     }
 
     /// A read-only pool of the last committed state, over the same devices and cache.
@@ -170,8 +182,13 @@ impl LivePool {
         if let Some(assembly) = &self.state.read().assembly {
             return Ok(assembly.clone());
         }
-        // Labels must not change while they are read.
-        let _one = self.syncing.lock();
+        // Labels must not change while they are read. Those of a suspended pool do not.
+        let _one = loop {
+            let lock = self.syncing.try_lock_for(Duration::from_millis(100));
+            if lock.is_some() || self.failure.suspension().is_some() {
+                break lock;
+            }
+        };
         let topology = self.store.topology();
         let candidates = topology
             .tree
@@ -215,6 +232,12 @@ impl LivePool {
     }
 
     fn leave(&self, as_what: LeafState) -> Result<(), PoolError> {
+        if let Some(suspension) = self.failure.suspension() {
+            // Waiting here would be for ever.
+            return Err(PoolError::Suspended {
+                reason: suspension.reason,
+            });
+        }
         self.sync()?;
         self.allocator.flush_all_in_next_txg();
         self.sync_task(|ctx| {

@@ -38,7 +38,7 @@ pub struct LivePool {
     /// Changed in syncing context only; read by anybody.
     pub(crate) state: RwLock<PoolState>,
     pub(crate) tasks: TaskQueue,
-    pub(crate) failure: FailureState,
+    pub(crate) failure: Arc<FailureState>,
     pub(crate) drive: Drive,
     /// The first txg that this opening writes.
     pub(crate) first_txg: Txg,
@@ -131,6 +131,7 @@ impl LivePool {
         parts.store.set_repair(true);
         let mut load_guid = [0; 8];
         parts.env.entropy.fill(&mut load_guid);
+        let failure = FailureState::new(Arc::clone(&parts.groups), parts.state.failmode);
         Arc::new(Self {
             load_guid: u64::from_le_bytes(load_guid),
             env: parts.env,
@@ -143,7 +144,7 @@ impl LivePool {
             port: parts.port,
             state: RwLock::new(parts.state),
             tasks: TaskQueue::default(),
-            failure: FailureState::default(),
+            failure,
             drive: parts.drive,
             is_deflated: parts.is_deflated,
             syncing: Mutex::new(()),
@@ -202,6 +203,29 @@ impl LivePool {
     pub fn failmode(&self) -> FailMode {
         self.state.read().failmode
     }
+    /// Goes on after devices failed and were put right: what could not be written is written now, nothing
+    /// else is done again. Before the txg commits, everything that was written of it before the
+    /// devices failed is read from them again. Returns when the txg is committed; `Ok` also for
+    /// a pool that is not suspended.
+    ///
+    /// That the devices hold what they are read to hold is taken on trust: an image in a file system
+    /// that lost what it had cached may still show it.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`] if the devices fail again (the pool is suspended as before), or if it was
+    /// suspended for good ([`Suspension::can_resume`]).
+    pub fn resume(&self) -> Result<(), PoolError> {
+        self.failure.resume()
+    }
+
+    /// Ends at once, as a crash would: what is not on stable storage is lost, whoever waits gets an error,
+    /// and nothing can be changed any more. For suspended pools that nobody will resume.
+    pub fn abandon(&self) {
+        self.failure.abandon();
+        self.groups.end_all();
+        self.tasks.fail_all(&TxgError::Ended.into());
+    }
+
     /// A copy of what it knows about its features.
     #[must_use]
     pub fn features(&self) -> Features {

@@ -394,7 +394,10 @@ impl SyncContext<'_> {
     fn note_number(&self, name: &str, value: u64) {
         let mut state = self.pool.state.write();
         match name {
-            "failmode" => state.failmode = FailMode::from_number(value),
+            "failmode" => {
+                state.failmode = FailMode::from_number(value);
+                self.pool.failure.set_mode(state.failmode);
+            }
             "multihost" => state.multihost = value == 1,
             _ => {}
         }

@@ -17,6 +17,7 @@ use super::sink::MosSink;
 use super::space::MapWriter;
 use crate::PoolError;
 use crate::error::Reading;
+use millpond_block::Patience;
 use millpond_env::sync::Arc;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -118,13 +119,16 @@ impl LivePool {
     /// Writes one txg and reports what came of it. An error suspends the pool.
     fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
         let _one = self.syncing.lock();
+        let _patient = self.store.patient_thread();
         let txg = syncing.txg();
+        self.failure.begins(txg);
         let outcome = self
             .try_write_txg(syncing, inline)
             .and_then(|()| Ok(self.allocator.synced(txg)?));
         match outcome {
             Ok(()) => {
                 self.groups.synced(txg);
+                self.failure.committed(txg);
                 self.port.committed(txg);
                 Ok(())
             }
@@ -132,12 +136,15 @@ impl LivePool {
                 let suspension = Suspension {
                     txg,
                     reason: error.to_string(),
+                    can_resume: false,
                 };
-                let suspended = PoolError::Suspended {
-                    reason: suspension.reason.clone(),
-                };
-                self.groups.fail(&suspension.reason);
                 self.failure.suspend(suspension);
+                let words = self.failure.suspension().map(|why| why.reason);
+                let reason = words.unwrap_or_else(|| error.to_string());
+                let suspended = PoolError::Suspended {
+                    reason: reason.clone(),
+                };
+                self.groups.fail(&reason);
                 self.tasks.fail_all(&suspended);
                 Err(error)
             }
@@ -314,6 +321,7 @@ impl LivePool {
     fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
         let is_born_now = pointer.physical_birth() == ctx.txg();
         for dva in self.all_addresses(pointer)? {
+            self.store.forget_written(&dva);
             self.allocator.free(ctx.txg(), &dva, is_born_now)?;
         }
         Ok(())
@@ -354,21 +362,29 @@ impl LivePool {
         let mut dice = [0; 8];
         self.env.entropy.fill(&mut dice);
         let tops = labels::all_tops(&topology);
-        let report = labels::commit(
-            &topology,
-            &Commit {
-                uberblock: &uberblock,
-                config: config.as_ref(),
-                dirty_tops: &tops,
-                written_tops: &[],
-                multihost,
-                dice: u64::from_le_bytes(dice),
-                turn: match self.drive {
-                    Drive::Thread => Turn::Together,
-                    Drive::Caller => Turn::OneByOne,
-                },
+        let what = Commit {
+            uberblock: &uberblock,
+            config: config.as_ref(),
+            dirty_tops: &tops,
+            written_tops: &[],
+            multihost,
+            dice: u64::from_le_bytes(dice),
+            turn: match self.drive {
+                Drive::Thread => Turn::Together,
+                Drive::Caller => Turn::OneByOne,
             },
-        )?;
+        };
+        let report = loop {
+            let since = self.failure.resumes();
+            match labels::commit(&topology, &what) {
+                Ok(report) => break report,
+                // The same bytes in the same places: whatever of it was written may be again.
+                Err(error)
+                    if self.failure.is_patient()
+                        && self.failure.wait(since, &error.to_string()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
         let mut state = self.state.write();
         state.uberblock = uberblock;
         if config.is_some() {

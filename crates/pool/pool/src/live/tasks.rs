@@ -132,8 +132,9 @@ impl Ticket {
         // A task that panics must not leave the sync loop waiting for ever.
         let guard = TurnGuard { ticket: self };
         let ctx = SyncContext { pool, round };
+        let patient = pool.store.patient_thread();
         let outcome = task(&ctx);
-        drop(ctx);
+        drop((ctx, patient));
         guard.give_back(outcome.as_ref().map(|_| ()).map_err(Clone::clone));
         outcome.map(|value| (value, txg))
     }

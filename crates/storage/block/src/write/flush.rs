@@ -88,21 +88,17 @@ impl BlockStore {
             .store(is_wanted, Ordering::Relaxed);
     }
 
-    /// Makes everything written so far durable on every leaf that was written to. A leaf that cannot
-    /// flush counts as having missed all it was given since its last flush.
-    ///
-    /// # Errors
-    /// [`FlushError`] if a vdev lost more than its redundancy can bear, failed writes since the last
-    /// flush counted in: the txg must not commit.
-    pub fn flush(&self) -> Result<(), FlushError> {
+    /// One try of [`BlockStore::flush`]. If it fails nothing has changed: the next covers the same.
+    pub(crate) fn flush_devices(&self) -> Result<(), FlushError> {
         let topology = self.topology();
-        let (unflushed, mut lost) = {
+        let (unflushed, failed) = {
             let mut notes = self.writing.notes.lock();
             (
                 std::mem::take(&mut notes.unflushed),
                 std::mem::take(&mut notes.failed),
             )
         };
+        let mut lost = failed.clone();
         let leaves: Vec<(Guid, BTreeSet<Txg>)> = unflushed.into_iter().collect();
         let pools = self.writing.pools(&topology);
         let outcomes = {
@@ -121,38 +117,28 @@ impl BlockStore {
             })
         };
         let mut reasons = vec![];
+        let mut at_fault = vec![];
+        let mut unflushed = BTreeMap::new();
         for (guid, leaf, txgs, outcome) in outcomes {
-            let Err(reason) = outcome else { continue };
             // A leaf that is no part of the pool any more is nobody's loss.
-            let Some(leaf) = leaf else { continue };
+            if let (Err(reason), Some(leaf)) = (outcome, leaf) {
+                lost.insert(guid);
+                reasons.push(format!("{}: {reason}", topology.leaf_name(leaf)));
+                at_fault.push((leaf, txgs.clone()));
+            }
+            unflushed.insert(guid, txgs);
+        }
+        if let Err(error) = bearable(&topology, &lost, &reasons) {
+            let mut notes = self.writing.notes.lock();
+            notes.failed.extend(failed);
+            for (guid, txgs) in unflushed {
+                notes.unflushed.entry(guid).or_default().extend(txgs);
+            }
+            return Err(error);
+        }
+        for (leaf, txgs) in at_fault {
             for txg in txgs {
                 self.note_lost(&topology, &[leaf], txg);
-            }
-            lost.insert(guid);
-            reasons.push(format!("{}: {reason}", topology.leaf_name(leaf)));
-        }
-        if lost.is_empty() {
-            return Ok(());
-        }
-        let lost: BTreeSet<LeafId> = lost
-            .into_iter()
-            .filter_map(|guid| topology.tree.find_leaf(guid))
-            .collect();
-        let is_lost = |leaf| {
-            let health = topology.health.leaf(leaf, Txg(u64::MAX));
-            lost.contains(&leaf) || health == LeafHealth::Unreadable
-        };
-        for (vdev, _) in topology.tree.tops() {
-            let is_hit = lost
-                .iter()
-                .any(|leaf| topology.tree.leaf(*leaf).and_then(|node| node.top) == Some(vdev));
-            if is_hit && !topology.tree.survives(vdev, &is_lost) {
-                let reason = if reasons.is_empty() {
-                    "earlier writes failed".to_owned()
-                } else {
-                    reasons.join("; ")
-                };
-                return Err(FlushError { vdev, reason });
             }
         }
         Ok(())
@@ -166,7 +152,7 @@ impl BlockStore {
     }
 
     /// Notes that leaves failed writes of `txg`: for the next flush to judge, and as lost.
-    pub(super) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
+    pub(crate) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         if leaves.is_empty() {
             return;
         }
@@ -209,4 +195,32 @@ impl BlockStore {
             }
         });
     }
+}
+
+/// Whether every vdev can do without these leaves.
+fn bearable(
+    topology: &Topology,
+    lost: &BTreeSet<Guid>,
+    reasons: &[String],
+) -> Result<(), FlushError> {
+    let lost: BTreeSet<LeafId> = (lost.iter())
+        .filter_map(|guid| topology.tree.find_leaf(*guid))
+        .collect();
+    let is_lost = |leaf| {
+        let health = topology.health.leaf(leaf, Txg(u64::MAX));
+        lost.contains(&leaf) || health == LeafHealth::Unreadable
+    };
+    for (vdev, _) in topology.tree.tops() {
+        let is_hit = (lost.iter())
+            .any(|leaf| topology.tree.leaf(*leaf).and_then(|node| node.top) == Some(vdev));
+        if is_hit && !topology.tree.survives(vdev, &is_lost) {
+            let reason = if reasons.is_empty() {
+                "earlier writes failed".to_owned()
+            } else {
+                reasons.join("; ")
+            };
+            return Err(FlushError { vdev, reason });
+        }
+    }
+    Ok(())
 }

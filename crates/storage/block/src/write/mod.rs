@@ -98,6 +98,8 @@ struct Run<'a> {
 struct Chunk {
     blocks: Vec<Way>,
     issued: Issued,
+    /// How often writing had been resumed when it was issued.
+    since: u64,
 }
 
 /// Where a block is on its way.
@@ -185,10 +187,21 @@ impl Run<'_> {
     /// Finds space. `failure` is what the devices said the last time.
     fn place(
         &self,
-        mut block: Box<UnderWay>,
+        block: Box<UnderWay>,
         extents: &mut Vec<Extent>,
         failure: Option<String>,
     ) -> Way {
+        self.try_place(block, extents, failure)
+            .unwrap_or_else(|(_, error)| Way::Over(Err(error)))
+    }
+
+    /// As [`Run::place`], giving the block back if there is no place for it.
+    fn try_place(
+        &self,
+        mut block: Box<UnderWay>,
+        extents: &mut Vec<Extent>,
+        failure: Option<String>,
+    ) -> Result<Way, (Box<UnderWay>, BlockError)> {
         match self.placer.place(&block.job, &block.stored, &block.avoid) {
             Ok(placed) => {
                 let Placed {
@@ -200,22 +213,24 @@ impl Run<'_> {
                 (block.pointer, block.form, block.taken) = (pointer, form, taken);
                 let count = own.len();
                 extents.extend(own);
-                Way::Issued(block, count)
+                Ok(Way::Issued(block, count))
             }
             Err(no_place) => {
                 let address = block.job.address;
-                Way::Over(Err(match (no_place, failure) {
+                let error = match (no_place, failure) {
                     (NoPlace::NoSpace, None) => BlockError::NoSpace { address },
                     (NoPlace::NoSpace, Some(reason)) | (NoPlace::Allocator(reason), _) => {
                         BlockError::Write { address, reason }
                     }
-                }))
+                };
+                Err((block, error))
             }
         }
     }
 
     fn issue(&self, blocks: Vec<Way>, extents: Vec<Extent>) -> Chunk {
         let pools = self.store.writing.pools(self.topology);
+        let since = self.store.patient.resumes();
         let issued = issue(
             self.topology,
             self.placer.txg,
@@ -223,7 +238,11 @@ impl Run<'_> {
             &pools.processors,
             &pools.queues,
         );
-        Chunk { blocks, issued }
+        Chunk {
+            blocks,
+            issued,
+            since,
+        }
     }
 
     /// Waits for a chunk, writes again elsewhere what failed, and appends the outcomes in order.
@@ -231,6 +250,7 @@ impl Run<'_> {
         let Chunk {
             mut blocks,
             mut issued,
+            mut since,
         } = chunk;
         loop {
             let (leaves, extents) = issued.finish();
@@ -246,7 +266,7 @@ impl Run<'_> {
                     Way::Over(outcome) => Way::Over(outcome),
                     Way::Issued(block, count) => {
                         let outcomes: Vec<ExtentOutcome> = extents.by_ref().take(count).collect();
-                        let way = self.judge(block, outcomes, &mut again);
+                        let way = self.judge(block, outcomes, since, &mut again);
                         needs_more |= matches!(way, Way::Issued(..));
                         way
                     }
@@ -255,7 +275,11 @@ impl Run<'_> {
             if !needs_more {
                 break;
             }
-            Chunk { blocks, issued } = self.issue(blocks, again);
+            Chunk {
+                blocks,
+                issued,
+                since,
+            } = self.issue(blocks, again);
         }
         outcomes.extend(blocks.into_iter().filter_map(|way| match way {
             Way::Over(outcome) => Some(outcome),
@@ -267,6 +291,7 @@ impl Run<'_> {
         &self,
         mut block: Box<UnderWay>,
         outcomes: Vec<ExtentOutcome>,
+        since: u64,
         extents: &mut Vec<Extent>,
     ) -> Way {
         let address = block.job.address;
@@ -279,21 +304,30 @@ impl Run<'_> {
             if block.job.keep_cached {
                 self.store.keep(&block.pointer, &block.job.content);
             }
+            self.store.patient.note_written(&block.pointer);
             return Way::Over(Ok(WrittenBlock {
                 pointer: block.pointer,
                 form: block.form,
             }));
         }
-        let reason = failures.join("; ");
+        let mut reason = failures.join("; ");
         if let Err(NoPlace::Allocator(reason)) = self.placer.release(&block.taken) {
             return Way::Over(Err(BlockError::Write { address, reason }));
         }
         block.taken.clear();
         block.retries += 1;
-        if block.retries > RETRIES_MAX {
-            return Way::Over(Err(BlockError::Write { address, reason }));
-        }
         block.avoid.extend(block.pointer.dvas());
-        self.place(block, extents, Some(reason))
+        if block.retries <= RETRIES_MAX {
+            match self.try_place(block, extents, Some(reason)) {
+                Ok(way) => return way,
+                Err(failed) => (block, reason) = (failed.0, failed.1.to_string()),
+            }
+        }
+        if self.store.patient.waits(since, &reason) {
+            block.retries = 0;
+            block.avoid.clear();
+            return self.place(block, extents, Some(reason));
+        }
+        Way::Over(Err(BlockError::Write { address, reason }))
     }
 }

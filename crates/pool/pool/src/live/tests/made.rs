@@ -1,5 +1,6 @@
 //! Pools without datasets, made by hand, and opened again.
 
+use crate::error::Reading;
 use crate::import::{LeafState, PoolCandidate, find_pools, scan_devices};
 use crate::live::config::PoolConfig;
 use crate::live::failure::FailMode;
@@ -354,10 +355,10 @@ pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
         let count = ctx.table_number(OBJECT_DIRECTORY, COUNT)?.unwrap_or(0) + 1;
         ctx.set_directory_number(COUNT, count)?;
         let object = match ctx.directory_object("test:object")? {
-            Some(id) => ctx.mos().object(id).unwrap(),
+            Some(id) => ctx.mos().object(id).reading("test")?,
             None => {
                 let new = NewObject::new(ObjectType::METADATA_U64).with_block_bytes(16 << 10);
-                let object = ctx.mos().allocate(ctx.tx(), new).unwrap();
+                let object = ctx.mos().allocate(ctx.tx(), new).reading("test")?;
                 ctx.set_directory_number("test:object", object.id().0)?;
                 object
             }
@@ -366,10 +367,10 @@ pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
             let offset = ((count * 3 + block) % 12) * (16 << 10);
             object
                 .write(ctx.tx(), offset, &noise(count, block))
-                .unwrap();
+                .reading("test")?;
         }
         if count.is_multiple_of(3) {
-            object.free_range(ctx.tx(), 0, 32 << 10).unwrap();
+            object.free_range(ctx.tx(), 0, 32 << 10).reading("test")?;
         }
         Ok(count)
     })

@@ -5,4 +5,5 @@ mod crash;
 mod leaks;
 mod lists;
 mod made;
+mod suspended;
 mod threads;

@@ -1,0 +1,222 @@
+//! Devices that fail and come back, and the pools on them.
+
+use super::leaks::check;
+use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
+use crate::live::{Drive, FailMode, LivePool, PoolSetting, SettingTime, WriteOptions};
+use crate::{OpenOptions, PoolError};
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::thread;
+use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
+use std::time::Duration;
+
+/// A pool that counted to one, opened so that it can be resumed.
+fn resumable(world: &World, shape: Shape) -> Arc<LivePool> {
+    let pool = make(world, shape, Arc::new(NoDatasets::default()));
+    count_up(&pool).unwrap();
+    drop(pool);
+    let writing = WriteOptions {
+        drive: Drive::Thread,
+        can_be_resumed: true,
+        ..WriteOptions::default()
+    };
+    let port = Arc::new(NoDatasets::default());
+    let candidate = candidate(&world.disks()).unwrap();
+    let options = OpenOptions::default();
+    LivePool::open(&world.env(), &candidate, &options, &writing, port).unwrap()
+}
+
+fn set_failmode(pool: &LivePool, mode: &str) {
+    let setting = PoolSetting::parse("failmode", mode, SettingTime::Later).unwrap();
+    pool.sync_task(|ctx| ctx.set_pool_property(&setting))
+        .unwrap();
+}
+
+fn nap() {
+    let mutex = Mutex::new(());
+    Condvar::new().wait_for(&mut mutex.lock(), Duration::from_millis(1));
+}
+
+fn await_suspension(pool: &LivePool) -> String {
+    loop {
+        match pool.suspension() {
+            Some(suspension) => return suspension.reason,
+            None => nap(),
+        }
+    }
+}
+
+fn all(disks: &[Arc<SimDisk>], are_absent: bool) {
+    disks.iter().for_each(|disk| disk.set_absent(are_absent));
+}
+
+fn is_suspended<T: std::fmt::Debug>(outcome: Result<T, PoolError>) -> bool {
+    matches!(outcome, Err(PoolError::Suspended { .. }))
+}
+
+#[test]
+fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
+    for (seed, shape) in [(60, Shape::ONE), (61, Shape::MIRROR)] {
+        let world = World::without_journal(seed);
+        let pool = resumable(&world, shape);
+        assert_eq!(pool.failmode(), FailMode::Wait);
+        thread::scope(|scope| {
+            all(&world.disks(), true);
+            let counting = scope.spawn(|| count_up(&pool));
+            let reason = await_suspension(&pool);
+            assert!(reason.contains("/sim/0"), "{reason}");
+            let beginning = scope.spawn(|| pool.begin(0).map(drop));
+            let syncing = scope.spawn(|| pool.sync());
+            // Still away: it tries, and waits again.
+            assert!(is_suspended(pool.resume()));
+            assert!(pool.suspension().unwrap().can_resume);
+            assert!(is_suspended(pool.export()));
+            // What began between the two tries may have: its txg is not written.
+            assert!(!counting.is_finished() && !syncing.is_finished());
+            all(&world.disks(), false);
+            pool.resume().unwrap();
+            assert_eq!(counting.join().unwrap(), Ok(2));
+            beginning.join().unwrap().unwrap();
+            syncing.join().unwrap().unwrap();
+        });
+        assert_eq!(pool.suspension(), None);
+        assert_eq!(pool.resume(), Ok(()));
+        assert_eq!(count_up(&pool), Ok(3));
+        check(&pool.committed().unwrap());
+        drop(pool);
+        let read = open_read_only(&world).unwrap();
+        assert_eq!(counted(&read), 3);
+        check(&read);
+    }
+}
+
+#[test]
+fn with_continue_what_is_new_is_refused_and_what_is_there_can_be_read() {
+    let world = World::without_journal(62);
+    let pool = resumable(&world, Shape::ONE);
+    set_failmode(&pool, "continue");
+    let disk = Arc::clone(&world.disks()[0]);
+    // Writing alone fails.
+    let fails = FaultPlan::new(Seed::new(1)).with(Scope::Writes, Fault::Fail, 1_000_000);
+    disk.set_faults(Some(fails));
+    thread::scope(|scope| {
+        let counting = scope.spawn(|| count_up(&pool));
+        await_suspension(&pool);
+        assert!(is_suspended(pool.begin(0)));
+        assert!(is_suspended(count_up(&pool)));
+        assert!(is_suspended(pool.sync()));
+        assert_eq!(counted(&pool.committed().unwrap()), 1);
+        disk.set_faults(None);
+        pool.resume().unwrap();
+        assert_eq!(counting.join().unwrap(), Ok(2));
+    });
+    assert_eq!(counted(&pool.committed().unwrap()), 2);
+    check(&pool.committed().unwrap());
+}
+
+#[test]
+fn with_panic_it_is_the_end() {
+    let world = World::without_journal(63);
+    let pool = resumable(&world, Shape::ONE);
+    set_failmode(&pool, "panic");
+    all(&world.disks(), true);
+    let error = count_up(&pool).unwrap_err();
+    assert!(!pool.suspension().unwrap().can_resume);
+    let reason = pool.suspension().unwrap().reason;
+    assert!(reason.contains("failmode=panic"), "{reason}: {error}");
+    all(&world.disks(), false);
+    assert!(is_suspended(pool.resume()));
+    assert!(is_suspended(count_up(&pool)));
+    drop(pool);
+    assert_eq!(counted(&open_read_only(&world).unwrap()), 1);
+}
+
+#[test]
+fn an_abandoned_pool_tells_everybody_and_is_as_a_crash_leaves_it() {
+    let world = World::without_journal(64);
+    let pool = resumable(&world, Shape::ONE);
+    thread::scope(|scope| {
+        all(&world.disks(), true);
+        let counting = scope.spawn(|| count_up(&pool));
+        await_suspension(&pool);
+        let beginning = scope.spawn(|| pool.begin(0).map(drop));
+        pool.abandon();
+        assert!(counting.join().unwrap().is_err());
+        assert!(beginning.join().unwrap().is_err());
+    });
+    drop(pool);
+    all(&world.disks(), false);
+    let read = open_read_only(&world).unwrap();
+    assert_eq!(counted(&read), 1);
+    check(&read);
+}
+
+#[test]
+fn a_suspended_pool_that_nobody_has_any_more_ends() {
+    let world = World::without_journal(65);
+    let pool = resumable(&world, Shape::ONE);
+    let groups = Arc::clone(pool.groups());
+    all(&world.disks(), true);
+    pool.mark_config_dirty();
+    groups.ask(pool.begin(0).unwrap().txg());
+    await_suspension(&pool);
+    drop(pool);
+    while groups.failure().is_none() && !groups.has_ended() {
+        nap();
+    }
+}
+
+#[test]
+fn a_flush_that_fails_is_tried_again_and_believed_only_if_the_blocks_are_there() {
+    let world = World::without_journal(66);
+    let pool = resumable(&world, Shape::ONE);
+    let disk = Arc::clone(&world.disks()[0]);
+    let no_flush = || FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+    thread::scope(|scope| {
+        disk.set_faults(Some(no_flush()));
+        let counting = scope.spawn(|| count_up(&pool));
+        await_suspension(&pool);
+        disk.set_faults(None);
+        pool.resume().unwrap();
+        assert_eq!(counting.join().unwrap(), Ok(2));
+        check(&pool.committed().unwrap());
+
+        // Now the disk forgets what it had taken: power went away with it.
+        let forgets = no_flush().with(Scope::Writes, Fault::Lose, 1_000_000);
+        disk.set_faults(Some(forgets.sparing(4 << 20)));
+        let counting = scope.spawn(|| count_up(&pool));
+        await_suspension(&pool);
+        disk.set_faults(None);
+        assert!(is_suspended(pool.resume()));
+        let reason = pool.suspension().unwrap().reason;
+        assert!(reason.contains("not on them"), "{reason}");
+        pool.abandon();
+        assert!(counting.join().unwrap().is_err());
+    });
+    drop(pool);
+    let read = open_read_only(&world).unwrap();
+    assert_eq!(counted(&read), 2);
+    check(&read);
+}
+
+#[test]
+fn what_one_side_of_a_mirror_forgot_is_in_its_log() {
+    let world = World::without_journal(67);
+    let pool = resumable(&world, Shape::MIRROR);
+    let disks = world.disks();
+    let no_flush = || FaultPlan::new(Seed::new(3)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+    thread::scope(|scope| {
+        disks[0].set_faults(Some(no_flush()));
+        let forgets = no_flush().with(Scope::Writes, Fault::Lose, 1_000_000);
+        disks[1].set_faults(Some(forgets.sparing(4 << 20)));
+        let counting = scope.spawn(|| count_up(&pool));
+        await_suspension(&pool);
+        disks.iter().for_each(|disk| disk.set_faults(None));
+        pool.resume().unwrap();
+        assert_eq!(counting.join().unwrap(), Ok(2));
+    });
+    // What was missed is written down with the next txg.
+    count_up(&pool).unwrap();
+    assert_eq!(pool.state.read().missed.len(), 1);
+    drop(pool);
+    assert_eq!(counted(&open_read_only(&world).unwrap()), 3);
+}
