@@ -26,6 +26,7 @@ pub mod live;
 mod node;
 mod path;
 mod stat;
+pub mod vfs;
 mod xattr;
 
 pub use content::Extent;

@@ -84,6 +84,7 @@ mod contents;
 mod gate;
 mod plan;
 mod pool;
+mod served;
 
 pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
@@ -96,6 +97,7 @@ pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, RenameMode, Seek,
     SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
+pub use millpond_posix::vfs::{StoredFiles, Vfs, WithSnapshots};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::LiveVolume;
 pub use plan::PoolPlan;

@@ -1,0 +1,87 @@
+//! File systems as front ends take them: with their snapshots below `.zfs/snapshot`.
+
+use super::LivePool;
+use crate::{Dataset, Error};
+use millpond_env::sync::Arc;
+use millpond_ondisk::ObjectId;
+use millpond_posix::FileSystem;
+use millpond_posix::live::FileError;
+use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, StoredFiles, Vfs, WithSnapshots};
+
+/// Finds the snapshots of a dataset in what its pool has committed. Snapshots are there only once they are
+/// committed, and their blocks stay as long as they do.
+struct Snapshots {
+    pool: LivePool,
+    head: ObjectId,
+}
+
+/// Why files that were asked for through a pool cannot be had.
+fn told(error: Error) -> FileError {
+    match error {
+        Error::Posix(error) => error.into(),
+        Error::Files(error) => error,
+        _ => FileError::NotFound,
+    }
+}
+
+impl Snapshots {
+    fn entries(&self) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
+        let head = self.pool.committed()?.dataset_by_id(self.head)?;
+        let mut entries = head.inner().snapshot_entries()?;
+        // Temporary ones are nobody's business.
+        entries.retain(|(name, _)| !name.starts_with('%'));
+        Ok((head, entries))
+    }
+}
+
+impl SnapshotPort for Snapshots {
+    fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError> {
+        let (_, entries) = self.entries().map_err(told)?;
+        let entries = entries.into_iter().map(|(name, id)| SnapshotEntry {
+            name: name.into_bytes(),
+            id: id.0,
+        });
+        Ok(entries.collect())
+    }
+    fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError> {
+        let all = self.snapshots()?;
+        Ok(all.into_iter().find(|snapshot| snapshot.name == name))
+    }
+    fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
+        let open = || -> Result<Option<Arc<FileSystem>>, Error> {
+            let (head, entries) = self.entries()?;
+            let Some((name, id)) = entries.into_iter().find(|(_, id)| id.0 == snapshot.id) else {
+                return Ok(None);
+            };
+            let name = format!("{}@{name}", head.name());
+            let opened = head.inner().open_snapshot(&name, id)?;
+            let files = Dataset::new(head.pool().clone(), opened).file_system()?;
+            Ok(Some(files))
+        };
+        open().map_err(told)?.ok_or(FileError::NotFound)
+    }
+}
+
+impl LivePool {
+    /// Opens a live file system for a front end, such as a mount. It keeps the pool open.
+    ///
+    /// # Errors
+    /// As [`LivePool::file_system`].
+    pub fn served(&self, name: &str) -> Result<Arc<WithSnapshots>, Error> {
+        let files = self.file_system(name)?;
+        let head = self.datasets().open_head(name)?.id();
+        let pool = self.clone();
+        let port = Box::new(Snapshots { pool, head });
+        Ok(Arc::new(WithSnapshots::new(files, port)))
+    }
+}
+
+impl Dataset {
+    /// Its files for a front end that only reads.
+    ///
+    /// # Errors
+    /// As [`Dataset::file_system`].
+    pub fn served(&self) -> Result<Arc<dyn Vfs>, Error> {
+        Ok(Arc::new(StoredFiles::new(self.file_system()?, 0)))
+    }
+}

@@ -1,0 +1,553 @@
+//! Requests: bytes in, values out. Whatever the bytes are, the answer is a value or an error; names and data are
+//! borrowed, so nothing is allocated.
+
+use super::{MAJOR, REQUEST_HEADER_BYTES, feature, opcode};
+
+/// A request that the kernel cannot have meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("request {opcode}: {reason}")]
+pub struct ProtocolError {
+    /// The request's kind, 0 if not even that is known.
+    pub opcode: u32,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+/// A request with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request<'r> {
+    /// The number that the reply repeats.
+    pub unique: u64,
+    /// The file that it is about.
+    pub node: u64,
+    /// Who asks.
+    pub uid: u32,
+    /// With which group.
+    pub gid: u32,
+    /// The process, 0 if it lives elsewhere.
+    pub pid: u32,
+    /// The kind, as a number.
+    pub opcode: u32,
+    /// The kind, with arguments.
+    pub operation: Operation<'r>,
+}
+
+/// The first words of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InitRequest {
+    /// Must be 7.
+    pub major: u32,
+    /// The kernel's version.
+    pub minor: u32,
+    /// Bytes that the kernel would read ahead.
+    pub max_readahead: u32,
+    /// What it can do: [`feature`].
+    pub features: u64,
+}
+
+/// `SETATTR`: fields that count are named in `valid`, as [`super::set_attr`] lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SetAttr {
+    pub valid: u32,
+    pub size: u64,
+    pub atime: (i64, u32),
+    pub mtime: (i64, u32),
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The name and permissions of what is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewFile<'r> {
+    /// Name in the request's directory.
+    pub name: &'r [u8],
+    /// Mode with kind of file.
+    pub mode: u32,
+    /// Bits that the process never sets.
+    pub umask: u32,
+}
+
+/// What is asked, with its arguments as the kernel gave them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operation<'r> {
+    Init(InitRequest),
+    Lookup { name: &'r [u8] },
+    Forget { lookups: u64 },
+    /// Pairs of node and lookups, 16 bytes each.
+    BatchForget { pairs: &'r [u8] },
+    GetAttr,
+    Statx { mask: u32 },
+    SetAttr(SetAttr),
+    ReadLink,
+    Symlink { name: &'r [u8], target: &'r [u8] },
+    MakeNode { new: NewFile<'r>, device: u32 },
+    MakeDirectory(NewFile<'r>),
+    Create { new: NewFile<'r>, flags: u32 },
+    TemporaryFile { new: NewFile<'r>, flags: u32 },
+    Unlink { name: &'r [u8] },
+    RemoveDirectory { name: &'r [u8] },
+    Rename { name: &'r [u8], new_directory: u64, new_name: &'r [u8], flags: u32 },
+    Link { old: u64, name: &'r [u8] },
+    Open { flags: u32 },
+    OpenDirectory,
+    Read { offset: u64, length: u32, flags: u32 },
+    Write { offset: u64, write_flags: u32, flags: u32, data: &'r [u8] },
+    Release,
+    ReleaseDirectory,
+    Flush,
+    Fsync { is_data_only: bool },
+    FsyncDirectory,
+    ReadDirectory { cookie: u64, length: u32, with_attributes: bool },
+    StatFs,
+    SetXattr { name: &'r [u8], value: &'r [u8], flags: u32, ext_flags: u32 },
+    GetXattr { name: &'r [u8], length: u32 },
+    ListXattr { length: u32 },
+    RemoveXattr { name: &'r [u8] },
+    Allocate { offset: u64, length: u64, mode: u32 },
+    Seek { offset: u64, whence: u32 },
+    CopyRange { offset: u64, to: u64, to_offset: u64, length: u64, is_wide: bool },
+    Ioctl { command: u32, input: &'r [u8], output_length: u32 },
+    SyncFs,
+    Destroy,
+    /// One that is not served; the kernel is told so once and does without.
+    Other,
+}
+
+/// A device number as requests have it.
+#[must_use]
+pub fn decode_device(device: u32) -> (u32, u32) {
+    let major = (device & 0xf_ff00) >> 8;
+    let minor = (device & 0xff) | ((device >> 12) & 0xf_ff00);
+    (major, minor)
+}
+
+/// What is left of a request's bytes.
+struct Arguments<'r> {
+    bytes: &'r [u8],
+    opcode: u32,
+}
+
+impl<'r> Arguments<'r> {
+    fn error(&self, reason: &'static str) -> ProtocolError {
+        ProtocolError {
+            opcode: self.opcode,
+            reason,
+        }
+    }
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
+        let (first, rest) = self
+            .bytes
+            .split_first_chunk::<N>()
+            .ok_or_else(|| self.error("too short"))?;
+        self.bytes = rest;
+        Ok(*first)
+    }
+    fn u16(&mut self) -> Result<u16, ProtocolError> {
+        self.take().map(u16::from_ne_bytes)
+    }
+    fn u32(&mut self) -> Result<u32, ProtocolError> {
+        self.take().map(u32::from_ne_bytes)
+    }
+    fn u64(&mut self) -> Result<u64, ProtocolError> {
+        self.take().map(u64::from_ne_bytes)
+    }
+    fn skip<const N: usize>(&mut self) -> Result<(), ProtocolError> {
+        self.take::<N>().map(|_| ())
+    }
+    fn bytes(&mut self, length: u32) -> Result<&'r [u8], ProtocolError> {
+        let (first, rest) = self
+            .bytes
+            .split_at_checked(length as usize)
+            .ok_or_else(|| self.error("data is cut off"))?;
+        self.bytes = rest;
+        Ok(first)
+    }
+    /// A name that ends with a zero byte.
+    fn name(&mut self) -> Result<&'r [u8], ProtocolError> {
+        let end = self.bytes.iter().position(|byte| *byte == 0);
+        let (name, rest) = end
+            .and_then(|end| self.bytes.split_at_checked(end))
+            .ok_or_else(|| self.error("a name has no end"))?;
+        self.bytes = rest.get(1..).unwrap_or_default();
+        Ok(name)
+    }
+}
+
+impl<'r> Request<'r> {
+    /// Takes a message apart. `features` are those that were agreed on, 0 before `INIT`.
+    ///
+    /// # Errors
+    /// If it is cut off or contradicts itself. The kernel gets an error for an answer if the number of the
+    /// request is known: [`Request::unique_of`].
+    pub fn decode(message: &'r [u8], features: u64) -> Result<Self, ProtocolError> {
+        let mut header = Arguments {
+            bytes: message,
+            opcode: 0,
+        };
+        let length = header.u32()?;
+        let opcode = header.u32()?;
+        header.opcode = opcode;
+        let unique = header.u64()?;
+        let node = header.u64()?;
+        let (uid, gid, pid) = (header.u32()?, header.u32()?, header.u32()?);
+        let extension_bytes = usize::from(header.u16()?) * 8;
+        header.u16()?;
+        if length as usize != message.len() {
+            return Err(header.error("its length is not its length"));
+        }
+        let body_bytes = header
+            .bytes
+            .len()
+            .checked_sub(extension_bytes)
+            .ok_or_else(|| header.error("extensions are longer than it"))?;
+        let arguments = Arguments {
+            bytes: header.bytes.get(..body_bytes).unwrap_or_default(),
+            opcode,
+        };
+        Ok(Self {
+            unique,
+            node,
+            uid,
+            gid,
+            pid,
+            opcode,
+            operation: operation(arguments, features)?,
+        })
+    }
+
+    /// The number of a request whose arguments could not be read; `None` if it has not even a header.
+    #[must_use]
+    pub fn unique_of(message: &[u8]) -> Option<u64> {
+        if message.len() < REQUEST_HEADER_BYTES {
+            return None;
+        }
+        let bytes = message.get(8..16)?.first_chunk::<8>()?;
+        Some(u64::from_ne_bytes(*bytes))
+    }
+}
+
+fn operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_>, ProtocolError> {
+    Ok(match a.opcode {
+        opcode::INIT => init(a)?,
+        opcode::LOOKUP => Operation::Lookup { name: a.name()? },
+        opcode::FORGET => Operation::Forget { lookups: a.u64()? },
+        opcode::BATCH_FORGET => {
+            let count = a.u32()?;
+            a.u32()?;
+            let pairs = count.checked_mul(16).ok_or_else(|| a.error("too many"))?;
+            Operation::BatchForget {
+                pairs: a.bytes(pairs)?,
+            }
+        }
+        opcode::GETATTR => Operation::GetAttr,
+        opcode::STATX => {
+            a.skip::<20>()?;
+            Operation::Statx { mask: a.u32()? }
+        }
+        opcode::SETATTR => set_attr(a)?,
+        opcode::READLINK => Operation::ReadLink,
+        opcode::SYMLINK => Operation::Symlink {
+            name: a.name()?,
+            target: a.name()?,
+        },
+        opcode::MKNOD => {
+            let (mode, device, umask) = (a.u32()?, a.u32()?, a.u32()?);
+            a.u32()?;
+            let name = a.name()?;
+            let new = NewFile { name, mode, umask };
+            Operation::MakeNode { new, device }
+        }
+        opcode::MKDIR => {
+            let (mode, umask) = (a.u32()?, a.u32()?);
+            let name = a.name()?;
+            Operation::MakeDirectory(NewFile { name, mode, umask })
+        }
+        opcode::CREATE | opcode::TMPFILE => {
+            let (flags, mode, umask) = (a.u32()?, a.u32()?, a.u32()?);
+            a.u32()?;
+            let name = a.name()?;
+            let new = NewFile { name, mode, umask };
+            match a.opcode {
+                opcode::CREATE => Operation::Create { new, flags },
+                _ => Operation::TemporaryFile { new, flags },
+            }
+        }
+        opcode::UNLINK => Operation::Unlink { name: a.name()? },
+        opcode::RMDIR => Operation::RemoveDirectory { name: a.name()? },
+        opcode::RENAME | opcode::RENAME2 => {
+            let new_directory = a.u64()?;
+            let flags = match a.opcode {
+                opcode::RENAME => 0,
+                _ => {
+                    let flags = a.u32()?;
+                    a.u32()?;
+                    flags
+                }
+            };
+            Operation::Rename {
+                name: a.name()?,
+                new_directory,
+                new_name: a.name()?,
+                flags,
+            }
+        }
+        opcode::LINK => Operation::Link {
+            old: a.u64()?,
+            name: a.name()?,
+        },
+        opcode::OPEN => Operation::Open { flags: a.u32()? },
+        opcode::OPENDIR => Operation::OpenDirectory,
+        opcode::READ => {
+            a.u64()?;
+            let (offset, length) = (a.u64()?, a.u32()?);
+            a.skip::<12>()?;
+            let flags = a.u32()?;
+            Operation::Read {
+                offset,
+                length,
+                flags,
+            }
+        }
+        opcode::WRITE => {
+            a.u64()?;
+            let (offset, length, write_flags) = (a.u64()?, a.u32()?, a.u32()?);
+            a.u64()?;
+            let flags = a.u32()?;
+            a.u32()?;
+            Operation::Write {
+                offset,
+                write_flags,
+                flags,
+                data: a.bytes(length)?,
+            }
+        }
+        opcode::RELEASE => Operation::Release,
+        opcode::RELEASEDIR => Operation::ReleaseDirectory,
+        opcode::FLUSH => Operation::Flush,
+        opcode::FSYNC => {
+            a.u64()?;
+            Operation::Fsync {
+                is_data_only: a.u32()? & 1 != 0,
+            }
+        }
+        opcode::FSYNCDIR => Operation::FsyncDirectory,
+        opcode::READDIR | opcode::READDIRPLUS => {
+            a.u64()?;
+            Operation::ReadDirectory {
+                cookie: a.u64()?,
+                length: a.u32()?,
+                with_attributes: a.opcode == opcode::READDIRPLUS,
+            }
+        }
+        opcode::STATFS => Operation::StatFs,
+        opcode::SETXATTR => {
+            let (length, flags) = (a.u32()?, a.u32()?);
+            let ext_flags = match features & feature::SETXATTR_EXT {
+                0 => 0,
+                _ => {
+                    let ext_flags = a.u32()?;
+                    a.u32()?;
+                    ext_flags
+                }
+            };
+            Operation::SetXattr {
+                name: a.name()?,
+                value: a.bytes(length)?,
+                flags,
+                ext_flags,
+            }
+        }
+        opcode::GETXATTR => {
+            let length = a.u32()?;
+            a.u32()?;
+            let name = a.name()?;
+            Operation::GetXattr { name, length }
+        }
+        opcode::LISTXATTR => Operation::ListXattr { length: a.u32()? },
+        opcode::REMOVEXATTR => Operation::RemoveXattr { name: a.name()? },
+        opcode::FALLOCATE => {
+            a.u64()?;
+            Operation::Allocate {
+                offset: a.u64()?,
+                length: a.u64()?,
+                mode: a.u32()?,
+            }
+        }
+        opcode::LSEEK => {
+            a.u64()?;
+            Operation::Seek {
+                offset: a.u64()?,
+                whence: a.u32()?,
+            }
+        }
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+            a.u64()?;
+            let (offset, to) = (a.u64()?, a.u64()?);
+            a.u64()?;
+            Operation::CopyRange {
+                offset,
+                to,
+                to_offset: a.u64()?,
+                length: a.u64()?,
+                is_wide: a.opcode == opcode::COPY_FILE_RANGE_64,
+            }
+        }
+        opcode::IOCTL => {
+            a.skip::<12>()?;
+            let command = a.u32()?;
+            a.u64()?;
+            let (input_length, output_length) = (a.u32()?, a.u32()?);
+            Operation::Ioctl {
+                command,
+                input: a.bytes(input_length)?,
+                output_length,
+            }
+        }
+        opcode::SYNCFS => Operation::SyncFs,
+        opcode::DESTROY => Operation::Destroy,
+        _ => Operation::Other,
+    })
+}
+
+fn init(mut a: Arguments<'_>) -> Result<Operation<'_>, ProtocolError> {
+    let (major, minor) = (a.u32()?, a.u32()?);
+    // Another major version says nothing more that could be read.
+    if major != MAJOR {
+        return Ok(Operation::Init(InitRequest {
+            major,
+            minor,
+            max_readahead: 0,
+            features: 0,
+        }));
+    }
+    let (max_readahead, flags) = (a.u32()?, u64::from(a.u32()?));
+    let more = match flags & feature::INIT_EXT {
+        0 => 0,
+        _ => u64::from(a.u32()?),
+    };
+    Ok(Operation::Init(InitRequest {
+        major,
+        minor,
+        max_readahead,
+        features: flags | more << 32,
+    }))
+}
+
+fn set_attr(mut a: Arguments<'_>) -> Result<Operation<'_>, ProtocolError> {
+    let valid = a.u32()?;
+    a.skip::<12>()?;
+    let size = a.u64()?;
+    a.u64()?;
+    // Seconds are signed, whatever the header file calls them.
+    let (atime_s, mtime_s) = (a.u64()?.cast_signed(), a.u64()?.cast_signed());
+    a.u64()?;
+    let (atime_ns, mtime_ns) = (a.u32()?, a.u32()?);
+    a.u32()?;
+    let mode = a.u32()?;
+    a.u32()?;
+    let (uid, gid) = (a.u32()?, a.u32()?);
+    Ok(Operation::SetAttr(SetAttr {
+        valid,
+        size,
+        atime: (atime_s, atime_ns),
+        mtime: (mtime_s, mtime_ns),
+        mode,
+        uid,
+        gid,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn message(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        let mut message = vec![];
+        let length = u32::try_from(REQUEST_HEADER_BYTES + body.len()).unwrap();
+        message.extend(length.to_ne_bytes());
+        message.extend(opcode.to_ne_bytes());
+        message.extend(7u64.to_ne_bytes());
+        message.extend(node.to_ne_bytes());
+        for word in [1000u32, 100, 4242, 0] {
+            message.extend(word.to_ne_bytes());
+        }
+        message.extend(body);
+        message
+    }
+
+    #[test]
+    fn a_lookup_has_a_header_and_a_name() {
+        let bytes = message(opcode::LOOKUP, 34, b"notes.txt\0");
+        let request = Request::decode(&bytes, 0).unwrap();
+        assert_eq!((request.unique, request.node), (7, 34));
+        assert_eq!((request.uid, request.gid, request.pid), (1000, 100, 4242));
+        let name: &[u8] = b"notes.txt";
+        assert_eq!(request.operation, Operation::Lookup { name });
+        assert!(Request::decode(&message(opcode::LOOKUP, 34, b"notes"), 0).is_err());
+        assert!(Request::decode(&bytes[..39], 0).is_err());
+        assert!(Request::decode(&bytes[..45], 0).is_err());
+        assert_eq!(Request::unique_of(&bytes[..45]), Some(7));
+        assert_eq!(Request::unique_of(&bytes[..39]), None);
+    }
+
+    #[test]
+    fn extensions_at_the_end_are_no_arguments() {
+        let mut bytes = message(opcode::LOOKUP, 34, b"ab\0\0\0\0\0\0");
+        bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
+        assert!(Request::decode(&bytes, 0).is_err());
+        bytes[36..38].copy_from_slice(&2u16.to_ne_bytes());
+        assert!(Request::decode(&bytes, 0).is_err());
+    }
+
+    #[test]
+    fn a_write_carries_its_data_and_no_more() {
+        let mut body = vec![];
+        body.extend(0u64.to_ne_bytes());
+        body.extend(4096u64.to_ne_bytes());
+        body.extend(3u32.to_ne_bytes());
+        body.extend(4u32.to_ne_bytes());
+        body.extend(0u64.to_ne_bytes());
+        body.extend(0o2000u32.to_ne_bytes());
+        body.extend(0u32.to_ne_bytes());
+        body.extend(b"abc");
+        let bytes = message(opcode::WRITE, 99, &body);
+        let request = Request::decode(&bytes, 0).unwrap();
+        let expected = Operation::Write {
+            offset: 4096,
+            write_flags: 4,
+            flags: 0o2000,
+            data: b"abc",
+        };
+        assert_eq!(request.operation, expected);
+        let cut = message(opcode::WRITE, 99, &body[..body.len() - 1]);
+        assert!(Request::decode(&cut, 0).is_err());
+    }
+
+    #[test]
+    fn device_numbers_have_twelve_and_twenty_bits() {
+        for (major, minor) in [(8, 1), (259, 65_537), (0xfff, 0xf_ffff), (0, 0)] {
+            let encoded = super::super::encode_device(major, minor);
+            assert_eq!(decode_device(encoded), (major, minor));
+        }
+        assert_eq!(super::super::encode_device(8, 1), 0x801);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_an_error(
+            opcode in 0u32..60,
+            body in proptest::collection::vec(any::<u8>(), 0..200),
+            features in any::<u64>(),
+            cut in 0usize..240
+        ) {
+            let bytes = message(opcode, 1, &body);
+            let _ = Request::decode(&bytes, features);
+            let _ = Request::decode(&bytes[..cut.min(bytes.len())], features);
+            let _ = Request::decode(&body, features);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The threads that serve all sessions of a process.
+
+use crate::abi::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request};
+use crate::error::FuseError;
+use crate::session::Session;
+use crate::transport::{Channel, Received};
+use millpond_env::Env;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::thread::{self, JoinHandle};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The token of the event that ends the threads.
+const STOP: u64 = 0;
+const THREADS_MAX: usize = 256;
+const EIO: i32 = 5;
+
+/// A bounded set of threads for all mounted file systems of this process. Dropped, it ends: whatever is still
+/// mounted is cut off.
+pub struct FuseServer {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    poll: OwnedFd,
+    stop: OwnedFd,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next_token: AtomicU64,
+    env: Env,
+}
+
+/// A mounted session and the way to it.
+pub(crate) struct Connection {
+    token: u64,
+    pub(crate) channel: Channel,
+    pub(crate) session: Session,
+    is_over: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl std::fmt::Debug for FuseServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FuseServer").finish_non_exhaustive()
+    }
+}
+
+impl FuseServer {
+    /// Starts `threads` threads (at least 2, so that one slow request does not stop everything; at most
+    /// 256). Each keeps two buffers of a little more than 1 MiB.
+    ///
+    /// # Errors
+    /// [`FuseError::Start`] if threads or descriptors are not to be had.
+    pub fn start(threads: usize) -> Result<Arc<Self>, FuseError> {
+        let start = |error: rustix::io::Errno| FuseError::Start(error.to_string());
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(start)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(start)?;
+        let data = epoll::EventData::new_u64(STOP);
+        epoll::add(&poll, &stop, data, epoll::EventFlags::IN).map_err(start)?;
+        let shared = Arc::new(Shared {
+            poll,
+            stop,
+            connections: Mutex::default(),
+            next_token: AtomicU64::new(STOP + 1),
+            env: Env::real(),
+        });
+        let server = Arc::new(Self {
+            shared,
+            threads: Mutex::default(),
+        });
+        for number in 0..threads.clamp(2, THREADS_MAX) {
+            let shared = Arc::clone(&server.shared);
+            let thread = thread::spawn(&format!("fuse-{number}"), move || shared.serve())
+                .map_err(|error| FuseError::Start(error.to_string()))?;
+            server.threads.lock().push(thread);
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.shared.env
+    }
+
+    /// Serves a session from now on.
+    pub(crate) fn add(
+        &self,
+        channel: Channel,
+        session: Session,
+    ) -> Result<Arc<Connection>, FuseError> {
+        let shared = &self.shared;
+        let token = shared.next_token.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::new(Connection {
+            token,
+            channel,
+            session,
+            is_over: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        shared
+            .connections
+            .lock()
+            .insert(token, Arc::clone(&connection));
+        let added = epoll::add(
+            &shared.poll,
+            connection.channel.fd(),
+            epoll::EventData::new_u64(token),
+            INTEREST,
+        );
+        if let Err(error) = added {
+            shared.connections.lock().remove(&token);
+            return Err(FuseError::Start(error.to_string()));
+        }
+        Ok(connection)
+    }
+}
+
+/// One thread at a time is woken by a connection; it arms it again as soon as it has its request.
+const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+
+impl Shared {
+    /// What each thread does.
+    fn serve(&self) {
+        let mut request = vec![0; REQUEST_BYTES_MAX];
+        let mut reply = vec![0; REPLY_BYTES_MAX];
+        loop {
+            let mut events = [epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(STOP),
+            }];
+            match epoll::wait(&self.poll, &mut events, None) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => {}
+                // The poll descriptor is ours: nothing is left to be served.
+                Err(_) => return,
+            }
+            let token = { events[0].data }.u64();
+            if token == STOP {
+                return;
+            }
+            let connection = self.connections.lock().get(&token).map(Arc::clone);
+            if let Some(connection) = connection {
+                self.serve_one(&connection, &mut request, &mut reply);
+            }
+        }
+    }
+
+    fn serve_one(&self, connection: &Connection, request: &mut [u8], reply: &mut [u8]) {
+        let received = connection.channel.receive(request);
+        if received == Received::Over {
+            self.finish(connection);
+            return;
+        }
+        // Armed again before the request is worked on: others go on with the next.
+        let data = epoll::EventData::new_u64(connection.token);
+        let armed = epoll::modify(&self.poll, connection.channel.fd(), data, INTEREST);
+        if armed.is_err() && !connection.is_over() {
+            self.finish(connection);
+        }
+        let Received::Request(count) = received else {
+            return;
+        };
+        let Some(message) = request.get(..count) else {
+            return;
+        };
+        // A request without an answer would hang its program for ever; what broke is told as an error of the
+        // device, and the thread lives on for others.
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            let reply = connection.session.answer(message, reply);
+            if let Some(reply) = reply {
+                let _ = connection.channel.send(reply);
+            }
+        }));
+        if answered.is_err()
+            && let Some(unique) = Request::unique_of(message)
+        {
+            let mut buffer = [0; 64];
+            let reply = Reply::new(&mut buffer).finish(unique, EIO);
+            let _ = connection.channel.send(reply);
+        }
+    }
+
+    fn finish(&self, connection: &Connection) {
+        let known = self.connections.lock().remove(&connection.token);
+        if known.is_none() {
+            return;
+        }
+        let _ = epoll::delete(&self.poll, connection.channel.fd());
+        connection.session.close();
+        *connection.is_over.lock() = true;
+        connection.ended.notify_all();
+    }
+}
+
+impl Connection {
+    pub fn is_over(&self) -> bool {
+        *self.is_over.lock()
+    }
+    /// Waits until the session is over, or `limit` passed. Tells whether it is.
+    pub fn wait_for_end(&self, limit: Duration) -> bool {
+        let mut is_over = self.is_over.lock();
+        if !*is_over {
+            let _ = self.ended.wait_for(&mut is_over, limit);
+        }
+        *is_over
+    }
+}
+
+impl Drop for FuseServer {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        for thread in std::mem::take(self.threads.get_mut()) {
+            let _ = thread.join();
+        }
+        let connections: Vec<_> = self.shared.connections.lock().drain().collect();
+        for (_, connection) in connections {
+            connection.session.close();
+            *connection.is_over.lock() = true;
+            connection.ended.notify_all();
+        }
+    }
+}

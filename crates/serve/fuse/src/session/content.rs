@@ -1,0 +1,160 @@
+//! The bytes of files.
+
+use super::attributes::CAPABILITIES;
+use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
+use crate::abi::{
+    DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
+};
+use millpond_posix::live::{Allocate, Caller, FileError, Seek, WriteAt};
+use millpond_posix::vfs::VfsNode;
+
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const PUNCH_AND_KEEP: u32 = PUNCH_HOLE | KEEP_SIZE;
+const ZERO_RANGE: u32 = 0x10;
+const ZERO_AND_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// `FUSE_WRITE_CACHE`: pages that a mapping made dirty.
+const WRITE_CACHE: u32 = 1;
+/// As much is copied for one request at most; the caller asks for the rest again.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
+impl Session {
+    /// Opening needs no message: nodes serve for handles, and the kernel has judged. It is told so once, and
+    /// neither asks nor closes again; what it has cached stays good.
+    pub(super) fn open(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
+        if self.is_offered(feature::NO_OPEN_SUPPORT) {
+            return Err(Refusal::Number(ENOSYS));
+        }
+        self.node(node)?;
+        reply.put_open(OPEN_KEEP_CACHE);
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &self,
+        node: u64,
+        offset: u64,
+        length: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let node = self.node(node)?;
+        let room = reply.room((length as usize).min(DATA_BYTES_MAX));
+        let count = self.vfs.read(&node, offset, room)?;
+        reply.filled(count);
+        self.vfs.touch_atime(&node);
+        Ok(())
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
+        let Operation::Write {
+            offset,
+            write_flags,
+            data,
+            ..
+        } = request.operation
+        else {
+            return Err(Refusal::Number(EINVAL));
+        };
+        let node = self.node(request.node)?;
+        if write_flags & WRITE_CACHE == 0 {
+            self.take_capabilities(&node)?;
+        }
+        let caller = Caller {
+            is_privileged: write_flags & WRITE_KILL_SUIDGID == 0,
+            ..Self::caller(request)
+        };
+        let at = WriteAt::Offset(offset);
+        self.vfs.write(&caller, &node, at, data)?;
+        reply.put_u32(u32::try_from(data.len()).unwrap_or(u32::MAX));
+        reply.put_u32(0);
+        Ok(())
+    }
+
+    /// Takes a program's capabilities away, because it is about to change. Whether a file has any is looked up
+    /// once.
+    pub(super) fn take_capabilities(&self, node: &VfsNode) -> Answered {
+        let number = node.number();
+        match self.inodes.capabilities(number) {
+            Some(false) => return Ok(()),
+            Some(true) => {}
+            None => match self.vfs.xattr(node, CAPABILITIES) {
+                Ok(_) => {}
+                Err(FileError::NoAttribute | FileError::NotSupported) => {
+                    self.inodes.note_capabilities(number, Some(false));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            },
+        }
+        match self.vfs.remove_xattr(node, CAPABILITIES) {
+            Ok(()) | Err(FileError::NoAttribute) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.inodes.note_capabilities(number, Some(false));
+        Ok(())
+    }
+
+    pub(super) fn fsync(&self, node: u64) -> Answered {
+        let node = self.node(node)?;
+        Ok(self.vfs.fsync(&node)?)
+    }
+
+    pub(super) fn allocate(&self, node: u64, offset: u64, length: u64, mode: u32) -> Answered {
+        let node = self.node(node)?;
+        let what = match mode {
+            0 => Allocate::Reserve { keeps_size: false },
+            KEEP_SIZE => Allocate::Reserve { keeps_size: true },
+            PUNCH_AND_KEEP => Allocate::PunchHole,
+            ZERO_RANGE => Allocate::ZeroRange { keeps_size: false },
+            ZERO_AND_KEEP => Allocate::ZeroRange { keeps_size: true },
+            _ => return Err(FileError::NotSupported.into()),
+        };
+        Ok(self.vfs.allocate(&node, what, offset, length)?)
+    }
+
+    pub(super) fn seek(
+        &self,
+        node: u64,
+        offset: u64,
+        whence: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let node = self.node(node)?;
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return Err(Refusal::Number(EINVAL)),
+        };
+        reply.put_u64(self.vfs.seek(&node, what, offset)?);
+        Ok(())
+    }
+
+    pub(super) fn copy_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
+        let Operation::CopyRange {
+            offset,
+            to,
+            to_offset,
+            length,
+            is_wide,
+        } = request.operation
+        else {
+            return Err(Refusal::Number(EINVAL));
+        };
+        let (from, to) = (self.node(request.node)?, self.node(to)?);
+        let caller = Self::caller(request);
+        self.take_capabilities(&to)?;
+        let length = length.min(COPY_BYTES_MAX);
+        let (from, to) = ((&from, offset), (&to, to_offset));
+        let copied = self.vfs.copy_range(&caller, from, to, length)?;
+        match is_wide {
+            true => reply.put_u64(copied),
+            false => {
+                reply.put_u32(u32::try_from(copied).unwrap_or(u32::MAX));
+                reply.put_u32(0);
+            }
+        }
+        Ok(())
+    }
+}

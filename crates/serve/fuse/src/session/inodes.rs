@@ -1,0 +1,162 @@
+//! Which files the kernel knows.
+
+use millpond_env::sync::Mutex;
+use millpond_posix::live::FileError;
+use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
+use std::collections::{HashMap, VecDeque};
+
+const SHARDS: usize = 16;
+/// As many files of one shard are held open at once; others that the kernel knows are opened again when it
+/// asks for them.
+const HELD_MAX: usize = 2048;
+
+/// Every file that the kernel knows, with how often it was told of it. What one costs when it is not held is
+/// some hundred bytes, less than what the kernel keeps of it: its memory bounds this table.
+#[derive(Debug, Default)]
+pub(super) struct Inodes {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    known: HashMap<InodeNumber, Known>,
+    /// Those that are held, in the order in which they came. Numbers that were forgotten meanwhile may
+    /// stand in it.
+    held: VecDeque<InodeNumber>,
+}
+
+#[derive(Debug)]
+struct Known {
+    lookups: u64,
+    generation: u64,
+    node: Option<VfsNode>,
+    /// Whether it has capabilities that a write would have to take away, once that was looked up.
+    has_capabilities: Option<bool>,
+}
+
+impl Shard {
+    /// Holds a node. Returns the one that gives way: it must be dropped without the lock.
+    fn hold(&mut self, number: InodeNumber, node: VfsNode) -> Option<VfsNode> {
+        let known = self.known.get_mut(&number)?;
+        let before = known.node.replace(node);
+        if before.is_some() {
+            return before;
+        }
+        self.held.push_back(number);
+        if self.held.len() <= HELD_MAX {
+            return None;
+        }
+        let oldest = self.held.pop_front()?;
+        let oldest = self.known.get_mut(&oldest)?;
+        // A file without a name lives only as long as it is held.
+        match &oldest.node {
+            Some(node) if node.is_unlinked() => None,
+            _ => oldest.node.take(),
+        }
+    }
+}
+
+impl Inodes {
+    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+        &self.shards[(number.0 % SHARDS as u64) as usize]
+    }
+
+    /// Notes that the kernel is told of a file once more.
+    pub fn add(&self, node: &VfsNode) {
+        let number = node.number();
+        let mut shard = self.shard(number).lock();
+        let known = shard.known.entry(number).or_insert(Known {
+            lookups: 0,
+            generation: node.generation(),
+            node: None,
+            has_capabilities: None,
+        });
+        known.lookups += 1;
+        let is_other = known.generation != node.generation();
+        known.generation = node.generation();
+        let dropped = match known.node.is_none() || is_other {
+            true => shard.hold(number, node.clone()),
+            false => None,
+        };
+        drop(shard);
+        drop(dropped);
+    }
+
+    /// The file of a number that the kernel knows.
+    pub fn get(&self, vfs: &dyn Vfs, number: InodeNumber) -> Result<VfsNode, FileError> {
+        let shard = self.shard(number).lock();
+        let generation = match shard.known.get(&number) {
+            Some(known) => match &known.node {
+                Some(node) => return Ok(node.clone()),
+                None => known.generation,
+            },
+            None => return Err(FileError::Stale),
+        };
+        drop(shard);
+        let node = vfs.node(number, generation)?;
+        let dropped = self.shard(number).lock().hold(number, node.clone());
+        drop(dropped);
+        Ok(node)
+    }
+
+    /// Holds a file whose last name is gone, as long as the kernel knows it.
+    pub fn keep_unlinked(&self, node: &VfsNode) {
+        if node.is_unlinked() {
+            let number = node.number();
+            let dropped = self.shard(number).lock().hold(number, node.clone());
+            drop(dropped);
+        }
+    }
+
+    /// Notes that the kernel forgot a file so many times. Returns the file if that was the last time.
+    pub fn forget(&self, number: InodeNumber, lookups: u64) -> Option<VfsNode> {
+        let mut shard = self.shard(number).lock();
+        let known = shard.known.get_mut(&number)?;
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 {
+            return None;
+        }
+        let gone = shard.known.remove(&number)?;
+        // Numbers of forgotten files are swept out when they are too many.
+        let shard = &mut *shard;
+        if shard.held.len() > HELD_MAX / 2 && shard.held.len() > 2 * shard.known.len() {
+            shard.held.retain(|number| shard.known.contains_key(number));
+        }
+        gone.node
+    }
+
+    /// Whether the file is known to have no capabilities.
+    pub fn capabilities(&self, number: InodeNumber) -> Option<bool> {
+        let shard = self.shard(number).lock();
+        shard.known.get(&number)?.has_capabilities
+    }
+    /// Notes what was found out about capabilities; `None` when it has to be looked up again.
+    pub fn note_capabilities(&self, number: InodeNumber, has_some: Option<bool>) {
+        let mut shard = self.shard(number).lock();
+        if let Some(known) = shard.known.get_mut(&number) {
+            known.has_capabilities = has_some;
+        }
+    }
+
+    /// The numbers of all files that the kernel knows.
+    pub fn numbers(&self) -> Vec<InodeNumber> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| shard.lock().known.keys().copied().collect::<Vec<_>>())
+            .collect()
+    }
+    /// How many files the kernel knows.
+    pub fn len(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| shard.lock().known.len())
+            .sum()
+    }
+    /// Forgets everything.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock());
+            drop(gone);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `lsattr`, `chattr` and project numbers, which travel as ioctl requests.
+
+use super::{Answered, Refusal, Session};
+use crate::abi::{Reply, Request};
+use millpond_posix::live::{FileError, SetAttributes};
+use millpond_posix::{FileFlags, Stat};
+
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const GET_XFLAGS: u32 = 0x801c_581f;
+const SET_XFLAGS: u32 = 0x401c_5820;
+/// "Not a typewriter": the file knows no such request.
+const ENOTTY: i32 = 25;
+
+/// Flags of files: here, in `FS_IOC_GETFLAGS`, in `FS_IOC_FSGETXATTR`.
+const FLAGS: [(FileFlags, u32, u32); 4] = [
+    (FileFlags::IMMUTABLE, 0x10, 0x8),
+    (FileFlags::APPENDONLY, 0x20, 0x10),
+    (FileFlags::NODUMP, 0x40, 0x80),
+    (FileFlags::PROJECT_INHERIT, 0x2000_0000, 0x200),
+];
+
+/// What a change of flags sets and clears; `None` if it sets one that there is not.
+fn changes(old: &Stat, bits: u32, known: impl Fn(&(FileFlags, u32, u32)) -> u32) -> Option<SetAttributes> {
+    let all: u32 = FLAGS.iter().map(&known).fold(0, |all, bit| all | bit);
+    let mut set = SetAttributes::default();
+    for entry in &FLAGS {
+        match (bits & known(entry) != 0, old.flags.contains(entry.0)) {
+            (true, false) => set.set_flags |= entry.0,
+            (false, true) => set.clear_flags |= entry.0,
+            _ => {}
+        }
+    }
+    (bits & !all == 0).then_some(set)
+}
+
+fn shown(stat: &Stat, known: impl Fn(&(FileFlags, u32, u32)) -> u32) -> u32 {
+    let set = FLAGS.iter().filter(|entry| stat.flags.contains(entry.0));
+    set.map(known).fold(0, |all, bit| all | bit)
+}
+
+fn word(input: &[u8], at: usize) -> Result<u32, Refusal> {
+    let bytes = input.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    bytes
+        .map(|bytes| u32::from_ne_bytes(*bytes))
+        .ok_or(Refusal::Number(super::EINVAL))
+}
+
+impl Session {
+    pub(super) fn ioctl(
+        &self,
+        request: &Request<'_>,
+        command: u32,
+        input: &[u8],
+        output_length: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let node = self.node(request.node)?;
+        let caller = Self::caller(request);
+        // result, flags, and two counts that only unrestricted requests have.
+        reply.put(&[0; 16]);
+        let stat = self.vfs.stat(&node)?;
+        match command {
+            GET_FLAGS => {
+                let flags = u64::from(shown(&stat, |flag| flag.1)).to_ne_bytes();
+                let length = (output_length as usize).min(flags.len());
+                reply.put(flags.get(..length).unwrap_or_default());
+            }
+            SET_FLAGS => {
+                let set = changes(&stat, word(input, 0)?, |flag| flag.1);
+                let set = set.ok_or(FileError::NotSupported)?;
+                self.vfs.set_attributes(&caller, &node, &set)?;
+            }
+            GET_XFLAGS => {
+                let project = stat.project.and_then(|id| u32::try_from(id).ok());
+                for word in [shown(&stat, |flag| flag.2), 0, 0, project.unwrap_or(0), 0] {
+                    reply.put_u32(word);
+                }
+                reply.put(&[0; 8]);
+            }
+            SET_XFLAGS => {
+                let set = changes(&stat, word(input, 0)?, |flag| flag.2);
+                let mut set = set.ok_or(FileError::NotSupported)?;
+                let project = word(input, 12)?;
+                let is_other = stat.project.unwrap_or(0) != u64::from(project);
+                set.project = is_other.then_some(project);
+                self.vfs.set_attributes(&caller, &node, &set)?;
+            }
+            _ => return Err(Refusal::Number(ENOTTY)),
+        }
+        Ok(())
+    }
+}

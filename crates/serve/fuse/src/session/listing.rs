@@ -1,0 +1,92 @@
+//! Directories, listed.
+
+use super::attributes::shown;
+use super::{Answered, Refusal, Session};
+use crate::abi::{DATA_BYTES_MAX, DirectoryWriter, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, Reply};
+use millpond_posix::vfs::{VfsEntry, VfsNode};
+
+/// As many entries are asked for at once.
+const BATCH: usize = 128;
+/// What an entry takes in a reply at least, and with attributes.
+const ENTRY_BYTES: usize = 32;
+const ENTRY_BYTES_WITH_ATTRIBUTES: usize = 160;
+
+impl Session {
+    /// Unlike files, directories are opened by message: only so can it be told which listings stay good.
+    pub(super) fn open_directory(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
+        let node = self.node(node)?;
+        reply.put_open(match node.is_virtual() {
+            true => 0,
+            false => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
+        });
+        Ok(())
+    }
+
+    pub(super) fn read_directory(
+        &self,
+        node: u64,
+        cookie: u64,
+        length: u32,
+        with_attributes: bool,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let node = self.node(node)?;
+        if cookie == 0 {
+            self.vfs.touch_atime(&node);
+        }
+        let length = length.min(DATA_BYTES_MAX as u32);
+        let mut writer = DirectoryWriter::new(length);
+        let mut cookie = cookie;
+        let smallest = match with_attributes {
+            true => ENTRY_BYTES_WITH_ATTRIBUTES,
+            false => ENTRY_BYTES,
+        };
+        loop {
+            let left = (length as usize).saturating_sub(reply.body_bytes());
+            let count = (left / smallest).clamp(1, BATCH);
+            let entries = match self.vfs.list(&node, cookie, count) {
+                Ok(entries) => entries,
+                // What came before the error is told first; the next request meets it again.
+                Err(_) if reply.body_bytes() > 0 => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            if entries.is_empty() {
+                return Ok(());
+            }
+            for entry in entries {
+                if !writer.fits(&entry.name, with_attributes) {
+                    return match reply.body_bytes() {
+                        0 => Err(Refusal::Number(super::EINVAL)),
+                        _ => Ok(()),
+                    };
+                }
+                cookie = entry.cookie;
+                if with_attributes {
+                    self.describe(&node, &entry, reply);
+                }
+                let kind = entry.kind.map_or(0, |kind| kind.entry_type() as u32);
+                let line = (entry.number.0, entry.cookie, kind);
+                writer.put(reply, &entry.name, line, with_attributes);
+            }
+        }
+    }
+
+    /// Puts what is known of an entry's file before the entry. Where that cannot be told the kernel will look the
+    /// name up.
+    fn describe(&self, directory: &VfsNode, entry: &VfsEntry, reply: &mut Reply<'_>) {
+        let is_described = !directory.is_virtual() && !matches!(&*entry.name, b"." | b"..");
+        let found = is_described
+            .then(|| self.vfs.node(entry.number, 0).ok())
+            .flatten();
+        let told = found.and_then(|node| Some((self.vfs.stat(&node).ok()?, node)));
+        let Some((stat, node)) = told else {
+            reply.put_absence(0);
+            return;
+        };
+        let validity = self.validity(&node, &stat);
+        let number = self.node_number(node.number());
+        let attributes = shown(node.number().0, &stat);
+        reply.put_entry(number, node.generation(), validity, &attributes);
+        self.inodes.add(&node);
+    }
+}

@@ -1,0 +1,338 @@
+//! A mounted file system, without I/O on its connection: bytes of a request in, bytes of the reply out.
+
+mod attributes;
+mod content;
+mod inodes;
+mod ioctl;
+mod listing;
+mod names;
+mod xattrs;
+
+use crate::abi::{
+    Attributes, DATA_BYTES_MAX, EntryValidity, InitRequest, MAJOR, MINOR, MINOR_MIN, Operation,
+    ROOT_NODE, Reply, Request, feature,
+};
+use inodes::Inodes;
+use millpond_env::Env;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_posix::Stat;
+use millpond_posix::live::{Caller, FileError};
+use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
+
+/// How long the kernel may believe what cannot change behind its back, in seconds.
+const LONG_S: u64 = 24 * 60 * 60;
+/// How long it may believe figures of space of a file that was changed a moment ago: they are known when its
+/// txg is written.
+const SHORT_S: u64 = 1;
+/// How long after a change that is so, in seconds.
+const RECENT_S: i64 = 30;
+/// Requests that the kernel may have under way in the background (reads ahead, writes of dirty pages).
+const BACKGROUND_MAX: u16 = 64;
+const READAHEAD_BYTES: u32 = 1 << 20;
+
+const ENOSYS: i32 = 38;
+const EINVAL: i32 = 22;
+const EPROTO: i32 = 71;
+
+/// Why a request is answered with an error.
+#[derive(Debug, Clone, PartialEq)]
+enum Refusal {
+    File(FileError),
+    Number(i32),
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Self {
+        Self::File(error)
+    }
+}
+
+impl Refusal {
+    fn number(&self) -> i32 {
+        match self {
+            Self::File(error) => error.errno().linux(),
+            Self::Number(number) => *number,
+        }
+    }
+}
+
+/// The end of a request: whether it is answered at all.
+type Answered = Result<(), Refusal>;
+
+/// One mounted file system. Shared by all threads.
+pub struct Session {
+    vfs: Arc<dyn Vfs>,
+    env: Env,
+    inodes: Inodes,
+    /// The root directory's number, which the kernel knows as node 1.
+    root: InodeNumber,
+    /// What was agreed on; 0 before that.
+    features: AtomicU64,
+    /// What the kernel offered.
+    offered: AtomicU64,
+    is_destroyed: AtomicBool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session that waits for the kernel's first words.
+    ///
+    /// # Errors
+    /// If the root directory cannot be opened.
+    pub fn new(vfs: Arc<dyn Vfs>, env: &Env) -> Result<Self, FileError> {
+        let root = vfs.root()?;
+        let inodes = Inodes::default();
+        // The kernel never looks its root up, and never forgets it.
+        inodes.add(&root);
+        Ok(Self {
+            root: root.number(),
+            env: env.clone(),
+            inodes,
+            features: AtomicU64::new(0),
+            offered: AtomicU64::new(0),
+            is_destroyed: AtomicBool::new(false),
+            vfs,
+        })
+    }
+
+    /// Answers a request. The reply is made in `buffer`, which should have
+    /// [`crate::abi::REPLY_BYTES_MAX`] bytes; `None` if the request wants no reply, or is so broken that
+    /// nothing can be replied to it. Allocates no more than a few times the length that the request asks
+    /// for, which is cut to [`DATA_BYTES_MAX`].
+    pub fn answer<'b>(&self, message: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let mut reply = Reply::new(buffer);
+        let features = self.features.load(Ordering::Acquire);
+        let request = match Request::decode(message, features) {
+            Ok(request) => request,
+            Err(_) => {
+                let unique = Request::unique_of(message)?;
+                return Some(reply.finish(unique, EINVAL));
+            }
+        };
+        let unique = request.unique;
+        let has_begun = features != 0 || matches!(request.operation, Operation::Init(_));
+        let outcome = match has_begun {
+            true => self.perform(&request, &mut reply),
+            false => Err(Refusal::Number(EPROTO)),
+        };
+        match request.operation {
+            Operation::Forget { .. } | Operation::BatchForget { .. } => None,
+            _ => Some(match outcome {
+                Ok(()) => reply.finish(unique, 0),
+                Err(refusal) => reply.finish(unique, refusal.number()),
+            }),
+        }
+    }
+
+    fn perform(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
+        let node = request.node;
+        match request.operation {
+            Operation::Init(init) => self.init(&init, reply),
+            Operation::Lookup { name } => self.lookup(node, name, reply),
+            Operation::Forget { lookups } => self.forget(node, lookups),
+            Operation::BatchForget { pairs } => self.batch_forget(pairs),
+            Operation::GetAttr => self.get_attributes(node, reply),
+            Operation::Statx { mask } => self.statx(node, mask, reply),
+            Operation::SetAttr(set) => self.set_attributes(request, &set, reply),
+            Operation::ReadLink => self.read_link(node, reply),
+            Operation::Symlink { name, target } => self.symlink(request, name, target, reply),
+            Operation::MakeNode { new, device } => self.make_node(request, new, device, reply),
+            Operation::MakeDirectory(new) => self.make_directory(request, new, reply),
+            Operation::Create { new, flags } => self.create(request, new, flags, reply),
+            Operation::TemporaryFile { new, .. } => self.make_unnamed(request, new, reply),
+            Operation::Unlink { name } => self.unlink(node, name),
+            Operation::RemoveDirectory { name } => self.remove_directory(node, name),
+            Operation::Rename { .. } => self.rename(request),
+            Operation::Link { old, name } => self.link(old, node, name, reply),
+            Operation::Open { .. } => self.open(node, reply),
+            Operation::OpenDirectory => self.open_directory(node, reply),
+            Operation::Read { offset, length, .. } => self.read(node, offset, length, reply),
+            Operation::Write { .. } => self.write(request, reply),
+            Operation::Release | Operation::ReleaseDirectory => Ok(()),
+            Operation::Fsync { .. } | Operation::FsyncDirectory => self.fsync(node),
+            Operation::ReadDirectory {
+                cookie,
+                length,
+                with_attributes,
+            } => self.read_directory(node, cookie, length, with_attributes, reply),
+            Operation::StatFs => self.stat_file_system(node, reply),
+            Operation::SetXattr { .. } => self.set_xattr(request),
+            Operation::GetXattr { name, length } => self.get_xattr(node, name, length, reply),
+            Operation::ListXattr { length } => self.list_xattr(node, length, reply),
+            Operation::RemoveXattr { name } => self.remove_xattr(node, name),
+            Operation::Allocate {
+                offset,
+                length,
+                mode,
+            } => self.allocate(node, offset, length, mode),
+            Operation::Seek { offset, whence } => self.seek(node, offset, whence, reply),
+            Operation::CopyRange { .. } => self.copy_range(request, reply),
+            Operation::Ioctl {
+                command,
+                input,
+                output_length,
+            } => self.ioctl(request, command, input, output_length, reply),
+            Operation::Destroy => {
+                self.is_destroyed.store(true, Ordering::Release);
+                Ok(())
+            }
+            // Nothing is to be done when a descriptor is closed; told so, the kernel stops asking.
+            Operation::Flush | Operation::SyncFs | Operation::Other => Err(Refusal::Number(ENOSYS)),
+        }
+    }
+
+    /// Agrees with the kernel on what both can do.
+    fn init(&self, init: &InitRequest, reply: &mut Reply<'_>) -> Answered {
+        reply.put_u32(MAJOR);
+        reply.put_u32(MINOR);
+        if init.major > MAJOR {
+            // The kernel asks again in the version that is spoken here.
+            reply.put(&[0; 56]);
+            return Ok(());
+        }
+        if init.major < MAJOR || init.minor < MINOR_MIN {
+            reply.clear();
+            return Err(Refusal::Number(EPROTO));
+        }
+        let mut wanted = feature::ASYNC_READ
+            | feature::EXPORT_SUPPORT
+            | feature::BIG_WRITES
+            | feature::DONT_MASK
+            | feature::HAS_IOCTL_DIR
+            | feature::DO_READDIRPLUS
+            | feature::READDIRPLUS_AUTO
+            | feature::ASYNC_DIO
+            | feature::NO_OPEN_SUPPORT
+            | feature::PARALLEL_DIROPS
+            | feature::MAX_PAGES
+            | feature::CACHE_SYMLINKS
+            | feature::EXPLICIT_INVAL_DATA
+            | feature::HANDLE_KILLPRIV_V2
+            | feature::SETXATTR_EXT
+            | feature::INIT_EXT;
+        if self.vfs.has_posix_acls() {
+            wanted |= feature::POSIX_ACL;
+        }
+        let agreed = wanted & init.features;
+        reply.put_u32(init.max_readahead.min(READAHEAD_BYTES));
+        reply.put_u32((agreed & 0xffff_ffff) as u32);
+        reply.put_u16(BACKGROUND_MAX);
+        reply.put_u16(BACKGROUND_MAX / 4 * 3);
+        reply.put_u32(DATA_BYTES_MAX as u32);
+        // Times are exact to the nanosecond.
+        reply.put_u32(1);
+        reply.put_u16((DATA_BYTES_MAX / 4096) as u16);
+        reply.put_u16(0);
+        reply.put_u32((agreed >> 32) as u32);
+        reply.put(&[0; 28]);
+        self.offered.store(init.features, Ordering::Release);
+        self.features.store(agreed, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the kernel offered a feature.
+    fn is_offered(&self, feature: u64) -> bool {
+        self.offered.load(Ordering::Acquire) & feature != 0
+    }
+
+    /// Whether the kernel said that it is done.
+    #[must_use]
+    pub fn is_destroyed(&self) -> bool {
+        self.is_destroyed.load(Ordering::Acquire)
+    }
+    /// How many files the kernel knows.
+    #[must_use]
+    pub fn known_files(&self) -> usize {
+        self.inodes.len()
+    }
+    /// The kernel's numbers of all files that it knows.
+    #[must_use]
+    pub fn known_nodes(&self) -> Vec<u64> {
+        let numbers = self.inodes.numbers().into_iter();
+        numbers.map(|number| self.node_number(number)).collect()
+    }
+    /// Lets go of all files: the connection is over.
+    pub fn close(&self) {
+        self.inodes.clear();
+        // Files without a name are freed now, or when the file system is opened again.
+        let _ = self.vfs.reap();
+    }
+
+    /// The kernel's number of a file.
+    pub(crate) fn node_number(&self, number: InodeNumber) -> u64 {
+        match number == self.root {
+            true => ROOT_NODE,
+            false => number.0,
+        }
+    }
+    fn inode_number(&self, node: u64) -> InodeNumber {
+        match node {
+            ROOT_NODE => self.root,
+            node => InodeNumber(node),
+        }
+    }
+    fn node(&self, node: u64) -> Result<VfsNode, FileError> {
+        self.inodes.get(&*self.vfs, self.inode_number(node))
+    }
+
+    /// Who asks, with every right: the kernel has judged already, and takes bits of the mode away itself or
+    /// says in the request that it is to be done.
+    fn caller(request: &Request<'_>) -> Caller {
+        Caller {
+            uid: request.uid,
+            gid: request.gid,
+            groups: vec![],
+            is_privileged: true,
+        }
+    }
+
+    /// Tells the kernel of a file, and counts that.
+    fn tell(&self, node: &VfsNode, reply: &mut Reply<'_>) -> Result<(), FileError> {
+        let stat = self.vfs.stat(node)?;
+        let attributes = attributes::shown(node.number().0, &stat);
+        let validity = self.validity(node, &stat);
+        let number = self.node_number(node.number());
+        reply.put_entry(number, node.generation(), validity, &attributes);
+        self.inodes.add(node);
+        Ok(())
+    }
+
+    /// How long what is told of a file may be believed.
+    fn validity(&self, node: &VfsNode, stat: &Stat) -> EntryValidity {
+        if node.is_virtual() {
+            return EntryValidity {
+                entry_s: 0,
+                attributes_s: 0,
+            };
+        }
+        if node.is_stored() {
+            return EntryValidity {
+                // A snapshot's own name stands among others that come and go.
+                entry_s: SHORT_S,
+                attributes_s: LONG_S,
+            };
+        }
+        let now_s = i64::try_from(self.env.clock.wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+        let is_recent = stat.ctime.seconds.saturating_add(RECENT_S) > now_s;
+        EntryValidity {
+            entry_s: if self.vfs.has_exact_names() { LONG_S } else { 0 },
+            attributes_s: if is_recent { SHORT_S } else { LONG_S },
+        }
+    }
+
+    fn attributes_of(&self, node: &VfsNode) -> Result<(EntryValidity, Attributes), FileError> {
+        let stat = self.vfs.stat(node)?;
+        let validity = self.validity(node, &stat);
+        Ok((validity, attributes::shown(node.number().0, &stat)))
+    }
+}
+
+fn place<'p>(directory: &'p VfsNode, name: &'p [u8]) -> VfsPlace<'p> {
+    VfsPlace { directory, name }
+}

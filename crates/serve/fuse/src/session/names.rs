@@ -1,0 +1,226 @@
+//! Names: looked up, made, moved and removed.
+
+use super::{Answered, EINVAL, LONG_S, Refusal, Session, place};
+use crate::abi::{NewFile, Operation, Reply, Request, decode_device};
+use millpond_posix::FileKind;
+use millpond_posix::live::{FileError, NewMode, RenameMode, SpecialFile};
+use millpond_posix::vfs::{VfsNode, VfsPlace};
+
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const O_EXCL: u32 = 0o200;
+
+fn mode(new: &NewFile<'_>) -> NewMode {
+    NewMode {
+        mode: new.mode & 0o7777,
+        umask: new.umask & 0o777,
+    }
+}
+
+impl Session {
+    pub(super) fn lookup(&self, node: u64, name: &[u8], reply: &mut Reply<'_>) -> Answered {
+        let directory = self.node(node)?;
+        match self.vfs.lookup(place(&directory, name)) {
+            Ok(node) => Ok(self.tell(&node, reply)?),
+            // What is not there is remembered as well, where nobody else can make it.
+            Err(FileError::NotFound) if self.keeps_absence(&directory) => {
+                reply.put_absence(LONG_S);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn keeps_absence(&self, directory: &VfsNode) -> bool {
+        !directory.is_virtual() && self.vfs.has_exact_names()
+    }
+
+    pub(super) fn forget(&self, node: u64, lookups: u64) -> Answered {
+        // The root stays, whatever the kernel says.
+        if self.inode_number(node) == self.root {
+            return Ok(());
+        }
+        let gone = self.inodes.forget(self.inode_number(node), lookups);
+        if gone.is_some_and(|node| node.is_unlinked()) {
+            self.vfs.reap()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn batch_forget(&self, pairs: &[u8]) -> Answered {
+        let (pairs, _) = pairs.as_chunks::<8>();
+        let mut words = pairs.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+        while let (Some(node), Some(lookups)) = (words.next(), words.next()) {
+            self.forget(node, lookups)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_link(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
+        let node = self.node(node)?;
+        let target = self.vfs.link_target(&node)?;
+        self.vfs.touch_atime(&node);
+        reply.put(&target);
+        Ok(())
+    }
+
+    pub(super) fn symlink(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        target: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let caller = Self::caller(request);
+        let at = place(&directory, name);
+        let node = self.vfs.make_symlink(&caller, at, target)?;
+        Ok(self.tell(&node, reply)?)
+    }
+
+    pub(super) fn make_node(
+        &self,
+        request: &Request<'_>,
+        new: NewFile<'_>,
+        device: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let caller = Self::caller(request);
+        let at = place(&directory, new.name);
+        let (major, minor) = decode_device(device);
+        let what = match FileKind::from_mode(u64::from(new.mode)) {
+            Some(FileKind::Regular) | None => {
+                let (node, _) = self.vfs.create(&caller, at, mode(&new), true)?;
+                return Ok(self.tell(&node, reply)?);
+            }
+            Some(FileKind::Fifo) => SpecialFile::Fifo,
+            Some(FileKind::Socket) => SpecialFile::Socket,
+            Some(FileKind::CharacterDevice) => SpecialFile::CharacterDevice(major, minor),
+            Some(FileKind::BlockDevice) => SpecialFile::BlockDevice(major, minor),
+            Some(FileKind::Directory | FileKind::Symlink) => return Err(Refusal::Number(EINVAL)),
+        };
+        let node = self.vfs.make_special(&caller, at, what, mode(&new))?;
+        Ok(self.tell(&node, reply)?)
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        request: &Request<'_>,
+        new: NewFile<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let caller = Self::caller(request);
+        let at = place(&directory, new.name);
+        let node = self.vfs.make_directory(&caller, at, mode(&new))?;
+        Ok(self.tell(&node, reply)?)
+    }
+
+    pub(super) fn create(
+        &self,
+        request: &Request<'_>,
+        new: NewFile<'_>,
+        flags: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let caller = Self::caller(request);
+        let at = place(&directory, new.name);
+        let is_exclusive = flags & O_EXCL != 0;
+        let (node, _) = self.vfs.create(&caller, at, mode(&new), is_exclusive)?;
+        self.tell(&node, reply)?;
+        reply.put_open(crate::abi::OPEN_KEEP_CACHE);
+        Ok(())
+    }
+
+    pub(super) fn make_unnamed(
+        &self,
+        request: &Request<'_>,
+        new: NewFile<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let caller = Self::caller(request);
+        let node = self.vfs.make_unnamed(&caller, &directory, mode(&new))?;
+        self.tell(&node, reply)?;
+        reply.put_open(crate::abi::OPEN_KEEP_CACHE);
+        Ok(())
+    }
+
+    /// The file that a name stands for, to be held while the name goes: the kernel may still use it.
+    fn victim(&self, at: VfsPlace<'_>) -> Option<VfsNode> {
+        self.vfs.lookup(at).ok()
+    }
+
+    pub(super) fn unlink(&self, node: u64, name: &[u8]) -> Answered {
+        let directory = self.node(node)?;
+        let at = place(&directory, name);
+        let victim = self.victim(at);
+        self.vfs.unlink(at)?;
+        self.let_go(victim)
+    }
+
+    pub(super) fn remove_directory(&self, node: u64, name: &[u8]) -> Answered {
+        let directory = self.node(node)?;
+        let at = place(&directory, name);
+        let victim = self.victim(at);
+        self.vfs.remove_directory(at)?;
+        self.let_go(victim)
+    }
+
+    fn let_go(&self, victim: Option<VfsNode>) -> Answered {
+        let Some(victim) = victim else {
+            return Ok(());
+        };
+        self.inodes.keep_unlinked(&victim);
+        let is_unlinked = victim.is_unlinked();
+        drop(victim);
+        if is_unlinked {
+            self.vfs.reap()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn rename(&self, request: &Request<'_>) -> Answered {
+        let Operation::Rename {
+            name,
+            new_directory,
+            new_name,
+            flags,
+        } = request.operation
+        else {
+            return Err(Refusal::Number(EINVAL));
+        };
+        const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            RENAME_NOREPLACE => RenameMode::NoReplace,
+            RENAME_EXCHANGE => RenameMode::Exchange,
+            RENAME_WHITEOUT => RenameMode::Whiteout,
+            BOTH => RenameMode::WhiteoutNoReplace,
+            _ => return Err(Refusal::Number(EINVAL)),
+        };
+        let (from, to) = (self.node(request.node)?, self.node(new_directory)?);
+        let (from, to) = (place(&from, name), place(&to, new_name));
+        let victim = match mode {
+            RenameMode::Replace | RenameMode::Whiteout => self.victim(to),
+            _ => None,
+        };
+        self.vfs.rename(&Self::caller(request), from, to, mode)?;
+        self.let_go(victim)
+    }
+
+    pub(super) fn link(
+        &self,
+        old: u64,
+        directory: u64,
+        name: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Answered {
+        let (node, directory) = (self.node(old)?, self.node(directory)?);
+        self.vfs.link(&node, place(&directory, name))?;
+        Ok(self.tell(&node, reply)?)
+    }
+}

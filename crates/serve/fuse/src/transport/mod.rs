@@ -1,0 +1,64 @@
+//! Requests and replies through `/dev/fuse`.
+//!
+//! One descriptor for each session, which all threads share: the kernel hands each request to exactly one reader.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// The connection of a session. Reading does not wait.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    device: OwnedFd,
+}
+
+/// What became of an attempt to read a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// None just now.
+    Nothing,
+    /// Unmounted, or cut off.
+    Over,
+}
+
+impl Channel {
+    /// Opens the device, for a new connection that is not mounted yet.
+    pub fn open() -> Result<Self, Errno> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let device = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+        Ok(Self { device })
+    }
+    /// Takes over a descriptor whose connection is mounted.
+    pub fn of_mounted(device: OwnedFd) -> Result<Self, Errno> {
+        let flags = rustix::fs::fcntl_getfl(&device)?;
+        rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
+        rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(Self { device })
+    }
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    /// Reads a request into `buffer`, if there is one.
+    pub fn receive(&self, buffer: &mut [u8]) -> Received {
+        match rustix::io::read(&self.device, buffer) {
+            Ok(0) => Received::Over,
+            Ok(count) => Received::Request(count),
+            // "No entry": a request that was taken back before it could be read.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Received::Nothing,
+            Err(_) => Received::Over,
+        }
+    }
+
+    /// Sends a reply or a notice, whole.
+    pub fn send(&self, message: &[u8]) -> Result<(), Errno> {
+        loop {
+            match rustix::io::write(&self.device, message) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome.map(|_| ()),
+            }
+        }
+    }
+}
