@@ -21,6 +21,7 @@ mod ln;
 mod ls;
 mod mkdir;
 mod mkimage;
+mod mount;
 mod mv;
 mod name_text;
 pub mod pools;
@@ -105,6 +106,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: attributes::chown_command,
         run: attributes::chown,
+    },
+    Verb {
+        command: mount::command,
+        run: mount::run,
     },
     Verb {
         command: verify::command,

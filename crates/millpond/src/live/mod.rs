@@ -103,3 +103,4 @@ pub use millpond_volume::LiveVolume;
 pub use plan::PoolPlan;
 pub(crate) use plan::open_device;
 pub use pool::{LivePool, SCAN_FOR_WRITING};
+pub use served::MountSettings;

@@ -5,7 +5,7 @@ use crate::{Dataset, Error};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_posix::FileSystem;
-use millpond_posix::live::FileError;
+use millpond_posix::live::{BeginError, FileError};
 use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, StoredFiles, Vfs, WithSnapshots};
 
 /// Finds the snapshots of a dataset in what its pool has committed. Snapshots are there only once they are
@@ -18,9 +18,12 @@ struct Snapshots {
 /// Why files that were asked for through a pool cannot be had.
 fn told(error: Error) -> FileError {
     match error {
-        Error::Posix(error) => error.into(),
-        Error::Files(error) => error,
-        _ => FileError::NotFound,
+        Error::File(error) => error.into(),
+        Error::Change(error) => error,
+        // An error of input and output, with the whole story.
+        error => FileError::Begin(BeginError::Suspended {
+            reason: error.to_string(),
+        }),
     }
 }
 
@@ -53,7 +56,6 @@ impl SnapshotPort for Snapshots {
             let Some((name, id)) = entries.into_iter().find(|(_, id)| id.0 == snapshot.id) else {
                 return Ok(None);
             };
-            let name = format!("{}@{name}", head.name());
             let opened = head.inner().open_snapshot(&name, id)?;
             let files = Dataset::new(head.pool().clone(), opened).file_system()?;
             Ok(Some(files))
@@ -62,7 +64,41 @@ impl SnapshotPort for Snapshots {
     }
 }
 
+/// What the properties of a file system say about mounting it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountSettings {
+    /// `readonly`.
+    pub read_only: bool,
+    /// `exec`.
+    pub exec: bool,
+    /// `setuid`.
+    pub suid: bool,
+    /// `devices`.
+    pub devices: bool,
+    /// `atime`.
+    pub atime: bool,
+    /// `overlay`.
+    pub overlay: bool,
+}
+
 impl LivePool {
+    /// What the properties of a file system say about mounting it.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn mount_settings(&self, name: &str) -> Result<MountSettings, Error> {
+        let settings = self.datasets().open_head(name)?.settings();
+        let is_on = |name: &str| settings.is_on(name);
+        Ok(MountSettings {
+            read_only: is_on("readonly"),
+            exec: is_on("exec"),
+            suid: is_on("setuid"),
+            devices: is_on("devices"),
+            atime: is_on("atime"),
+            overlay: is_on("overlay"),
+        })
+    }
+
     /// Opens a live file system for a front end, such as a mount. It keeps the pool open.
     ///
     /// # Errors

@@ -199,6 +199,13 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         *self.is_over.lock()
     }
+    /// Waits until the session is over.
+    pub fn wait(&self) {
+        let mut is_over = self.is_over.lock();
+        while !*is_over {
+            self.ended.wait(&mut is_over);
+        }
+    }
     /// Waits until the session is over, or `limit` passed. Tells whether it is.
     pub fn wait_for_end(&self, limit: Duration) -> bool {
         let mut is_over = self.is_over.lock();

@@ -123,7 +123,11 @@ impl WithSnapshots {
         self.open_files(tag, &known)
     }
 
-    fn open_files(&self, tag: u16, snapshot: &SnapshotEntry) -> Result<Arc<StoredFiles>, FileError> {
+    fn open_files(
+        &self,
+        tag: u16,
+        snapshot: &SnapshotEntry,
+    ) -> Result<Arc<StoredFiles>, FileError> {
         // Opened without the lock, since that reads; whoever comes second takes the first's.
         let files = Arc::new(StoredFiles::new(self.port.open(snapshot)?, tag));
         let mut open = self.open.lock();
@@ -196,8 +200,15 @@ impl WithSnapshots {
             cookie,
         };
         let root = InodeNumber(self.live.root_id().0);
-        let parent = if node.number == CONTROL { root } else { CONTROL };
-        let mut all = vec![line(b".", node.number, 1), line(b"..", parent, BEHIND_PARENT)];
+        let parent = if node.number == CONTROL {
+            root
+        } else {
+            CONTROL
+        };
+        let mut all = vec![
+            line(b".", node.number, 1),
+            line(b"..", parent, BEHIND_PARENT),
+        ];
         if node.number == CONTROL {
             all.push(line(b"snapshot", SNAPSHOTS, BEHIND_PARENT + 1));
         } else if count > 0 {
@@ -500,7 +511,10 @@ mod tests {
     #[test]
     fn inode_numbers_keep_tag_and_object_apart() {
         let number = InodeNumber::new(0xfffe, ObjectId(0x1234_5678_9abc));
-        assert_eq!((number.tag(), number.object().0), (0xfffe, 0x1234_5678_9abc));
+        assert_eq!(
+            (number.tag(), number.object().0),
+            (0xfffe, 0x1234_5678_9abc)
+        );
         assert_eq!(InodeNumber::new(0, ObjectId(34)), InodeNumber(34));
         assert_ne!(CONTROL, SNAPSHOTS);
     }

@@ -231,7 +231,11 @@ impl DirectoryWriter {
     /// Whether an entry with this name fits.
     #[must_use]
     pub fn fits(&self, name: &[u8], with_attributes: bool) -> bool {
-        let description = if with_attributes { DESCRIPTION_BYTES } else { 0 };
+        let description = if with_attributes {
+            DESCRIPTION_BYTES
+        } else {
+            0
+        };
         description + (ENTRY_BYTES + name.len()).next_multiple_of(8) <= self.left
     }
     /// Adds an entry, of which a file's description stands in the reply already if it has one.
@@ -250,7 +254,11 @@ impl DirectoryWriter {
         let bytes = (ENTRY_BYTES + name.len()).next_multiple_of(8);
         let padding = [0; 8];
         reply.put(&padding[..bytes - ENTRY_BYTES - name.len()]);
-        let description = if with_attributes { DESCRIPTION_BYTES } else { 0 };
+        let description = if with_attributes {
+            DESCRIPTION_BYTES
+        } else {
+            0
+        };
         self.left = self.left.saturating_sub(bytes + description);
     }
 }
@@ -331,7 +339,10 @@ mod tests {
             reply.body_bytes()
         };
         assert_eq!(length(&|r| r.put_attributes(&attributes())), 88);
-        assert_eq!(length(&|r| r.put_attributes_reply(LONG, &attributes())), 104);
+        assert_eq!(
+            length(&|r| r.put_attributes_reply(LONG, &attributes())),
+            104
+        );
         assert_eq!(length(&|r| r.put_statx_reply(LONG, &attributes())), 288);
         assert_eq!(length(&|r| r.put_entry(2, 1, LONG, &attributes())), 128);
         assert_eq!(length(&|r| r.put_absence(1)), 128);
@@ -349,7 +360,10 @@ mod tests {
         let mut reply = Reply::new(&mut buffer);
         reply.put(b"half");
         let bytes = reply.finish(9, 2).to_vec();
-        assert_eq!((bytes.len(), &bytes[4..8]), (16, &(-2i32).to_ne_bytes()[..]));
+        assert_eq!(
+            (bytes.len(), &bytes[4..8]),
+            (16, &(-2i32).to_ne_bytes()[..])
+        );
     }
 
     #[test]

@@ -74,42 +74,120 @@ pub struct NewFile<'r> {
 #[allow(missing_docs)]
 pub enum Operation<'r> {
     Init(InitRequest),
-    Lookup { name: &'r [u8] },
-    Forget { lookups: u64 },
+    Lookup {
+        name: &'r [u8],
+    },
+    Forget {
+        lookups: u64,
+    },
     /// Pairs of node and lookups, 16 bytes each.
-    BatchForget { pairs: &'r [u8] },
+    BatchForget {
+        pairs: &'r [u8],
+    },
     GetAttr,
-    Statx { mask: u32 },
+    Statx {
+        mask: u32,
+    },
     SetAttr(SetAttr),
     ReadLink,
-    Symlink { name: &'r [u8], target: &'r [u8] },
-    MakeNode { new: NewFile<'r>, device: u32 },
+    Symlink {
+        name: &'r [u8],
+        target: &'r [u8],
+    },
+    MakeNode {
+        new: NewFile<'r>,
+        device: u32,
+    },
     MakeDirectory(NewFile<'r>),
-    Create { new: NewFile<'r>, flags: u32 },
-    TemporaryFile { new: NewFile<'r>, flags: u32 },
-    Unlink { name: &'r [u8] },
-    RemoveDirectory { name: &'r [u8] },
-    Rename { name: &'r [u8], new_directory: u64, new_name: &'r [u8], flags: u32 },
-    Link { old: u64, name: &'r [u8] },
-    Open { flags: u32 },
+    Create {
+        new: NewFile<'r>,
+        flags: u32,
+    },
+    TemporaryFile {
+        new: NewFile<'r>,
+        flags: u32,
+    },
+    Unlink {
+        name: &'r [u8],
+    },
+    RemoveDirectory {
+        name: &'r [u8],
+    },
+    Rename {
+        name: &'r [u8],
+        new_directory: u64,
+        new_name: &'r [u8],
+        flags: u32,
+    },
+    Link {
+        old: u64,
+        name: &'r [u8],
+    },
+    Open {
+        flags: u32,
+    },
     OpenDirectory,
-    Read { offset: u64, length: u32, flags: u32 },
-    Write { offset: u64, write_flags: u32, flags: u32, data: &'r [u8] },
+    Read {
+        offset: u64,
+        length: u32,
+        flags: u32,
+    },
+    Write {
+        offset: u64,
+        write_flags: u32,
+        flags: u32,
+        data: &'r [u8],
+    },
     Release,
     ReleaseDirectory,
     Flush,
-    Fsync { is_data_only: bool },
+    Fsync {
+        is_data_only: bool,
+    },
     FsyncDirectory,
-    ReadDirectory { cookie: u64, length: u32, with_attributes: bool },
+    ReadDirectory {
+        cookie: u64,
+        length: u32,
+        with_attributes: bool,
+    },
     StatFs,
-    SetXattr { name: &'r [u8], value: &'r [u8], flags: u32, ext_flags: u32 },
-    GetXattr { name: &'r [u8], length: u32 },
-    ListXattr { length: u32 },
-    RemoveXattr { name: &'r [u8] },
-    Allocate { offset: u64, length: u64, mode: u32 },
-    Seek { offset: u64, whence: u32 },
-    CopyRange { offset: u64, to: u64, to_offset: u64, length: u64, is_wide: bool },
-    Ioctl { command: u32, input: &'r [u8], output_length: u32 },
+    SetXattr {
+        name: &'r [u8],
+        value: &'r [u8],
+        flags: u32,
+        ext_flags: u32,
+    },
+    GetXattr {
+        name: &'r [u8],
+        length: u32,
+    },
+    ListXattr {
+        length: u32,
+    },
+    RemoveXattr {
+        name: &'r [u8],
+    },
+    Allocate {
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    Seek {
+        offset: u64,
+        whence: u32,
+    },
+    CopyRange {
+        offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+        is_wide: bool,
+    },
+    Ioctl {
+        command: u32,
+        input: &'r [u8],
+        output_length: u32,
+    },
     SyncFs,
     Destroy,
     /// One that is not served; the kernel is told so once and does without.

@@ -138,6 +138,10 @@ impl Mount {
     pub fn is_alive(&self) -> bool {
         !self.connection.is_over()
     }
+    /// Waits until it is not served any more, because it was unmounted here or elsewhere.
+    pub fn wait(&self) {
+        self.connection.wait();
+    }
     /// How many files the kernel knows.
     #[must_use]
     pub fn known_files(&self) -> usize {

@@ -83,16 +83,8 @@ impl Session {
             },
             gid: has(set_attr::GID).then_some(asked.gid),
             size_bytes: has(set_attr::SIZE).then_some(asked.size),
-            atime: time(
-                has(set_attr::ATIME),
-                has(set_attr::ATIME_NOW),
-                asked.atime,
-            ),
-            mtime: time(
-                has(set_attr::MTIME),
-                has(set_attr::MTIME_NOW),
-                asked.mtime,
-            ),
+            atime: time(has(set_attr::ATIME), has(set_attr::ATIME_NOW), asked.atime),
+            mtime: time(has(set_attr::MTIME), has(set_attr::MTIME_NOW), asked.mtime),
             ..SetAttributes::default()
         };
         let changes_owner = set.uid.is_some() || set.gid.is_some();

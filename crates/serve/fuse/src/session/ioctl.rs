@@ -21,7 +21,11 @@ const FLAGS: [(FileFlags, u32, u32); 4] = [
 ];
 
 /// What a change of flags sets and clears; `None` if it sets one that there is not.
-fn changes(old: &Stat, bits: u32, known: impl Fn(&(FileFlags, u32, u32)) -> u32) -> Option<SetAttributes> {
+fn changes(
+    old: &Stat,
+    bits: u32,
+    known: impl Fn(&(FileFlags, u32, u32)) -> u32,
+) -> Option<SetAttributes> {
     let all: u32 = FLAGS.iter().map(&known).fold(0, |all, bit| all | bit);
     let mut set = SetAttributes::default();
     for entry in &FLAGS {

@@ -321,7 +321,11 @@ impl Session {
         let now_s = i64::try_from(self.env.clock.wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
         let is_recent = stat.ctime.seconds.saturating_add(RECENT_S) > now_s;
         EntryValidity {
-            entry_s: if self.vfs.has_exact_names() { LONG_S } else { 0 },
+            entry_s: if self.vfs.has_exact_names() {
+                LONG_S
+            } else {
+                0
+            },
             attributes_s: if is_recent { SHORT_S } else { LONG_S },
         }
     }

@@ -1,0 +1,173 @@
+//! `millpond mount`: a dataset as a folder of this system, for as long as the verb runs.
+
+use super::Global;
+use super::address::Address;
+use super::global::refused;
+use super::pools::{Pools, explained};
+use super::writing::WritePools;
+use crate::session::{Ending, Failure, Session};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use millpond::live::{LivePool, Vfs};
+use millpond_env::sync::Arc;
+use millpond_env::thread;
+use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Requests that are worked on at once.
+const THREADS_MIN: usize = 4;
+
+#[derive(Debug, Args)]
+struct Options {
+    /// Change nothing: neither the files nor the pool
+    #[arg(short = 'r', long)]
+    read_only: bool,
+    /// Mount over a folder that has files in it
+    #[arg(short = 'O', long)]
+    overlay: bool,
+    /// Only whoever mounts may look into it (as root the default is everybody)
+    #[arg(long)]
+    private: bool,
+    /// Take a pool that another system used last and did not export
+    #[arg(long)]
+    force_import: bool,
+    /// The file system, POOL or POOL/DATASET; a snapshot of one is read-only
+    #[arg(value_name = "DATASET")]
+    dataset: OsString,
+    /// An existing folder
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+}
+
+/// The verb.
+pub fn command() -> Command {
+    Options::augment_args(Command::new("mount").about(
+        "Mount a file system through FUSE until interrupted (Ctrl-C), then unmount and export",
+    ))
+}
+
+/// Mounts, waits, unmounts.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let options =
+        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let address = Address::parse(&options.dataset).map_err(Failure::Usage)?;
+    if address.path.is_some() {
+        return Err(Failure::Usage("a whole file system is mounted".into()));
+    }
+    let threads = (2 * thread::parallelism()).max(THREADS_MIN);
+    // Signals are caught before anything is open that would have to be closed.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    if options.read_only || address.dataset.contains('@') {
+        let dataset = Pools::new(global).dataset(&address)?;
+        let files = dataset
+            .served()
+            .map_err(|error| refused(explained(&error)))?;
+        let mount_options = mount_options(&options);
+        return stay(
+            session,
+            threads,
+            signals,
+            dataset.name(),
+            files,
+            &options,
+            &mount_options,
+        );
+    }
+    let mut pools = WritePools::new(global, options.force_import);
+    let pool: LivePool = pools.pool(address.pool())?;
+    let name = format!(
+        "{}{}",
+        pool.name(),
+        &address.dataset[address.pool().len()..]
+    );
+    let outcome = match (pool.served(&name), pool.mount_settings(&name)) {
+        (Ok(files), Ok(settings)) => {
+            let mut mount_options = mount_options(&options);
+            mount_options.read_only |= settings.read_only;
+            mount_options.exec = settings.exec;
+            mount_options.suid = settings.suid;
+            mount_options.devices = settings.devices;
+            mount_options.atime = settings.atime;
+            mount_options.overlay |= settings.overlay;
+            stay(
+                session,
+                threads,
+                signals,
+                &name,
+                files,
+                &options,
+                &mount_options,
+            )
+        }
+        (Err(error), _) | (_, Err(error)) => Err(refused(explained(&error))),
+    };
+    drop(pool);
+    pools.finish()?;
+    outcome
+}
+
+fn mount_options(options: &Options) -> MountOptions {
+    let mut mount_options = MountOptions::default();
+    mount_options.overlay = options.overlay;
+    if options.private {
+        mount_options.allow_other = false;
+    }
+    mount_options
+}
+
+/// Mounts and waits for the end: a signal, or that somebody else unmounts.
+fn stay(
+    session: &mut Session,
+    threads: usize,
+    mut signals: Signals,
+    name: &str,
+    files: Arc<dyn Vfs>,
+    options: &Options,
+    mount_options: &MountOptions,
+) -> Ending {
+    let told = |error: FuseError| refused(error.to_string());
+    let server = FuseServer::start(threads).map_err(told)?;
+    let mountpoint = options.mountpoint.canonicalize()?;
+    let target = MountTarget {
+        files,
+        source: name.to_owned(),
+        mountpoint: mountpoint.clone(),
+    };
+    let mount = server.mount(target, mount_options).map_err(told)?;
+    writeln!(session.out, "{name} is mounted on {}", mountpoint.display())?;
+    session.out.flush()?;
+    let handle = signals.handle();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            mount.wait();
+            handle.close();
+        });
+        let mut status = 0;
+        for _ in signals.forever() {
+            match leave(&mount) {
+                Ok(()) => break,
+                Err(FuseError::Busy(path)) => {
+                    writeln!(
+                        session.err,
+                        "millpond: {} is in use; once nothing uses it, interrupt again",
+                        path.display()
+                    )?;
+                }
+                Err(error) => {
+                    writeln!(session.err, "millpond: {error}")?;
+                    status = 1;
+                    let _ = mount.unmount(true);
+                    break;
+                }
+            }
+        }
+        mount.wait();
+        Ok(status)
+    })
+}
+
+fn leave(mount: &Mount) -> Result<(), FuseError> {
+    mount.unmount(false)
+}
