@@ -41,5 +41,5 @@ fn finish(
 /// Runs the program and returns its status. The first argument is the name it was called by:
 /// under `zpool` and `zfs` it is those programs, otherwise the first word says which.
 pub fn start(arguments: Vec<std::ffi::OsString>) -> std::process::ExitCode {
-    std::process::ExitCode::from(program::run(&arguments))
+    program::run(&arguments)
 }

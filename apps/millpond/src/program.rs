@@ -4,18 +4,25 @@
 use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
 use millpond::Search;
-use millpond::control::{Change, Control, ImportablePool, LocalChanges, LocalPools};
+use millpond::control::{Change, Control, ImportablePool, Keep, LocalChanges, LocalPools, Places};
 use millpond_env::Env;
+use millpond_rpc::Client;
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs the program; the result is its exit status.
-pub fn run(arguments: &[OsString]) -> u8 {
+pub fn run(arguments: &[OsString]) -> ExitCode {
+    run_as(arguments).unwrap_or_else(ExitCode::from)
+}
+
+/// `Ok` from the daemon, which has a status of its own.
+fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     let mut words: Vec<String> = arguments
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
@@ -33,7 +40,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
         _ => {
             if let Err(message) = take_folders(&mut words, &mut folders) {
                 eprintln!("millpond: {message}");
-                return 2;
+                return Err(2);
             }
             if words.is_empty() {
                 words.push("--help".into());
@@ -41,24 +48,31 @@ pub fn run(arguments: &[OsString]) -> u8 {
             words.remove(0)
         }
     };
+    if program == "daemon" {
+        let words = words.into_iter().map(OsString::from).collect();
+        return Ok(millpond_daemon::run(words));
+    }
     if folders.is_empty()
-        && let Some(folder) = std::env::var_os("MILLPOND_DIR")
+        && let Some(folder) = std::env::var_os("MILLPOND_SEARCH")
     {
         folders.push(PathBuf::from(folder));
     }
     let mut out = BufWriter::new(io::stdout().lock());
     // Not locked: other threads draw progress there.
     let mut err = io::stderr();
-    let pools = Folders {
-        folders,
-        pools: OnceCell::new(),
-        changes: OnceCell::new(),
+    let pools: Box<dyn OpenControl> = match folders.is_empty() {
+        true => Box::new(Held::default()),
+        false => Box::new(Folders {
+            folders,
+            pools: OnceCell::new(),
+            changes: OnceCell::new(),
+        }),
     };
     let environment = surroundings();
     let mut session = Session {
         out: &mut out,
         err: &mut err,
-        pools: &pools,
+        pools: pools.as_ref(),
         environment: &environment,
     };
     let ended = match program.as_str() {
@@ -68,12 +82,12 @@ pub fn run(arguments: &[OsString]) -> u8 {
         _ => crate::verbs::run(&mut session, arguments),
     };
     match ended.and_then(|status| out.flush().map(|()| status)) {
-        Ok(status) => status,
+        Ok(status) => Err(status),
         // Whoever read our output has gone: that is no news to anybody.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 1,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(1),
         Err(error) => {
             eprintln!("millpond: cannot write: {error}");
-            1
+            Err(1)
         }
     }
 }
@@ -94,6 +108,65 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
+/// The pools that the daemon holds; it is started at the first question.
+#[derive(Default)]
+struct Held {
+    client: OnceCell<Client>,
+}
+
+impl Held {
+    fn client(&self) -> Result<&Client, String> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let itself = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("millpond"));
+        let client = millpond_daemon::connect_or_start(&millpond_daemon::Places::own(), &itself);
+        let client = client.map_err(|error| format!("millpond: {error}"))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+/// Paths as the daemon finds them too, which lives in another folder.
+pub(crate) fn absolute(path: &str) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+    path.to_string_lossy().into_owned()
+}
+
+impl OpenControl for Held {
+    fn control(&self) -> Result<&dyn Control, String> {
+        Ok(self.client()?)
+    }
+
+    fn change(&self) -> Result<&dyn Change, String> {
+        Ok(self.client()?)
+    }
+
+    fn keep(&self) -> Result<&dyn Keep, String> {
+        Ok(self.client()?)
+    }
+
+    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
+        self.importable_from(&Places {
+            paths: folders.iter().map(|folder| absolute(folder)).collect(),
+            cache_file: None,
+        })
+    }
+
+    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
+        self.importable_from(&Places {
+            paths: vec![],
+            cache_file: Some(absolute(file)),
+        })
+    }
+}
+
+impl Held {
+    fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, String> {
+        let found = self.client()?.importable_from(places);
+        found.map_err(|error| crate::zpool::import_reason(&error))
+    }
+}
+
 /// The pools on the devices and images in some folders, looked for at the first question.
 struct Folders {
     folders: Vec<PathBuf>,
@@ -103,9 +176,6 @@ struct Folders {
 
 impl OpenControl for Folders {
     fn control(&self) -> Result<&dyn Control, String> {
-        if self.folders.is_empty() {
-            return Err("millpond: no pools: say where with -d DIR or MILLPOND_DIR".into());
-        }
         Ok(self.pools.get_or_init(|| search(&self.folders)))
     }
 
@@ -127,10 +197,6 @@ impl OpenControl for Folders {
         let told = |error: millpond::control::ControlError| error.to_string();
         if !folders.is_empty() {
             return search(folders).importable().map_err(told);
-        }
-        if self.folders.is_empty() {
-            // As `zpool import`: the directories of devices that the system keeps.
-            return search(&[] as &[PathBuf]).importable().map_err(told);
         }
         self.control()?.importable().map_err(told)
     }

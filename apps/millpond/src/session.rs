@@ -1,7 +1,7 @@
 //! What a command is run with, and how it can end.
 
 use jiff::tz::TimeZone;
-use millpond::control::{Change, Control, ImportablePool};
+use millpond::control::{Change, Control, ImportablePool, Keep};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -29,6 +29,11 @@ pub trait OpenControl {
         Err("millpond: pools are not changed here".into())
     }
 
+    /// Whoever keeps pools open. The error is a whole message for people.
+    fn keep(&self) -> Result<&dyn Keep, String> {
+        Err(NOBODY_KEEPS.into())
+    }
+
     /// Pools that could be imported from these folders, or, if none is named, from where
     /// [`OpenControl::control`] looks.
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
@@ -43,6 +48,10 @@ pub trait OpenControl {
         Err(format!("millpond: {file}: cache files are not read here"))
     }
 }
+
+/// Why something cannot be done with pools that are opened for one command.
+const NOBODY_KEEPS: &str = "millpond: this needs pools that stay open: leave out the -d before the \
+    command (and MILLPOND_SEARCH), so that the daemon does it";
 
 /// What a command's output depends on besides pools and arguments.
 #[derive(Debug, Clone)]
@@ -112,6 +121,11 @@ impl Session<'_> {
     /// The open pools.
     pub fn control(&self) -> Result<&dyn Control, Failure> {
         self.pools.control().map_err(Failure::Refused)
+    }
+
+    /// Whoever keeps pools open.
+    pub fn keep(&self) -> Result<&dyn Keep, Failure> {
+        self.pools.keep().map_err(Failure::Refused)
     }
 
     /// Whoever changes pools.

@@ -149,6 +149,23 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether the key of a dataset's encryption root was given.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the dataset is not encrypted; if it does not exist or cannot be read.
+    pub fn has_key(&self, dataset: &str) -> Result<bool, Error> {
+        let found = millpond_dataset::Dataset::find(&self.inner, dataset)?;
+        let Some(root) = found.directory().encryption_root()? else {
+            let reason = format!("'{dataset}' is not encrypted.");
+            return Err(DatasetError::Key {
+                name: dataset.to_owned(),
+                reason,
+            }
+            .into());
+        };
+        Ok(self.keys.wrapping.lock().contains_key(&root.id()))
+    }
+
     /// Forgets the key of an encryption root and those of what shares it. False if it was not known.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub(super) fn arguments() -> Vec<Arg> {
         Arg::new("dir")
             .short('d')
             .value_name("DIR|IMAGE")
-            .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_DIR, else the system's devices)")
+            .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_SEARCH, else the system's devices)")
             .action(ArgAction::Append)
             .value_parser(value_parser!(PathBuf))
             .help_heading(HEADING),
@@ -116,7 +116,7 @@ impl Global {
             Some(folders) => search.paths.extend(folders.cloned()),
             None => search
                 .paths
-                .extend(std::env::var_os("MILLPOND_DIR").map(PathBuf::from)),
+                .extend(std::env::var_os("MILLPOND_SEARCH").map(PathBuf::from)),
         }
         let rewind = match matches.get_one::<u64>("txg") {
             Some(txg) => Rewind::ToTxg(Txg(*txg)),

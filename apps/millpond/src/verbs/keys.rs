@@ -146,6 +146,17 @@ fn keylocation(dataset: &Dataset) -> Option<String> {
     }
 }
 
+/// Asks for a key if there is somebody to ask.
+pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Vec<u8>, String>> {
+    let is_there = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    is_there.then(|| {
+        ask(dataset).map_err(|failure| match failure {
+            Failure::Refused(text) => text,
+            other => format!("{other:?}"),
+        })
+    })
+}
+
 /// Asks on the terminal without showing the answer.
 fn ask(dataset: &str) -> Result<Vec<u8>, Failure> {
     let failed =

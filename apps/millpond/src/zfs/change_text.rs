@@ -44,5 +44,8 @@ pub fn reason(error: &ChangeError) -> String {
 
 /// `action: reason`, status 1.
 pub fn failure(action: &str, failure: &ChangeFailure) -> Failure {
+    if let ChangeError::Mounted { mountpoint, why } = &failure.error {
+        return Failure::Refused(super::not_unmounted(mountpoint, why));
+    }
     Failure::Refused(format!("{action}: {}", reason(&failure.error)))
 }

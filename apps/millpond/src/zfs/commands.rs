@@ -1,6 +1,6 @@
 //! Every `zfs` sub-command and how it is called.
 
-use super::{create, destroy, get, heads, list, set, snapshots, space, usage};
+use super::{create, destroy, get, heads, keys, list, mount, set, snapshots, space, usage};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
 use millpond_dataset::properties::{PropertyName, by_name};
@@ -98,11 +98,15 @@ pub const COMMANDS: &[Command] = &[
         space::projects,
     ),
     not_built("project", letters("0Ccdkp:rs"), &[""]),
-    not_built("mount", with_longs("ajRflvOo:", &[long("json", "j")]), &[]),
+    built(
+        "mount",
+        with_longs("ajRflvOo:", &[long("json", "j")]),
+        &[],
+        mount::mount,
+    ),
     Command {
         aliases: &["umount"],
-        run: Run::NotBuilt(|parsed| unless_all(parsed, "missing filesystem argument")),
-        ..not_built("unmount", letters("afu"), &[])
+        ..built("unmount", letters("afu"), &[], mount::unmount)
     },
     Command {
         run: Run::NotBuilt(|parsed| {
@@ -168,14 +172,8 @@ pub const COMMANDS: &[Command] = &[
         letters("FHth"),
         &["must provide at least one snapshot name"],
     ),
-    Command {
-        run: Run::NotBuilt(|parsed| unless_all(parsed, "Missing dataset argument or -a option")),
-        ..not_built("load-key", letters("anrL:"), &[])
-    },
-    Command {
-        run: Run::NotBuilt(|parsed| unless_all(parsed, "Missing dataset argument or -a option")),
-        ..not_built("unload-key", letters("ar"), &[])
-    },
+    built("load-key", letters("anrL:"), &[], keys::load),
+    built("unload-key", letters("ar"), &[], keys::unload),
     not_built("change-key", letters("ilo:"), &["Missing dataset argument"]),
     not_built("redact", None, &["too few arguments"; 3]),
     not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),

@@ -98,13 +98,18 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
             PoolChange::Dataset(DatasetChange::CreateFileSystem {
                 name,
                 properties: vec![],
+                mount: true,
             })
         })
         .collect();
     let name = name.clone();
     changes.push(PoolChange::Dataset(match kind {
         DatasetKind::Volume => DatasetChange::CreateVolume { name, properties },
-        _ => DatasetChange::CreateFileSystem { name, properties },
+        _ => DatasetChange::CreateFileSystem {
+            name,
+            properties,
+            mount: !parsed.has("u"),
+        },
     }));
     run(session, parsed, &changes, &action)
 }
@@ -151,6 +156,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
             PoolChange::Dataset(DatasetChange::CreateFileSystem {
                 name,
                 properties: vec![],
+                mount: true,
             })
         })
         .collect();
@@ -158,6 +164,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
         snapshot: source.clone(),
         name: name.clone(),
         properties: values(&known),
+        mount: !parsed.has("u"),
     }));
     run(session, parsed, &changes, &action)
 }
@@ -165,8 +172,16 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
 fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &str) -> Ending {
     let pool = parsed.operands.last().map_or("", |name| pool_of(name));
     let done = session.change()?.change(pool, changes, &parsed.line);
-    done.map_err(|told| failure(action, &told))?;
-    Ok(0)
+    let changed = done.map_err(|told| failure(action, &told))?;
+    super::tell_notes(session, &changed.notes)?;
+    if changed.notes.is_empty() {
+        return Ok(0);
+    }
+    writeln!(
+        session.err,
+        "filesystem successfully created, but not mounted"
+    )?;
+    Ok(1)
 }
 
 /// Whether a new dataset of this kind can have this name, or why not.

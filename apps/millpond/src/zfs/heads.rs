@@ -86,6 +86,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
             PoolChange::Dataset(DatasetChange::CreateFileSystem {
                 name,
                 properties: vec![],
+                mount: true,
             })
         })
         .collect();
@@ -93,12 +94,14 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
         from: from.clone(),
         to: to.clone(),
         recursively: false,
+        mount: !parsed.has("u"),
     }));
     let done = session
         .change()?
         .change(pool_of(from), &changes, &parsed.line);
-    done.map_err(|told| failure(&format!("cannot rename '{from}'"), &told))?;
-    Ok(0)
+    let changed = done.map_err(|told| failure(&format!("cannot rename '{from}'"), &told))?;
+    super::tell_notes(session, &changed.notes)?;
+    Ok(u8::from(!changed.notes.is_empty()))
 }
 
 fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str) -> Ending {
@@ -137,6 +140,7 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
         from: from.to_owned(),
         to: full,
         recursively: is_recursive,
+        mount: true,
     });
     let done = session
         .change()?

@@ -8,8 +8,10 @@ mod create;
 mod destroy;
 mod get;
 mod heads;
+mod keys;
 mod list;
 mod lookup;
+mod mount;
 mod names;
 mod order;
 mod set;
@@ -26,6 +28,7 @@ use std::io;
 pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
 pub(crate) use change_text::property_words;
 pub(crate) use get::json_value;
+pub(crate) use mount::{not_unmounted, tell_notes};
 pub(crate) use shown::{shape_width, source as source_word};
 
 const FAMILY: Family = Family {

@@ -58,7 +58,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut changes: Vec<(String, Vec<(String, PoolChange)>)> = vec![];
     for target in &targets {
         let name = &target.name;
-        let planned = match plan_one(session, target, &pairs)? {
+        let planned = match plan_one(session, target, &pairs, !parsed.has("u"))? {
             Ok(planned) => planned,
             Err(reason) => return refused(session, name, &reason),
         };
@@ -99,6 +99,7 @@ fn plan_one(
     session: &Session,
     target: &DatasetInfo,
     pairs: &[(String, String)],
+    mount: bool,
 ) -> Result<Result<Vec<PoolChange>, String>, Failure> {
     let mut known = vec![];
     for (name, value) in pairs {
@@ -149,6 +150,7 @@ fn plan_one(
         changes.push(PoolChange::Dataset(DatasetChange::Set {
             name: name.clone(),
             properties,
+            mount,
         }));
     }
     Ok(Ok(changes))

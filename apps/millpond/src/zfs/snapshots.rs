@@ -157,8 +157,9 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .change()?
         .change(pool_of(name), &changes, &parsed.line);
-    done.map_err(|told| failure(&action, &told))?;
-    Ok(0)
+    let changed = done.map_err(|told| failure(&action, &told))?;
+    super::tell_notes(session, &changed.notes)?;
+    Ok(u8::from(!changed.notes.is_empty()))
 }
 
 /// More are not listed.

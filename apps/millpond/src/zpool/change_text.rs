@@ -43,6 +43,7 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
         ChangeError::Compatibility(value) => {
             format!("Error: could not read/parse feature file(s): {value} ")
         }
+        ChangeError::Mounted { mountpoint, why } => crate::zfs::not_unmounted(mountpoint, why),
         ChangeError::NotBuilt(what) => format!("millpond: {what} is not built yet"),
         other => format!("{action}: {}", reason(verb, other)),
     }

@@ -47,12 +47,14 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         only_check: parsed.has("n"),
     };
     let made = session.change()?.create_pool(&request, &parsed.line);
-    made.map_err(|error| failure(Verb::Create, &action, &error))?;
+    let made = made.map_err(|error| failure(Verb::Create, &action, &error))?;
     if parsed.has("n") {
         let title = format!("would create '{name}' with the following layout:");
         print_layout(session, &title, name, &layout, None)?;
     }
-    Ok(0)
+    // The pool is there; what is told of is only that its files are not to be seen.
+    crate::zfs::tell_notes(session, &made.notes)?;
+    Ok(u8::from(!made.notes.is_empty()))
 }
 
 /// Adds vdevs to a pool.
@@ -235,7 +237,7 @@ fn ashift_of(value: &str) -> Result<Option<u8>, Failure> {
     Ok(u8::try_from(number).ok().filter(|ashift| *ashift != 0))
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), String> {
     let is_fit = |letter: &char| letter.is_ascii_alphanumeric() || "-_.: ".contains(*letter);
     if let Some(bad) = name.chars().find(|letter| !is_fit(letter)) {
         return Err(format!("invalid character '{bad}' in pool name"));

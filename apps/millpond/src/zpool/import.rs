@@ -1,19 +1,15 @@
-//! `zpool import`: the listing of pools that could be imported. Importing one is not built yet.
+//! `zpool import`.
 
-use super::condition_text;
-use super::groups::{self, TITLED};
-use super::status::SEE;
-use super::vdev_name::Naming;
-use super::vdev_note;
+use super::change_text::{self, Verb};
+use super::import_list;
 use crate::command::Parsed;
+use crate::program::absolute;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::pad_right;
-use millpond::control::{
-    Condition, ImportablePool, PoolInfo, Purpose, VdevAux, VdevClass, VdevInfo, VdevKind,
-    VdevState, condition,
-};
+use crate::text::date;
+use crate::zfs::tell_notes;
+use millpond::control::{ImportError, ImportRequest, ImportablePool, Places, RewindRequest};
 
-/// Lists pools.
+/// Lists pools that could be imported, or imports them.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if (parsed.has("n") || parsed.has("X")) && !parsed.has("F") {
         return Err(Failure::Usage("-n or -X only meaningful with -F".into()));
@@ -25,227 +21,256 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if is_all && !parsed.operands.is_empty() {
         return Err(Failure::Usage("too many arguments".into()));
     }
-    let folders: Vec<String> = parsed
-        .options
-        .iter()
-        .filter(|(option, _)| option == "d")
-        .filter_map(|(_, folder)| folder.clone())
-        .collect();
-    let cache_file = parsed.value("c");
-    let found = match cache_file {
-        Some(file) => session.pools.importable_in_cache_file(file),
-        None => session.pools.importable(&folders),
+    let folders: Vec<String> = parsed.values("d").map(str::to_owned).collect();
+    if !is_all && parsed.operands.is_empty() {
+        let listed = found(session, parsed, &folders)?;
+        let listed: Vec<&ImportablePool> = listed.iter().collect();
+        if listed.is_empty() {
+            writeln!(session.err, "no pools available to import")?;
+        }
+        import_list::print(session, &listed)?;
+        return Ok(0);
     }
-    .map_err(Failure::Refused)?;
+    let request = match request(parsed, &folders) {
+        Ok(request) => request,
+        Err(line) => {
+            // An unknown property: told, and that is all.
+            writeln!(session.err, "{line}")?;
+            return Ok(0);
+        }
+    };
     if let Some(word) = parsed.operands.first() {
-        let is_there = found
-            .iter()
-            .any(|pool| pool.info.name == *word || pool.info.guid.to_string() == *word);
-        return Err(Failure::Refused(if is_there {
-            NOT_BUILT.into()
-        } else {
-            format!("cannot import '{word}': no such pool available")
-        }));
+        let request = ImportRequest {
+            pool: word.clone(),
+            new_name: parsed.operands.get(1).cloned(),
+            ..request
+        };
+        if let Some(name) = &request.new_name
+            && let Err(reason) = super::create::check_name(name)
+        {
+            return Err(Failure::Refused(format!(
+                "cannot import '{name}': {reason}"
+            )));
+        }
+        if parsed.has("t") {
+            return Err(Failure::Refused(
+                "millpond: temporary names are not built yet: import it under its own name, or give \
+                 it a new one"
+                    .into(),
+            ));
+        }
+        return import(session, parsed, &request, word);
     }
-    let listed: Vec<&ImportablePool> = found
-        .iter()
-        .filter(|pool| pool.is_destroyed == parsed.has("D"))
-        .collect();
-    if listed.is_empty() {
+    let all = found(session, parsed, &folders)?;
+    if all.is_empty() {
         writeln!(session.err, "no pools available to import")?;
         return Ok(0);
     }
-    if is_all {
-        return Err(Failure::Refused(NOT_BUILT.into()));
-    }
-    let naming = Naming::read(&Parsed::default(), session.environment);
-    let ignore_ashift = session
-        .environment
-        .variables
-        .contains_key("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE");
-    for (at, pool) in listed.into_iter().enumerate() {
-        let mut text = if at > 0 {
-            "\n".to_string()
-        } else {
-            String::new()
+    let mut status = 0;
+    for pool in all {
+        let request = ImportRequest {
+            pool: pool.info.guid.to_string(),
+            ..request.clone()
         };
-        show(&mut text, pool, naming, ignore_ashift);
-        session.out.write_all(text.as_bytes())?;
+        match import(session, parsed, &request, &pool.info.name) {
+            Ok(one) => status = status.max(one),
+            Err(Failure::Refused(text)) => {
+                writeln!(session.err, "{text}")?;
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
     }
-    Ok(0)
+    Ok(status)
 }
 
-fn show(text: &mut String, found: &ImportablePool, naming: Naming, ignore_ashift: bool) {
-    let pool = &found.info;
-    let trouble = condition(pool, Purpose::Import { ignore_ashift });
-    // With a comment every label moves to the right by one.
-    let comment = pool
-        .comment
-        .as_deref()
-        .filter(|comment| !comment.is_empty());
-    let label_width = if comment.is_some() { 7 } else { 6 };
-    let mut label = |name: &str, value: &str| {
-        let indent = if comment.is_some() { "\n\t " } else { "\n\t" };
-        *text += &format!("{name:>label_width$}: {}\n", value.replace('\n', indent));
+/// Pools of the kind asked for, destroyed or not.
+fn found(
+    session: &Session,
+    parsed: &Parsed,
+    folders: &[String],
+) -> Result<Vec<ImportablePool>, Failure> {
+    let found = match parsed.value("c") {
+        Some(file) => session.pools.importable_in_cache_file(file),
+        None => session.pools.importable(&searched(session, folders)),
     };
-    label("pool", &pool.name);
-    label("id", &pool.guid.to_string());
-    let destroyed = if found.is_destroyed {
-        " (DESTROYED)"
-    } else {
-        ""
+    let mut found = found.map_err(Failure::Refused)?;
+    found.retain(|pool| pool.is_destroyed == parsed.has("D"));
+    Ok(found)
+}
+
+/// Where to look: what was given, else what the environment says.
+fn searched(session: &Session, folders: &[String]) -> Vec<String> {
+    if !folders.is_empty() {
+        return folders.to_vec();
+    }
+    let variables = &session.environment.variables;
+    let path = variables.get("ZPOOL_IMPORT_PATH").map(String::as_str);
+    let folders = path.unwrap_or_default().split(':');
+    folders
+        .filter(|f| !f.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String> {
+    let mut properties: Vec<(String, String)> = vec![];
+    for (option, value) in &parsed.options {
+        let value = value.as_deref().unwrap_or_default();
+        match option.as_str() {
+            "R" => properties.push(("altroot".into(), value.to_owned())),
+            "o" => {
+                let Some((name, value)) = value.split_once('=') else {
+                    // Mount options, which file systems' properties say here.
+                    continue;
+                };
+                let known = super::property::PoolProperty::by_name(name);
+                let known = known.filter(|known| !known.text().contains(':'));
+                let Some(known) = known else {
+                    return Err(format!(
+                        "property '{name}' is not a valid pool or vdev property"
+                    ));
+                };
+                properties.push((known.text().to_owned(), value.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    let rewind = match parsed.value("T").map(str::parse) {
+        Some(Ok(txg)) => RewindRequest::ToTxg(txg),
+        Some(Err(_)) => return Err("the txg behind -T is a number".into()),
+        None if parsed.has("rewind-to-checkpoint") => RewindRequest::Checkpoint,
+        None if parsed.has("X") => RewindRequest::Extreme,
+        None if parsed.has("F") => RewindRequest::Recent,
+        None => RewindRequest::Never,
     };
-    let state = pool.root.state.word(pool.root.aux);
-    label("state", &format!("{state}{destroyed}"));
-    let status = trouble.map(|found| condition_text::import_status(found, pool));
-    if let Some(status) = status.filter(|status| !status.is_empty()) {
-        label("status", &status);
-    }
-    if let Some(action) = action(found, trouble) {
-        label("action", &action);
-    }
-    if let Some(comment) = comment {
-        label("comment", comment);
-    }
-    if let Some(advice) = advice(found) {
-        let indent = if comment.is_some() { "\t " } else { "\t" };
-        for line in advice.lines() {
-            *text += &format!("{indent}{line}\n");
-        }
-    }
-    let mut label = |name: &str, value: &str| *text += &format!("{name:>label_width$}:{value}\n");
-    if let Some(id) = trouble.and_then(Condition::id) {
-        label("see", &format!(" {SEE}{id}"));
-    }
-    label("config", "\n");
-    config(text, pool, naming);
-    if trouble == Some(Condition::BadGuidSum) {
-        *text += "\n\tAdditional devices are known to be part of this pool, though their\n";
-        *text += "\texact configuration cannot be determined.\n";
-    }
+    Ok(ImportRequest {
+        places: Places {
+            paths: folders.iter().map(|folder| absolute(folder)).collect(),
+            cache_file: parsed.value("c").map(absolute),
+        },
+        destroyed: parsed.has("D"),
+        force: parsed.has("f"),
+        without_logs: parsed.has("m"),
+        rewind,
+        properties,
+        mount: !parsed.has("N"),
+        load_keys: parsed.has("l"),
+        ..ImportRequest::default()
+    })
 }
 
-fn action(found: &ImportablePool, trouble: Option<Condition>) -> Option<String> {
-    let state = found.info.root.state;
-    let text = match (state, trouble) {
-        (VdevState::Healthy, Some(Condition::VersionOlder | Condition::FeaturesDisabled)) => {
-            "The pool can be imported using its name or numeric identifier, though\nsome features will not be available without an explicit 'zpool upgrade'."
-        }
-        (VdevState::Healthy, Some(Condition::CompatibilityError)) => {
-            "The pool can be imported using its name or numeric\nidentifier, though the file(s) indicated by its 'compatibility'\nproperty cannot be parsed at this time."
-        }
-        (VdevState::Healthy, Some(Condition::HostidMismatch)) => {
-            "The pool can be imported using its name or numeric identifier and\nthe '-f' flag."
-        }
-        (VdevState::Healthy, _) => "The pool can be imported using its name or numeric identifier.",
-        (VdevState::Degraded, _) => {
-            "The pool can be imported despite missing or damaged devices.  The\nfault tolerance of the pool may be compromised if imported."
-        }
-        (_, Some(Condition::VersionNewer)) => {
-            "The pool cannot be imported.  Access the pool on a system running newer\nsoftware, or recreate the pool from backup."
-        }
-        (_, Some(Condition::UnsupportedFeatureRead)) => {
-            "The pool cannot be imported. Access the pool on a system that supports\nthe required feature(s), or recreate the pool from backup."
-        }
-        (_, Some(Condition::UnsupportedFeatureWrite)) => {
-            "The pool cannot be imported in read-write mode. Import the pool with\n'-o readonly=on', access the pool on a system that supports the\nrequired feature(s), or recreate the pool from backup."
-        }
-        (
-            _,
-            Some(Condition::MissingDevice | Condition::MissingDeviceNr | Condition::BadGuidSum),
-        ) => "The pool cannot be imported. Attach the missing\ndevices and try again.",
-        (_, Some(Condition::HostidActive)) => {
-            let (name, hostid) = found
-                .last_host
-                .as_ref()
-                .map_or(("unknown", 0), |host| (host.name.as_str(), host.hostid));
-            return Some(format!(
-                "The pool must be exported from {name} (hostid={hostid:x})\nbefore it can be safely imported."
-            ));
-        }
-        (_, Some(Condition::HostidRequired)) => {
-            "Set a unique system hostid with the zgenhostid(8) command."
-        }
-        _ => "The pool cannot be imported due to damaged devices or data.",
+fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word: &str) -> Ending {
+    let mut request = request.clone();
+    if request.places.paths.is_empty() && request.places.cache_file.is_none() {
+        let folders = searched(session, &[]);
+        request.places.paths = folders.iter().map(|folder| absolute(folder)).collect();
+    }
+    let imported = match session.keep()?.import(&request, &parsed.line) {
+        Ok(imported) => imported,
+        Err(error) => return refused(session, &request, word, &error),
     };
-    Some(text.into())
+    if let Some(why) = &imported.read_only_because {
+        writeln!(
+            session.err,
+            "millpond: '{}' was imported read-only: {why}",
+            imported.name
+        )?;
+    }
+    if request.load_keys {
+        let (loaded, tried) = imported.keys;
+        writeln!(session.out, "{loaded} / {tried} keys successfully loaded")?;
+    }
+    if imported.notes.is_empty() {
+        return Ok(0);
+    }
+    tell_notes(session, &imported.notes)?;
+    writeln!(
+        session.err,
+        "Import was successful, but unable to mount some datasets"
+    )?;
+    Ok(1)
 }
 
-/// Two lines for a pool whose root says nothing but that it is broken.
-fn advice(found: &ImportablePool) -> Option<&'static str> {
-    let root = &found.info.root;
-    let is_unreadable = root.state == VdevState::Closed
-        || (root.state == VdevState::CannotOpen && root.aux == VdevAux::CorruptData);
-    if !is_unreadable {
-        return None;
-    }
-    if found.is_destroyed {
-        return Some("The pool was destroyed, but can be imported using the '-Df' flags.");
-    }
-    (!found.is_exported).then_some(
-        "The pool may be active on another system, but can be imported using\nthe '-f' flag.",
-    )
-}
-
-fn config(text: &mut String, pool: &PoolInfo, naming: Naming) {
-    // Vdevs that are not shown count too.
-    let width = groups::walk(pool)
-        .into_iter()
-        .map(|(vdev, depth)| naming.of(vdev).len() + depth)
-        .fold(pool.name.len().max(10), usize::max);
-    row(text, &pool.root, &pool.name, 0, width);
-    for vdev in groups::of_class(pool, VdevClass::Normal) {
-        tree(text, vdev, naming, 2, width);
-    }
-    for (title, members) in [("cache", &pool.caches), ("spares", &pool.spares)] {
-        if !members.is_empty() {
-            *text += &format!("\t{title}\n");
-            for vdev in members {
-                *text += &format!("\t  {}\n", naming.of(vdev));
+fn refused(
+    session: &mut Session,
+    request: &ImportRequest,
+    word: &str,
+    error: &ImportError,
+) -> Ending {
+    let action = match &request.new_name {
+        Some(new) if !matches!(error, ImportError::NoSuchPool) => {
+            format!("cannot import '{word}' as '{new}'")
+        }
+        _ => format!("cannot import '{word}'"),
+    };
+    match error {
+        ImportError::Features(features) => {
+            writeln!(
+                session.out,
+                "This pool uses the following feature(s) not supported by this system:"
+            )?;
+            for (name, description) in features {
+                match description.as_deref().filter(|text| !text.is_empty()) {
+                    Some(text) => writeln!(session.out, "\t{name} ({text})")?,
+                    None => writeln!(session.out, "\t{name}")?,
+                }
             }
         }
-    }
-    for (class, title) in TITLED {
-        let members: Vec<&VdevInfo> = groups::of_class(pool, class)
-            .filter(|vdev| !is_skipped(vdev))
-            .collect();
-        if !members.is_empty() {
-            *text += &format!("\t{title}\t\n");
+        ImportError::MissingLogs(paths) => {
+            writeln!(
+                session.out,
+                "The devices below are missing or corrupted, use '-m' to import the pool anyway:"
+            )?;
+            for path in paths {
+                writeln!(session.out, "\t    {path} [log]")?;
+            }
+            writeln!(session.out)?;
         }
-        for vdev in members {
-            tree(text, vdev, naming, 2, width);
+        ImportError::MissingDevices | ImportError::Unreadable(_) => {
+            writeln!(
+                session.out,
+                "\tDestroy and re-create the pool from\n\ta backup source."
+            )?;
         }
+        _ => {}
     }
+    let reason = match error {
+        ImportError::HeldElsewhere {
+            hostname,
+            hostid,
+            time_s,
+        } => format!(
+            "pool was previously in use from another system.\n\
+             Last accessed by {} (hostid={hostid:x}) at {}\n\
+             The pool can be imported, use 'zpool import -f' to import the pool.",
+            hostname.as_deref().unwrap_or("<unknown>"),
+            date::ctime(*time_s, &session.environment.zone)
+        ),
+        other => reason(other),
+    };
+    Err(Failure::Refused(format!("{action}: {reason}")))
 }
 
-fn is_skipped(vdev: &VdevInfo) -> bool {
-    matches!(
-        vdev.kind,
-        VdevKind::Missing | VdevKind::Hole | VdevKind::Indirect
-    )
-}
-
-fn tree(text: &mut String, vdev: &VdevInfo, naming: Naming, depth: usize, width: usize) {
-    if is_skipped(vdev) {
-        return;
+/// Why a pool was not imported, behind the action.
+pub fn reason(error: &ImportError) -> String {
+    match error {
+        ImportError::NoSuchPool => "no such pool available".into(),
+        ImportError::Ambiguous => {
+            "more than one matching pool\nimport by numeric ID instead".into()
+        }
+        ImportError::NameTaken => "a pool with that name already exists\n\
+             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
+            .into(),
+        ImportError::Features(_) => "unsupported version or feature".into(),
+        ImportError::Version => "pool is formatted using an unsupported ZFS version".into(),
+        ImportError::MissingLogs(_) => "one or more devices is currently unavailable".into(),
+        ImportError::MissingDevices => "no such pool or dataset".into(),
+        ImportError::Busy(_) => "one or more devices are already in use\n".into(),
+        ImportError::CacheFile(text) => text.clone(),
+        ImportError::Unreadable(why) => format!("I/O error\n({why})"),
+        ImportError::Change(error) => change_text::reason(Verb::Other, error),
+        ImportError::Denied => "permission denied".into(),
+        other => format!("{other:?}"),
     }
-    row(text, vdev, &naming.of(vdev), depth, width);
-    for child in &vdev.children {
-        tree(text, child, naming, depth + 2, width);
-    }
 }
-
-fn row(text: &mut String, vdev: &VdevInfo, name: &str, depth: usize, width: usize) {
-    let mut line = format!("\t{}", " ".repeat(depth));
-    pad_right(&mut line, name, width - depth);
-    line += "  ";
-    line += vdev.state.word(vdev.aux);
-    if let Some(note) = vdev_note::import(vdev) {
-        line += "  ";
-        line += note;
-    }
-    *text += &line;
-    text.push('\n');
-}
-
-const NOT_BUILT: &str = "millpond: 'zpool import' of a pool is not built yet";

@@ -29,7 +29,14 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
         .change()?
         .change(name, &[PoolChange::Destroy], &parsed.line);
     let action = format!("cannot destroy '{name}'");
-    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    done.map_err(|told| match failure(Verb::Other, &action, &told.error) {
+        Failure::Refused(text) if matches!(told.error, ChangeError::Mounted { .. }) => {
+            Failure::Refused(format!(
+                "{text}\ncould not destroy '{name}': could not unmount datasets"
+            ))
+        }
+        other => other,
+    })?;
     Ok(0)
 }
 
@@ -151,13 +158,6 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         "tname" => return Err(refuse("property 'tname' can only be set at creation time")),
         "cachefile" => {
             check_cache_file(value).map_err(|reason| refuse(&reason))?;
-            if value.is_empty() {
-                // As it is.
-                return Ok(0);
-            }
-            return Err(Failure::Refused(
-                "millpond: cache files need a pool that stays open, which is not built yet".into(),
-            ));
         }
         "bootfs" if !value.is_empty() && value.split('/').next() != Some(name) => {
             return Err(refuse(&format!("'{value}' is an invalid name")));

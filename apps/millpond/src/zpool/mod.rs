@@ -9,6 +9,7 @@ mod get;
 mod groups;
 mod history;
 mod import;
+mod import_list;
 mod layout;
 mod list;
 mod manage;
@@ -23,6 +24,8 @@ mod vdev_name;
 mod vdev_note;
 
 pub(crate) use change_text::pool_reason as reason;
+pub(crate) use import::reason as import_reason;
+pub(crate) use manage::known;
 
 use crate::family::Family;
 use crate::session::Session;

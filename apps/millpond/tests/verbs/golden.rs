@@ -49,7 +49,7 @@ impl Case {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
         command.arg("-d").arg(&self.disks.folder);
         command.args(words);
-        command.env("TZ", "UTC").env_remove("MILLPOND_DIR");
+        command.env("TZ", "UTC").env_remove("MILLPOND_SEARCH");
         command.stdin(Stdio::null()).output().unwrap()
     }
 

@@ -56,7 +56,7 @@ fn run<W: AsRef<OsStr>>(
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command.arg("-d").arg(folder).args(words);
     command.envs(variables.iter().copied());
-    command.env("TZ", "UTC").env_remove("MILLPOND_DIR");
+    command.env("TZ", "UTC").env_remove("MILLPOND_SEARCH");
     command.stdin(Stdio::null()).output().unwrap()
 }
 

@@ -24,6 +24,14 @@ pub use change::{
     Change, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
     DeviceProblem, LocalChanges, NewDevices, NewPoolRequest, Note, PoolChange, TopRequest, Values,
 };
+/// What a path is, as a device for a new vdev.
+///
+/// # Errors
+/// [`DeviceProblem`].
+pub fn device_facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
+    change::checks::facts(path)
+}
+
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;

@@ -89,9 +89,9 @@ mod served;
 pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
-    CreateError, Drive, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError, SettingTime,
-    WhyReadOnly, WriteOptions,
+    CreateError, Drive, FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError,
+    SettingTime, WhyReadOnly, WriteOptions,
 };
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, RenameMode, Seek,

@@ -70,7 +70,9 @@ fn borrowed(names: &[String]) -> Vec<&str> {
 fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError> {
     let datasets = pool.datasets();
     match change {
-        DatasetChange::CreateFileSystem { name, properties } => {
+        DatasetChange::CreateFileSystem {
+            name, properties, ..
+        } => {
             datasets.create_filesystem(name, &values(properties))?;
         }
         DatasetChange::CreateVolume { name, properties } => {
@@ -80,6 +82,7 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
             snapshot,
             name,
             properties,
+            ..
         } => datasets.clone_snapshot(snapshot, name, &values(properties))?,
         DatasetChange::Snapshot { names, properties } => {
             datasets.snapshot(&borrowed(names), &values(properties))?;
@@ -93,6 +96,7 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
             from,
             to,
             recursively: true,
+            ..
         } => datasets.rename_recursively(from, to)?,
         DatasetChange::Rename { from, to, .. } => datasets.rename(from, to)?,
         DatasetChange::Promote { name } => datasets.promote(name)?,
@@ -100,7 +104,9 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
         DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,
         DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
         DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,
-        DatasetChange::Set { name, properties } => set(pool, name, properties)?,
+        DatasetChange::Set {
+            name, properties, ..
+        } => set(pool, name, properties)?,
         DatasetChange::SetOwnerQuota {
             name,
             owners,

@@ -16,6 +16,8 @@ pub enum DatasetChange {
         name: String,
         /// Its properties.
         properties: Values,
+        /// Whether it is mounted where its properties say.
+        mount: bool,
     },
     /// A new volume; `volsize` is among the properties.
     CreateVolume {
@@ -32,6 +34,8 @@ pub enum DatasetChange {
         name: String,
         /// Its properties.
         properties: Values,
+        /// Whether it is mounted where its properties say.
+        mount: bool,
     },
     /// Snapshots, all in one txg or none.
     Snapshot {
@@ -60,6 +64,8 @@ pub enum DatasetChange {
         to: String,
         /// The snapshots of that name in all datasets below too.
         recursively: bool,
+        /// Whether mounts follow the new name.
+        mount: bool,
     },
     /// A clone and its origin change places.
     Promote {
@@ -98,6 +104,8 @@ pub enum DatasetChange {
         name: String,
         /// The properties.
         properties: Values,
+        /// Whether mounts follow.
+        mount: bool,
     },
     /// The limit of one owner is set; 0 takes it away.
     SetOwnerQuota {

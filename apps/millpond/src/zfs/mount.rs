@@ -1,0 +1,209 @@
+//! `zfs mount`, `zfs unmount`, and what other commands say about mounts.
+
+use super::lookup::{self, number, text};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::json;
+use millpond::control::{DatasetQuery, MountInfo, MountProblem, MountRequest, Note};
+use millpond_dataset::properties::{DatasetKind, Kinds};
+
+const CAN_MOUNT_ON: u64 = 1;
+
+fn file_systems() -> Kinds {
+    Kinds::only(&[DatasetKind::Filesystem])
+}
+
+/// Mounts file systems, or lists those that are.
+pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
+    let request = MountRequest {
+        options: parsed.values("o").map(str::to_owned).collect(),
+        overlay: parsed.has("O"),
+        force: parsed.has("f"),
+        load_keys: parsed.has("l"),
+    };
+    if parsed.has("a") {
+        if !parsed.operands.is_empty() {
+            return Err(Failure::Usage("too many arguments".into()));
+        }
+        let roots = crate::zpool::known(session)?;
+        return mount_all(session, &roots, &request);
+    }
+    match parsed.operands.as_slice() {
+        [] => list(session, parsed.has("j")),
+        [name] => {
+            lookup::open(session, name, file_systems(), &[])?;
+            if parsed.has("R") {
+                return mount_all(session, std::slice::from_ref(name), &request);
+            }
+            let done = session.keep()?.mount(name, &request);
+            done.map_err(|why| Failure::Refused(not_mounted(name, &why)))?;
+            Ok(0)
+        }
+        _ => Err(Failure::Usage("too many arguments".into())),
+    }
+}
+
+/// Everything that is to be mounted by itself and is not.
+fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) -> Ending {
+    let mut wanted = vec![];
+    for root in roots {
+        let words = ["mountpoint", "canmount", "mounted", "keystatus"];
+        let all = lookup::below(
+            session,
+            root,
+            DatasetQuery::WHOLE_TREE,
+            file_systems(),
+            &words,
+        )?;
+        for info in all.unwrap_or_default() {
+            let is_locked = number(&info, "keystatus") == Some(1);
+            let mountpoint = text(&info, "mountpoint").unwrap_or_default().to_owned();
+            let is_wanted = number(&info, "canmount") == Some(CAN_MOUNT_ON)
+                && number(&info, "mounted") != Some(1)
+                && mountpoint.starts_with('/')
+                && !is_locked;
+            if is_wanted {
+                wanted.push((mountpoint, info.name));
+            }
+        }
+    }
+    // What lies below comes later.
+    wanted.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
+    let mut status = 0;
+    for (_, name) in wanted {
+        match session.keep()?.mount(&name, request) {
+            Ok(()) | Err(MountProblem::Already) => {}
+            Err(why) => {
+                writeln!(session.err, "{}", not_mounted(&name, &why))?;
+                status = 1;
+            }
+        }
+    }
+    Ok(status)
+}
+
+fn list(session: &mut Session, is_json: bool) -> Ending {
+    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let mounts = session.keep()?.mounts().map_err(told)?;
+    if is_json {
+        let mut all = serde_json::Map::new();
+        for mount in mounts {
+            let entry = serde_json::json!({
+                "filesystem": mount.dataset,
+                "mountpoint": mount.mountpoint,
+            });
+            all.insert(mount.dataset, entry);
+        }
+        let mut document = json::document("zfs mount");
+        document.insert("datasets".into(), all.into());
+        writeln!(session.out, "{}", serde_json::Value::from(document))?;
+        return Ok(0);
+    }
+    for mount in mounts {
+        writeln!(session.out, "{:<30}  {}", mount.dataset, mount.mountpoint)?;
+    }
+    Ok(0)
+}
+
+/// Unmounts file systems.
+pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
+    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let force = parsed.has("f");
+    if parsed.has("a") {
+        if !parsed.operands.is_empty() {
+            return Err(Failure::Usage("too many arguments".into()));
+        }
+        let mounts = session.keep()?.mounts().map_err(told)?;
+        let mut status = 0;
+        for mount in mounts.iter().rev() {
+            match session.keep()?.unmount(&mount.dataset, force) {
+                Ok(()) | Err((_, MountProblem::NotMounted)) => {}
+                Err((at, why)) => {
+                    writeln!(session.err, "{}", not_unmounted(&at, &why))?;
+                    status = 1;
+                }
+            }
+        }
+        return Ok(status);
+    }
+    let word = match parsed.operands.as_slice() {
+        [] => return Err(Failure::Usage("missing filesystem argument".into())),
+        [word] => word,
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    let dataset = if word.starts_with('/') {
+        let mounts = session.keep()?.mounts().map_err(told)?;
+        let found = mounts.iter().rev().find(|mount| mount.mountpoint == *word);
+        let Some(MountInfo { dataset, .. }) = found else {
+            return Err(Failure::Refused(
+                match std::path::Path::new(word).exists() {
+                    true => format!("cannot unmount '{word}': not a ZFS filesystem"),
+                    false => format!(
+                        "cannot open '{word}': No such file or directory\n\
+                     warning: {word} not in/proc/self/mounts\n\
+                     {word}: No such file or directory"
+                    ),
+                },
+            ));
+        };
+        dataset.clone()
+    } else {
+        lookup::open(session, word, file_systems(), &[])?;
+        word.clone()
+    };
+    let done = session.keep()?.unmount(&dataset, force);
+    done.map_err(|(at, why)| Failure::Refused(not_unmounted(&at, &why)))?;
+    Ok(0)
+}
+
+/// The line about a file system that is not mounted.
+fn not_mounted(dataset: &str, why: &MountProblem) -> String {
+    let reason = match why {
+        MountProblem::Legacy => "legacy mountpoint\nuse mount(8) to mount this filesystem".into(),
+        MountProblem::Busy => "mountpoint or dataset is busy".into(),
+        other => reason(other),
+    };
+    format!("cannot mount '{dataset}': {reason}")
+}
+
+/// The line about a mount that stays.
+pub fn not_unmounted(at: &str, why: &MountProblem) -> String {
+    let reason = match why {
+        MountProblem::Legacy => {
+            "legacy mountpoint\nuse umount(8) to unmount this filesystem".into()
+        }
+        other => reason(other),
+    };
+    format!("cannot unmount '{at}': {reason}")
+}
+
+fn reason(why: &MountProblem) -> String {
+    match why {
+        MountProblem::NoSuchDataset => "dataset does not exist".into(),
+        MountProblem::NotAFileSystem => "operation not applicable to datasets of this type".into(),
+        MountProblem::Already => "filesystem already mounted".into(),
+        MountProblem::NotMounted => "not currently mounted".into(),
+        MountProblem::Off => "'canmount' property is set to 'off'".into(),
+        MountProblem::NoMountpoint => "no mountpoint set".into(),
+        MountProblem::NotEmpty => "directory is not empty".into(),
+        MountProblem::Busy => "pool or dataset is busy".into(),
+        MountProblem::Locked => "encryption key not loaded".into(),
+        MountProblem::Denied => "permission denied".into(),
+        MountProblem::Unavailable(text) | MountProblem::Failed(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Prints what a change left undone.
+pub fn tell_notes(session: &mut Session, notes: &[Note]) -> std::io::Result<()> {
+    for note in notes {
+        let line = match note {
+            Note::NotMounted { dataset, why, .. } => not_mounted(dataset, why),
+            Note::StillMounted {
+                mountpoint, why, ..
+            } => not_unmounted(mountpoint, why),
+        };
+        writeln!(session.err, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! A daemon's parts together.
+
+use crate::events::Events;
+use crate::mounts::{Mounter, Mounts};
+use crate::places::Places;
+use crate::state::{State, StateError, write_cache_file};
+use crate::verbs::Verbs;
+use millpond::control::{CacheFile, HeldPools, ImportRequest, Keep, Note};
+use millpond_env::Env;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_nvlist::NvList;
+use millpond_rpc::{Caller, Service};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Why a daemon cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Its state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// Pools held, file systems mounted, commands answered.
+pub struct Daemon {
+    pub(crate) env: Env,
+    pub(crate) pools: HeldPools,
+    pub(crate) mounts: Mounts,
+    pub(crate) events: Events,
+    state: Arc<State>,
+    /// Cache files that were written for pools with one of their own.
+    written: Mutex<BTreeMap<PathBuf, ()>>,
+    /// Calls under way, and the monotonic time of the last end of one.
+    busy: AtomicU64,
+    last_call_ns: AtomicU64,
+    complain: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Daemon {
+    /// Takes the state directory, clears what a killed daemon left mounted, and imports and mounts
+    /// what the cache file names. What does not work is told through `complain`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        env: &Env,
+        places: &Places,
+        mounter: Box<dyn Mounter>,
+        complain: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> Result<Arc<Self>, StartError> {
+        let state = Arc::new(State::take(places)?);
+        let hostid = state.hostid(env)?;
+        let name = rustix::system::uname();
+        let hostname = name.nodename().to_string_lossy().into_owned();
+        let hostname = (!hostname.is_empty()).then_some(hostname);
+        let noting = Arc::clone(&state);
+        let mounts = Mounts::new(
+            mounter,
+            Box::new(move |mounts| {
+                // Without the record a crash leaves a dead mount for a person to clear: no reason not to mount.
+                let _ = noting.note_mounts(mounts);
+            }),
+        );
+        let daemon = Arc::new(Self {
+            env: env.clone(),
+            pools: HeldPools::new(env, hostid, hostname),
+            mounts,
+            events: Events::new(env),
+            state,
+            written: Mutex::default(),
+            busy: AtomicU64::new(0),
+            last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
+            complain,
+        });
+        for text in daemon.mounts.clear_dead(&daemon.state.noted_mounts()) {
+            (daemon.complain)(&text);
+        }
+        daemon.bring_back();
+        Ok(daemon)
+    }
+
+    /// Imports what the cache file names. Pools that are not to be found now stay in it.
+    fn bring_back(&self) {
+        let file = self.state.places().cache_file();
+        if std::fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+            return;
+        }
+        let file = file.to_string_lossy().into_owned();
+        let places = millpond::control::Places {
+            paths: vec![],
+            cache_file: Some(file.clone()),
+        };
+        let search = match millpond::Search::in_cache_file(std::path::Path::new(&file)) {
+            Ok(search) => search,
+            Err(error) => return (self.complain)(&error.to_string()),
+        };
+        for config in &search.configs {
+            let name = config.string("name").unwrap_or_default().to_owned();
+            let Ok(guid) = config.u64("pool_guid") else {
+                continue;
+            };
+            let request = ImportRequest {
+                pool: guid.to_string(),
+                places: places.clone(),
+                mount: true,
+                ..ImportRequest::default()
+            };
+            match self.pools.import(&request, None) {
+                Ok(imported) => {
+                    for note in self.mounts.mount_all(&self.pools, &imported.name) {
+                        if let Note::NotMounted { dataset, why, .. } = note {
+                            (self.complain)(&format!("'{dataset}' is not mounted: {why:?}"));
+                        }
+                    }
+                }
+                Err(error) => (self.complain)(&format!(
+                    "pool '{name}' of the cache file is not imported: {error:?}; \
+                     look at it with: zpool import"
+                )),
+            }
+        }
+    }
+
+    /// Notes the pools in their cache files. Called after every change of what is held.
+    pub(crate) fn note_pools(&self) {
+        let own = self.state.places().cache_file();
+        let mut files: BTreeMap<PathBuf, Vec<(String, NvList)>> = BTreeMap::new();
+        files.insert(own, vec![]);
+        let mut written = self.written.lock();
+        for path in written.keys() {
+            files.insert(path.clone(), vec![]);
+        }
+        for (name, pool) in self.pools.all() {
+            let path = match pool.cache_file() {
+                CacheFile::None => continue,
+                CacheFile::Default => self.state.places().cache_file(),
+                CacheFile::At(path) => {
+                    written.insert(path.clone(), ());
+                    path
+                }
+            };
+            if let Some(config) = pool.configuration() {
+                files.entry(path).or_default().push((name, config));
+            }
+        }
+        drop(written);
+        for (path, pools) in files {
+            if let Err(error) = write_cache_file(&path, &pools) {
+                (self.complain)(&error.to_string());
+            }
+        }
+    }
+
+    /// Unmounts everything, writes everything and lets all pools go. They stay in the cache file, so
+    /// that the next start brings them back.
+    pub fn stop(&self) {
+        for note in self.mounts.unmount_all(true) {
+            if let Note::StillMounted {
+                mountpoint, why, ..
+            } = note
+            {
+                (self.complain)(&format!("{mountpoint} is still mounted: {why:?}"));
+            }
+        }
+        for (name, error) in self.pools.let_go() {
+            (self.complain)(&format!("pool '{name}': {error}"));
+        }
+    }
+
+    /// Seconds since which nothing was asked, if no pool is held and nobody is asking.
+    pub fn idle_s(&self) -> Option<u64> {
+        if self.busy.load(Ordering::Relaxed) > 0 || !self.pools.all().is_empty() {
+            return None;
+        }
+        let since_ns = self.last_call_ns.load(Ordering::Relaxed);
+        let now_ns = self.env.clock.monotonic_ns();
+        Some(now_ns.saturating_sub(since_ns) / 1_000_000_000)
+    }
+
+    /// Where its files are.
+    pub fn places(&self) -> &Places {
+        self.state.places()
+    }
+}
+
+impl Service for Daemon {
+    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Keep + 's> {
+        Box::new(Verbs::new(self, caller))
+    }
+
+    fn busy(&self, is_busy: bool) {
+        match is_busy {
+            true => self.busy.fetch_add(1, Ordering::Relaxed),
+            false => {
+                let now_ns = self.env.clock.monotonic_ns();
+                self.last_call_ns.store(now_ns, Ordering::Relaxed);
+                self.busy.fetch_sub(1, Ordering::Relaxed)
+            }
+        };
+    }
+}

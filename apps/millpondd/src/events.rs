@@ -1,0 +1,96 @@
+//! What happened to pools since the daemon began: the last of it, in memory.
+
+use millpond::control::{Event, EventValue};
+use millpond_env::Env;
+use millpond_env::sync::Mutex;
+use std::collections::VecDeque;
+
+/// So many are kept.
+const KEPT_MAX: usize = 512;
+
+/// The events of a daemon.
+pub struct Events {
+    env: Env,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    last_id: u64,
+    events: VecDeque<Event>,
+}
+
+impl Events {
+    /// None yet.
+    pub fn new(env: &Env) -> Self {
+        Self {
+            env: env.clone(),
+            kept: Mutex::new(Kept::default()),
+        }
+    }
+
+    /// Adds an event of a pool.
+    pub fn add(&self, class: &str, pool: &str, guid: u64, more: Vec<(String, EventValue)>) {
+        let time_ns = self.env.clock.wall_ns();
+        let class = format!("sysevent.fs.zfs.{class}");
+        let mut values = vec![
+            ("version".to_owned(), EventValue::Number(0)),
+            ("class".to_owned(), EventValue::Text(class.clone())),
+            ("pool".to_owned(), EventValue::Text(pool.to_owned())),
+            ("pool_guid".to_owned(), EventValue::Number(guid)),
+            ("pool_state".to_owned(), EventValue::Number(0)),
+            ("pool_context".to_owned(), EventValue::Number(0)),
+        ];
+        values.extend(more);
+        let time = vec![time_ns / 1_000_000_000, time_ns % 1_000_000_000];
+        values.push(("time".to_owned(), EventValue::Numbers(time)));
+        let mut kept = self.kept.lock();
+        kept.last_id += 1;
+        let id = kept.last_id;
+        values.push(("eid".to_owned(), EventValue::Number(id)));
+        if kept.events.len() >= KEPT_MAX {
+            kept.events.pop_front();
+        }
+        kept.events.push_back(Event {
+            id,
+            time_ns,
+            class,
+            pool: pool.to_owned(),
+            values,
+        });
+    }
+
+    /// Those after a number.
+    pub fn after(&self, id: u64) -> Vec<Event> {
+        let kept = self.kept.lock();
+        let events = kept.events.iter().filter(|event| event.id > id);
+        events.cloned().collect()
+    }
+
+    /// Forgets all; how many there were.
+    pub fn clear(&self) -> u64 {
+        let mut kept = self.kept.lock();
+        let count = kept.events.len() as u64;
+        kept.events.clear();
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_events_go_first_and_numbers_go_on() {
+        let events = Events::new(&Env::real());
+        for _ in 0..KEPT_MAX + 3 {
+            events.add("pool_create", "tank", 1, vec![]);
+        }
+        let kept = events.after(0);
+        assert_eq!(kept.len(), KEPT_MAX);
+        assert_eq!(kept[0].id, 4);
+        assert_eq!(events.clear(), KEPT_MAX as u64);
+        events.add("pool_export", "tank", 1, vec![]);
+        assert_eq!(events.after(0)[0].id, KEPT_MAX as u64 + 4);
+    }
+}

@@ -1,0 +1,31 @@
+//! The daemon: pools held open, file systems kept mounted, commands answered.
+//!
+//! Everything but the process itself is here, so that tests run it inside of theirs. The page is
+//! `docs/daemon.md`.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | `places` | where state and socket lie |
+//! | `state` | the state directory: its lock, the host id, the cache file, the record of mounts |
+//! | `mounts` | which file systems are mounted, and what changes do to that |
+//! | `verbs` | the control verbs for one caller |
+//! | `daemon` | a daemon's parts together; start and end |
+//! | `run` | the process: socket, connections, signals, the idle minute |
+//! | `start` | the asking side: connect, or start a daemon and connect |
+#![forbid(unsafe_code)]
+
+mod daemon;
+mod events;
+mod mounts;
+mod places;
+mod run;
+mod start;
+mod state;
+mod verbs;
+
+pub use daemon::{Daemon, StartError};
+pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
+pub use places::Places;
+pub use run::{Listener, run};
+pub use start::{StartFailure, connect, connect_or_start};
+pub use state::StateError;

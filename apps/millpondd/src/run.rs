@@ -1,0 +1,210 @@
+//! The process: socket, connections, signals, the idle minute.
+
+use crate::daemon::Daemon;
+use crate::mounts::{Mounter, NoMounter};
+use crate::places::Places;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use millpond_env::{Env, thread};
+use millpond_rpc::{Access, Caller, serve};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// So many are answered at once; more are turned away.
+const CONNECTIONS_MAX: usize = 64;
+/// Without a pool and without a question the daemon goes after so many seconds.
+const IDLE_S: u64 = 60;
+
+/// A daemon's socket.
+pub struct Listener {
+    path: PathBuf,
+    socket: UnixListener,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Listener {
+    /// Listens. Whatever is at that path is taken away: the state directory's lock says that no
+    /// daemon has it.
+    ///
+    /// # Errors
+    /// If the path cannot be a socket.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = UnixListener::bind(path)?;
+        // Open to all; who somebody is decides what may be done.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket,
+            connections: Arc::default(),
+        })
+    }
+
+    /// Takes one connection, whose calls are answered by a thread of their own.
+    ///
+    /// # Errors
+    /// If there is no next connection.
+    pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
+        let (stream, _) = self.socket.accept()?;
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let (daemon, connections) = (Arc::clone(daemon), Arc::clone(&self.connections));
+        let spawned = thread::spawn("rpc", move || {
+            answer(stream, &daemon);
+            connections.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes connections until told to stop; `stopped` is looked at after each of them.
+    pub fn serve(&self, daemon: &Arc<Daemon>, stopped: &AtomicBool) {
+        while !stopped.load(Ordering::Relaxed) {
+            if self.accept(daemon).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(stream: UnixStream, daemon: &Daemon) {
+    let Ok(caller) = Caller::of(&stream) else {
+        return;
+    };
+    let access = Access::of(caller, rustix::process::geteuid().as_raw());
+    // Who breaks the protocol is hung up on; that is all that can be said.
+    let _ = serve(stream, daemon, caller, access);
+}
+
+const HELP: &str = "\
+millpondd holds pools open, keeps file systems mounted and answers zpool and zfs.
+
+Usage: millpondd [--foreground] [--stay]
+
+  --foreground  do not leave the terminal; what there is to say goes to standard error
+  --stay        do not end when no pool is left (for a service manager)
+
+State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
+directories (others), or in MILLPOND_DIR. Commands start the daemon by themselves.
+";
+
+/// The process. Returns when it is told to stop or has nothing to do.
+#[must_use]
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    let (mut in_foreground, mut stays) = (false, false);
+    for word in &words {
+        match word.to_str() {
+            Some("--foreground") => in_foreground = true,
+            Some("--stay") => stays = true,
+            Some("--help" | "-h") => {
+                let _ = io::stdout().write_all(HELP.as_bytes());
+                return ExitCode::SUCCESS;
+            }
+            _ => {
+                complain(&format!("unknown option {}", word.to_string_lossy()));
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if !in_foreground {
+        // Fails only for who leads a group already, and then there is no terminal to leave.
+        let _ = rustix::process::setsid();
+    }
+    let _ = std::env::set_current_dir("/");
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    match live(&Places::own(), stays) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            complain(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "millpondd: {text}");
+}
+
+fn mounter() -> Box<dyn Mounter> {
+    Box::new(NoMounter(
+        "this build has no way to mount file systems; read and write them with millpond ls, cp, …"
+            .into(),
+    ))
+}
+
+fn live(places: &Places, stays: bool) -> Result<(), String> {
+    // Signals first: one that comes while pools are imported must not be lost.
+    let (mut told, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
+    for signal in [SIGTERM, SIGINT] {
+        let own = tell.try_clone().map_err(|error| error.to_string())?;
+        signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
+    }
+    let env = Env::real();
+    let daemon = Daemon::start(&env, places, mounter(), Box::new(complain));
+    let daemon = daemon.map_err(|error| error.to_string())?;
+    let path = places.socket();
+    let listener = Listener::bind(&path)
+        .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
+    notify("READY=1");
+    loop {
+        let mut waited = [
+            PollFd::new(&listener.socket, PollFlags::IN),
+            PollFd::new(&told, PollFlags::IN),
+        ];
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let outcome = poll(&mut waited, Some(&second));
+        let is_ready = |at: usize| waited.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let (has_caller, is_told) = (is_ready(0), is_ready(1));
+        if outcome.is_err() {
+            continue;
+        }
+        if is_told {
+            let _ = told.read(&mut [0; 8]);
+            break;
+        }
+        if has_caller {
+            // One that has gone again is no reason to stop.
+            let _ = listener.accept(&daemon);
+        }
+        if !stays && daemon.idle_s().is_some_and(|idle_s| idle_s >= IDLE_S) {
+            break;
+        }
+    }
+    notify("STOPPING=1");
+    // Nobody connects to who is about to go: the next command waits for the lock and starts another.
+    drop(listener);
+    daemon.stop();
+    Ok(())
+}
+
+/// Tells a service manager, if one started us.
+fn notify(text: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Ok(socket) = UnixDatagram::unbound() {
+        let _ = socket.send_to(text.as_bytes(), PathBuf::from(address));
+    }
+}

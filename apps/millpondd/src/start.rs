@@ -1,0 +1,169 @@
+//! The asking side: connect, or start a daemon and connect.
+
+use crate::places::Places;
+use millpond_rpc::Client;
+use rustix::event::{Timespec, poll};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// How long a daemon may take to import its pools before a command gives up waiting, in rounds of
+/// 20 ms: two minutes.
+const ROUNDS_MAX: u32 = 6_000;
+/// A log larger than this begins anew, in bytes.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+/// Where a unit of ours may be installed.
+const UNITS: [&str; 3] = [
+    "/etc/systemd/system/millpondd.service",
+    "/usr/local/lib/systemd/system/millpondd.service",
+    "/usr/lib/systemd/system/millpondd.service",
+];
+
+/// Why no daemon answers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartFailure {
+    /// Its program cannot be started.
+    #[error("cannot start {}: {error}", program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Its folders cannot be used.
+    #[error("cannot use {}: {error}; another folder can be given with MILLPOND_DIR", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It ended at once.
+    #[error("the daemon ended at once: {text}\nits log is {}", log.display())]
+    Ended {
+        /// What it said last.
+        text: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// It does not answer.
+    #[error("the daemon does not answer at {}; its log is {}", socket.display(), log.display())]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+}
+
+/// Connects to the daemon whose places are given, or, for an ordinary user who has none and named none, to
+/// root's.
+#[must_use]
+pub fn connect(places: &Places) -> Option<Client> {
+    if let Ok(client) = Client::connect(&places.socket()) {
+        return Some(client);
+    }
+    let is_named = std::env::var_os("MILLPOND_DIR").is_some();
+    match is_named || rustix::process::geteuid().is_root() {
+        true => None,
+        false => Client::connect(&Places::of_system().socket()).ok(),
+    }
+}
+
+/// Connects, after starting a daemon if there is none. `itself` is the running program: a program
+/// `millpondd` beside it is taken, else it is asked to be the daemon (`itself daemon`).
+///
+/// # Errors
+/// [`StartFailure`].
+pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartFailure> {
+    if let Some(client) = connect(places) {
+        return Ok(client);
+    }
+    let folder = |path: &Path, error| StartFailure::Folder {
+        path: path.to_owned(),
+        error,
+    };
+    fs::create_dir_all(&places.state).map_err(|error| folder(&places.state, error))?;
+    let log = places.log();
+    if fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
+        let _ = fs::remove_file(&log);
+    }
+    let mut options = OpenOptions::new();
+    let opened = options.create(true).append(true).read(true).open(&log);
+    let mut said = opened.map_err(|error| folder(&log, error))?;
+    let said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
+    let mut child = start(places, itself, &said)?;
+    for _ in 0..ROUNDS_MAX {
+        if let Some(client) = connect(places) {
+            return Ok(client);
+        }
+        if let Some(child) = &mut child
+            && matches!(child.try_wait(), Ok(Some(_)))
+        {
+            // Another command may have started one in the same moment.
+            if let Some(client) = connect(places) {
+                return Ok(client);
+            }
+            let mut text = String::new();
+            let _ = said.seek(SeekFrom::Start(said_before));
+            let _ = said.read_to_string(&mut text);
+            if text.contains("another daemon") {
+                pause();
+                continue;
+            }
+            let text = text.trim();
+            let text = text.strip_prefix("millpondd: ").unwrap_or(text).to_owned();
+            return Err(StartFailure::Ended { text, log });
+        }
+        pause();
+    }
+    Err(StartFailure::Silent {
+        socket: places.socket(),
+        log,
+    })
+}
+
+fn start(places: &Places, itself: &Path, log: &fs::File) -> Result<Option<Child>, StartFailure> {
+    let is_system = *places == Places::of_system();
+    let has_unit = UNITS.iter().any(|unit| Path::new(unit).exists());
+    if is_system && has_unit && Path::new("/run/systemd/system").is_dir() {
+        let started = Command::new("systemctl")
+            .args(["start", "millpondd.service"])
+            .stdin(Stdio::null())
+            .status();
+        if started.is_ok_and(|status| status.success()) {
+            return Ok(None);
+        }
+    }
+    let beside = itself.with_file_name("millpondd");
+    let (program, words): (&Path, &[&str]) = match beside.exists() {
+        true => (&beside, &[]),
+        false => (itself, &["daemon"]),
+    };
+    let fail = |error| StartFailure::Program {
+        program: program.to_owned(),
+        error,
+    };
+    let (out, err) = (
+        log.try_clone().map_err(fail)?,
+        log.try_clone().map_err(fail)?,
+    );
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err);
+    Ok(Some(command.spawn().map_err(fail)?))
+}
+
+fn pause() {
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    let _ = poll(&mut [], Some(&timeout));
+}

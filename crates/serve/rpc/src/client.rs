@@ -1,0 +1,326 @@
+//! The asking end.
+
+use crate::message::{About, Call, Failure, decode_reply};
+use crate::stream::{Messages, StreamError};
+use millpond::control::{
+    Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
+    DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
+    Imported, Keep, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
+    Places, PoolChange, PoolInfo, Property,
+};
+use millpond::{OwnerKind, OwnerSpace};
+use millpond_env::sync::Mutex;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A connection to the daemon. Calls go one after the other.
+#[derive(Debug)]
+pub struct Client {
+    messages: Mutex<Messages<UnixStream>>,
+}
+
+/// What went wrong: the daemon said so, or there was no answer.
+enum Trouble {
+    Failure(Failure),
+    Stream(StreamError),
+}
+
+impl Trouble {
+    fn text(&self) -> String {
+        match self {
+            Self::Failure(Failure::Call(text)) => format!("the daemon does not understand: {text}"),
+            Self::Failure(other) => format!("an answer to another question: {other:?}"),
+            Self::Stream(error) => format!(
+                "the daemon's answer did not come: {error}; was it stopped? The next command starts it again"
+            ),
+        }
+    }
+}
+
+impl From<StreamError> for Trouble {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl From<Trouble> for ControlError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Failure(Failure::Control(error)) => error,
+            other => Self::Io(other.text()),
+        }
+    }
+}
+
+impl From<Trouble> for ChangeError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Failure(Failure::Change(error)) => error,
+            other => Self::Failed(other.text()),
+        }
+    }
+}
+
+impl From<Trouble> for ImportError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Failure(Failure::Import(error)) => error,
+            other => Self::Unreadable(other.text()),
+        }
+    }
+}
+
+impl Client {
+    /// Connects to a daemon's socket.
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        Ok(Self::new(UnixStream::connect(socket)?))
+    }
+
+    /// Uses a connected stream.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        Self {
+            messages: Mutex::new(Messages::new(stream)),
+        }
+    }
+
+    fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Trouble> {
+        let mut last = None;
+        self.call_for_each(call, &mut |value: T| {
+            last = Some(value);
+            true
+        })?;
+        last.ok_or_else(|| StreamError::Malformed("no answer".into()).into())
+    }
+
+    /// Gives each reply to `each` as long as that says true; those behind are read and dropped.
+    fn call_for_each<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        each: &mut dyn FnMut(T) -> bool,
+    ) -> Result<(), Trouble> {
+        let mut messages = self.messages.lock();
+        messages.write(call)?;
+        let mut wants_more = true;
+        loop {
+            let bytes = messages.read()?.ok_or(StreamError::CutOff)?;
+            let reply = decode_reply(&bytes)?;
+            if let Some(failure) = reply.failure {
+                return Err(Trouble::Failure(failure));
+            }
+            let more = reply.more;
+            if wants_more {
+                let value = serde_json::from_value(reply.value);
+                let value = value.map_err(|error| StreamError::Malformed(error.to_string()))?;
+                wants_more = each(value);
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn list<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        each: &mut dyn FnMut(T) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let mut outcome = Ok(());
+        self.call_for_each(call, &mut |piece: Vec<T>| {
+            for entry in piece {
+                outcome = each(entry);
+                if outcome.is_err() {
+                    return false;
+                }
+            }
+            true
+        })?;
+        outcome
+    }
+
+    /// What the daemon is.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn about(&self) -> Result<About, ControlError> {
+        Ok(self.call(&Call::About {})?)
+    }
+}
+
+impl Control for Client {
+    fn pools(&self) -> Result<Vec<String>, ControlError> {
+        Ok(self.call(&Call::Pools {})?)
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+        Ok(self.call(&Call::Pool { name: name.into() })?)
+    }
+
+    fn vdev_properties(&self, pool: &str, guid: u64) -> Result<Vec<Property>, ControlError> {
+        let pool = pool.into();
+        Ok(self.call(&Call::VdevProperties { pool, guid })?)
+    }
+
+    fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let query = query.clone();
+        self.list(&Call::Datasets { query }, each)
+    }
+
+    fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let pool = pool.into();
+        self.list(&Call::History { pool }, each)
+    }
+
+    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+        let snapshot = snapshot.into();
+        Ok(self.call(&Call::Holds { snapshot })?)
+    }
+
+    fn space_by_owner(
+        &self,
+        dataset: &str,
+        owners: OwnerKind,
+    ) -> Result<Vec<OwnerSpace>, ControlError> {
+        let dataset = dataset.into();
+        Ok(self.call(&Call::SpaceByOwner { dataset, owners })?)
+    }
+
+    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
+        let found = self.importable_from(&Places::default());
+        found.map_err(|error| match error {
+            ImportError::Denied => ControlError::Denied,
+            other => ControlError::Io(format!("{other:?}")),
+        })
+    }
+}
+
+impl Change for Client {
+    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem> {
+        let call = Call::Device { path: path.into() };
+        self.call(&call).map_err(|trouble| match trouble {
+            Trouble::Failure(Failure::Device(problem)) => problem,
+            other => DeviceProblem::Unusable(other.text()),
+        })
+    }
+
+    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
+        Ok(self.call(&Call::CreatePool {
+            request: request.clone(),
+            command: command.into(),
+        })?)
+    }
+
+    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
+        Ok(self.call(&Call::CheckAdd {
+            pool: pool.into(),
+            devices: devices.clone(),
+        })?)
+    }
+
+    fn change(
+        &self,
+        pool: &str,
+        changes: &[PoolChange],
+        command: &str,
+    ) -> Result<Changed, ChangeFailure> {
+        let call = Call::Change {
+            pool: pool.into(),
+            changes: changes.to_vec(),
+            command: command.into(),
+        };
+        self.call(&call).map_err(|trouble| match trouble {
+            Trouble::Failure(Failure::ChangeFailure(failure)) => failure,
+            other => ChangeFailure {
+                done: 0,
+                error: other.into(),
+            },
+        })
+    }
+
+    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
+        let path = path.into();
+        Ok(self.call(&Call::ClearLabels { path, force })?)
+    }
+}
+
+impl Keep for Client {
+    fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, ImportError> {
+        let places = places.clone();
+        Ok(self.call(&Call::Importable { places })?)
+    }
+
+    fn import(&self, request: &ImportRequest, command: &str) -> Result<Imported, ImportError> {
+        Ok(self.call(&Call::Import {
+            request: request.clone(),
+            command: command.into(),
+        })?)
+    }
+
+    fn mounts(&self) -> Result<Vec<MountInfo>, ControlError> {
+        Ok(self.call(&Call::Mounts {})?)
+    }
+
+    fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountProblem> {
+        let call = Call::Mount {
+            dataset: dataset.into(),
+            request: request.clone(),
+        };
+        self.call(&call).map_err(|trouble| match trouble {
+            Trouble::Failure(Failure::Mount(problem)) => problem,
+            other => MountProblem::Failed(other.text()),
+        })
+    }
+
+    fn unmount(&self, dataset: &str, force: bool) -> Result<(), (String, MountProblem)> {
+        let call = Call::Unmount {
+            dataset: dataset.into(),
+            force,
+        };
+        self.call(&call).map_err(|trouble| match trouble {
+            Trouble::Failure(Failure::Unmount(at, problem)) => (at, problem),
+            other => (dataset.into(), MountProblem::Failed(other.text())),
+        })
+    }
+
+    fn load_key(&self, dataset: &str, key: &[u8], only_check: bool) -> Result<(), KeyProblem> {
+        let call = Call::LoadKey {
+            dataset: dataset.into(),
+            key: key.to_vec(),
+            only_check,
+        };
+        self.call(&call).map_err(key_problem)
+    }
+
+    fn unload_key(&self, dataset: &str) -> Result<(), KeyProblem> {
+        let dataset = dataset.into();
+        self.call(&Call::UnloadKey { dataset }).map_err(key_problem)
+    }
+
+    fn events(&self, after: u64) -> Result<Vec<Event>, ControlError> {
+        Ok(self.call(&Call::Events { after })?)
+    }
+
+    fn clear_events(&self) -> Result<u64, ControlError> {
+        Ok(self.call(&Call::ClearEvents {})?)
+    }
+}
+
+fn key_problem(trouble: Trouble) -> KeyProblem {
+    match trouble {
+        Trouble::Failure(Failure::Key(problem)) => problem,
+        other => KeyProblem::Text(other.text()),
+    }
+}

@@ -1,0 +1,161 @@
+//! Calls and replies. Every method has the name `org.millpond.` and its variant's.
+
+use crate::StreamError;
+use millpond::OwnerKind;
+use millpond::control::{
+    ChangeError, ChangeFailure, ControlError, DatasetQuery, DeviceProblem, ImportError,
+    ImportRequest, KeyProblem, MountProblem, MountRequest, NewDevices, NewPoolRequest, Places,
+    PoolChange,
+};
+use serde::{Deserialize, Serialize};
+
+/// What can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "parameters")]
+#[allow(missing_docs)] // the verbs of `millpond::control`, with their arguments
+pub enum Call {
+    #[serde(rename = "org.millpond.Pools")]
+    Pools {},
+    #[serde(rename = "org.millpond.Pool")]
+    Pool { name: String },
+    #[serde(rename = "org.millpond.VdevProperties")]
+    VdevProperties { pool: String, guid: u64 },
+    /// A reply for some of them at a time.
+    #[serde(rename = "org.millpond.Datasets")]
+    Datasets { query: DatasetQuery },
+    /// A reply for some of them at a time.
+    #[serde(rename = "org.millpond.History")]
+    History { pool: String },
+    #[serde(rename = "org.millpond.Holds")]
+    Holds { snapshot: String },
+    #[serde(rename = "org.millpond.SpaceByOwner")]
+    SpaceByOwner { dataset: String, owners: OwnerKind },
+    #[serde(rename = "org.millpond.Device")]
+    Device { path: String },
+    #[serde(rename = "org.millpond.CreatePool")]
+    CreatePool {
+        request: NewPoolRequest,
+        command: String,
+    },
+    #[serde(rename = "org.millpond.CheckAdd")]
+    CheckAdd { pool: String, devices: NewDevices },
+    #[serde(rename = "org.millpond.Change")]
+    Change {
+        pool: String,
+        changes: Vec<PoolChange>,
+        command: String,
+    },
+    #[serde(rename = "org.millpond.ClearLabels")]
+    ClearLabels { path: String, force: bool },
+    #[serde(rename = "org.millpond.Importable")]
+    Importable { places: Places },
+    #[serde(rename = "org.millpond.Import")]
+    Import {
+        request: ImportRequest,
+        command: String,
+    },
+    #[serde(rename = "org.millpond.Mounts")]
+    Mounts {},
+    #[serde(rename = "org.millpond.Mount")]
+    Mount {
+        dataset: String,
+        request: MountRequest,
+    },
+    #[serde(rename = "org.millpond.Unmount")]
+    Unmount { dataset: String, force: bool },
+    #[serde(rename = "org.millpond.LoadKey")]
+    LoadKey {
+        dataset: String,
+        key: Vec<u8>,
+        only_check: bool,
+    },
+    #[serde(rename = "org.millpond.UnloadKey")]
+    UnloadKey { dataset: String },
+    #[serde(rename = "org.millpond.Events")]
+    Events { after: u64 },
+    #[serde(rename = "org.millpond.ClearEvents")]
+    ClearEvents {},
+    /// What the daemon is; the answer is a [`crate::message::About`].
+    #[serde(rename = "org.millpond.About")]
+    About {},
+}
+
+impl Call {
+    /// Whether it may change something, or look at what only the daemon's user may see.
+    #[must_use]
+    pub fn needs_right(&self) -> bool {
+        !matches!(
+            self,
+            Self::Pools {}
+                | Self::Pool { .. }
+                | Self::VdevProperties { .. }
+                | Self::Datasets { .. }
+                | Self::Holds { .. }
+                | Self::SpaceByOwner { .. }
+                | Self::Mounts {}
+                | Self::About {}
+        )
+    }
+}
+
+/// What a call went wrong with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the errors of the verbs
+pub enum Failure {
+    Control(ControlError),
+    Change(ChangeError),
+    ChangeFailure(ChangeFailure),
+    Device(DeviceProblem),
+    Import(ImportError),
+    Mount(MountProblem),
+    Unmount(String, MountProblem),
+    Key(KeyProblem),
+    /// The call itself makes no sense; the text says why.
+    Call(String),
+}
+
+/// One reply. `value` is what the method gives, `more` says that another reply follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reply {
+    /// What the method gives.
+    #[serde(default, rename = "parameters")]
+    pub value: serde_json::Value,
+    /// Another reply follows.
+    #[serde(
+        default,
+        rename = "continues",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub more: bool,
+    /// It went wrong.
+    #[serde(default, rename = "error", skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+/// What the daemon tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// Its user.
+    pub user: u32,
+}
+
+/// Takes a call apart. Nesting is bounded by the decoder (128 levels).
+///
+/// # Errors
+/// [`StreamError::Malformed`].
+pub fn decode_call(bytes: &[u8]) -> Result<Call, StreamError> {
+    serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
+}
+
+/// Takes a reply apart.
+///
+/// # Errors
+/// [`StreamError::Malformed`].
+pub fn decode_reply(bytes: &[u8]) -> Result<Reply, StreamError> {
+    serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
+}
