@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `places` | where state and socket lie |
 //! | `state` | the state directory: its lock, the host id, the cache file, the record of mounts |
+//! | `fuse` | mounting through the kernel's FUSE |
 //! | `mounts` | which file systems are mounted, and what changes do to that |
 //! | `verbs` | the control verbs for one caller |
 //! | `daemon` | a daemon's parts together; start and end |
@@ -16,6 +17,7 @@
 
 mod daemon;
 mod events;
+mod fuse;
 mod mounts;
 mod places;
 mod run;
@@ -24,6 +26,7 @@ mod state;
 mod verbs;
 
 pub use daemon::{Daemon, StartError};
+pub use fuse::FuseMounter;
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 pub use places::Places;
 pub use run::{Listener, run};

@@ -1,6 +1,7 @@
 //! The process: socket, connections, signals, the idle minute.
 
 use crate::daemon::Daemon;
+use crate::fuse::FuseMounter;
 use crate::mounts::{Mounter, NoMounter};
 use crate::places::Places;
 use millpond_env::sync::Arc;
@@ -145,10 +146,10 @@ fn complain(text: &str) {
 }
 
 fn mounter() -> Box<dyn Mounter> {
-    Box::new(NoMounter(
-        "this build has no way to mount file systems; read and write them with millpond ls, cp, …"
-            .into(),
-    ))
+    match FuseMounter::start() {
+        Ok(mounter) => Box::new(mounter),
+        Err(why) => Box::new(NoMounter(why)),
+    }
 }
 
 fn live(places: &Places, stays: bool) -> Result<(), String> {

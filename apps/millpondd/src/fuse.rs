@@ -1,0 +1,88 @@
+//! Mounting through the kernel's FUSE.
+
+use crate::mounts::{Mountable, Mounted, Mounter};
+use millpond::control::{MountProblem, Open};
+use millpond_env::sync::Arc;
+use millpond_env::thread;
+use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount};
+use std::path::Path;
+
+/// Requests that are worked on at once, at the least.
+const THREADS_MIN: usize = 4;
+
+/// All mounts of this process, served by one bounded set of threads.
+pub struct FuseMounter {
+    server: Arc<FuseServer>,
+}
+
+impl FuseMounter {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A text for people.
+    pub fn start() -> Result<Self, String> {
+        if !Path::new("/dev/fuse").exists() {
+            return Err(
+                "there is no /dev/fuse here: load the kernel's module (modprobe fuse), or give the \
+                 container the device; until then use millpond ls, cp, …"
+                    .into(),
+            );
+        }
+        let threads = (2 * thread::parallelism()).max(THREADS_MIN);
+        let server = FuseServer::start(threads).map_err(|error| error.to_string())?;
+        Ok(Self { server })
+    }
+}
+
+fn problem(error: FuseError) -> MountProblem {
+    match error {
+        FuseError::Busy(_) => MountProblem::Busy,
+        FuseError::NotEmpty(_) => MountProblem::NotEmpty,
+        other => MountProblem::Failed(other.to_string()),
+    }
+}
+
+impl Mounter for FuseMounter {
+    fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
+        let failed = |error: millpond::Error| MountProblem::Failed(error.to_string());
+        let mut options = MountOptions::default();
+        options.read_only = what.read_only;
+        options.exec = what.exec;
+        options.suid = what.suid;
+        options.devices = what.devices;
+        options.overlay = what.overlay;
+        let files = match what.pool.opened() {
+            Open::Live(live) => {
+                let settings = live.mount_settings(what.dataset).map_err(failed)?;
+                options.atime = settings.atime;
+                live.served(what.dataset).map_err(failed)?
+            }
+            Open::ReadOnly(pool, _) => {
+                let dataset = pool.dataset(what.dataset).map_err(failed)?;
+                dataset.served().map_err(failed)?
+            }
+        };
+        let target = MountTarget {
+            files,
+            source: what.dataset.to_owned(),
+            mountpoint: what.mountpoint.to_owned(),
+        };
+        let mount = self.server.mount(target, &options).map_err(problem)?;
+        Ok(Box::new(FuseMount(mount)))
+    }
+
+    fn clear_dead(&self, mountpoint: &Path) -> Result<(), String> {
+        clear_dead_mount(mountpoint).map_err(|error| error.to_string())
+    }
+}
+
+struct FuseMount(Mount);
+
+impl Mounted for FuseMount {
+    fn unmount(&self, force: bool) -> Result<(), MountProblem> {
+        self.0.unmount(force).map_err(problem)
+    }
+    fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+}
