@@ -227,3 +227,36 @@ pub(crate) fn open_device(path: &Path) -> Result<NewDevice, Error> {
     new.is_block_device = is_block_device;
     Ok(new)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_leaves_the_devices_as_they_were() {
+        let folder = std::env::temp_dir().join(format!("millpond-plan-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let image = folder.join("disk.img");
+        let before = vec![0xa5; 64 << 20];
+        for (name, value) in [
+            ("encryption", "on"),
+            ("reservation", "1099511627776"),
+            ("refreservation", "67108864"),
+            ("recordsize", "3000"),
+            ("nonsense", "1"),
+            ("utf8only", "perhaps"),
+            ("dedup", "on"),
+        ] {
+            std::fs::write(&image, &before).unwrap();
+            let plan = PoolPlan::new("tank").single(&image).force();
+            let outcome = plan.root_property(name, value).create();
+            assert!(outcome.is_err(), "{name}={value} is taken");
+            let after = std::fs::read(&image).unwrap();
+            assert!(after == before, "{name}={value} was written");
+        }
+        let plan = PoolPlan::new("tank").single(&image).force();
+        let plan = plan.root_property("reservation", "16777216");
+        plan.create().unwrap().export().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

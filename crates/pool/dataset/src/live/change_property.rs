@@ -163,7 +163,7 @@ impl MosView<'_> {
     }
 
     /// What a change of quota or reservation must respect. `None` in `dataset` while it is new.
-    fn check_limits(&self, head: &Head, setting: &Setting) -> Result<(), DatasetError> {
+    pub(crate) fn check_limits(&self, head: &Head, setting: &Setting) -> Result<(), DatasetError> {
         let PropertyValue::Number(new) = setting.value else {
             return Ok(());
         };

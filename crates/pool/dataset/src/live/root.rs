@@ -69,6 +69,7 @@ impl Syncing<'_> {
             dataset,
         };
         for setting in &settings {
+            self.check_limits(&head, setting).map_err(refused)?;
             self.apply_setting(&head, setting)?;
         }
         self.datasets.fill(self, dataset, directory, &new)

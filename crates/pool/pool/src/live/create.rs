@@ -164,10 +164,17 @@ impl LivePool {
             is_open_here,
         )?;
         let config = first_config(new, pool_guid, &built);
-        label_devices(&config, &built, FIRST_TXG, None)?;
-        let first = first_parts(env, new, config, &built, &features, port)?;
+        let first = first_parts(env, new, config.clone(), &built, &features, port)?;
         let pool = Self::from_parts(first.parts);
-        pool.sync_with(|ctx| ctx.make_first_objects(new, &built, &features, first.salt))?;
+        let mut labelled = Ok(());
+        let outcome = pool.sync_with(|ctx| {
+            ctx.make_first_objects(new, &built, &features, first.salt)?;
+            // Nothing stands against it any more; up to here no device was touched.
+            labelled = label_devices(&config, &built, FIRST_TXG, None);
+            labelled.is_ok().then_some(()).ok_or(PoolError::NotReady)
+        });
+        labelled?;
+        outcome?;
         pool.start()?;
         pool.port.attach(&pool)?;
         pool.wait_for_devices(&new.writing);

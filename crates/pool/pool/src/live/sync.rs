@@ -181,6 +181,13 @@ impl LivePool {
             if pass == 1 && txg == self.first_txg && !is_new {
                 self.port.claim_logs(&ctx)?;
             }
+            if pass == 1
+                && is_new
+                && let Some(task) = inline.take()
+            {
+                // What makes a new pool may still refuse: before anything is written.
+                task(&ctx)?;
+            }
             self.write_config_if_dirty(&ctx)?;
             if pass <= 2 {
                 self.port.sync_datasets(&ctx)?;
