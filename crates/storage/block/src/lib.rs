@@ -14,6 +14,7 @@ mod copies;
 mod error;
 mod gang;
 mod log;
+mod many;
 mod patience;
 mod store;
 mod topology;

@@ -226,6 +226,12 @@ impl BlockStore {
         outcome
     }
 
+    /// What the cache has of a block that is not encrypted.
+    pub(crate) fn cached(&self, pointer: &BlockPointer) -> Option<Arc<Block>> {
+        let is_stored = !pointer.is_hole() && !pointer.is_embedded();
+        is_stored.then(|| self.cache.get(&Identity::of(pointer, None)))?
+    }
+
     /// The content behind a pointer, read from the devices whatever the cache holds, and not kept:
     /// for walks that see each block once.
     ///

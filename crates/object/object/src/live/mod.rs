@@ -11,6 +11,7 @@ mod dnode_array;
 mod foreign;
 mod numbers;
 mod object;
+mod parts;
 mod policy;
 mod port;
 mod range;

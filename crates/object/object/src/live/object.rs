@@ -2,7 +2,8 @@
 
 use super::core::Core;
 use super::foreign;
-use super::state::{Place, Shape, State, native_block};
+use super::parts::Parts;
+use super::state::{BlockChange, Bottom, Place, Shape, State, native_block};
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -178,26 +179,23 @@ impl LiveObject {
         };
         loop {
             let state = self.state.lock();
-            match state.newest_place(id) {
-                Place::Slot(slot) => {
-                    let content = Arc::clone(state.slots[slot].blocks[&id].content());
-                    drop(state);
-                    copy(&content, into);
-                    return Ok(());
-                }
-                Place::Nowhere => {
-                    into.fill(0);
-                    return Ok(());
-                }
-                Place::Synced => {
-                    let synced = Arc::clone(&state.synced);
-                    drop(state);
-                    if let Some(block) = self.ask_synced(&synced, |tree| tree.read_block(id))? {
-                        copy(&block.bytes, into);
-                        return Ok(());
-                    }
+            let (bottom, parts) = state.layers(id, state.slots.len());
+            let over: Vec<Parts> = parts.into_iter().cloned().collect();
+            let synced = Arc::clone(&state.synced);
+            drop(state);
+            match bottom {
+                Bottom::Whole(content) => copy(&content, into),
+                Bottom::Nowhere => into.fill(0),
+                Bottom::Synced => {
+                    let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                    let Some(block) = block else { continue };
+                    copy(&block.bytes, into);
                 }
             }
+            for parts in over {
+                parts.apply_window(within, into);
+            }
+            return Ok(());
         }
     }
 
@@ -209,27 +207,39 @@ impl LiveObject {
         loop {
             let state = self.state.lock();
             let bytes = state.shape().block_bytes();
-            match state.newest_place(id.0) {
-                Place::Slot(slot) => {
-                    if let Some(block) = state.slots[slot].blocks.get(&id.0) {
-                        return Ok(block.view());
-                    }
-                }
-                Place::Nowhere => return Ok(native_block(Arc::new(vec![0; bytes]))),
-                Place::Synced => {
-                    let synced = Arc::clone(&state.synced);
-                    drop(state);
-                    if let Some(block) = self.ask_synced(&synced, |tree| tree.read_block(id.0))? {
-                        if block.bytes.len() == bytes {
-                            return Ok(block);
-                        }
-                        // A hole of the size that blocks had before it was changed.
-                        let mut block = Block::clone(&block);
-                        Arc::make_mut(&mut block.bytes).resize(bytes, 0);
-                        return Ok(Arc::new(block));
-                    }
-                }
+            if let Place::Slot(slot) = state.newest_place(id.0)
+                && let Some(BlockChange::Whole(block)) = state.slots[slot].blocks.get(&id.0)
+            {
+                return Ok(block.view());
             }
+            let (bottom, parts) = state.layers(id.0, state.slots.len());
+            let over: Vec<Parts> = parts.into_iter().cloned().collect();
+            let synced = Arc::clone(&state.synced);
+            drop(state);
+            let mut block = match bottom {
+                Bottom::Whole(content) => native_block(content),
+                Bottom::Nowhere => native_block(Arc::new(vec![0; bytes])),
+                Bottom::Synced => {
+                    let block = self.ask_synced(&synced, |tree| tree.read_block(id.0))?;
+                    let Some(block) = block else { continue };
+                    block
+                }
+            };
+            if over.is_empty() && block.bytes.len() == bytes {
+                return Ok(block);
+            }
+            if !over.is_empty() && block.endian == Endian::Big {
+                let mut content = block.bytes.to_vec();
+                foreign::make_native(synced.object_type, &mut content)
+                    .map_err(|reason| self.refuse(reason))?;
+                block = native_block(Arc::new(content));
+            }
+            // Perhaps a hole of the size that blocks had before it was changed.
+            let mut block = Block::clone(&block);
+            let content = Arc::make_mut(&mut block.bytes);
+            content.resize(bytes, 0);
+            over.iter().for_each(|parts| parts.apply(content));
+            return Ok(Arc::new(block));
         }
     }
 
@@ -346,7 +356,8 @@ impl LiveObject {
             let (mut state, slot) = self.change(tx)?;
             let last = state.slots.len() - 1;
             if slot == last
-                && let Some(block) = state.slots[slot].blocks.get_mut(&id.0)
+                && let Some(change) = state.slots[slot].blocks.get_mut(&id.0)
+                && let Some(block) = change.as_whole_mut()
             {
                 edit(block.content_mut());
                 return Ok(());
@@ -374,11 +385,30 @@ impl LiveObject {
                 return Err(self.refuse("block size changed while it was written"));
             }
             self.raise(shape, id)?;
+            // Where the rest of the block is known to be readable: otherwise the write would fail only when
+            // its txg is written, and nobody would be told.
+            let may_be_apart = shape.block_id_max > 0 && !shape.object_type.is_metadata();
+            let is_readable = state.slots[slot].blocks.contains_key(&id);
+            if may_be_apart
+                && is_readable
+                && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+            {
+                drop(state);
+                tx.charge(charged);
+                return Ok(());
+            }
             let mut base = Vec::new();
-            if state.place(id, slot + 1) == Place::Synced {
+            if state.needs_synced(id, slot + 1) {
                 let synced = Arc::clone(&state.synced);
                 match &known {
                     Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
+                        if may_be_apart
+                            && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+                        {
+                            drop(state);
+                            tx.charge(charged);
+                            return Ok(());
+                        }
                         let mut content = block.bytes.to_vec();
                         if block.endian == Endian::Big {
                             foreign::make_native(synced.object_type, &mut content)
@@ -436,9 +466,16 @@ impl LiveObject {
             if !is_same {
                 match state.place(0, slot + 1) {
                     Place::Nowhere => {}
-                    Place::Slot(at) => {
-                        content = Some(state.slots[at].blocks[&0].content().to_vec());
-                    }
+                    Place::Slot(at) => match state.slots[at].blocks.get(&0) {
+                        Some(BlockChange::Whole(block)) => content = Some(block.content().to_vec()),
+                        _ => {
+                            drop(state);
+                            // As a whole, so that it can have another size.
+                            let all = self.read_block(BlockId(0))?.bytes.to_vec();
+                            self.write_block(tx, BlockId(0), all)?;
+                            continue;
+                        }
+                    },
                     Place::Synced => {
                         let synced = Arc::clone(&state.synced);
                         match &known {

@@ -4,6 +4,7 @@
 //! ones, then the synced tree. A change in a txg that is not the newest one is made in the newer
 //! slots too where they hold (or freed) the same thing, so that in every state the later call wins.
 
+use super::parts::Parts;
 use super::ranges::Ranges;
 use crate::Block;
 use millpond_env::sync::Arc;
@@ -80,6 +81,45 @@ impl DirtyBlock {
     }
 }
 
+/// What a txg makes of a block.
+#[derive(Debug, Clone)]
+pub(super) enum BlockChange {
+    /// All of it is new.
+    Whole(DirtyBlock),
+    /// Some bytes are; the others are those of the next older txg that has the block, or of the synced
+    /// tree. Only in blocks that were synced when the first of the bytes was written.
+    Parts(Parts),
+}
+
+impl BlockChange {
+    fn whole(content: Arc<Vec<u8>>) -> Self {
+        Self::Whole(DirtyBlock::new(content))
+    }
+    /// The block, if all of it is new.
+    pub(super) fn as_whole(&self) -> Option<&DirtyBlock> {
+        match self {
+            Self::Whole(block) => Some(block),
+            Self::Parts(_) => None,
+        }
+    }
+    pub(super) fn as_whole_mut(&mut self) -> Option<&mut DirtyBlock> {
+        match self {
+            Self::Whole(block) => Some(block),
+            Self::Parts(_) => None,
+        }
+    }
+}
+
+/// What lies below the parts of a block.
+pub(super) enum Bottom {
+    /// A whole block of some txg.
+    Whole(Arc<Vec<u8>>),
+    /// Zeros.
+    Nowhere,
+    /// What the synced tree has, which may be a hole.
+    Synced,
+}
+
 /// A little-endian block with this content.
 pub(super) fn native_block(content: Arc<Vec<u8>>) -> Arc<Block> {
     Arc::new(Block {
@@ -96,7 +136,7 @@ pub(super) struct Slot {
     /// The dnode's fields as of the end of this txg.
     pub(super) shape: Shape,
     pub(super) freed: Ranges,
-    pub(super) blocks: BTreeMap<u64, DirtyBlock>,
+    pub(super) blocks: BTreeMap<u64, BlockChange>,
     /// A new spill block, or its removal.
     pub(super) spill: Option<Option<DirtyBlock>>,
     /// The object as a whole is freed.
@@ -194,6 +234,37 @@ impl State {
         }
     }
 
+    /// What the content of a block is made of, looking at the first `slots` slots: the bottom, and the
+    /// parts over it, oldest first.
+    pub(super) fn layers(&self, id: u64, slots: usize) -> (Bottom, Vec<&Parts>) {
+        let mut parts = vec![];
+        let mut bottom = None;
+        for slot in self.slots[..slots].iter().rev() {
+            match slot.blocks.get(&id) {
+                Some(BlockChange::Whole(block)) => {
+                    bottom = Some(Bottom::Whole(Arc::clone(block.content())));
+                }
+                Some(BlockChange::Parts(own)) => parts.push(own),
+                None if slot.freed.contains(id) => bottom = Some(Bottom::Nowhere),
+                None => {}
+            }
+            if bottom.is_some() {
+                break;
+            }
+        }
+        parts.reverse();
+        let below = match id > self.synced.block_id_max.0 {
+            true => Bottom::Nowhere,
+            false => Bottom::Synced,
+        };
+        (bottom.unwrap_or(below), parts)
+    }
+
+    /// Whether some of a block's bytes are those of the synced tree, looking at the first `slots` slots.
+    pub(super) fn needs_synced(&self, id: u64, slots: usize) -> bool {
+        matches!(self.layers(id, slots).0, Bottom::Synced)
+    }
+
     pub(super) fn newest_place(&self, id: u64) -> Place {
         self.place(id, self.slots.len())
     }
@@ -212,15 +283,15 @@ impl State {
             let is_meant = at == index || slot.blocks.contains_key(&id) || slot.freed.contains(id);
             if is_meant {
                 slot.blocks
-                    .insert(id, DirtyBlock::new(Arc::clone(&content)));
+                    .insert(id, BlockChange::whole(Arc::clone(&content)));
             }
             slot.shape.block_id_max = slot.shape.block_id_max.max(id);
         }
         if is_new { bytes } else { 0 }
     }
 
-    /// Changes bytes of a block whose content up to this slot is known: in a slot, or given as `base`.
-    /// Returns the bytes that became dirty anew.
+    /// Changes bytes of a block whose content up to this slot is known: in a slot, or what the synced tree
+    /// has is given as `base`. Returns the bytes that became dirty anew.
     pub(super) fn patch(
         &mut self,
         index: usize,
@@ -231,32 +302,84 @@ impl State {
     ) -> u64 {
         let end = start + bytes.len();
         let mut charged = 0;
-        if !self.slots[index].blocks.contains_key(&id) {
-            let base = match self.place(id, index + 1) {
+        let own = self.slots[index].blocks.get(&id);
+        if own.is_none_or(|change| change.as_whole().is_none()) {
+            let base = match self.layers(id, index + 1) {
                 // Copied only when it is changed, which is at once.
-                Place::Slot(older) => Arc::clone(self.slots[older].blocks[&id].content()),
-                _ => Arc::new(base()),
+                (Bottom::Whole(content), parts) if parts.is_empty() => content,
+                (bottom, parts) => {
+                    let mut content = match bottom {
+                        Bottom::Whole(content) => content.to_vec(),
+                        Bottom::Nowhere | Bottom::Synced => base(),
+                    };
+                    parts.iter().for_each(|part| part.apply(&mut content));
+                    Arc::new(content)
+                }
             };
             charged = base.len() as u64;
-            self.slots[index].blocks.insert(id, DirtyBlock::new(base));
+            let blocks = &mut self.slots[index].blocks;
+            blocks.insert(id, BlockChange::whole(base));
         }
         let mut patched = None;
         for (at, slot) in self.slots.iter_mut().enumerate().skip(index) {
             slot.shape.block_id_max = slot.shape.block_id_max.max(id);
-            if let Some(block) = slot.blocks.get_mut(&id) {
-                if let Some(part) = block.content_mut().get_mut(start..end) {
-                    part.copy_from_slice(bytes);
+            match slot.blocks.get_mut(&id) {
+                Some(BlockChange::Whole(block)) => {
+                    if let Some(part) = block.content_mut().get_mut(start..end) {
+                        part.copy_from_slice(bytes);
+                    }
+                    if at == index {
+                        patched = Some(Arc::clone(block.content()));
+                    }
                 }
-                if at == index {
-                    patched = Some(Arc::clone(block.content()));
+                Some(BlockChange::Parts(parts)) => {
+                    parts.put(start, bytes);
                 }
-            } else if slot.freed.contains(id)
-                && let Some(patched) = &patched
-            {
-                slot.blocks.insert(id, DirtyBlock::new(Arc::clone(patched)));
+                None => {
+                    if slot.freed.contains(id)
+                        && let Some(patched) = &patched
+                    {
+                        let whole = BlockChange::whole(Arc::clone(patched));
+                        slot.blocks.insert(id, whole);
+                    }
+                }
             }
         }
         charged
+    }
+
+    /// Keeps bytes of a block apart from the rest of it, which is in the synced tree. Returns the bytes that
+    /// became dirty anew; `None`, and nothing has changed, if the block has to be changed as a whole.
+    pub(super) fn patch_parts(
+        &mut self,
+        index: usize,
+        id: u64,
+        start: usize,
+        bytes: &[u8],
+    ) -> Option<u64> {
+        if index + 1 != self.slots.len() {
+            return None;
+        }
+        match self.slots[index].blocks.get(&id) {
+            Some(BlockChange::Parts(parts)) if !parts.is_shattered() => {}
+            None if self.needs_synced(id, index + 1) => {}
+            _ => return None,
+        }
+        let slot = &mut self.slots[index];
+        slot.shape.block_id_max = slot.shape.block_id_max.max(id);
+        let size = slot.shape.block_bytes();
+        let change = slot.blocks.entry(id);
+        let change = change.or_insert_with(|| BlockChange::Parts(Parts::default()));
+        let BlockChange::Parts(parts) = change else {
+            return None;
+        };
+        let charged = parts.put(start, bytes) as u64;
+        if parts.bytes() == size {
+            let mut content = vec![0; size];
+            parts.apply(&mut content);
+            *change = BlockChange::whole(Arc::new(content));
+        }
+        Some(charged)
     }
 
     /// Frees whole blocks, `first` to `last`, in the slot and all newer ones; shortens the object if

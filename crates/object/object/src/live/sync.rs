@@ -3,6 +3,9 @@
 use super::accounting::{Ledger, Owners};
 use super::core::{Core, SyncedHead, special_id};
 use super::dnode_array::{DnodeArray, encode};
+use super::foreign;
+use super::parts::Parts;
+use super::state::BlockChange;
 use super::writer::{ReadyNode, Run, TreeWriter};
 use super::{BlockSink, BlockTraits, FeatureUse, LiveObject, SyncedSet, WriteJob};
 use crate::{BlockAddress, ObjectError};
@@ -57,6 +60,8 @@ struct Active {
 enum Step {
     Free(u64, u64),
     Write(u64, Arc<Vec<u8>>),
+    /// Over what the synced tree has.
+    Patch(u64, Parts),
 }
 
 /// An object that is done, with its new dnode, or `None` if it was freed.
@@ -131,6 +136,57 @@ pub(super) fn sync(
         accounting: sync.ledger.into_changes(),
         seen: sync.seen,
     })
+}
+
+/// The content of the blocks that are only partly overwritten, in their order. What the synced tree has of
+/// them is read by several threads. At most [`STEP`] blocks.
+fn patched_blocks(
+    object: &LiveObject,
+    block_bytes: u64,
+    steps: &[Step],
+) -> Result<Vec<Arc<Vec<u8>>>, ObjectError> {
+    let patches = steps.iter().filter_map(|step| match step {
+        Step::Patch(id, parts) => Some((*id, parts)),
+        _ => None,
+    });
+    let patches: Vec<(u64, &Parts)> = patches.collect();
+    if patches.is_empty() {
+        return Ok(vec![]);
+    }
+    let synced = Arc::clone(&object.state().synced);
+    let tree = object.tree(&synced);
+    let mut wanted = Vec::with_capacity(patches.len());
+    for (id, parts) in &patches {
+        let (pointer, level) = tree.descend(0, *id)?;
+        let pointer = if level == 0 {
+            pointer
+        } else {
+            BlockPointer::default()
+        };
+        // A hole may be of the size that blocks had before it was changed.
+        if !pointer.is_hole() && pointer.lsize_bytes() != block_bytes {
+            return Err(tree.invalid("data block's size contradicts the dnode"));
+        }
+        wanted.push((pointer, tree.address(0, *id), Parts::clone(parts)));
+    }
+    let (size, object_type) = (block_bytes as usize, synced.object_type);
+    let contents = object
+        .core
+        .store
+        .read_many(wanted, move |content, endian, parts: Parts| {
+            content.resize(size, 0);
+            if endian == Endian::Big {
+                foreign::make_native(object_type, content)?;
+            }
+            parts.apply(content);
+            Ok(())
+        });
+    let mut patched = Vec::with_capacity(contents.len());
+    for outcome in contents {
+        let content = outcome?.map_err(|reason: &'static str| object.refuse(reason))?;
+        patched.push(Arc::new(content));
+    }
+    Ok(patched)
 }
 
 /// Gets an object's number, slots, whether its dnode stood on disk, and its new dnode's bytes.
@@ -240,7 +296,12 @@ impl Sync<'_> {
                         last.checked_add(1)
                     }
                     (_, Some((id, block))) => {
-                        steps.push(Step::Write(*id, Arc::clone(block.content())));
+                        steps.push(match block {
+                            BlockChange::Whole(block) => {
+                                Step::Write(*id, Arc::clone(block.content()))
+                            }
+                            BlockChange::Parts(parts) => Step::Patch(*id, parts.clone()),
+                        });
                         id.checked_add(1)
                     }
                     (_, None) => None,
@@ -251,7 +312,13 @@ impl Sync<'_> {
             (steps, spill, cursor.is_none())
         };
         let held_before = active.tree.held_bytes();
+        let patched = patched_blocks(&active.object, active.tree.dnode.data_block_bytes(), &steps)?;
+        let mut patched = patched.into_iter();
         for step in steps {
+            let step = match step {
+                Step::Patch(id, _) => Step::Write(id, patched.next().unwrap_or_default()),
+                step => step,
+            };
             match step {
                 Step::Free(first, last) => {
                     active.tree.free_leaves(run, first, last)?;
@@ -266,6 +333,7 @@ impl Sync<'_> {
                     batch.homes.push(Home::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);
                 }
+                Step::Patch(..) => {}
             }
         }
         batch.bytes += active.tree.held_bytes().saturating_sub(held_before);

@@ -428,6 +428,54 @@ fn block_sizes_change_while_there_is_one_block() {
 }
 
 #[test]
+fn what_is_written_into_large_blocks_is_charged_alone_and_put_in_when_synced() {
+    let mut bench = dataset();
+    let size = 128 << 10;
+    let tx = bench.begin();
+    let id = (bench.set.allocate(&tx, file(size)).unwrap()).id();
+    let object = bench.set.object(id).unwrap();
+    let mut expected = noise(3, 5 * size as usize);
+    object.write(&tx, 0, &expected).unwrap();
+    drop((tx, object));
+    bench.sync();
+    bench.reopen();
+    let object = bench.set.object(id).unwrap();
+    let mut write = |tx: &Transaction, at: usize, bytes: &[u8]| {
+        object.write(tx, at as u64, bytes).unwrap();
+        expected[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    let before = bench.groups.dirty_bytes();
+    let tx = bench.begin();
+    for at in [0, 5000, 131_000, 300_000] {
+        write(&tx, at, &noise(at as u64, 4096));
+    }
+    assert!(bench.groups.dirty_bytes() - before < 20_000);
+    // Filled piece by piece.
+    for at in 0..64 {
+        write(&tx, 4 * size as usize + at * 2048, &noise(at as u64, 2048));
+    }
+    drop(tx);
+    let syncing = bench.close();
+    // On top of what is being written, in the next txg.
+    let tx = bench.begin();
+    write(&tx, 4000, &noise(9, 3000));
+    write(&tx, 300_100, &noise(10, 10));
+    let mut read = vec![0; expected.len()];
+    object.read(0, &mut read).unwrap();
+    assert!(read == expected);
+    drop(tx);
+    bench.set.sync(syncing.txg(), 1, &*bench.sink).unwrap();
+    bench.groups.synced(syncing.txg());
+    bench.judged();
+    object.read(0, &mut read).unwrap();
+    assert!(read == expected);
+    let (_, set) = bench.sync();
+    let mut read = vec![0; expected.len()];
+    set.object(id).unwrap().read(0, &mut read).unwrap();
+    assert!(read == expected);
+}
+
+#[test]
 fn the_mos_converges_over_passes_by_rewriting_in_place() {
     let bench = Bench::new(ObjectSetKind::Meta, WritePolicy::mos());
     let tx = bench.begin();

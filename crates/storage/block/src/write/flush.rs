@@ -25,11 +25,11 @@ pub(crate) struct Writing {
     is_repairing: AtomicBool,
 }
 
-pub(super) struct Pools {
+pub(crate) struct Pools {
     /// For compression, checksums, parity.
-    pub(super) processors: Workers,
+    pub(crate) processors: Workers,
     /// For waiting on devices.
-    pub(super) queues: Workers,
+    pub(crate) queues: Workers,
 }
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ struct Notes {
 
 impl Writing {
     /// The threads, started when first needed.
-    pub(super) fn pools(&self, topology: &Topology) -> &Pools {
+    pub(crate) fn pools(&self, topology: &Topology) -> &Pools {
         self.pools.get_or_init(|| {
             let threads = match self.threads.load(Ordering::Relaxed) {
                 0 => thread::parallelism(),
