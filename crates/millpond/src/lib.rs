@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod control;
 mod dataset;
 mod error;

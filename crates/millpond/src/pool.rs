@@ -73,6 +73,15 @@ impl Pool {
         }
     }
 
+    /// A pool that was opened below this crate. No keys are known.
+    pub(crate) fn of_inner(inner: Arc<millpond_pool::Pool>) -> Self {
+        Self {
+            inner,
+            keys: Arc::default(),
+            is_live: false,
+        }
+    }
+
     /// The pool below the files: configuration, features, history, figures.
     #[must_use]
     pub fn inner(&self) -> &Arc<millpond_pool::Pool> {

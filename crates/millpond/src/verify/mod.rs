@@ -21,7 +21,7 @@ use millpond_ondisk::{ObjectId, Txg};
 use millpond_pool::import::read_labels;
 use std::collections::{BTreeMap, HashSet};
 use walk::{Root, Walk, Work};
-use work::Stack;
+pub(crate) use work::Stack;
 
 /// How far a verification has come; read by whoever shows it, while it runs.
 #[derive(Debug, Default)]

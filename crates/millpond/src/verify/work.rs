@@ -6,7 +6,7 @@
 use millpond_env::sync::{Condvar, Mutex};
 
 /// A stack of work that ends when it is empty and nobody is making more.
-pub(super) struct Stack<T> {
+pub(crate) struct Stack<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -18,7 +18,7 @@ struct State<T> {
 }
 
 impl<T> Stack<T> {
-    pub(super) fn new(items: Vec<T>) -> Self {
+    pub(crate) fn new(items: Vec<T>) -> Self {
         let state = State {
             items,
             busy: 0,
@@ -32,7 +32,7 @@ impl<T> Stack<T> {
 
     /// The next item, or `None` when all is done. Each item taken must be ended with
     /// [`Stack::finish`].
-    pub(super) fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
             if state.is_stopped {
@@ -51,13 +51,13 @@ impl<T> Stack<T> {
     }
 
     /// Adds work; of several items the last is taken first.
-    pub(super) fn push(&self, items: impl IntoIterator<Item = T>) {
+    pub(crate) fn push(&self, items: impl IntoIterator<Item = T>) {
         self.state.lock().items.extend(items);
         self.changed.notify_all();
     }
 
     /// Ends an item that was taken.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let mut state = self.state.lock();
         state.busy -= 1;
         if state.busy == 0 {
@@ -66,7 +66,7 @@ impl<T> Stack<T> {
     }
 
     /// Ends all work.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.state.lock().is_stopped = true;
         self.changed.notify_all();
     }

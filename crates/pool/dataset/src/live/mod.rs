@@ -46,3 +46,4 @@ pub use contents::{ContentsPort, NewContents, NewFileSystem};
 pub use datasets::LiveDatasets;
 pub use head::{DatasetSpace, Estimate, LiveDataset};
 pub use settings::Settings;
+pub use walk::walk_destroyed_tree;

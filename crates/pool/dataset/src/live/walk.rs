@@ -7,7 +7,7 @@ use super::space::allocation_birth;
 use millpond_block::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
-    BlockBookmark, BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, Level, ObjectId,
+    BlockBookmark, BlockId, BlockPointer, BpTreeEntry, DNODE_SLOT_BYTES, DecodeError, Dnode, Level, ObjectId,
     ObjectSetPhys, Txg,
 };
 
@@ -75,6 +75,36 @@ struct Tree<'d> {
     dnode: &'d Dnode,
     /// Whether its data are dnodes whose blocks belong to the walk.
     is_array_of_dnodes: bool,
+}
+
+/// Shows every block that a destroyed dataset in the queue still has, children before parents. Memory: a
+/// block for each level of its trees.
+///
+/// # Errors
+/// The first block that cannot be read, in words; those before it were shown.
+/// Page `docs/format/bpobj.md`, "The queue of destroyed trees".
+pub fn walk_destroyed_tree(
+    store: &BlockStore,
+    entry: &BpTreeEntry,
+    each: &mut dyn FnMut(&BlockPointer),
+) -> Result<(), String> {
+    struct All<'e>(&'e mut dyn FnMut(&BlockPointer));
+    impl Visitor for All<'_> {
+        type Error = std::convert::Infallible;
+        fn goes_on(&mut self) -> bool {
+            true
+        }
+        fn visit(&mut self, pointer: &BlockPointer) -> Result<(), Self::Error> {
+            (self.0)(pointer);
+            Ok(())
+        }
+    }
+    let from = Place::from_bookmark(&entry.resume);
+    match Walk::run(store, &entry.pointer, entry.birth, from, &mut All(each)) {
+        Ok(()) | Err(Stop::Enough(_)) => Ok(()),
+        Err(Stop::Unreadable(_, reason)) => Err(reason),
+        Err(Stop::Visitor(never)) => match never {},
+    }
 }
 
 impl<'a, V: Visitor> Walk<'a, V> {

@@ -106,6 +106,22 @@ impl<'a> PoolSpaceMaps<'a> {
         Ok(())
     }
 
+    /// Every object that vdevs keep their space in, with words for it: space maps, arrays of them and
+    /// of what is unflushed. The logs are in [`PoolSpaceMaps::logs`].
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &'static str)> + '_ {
+        self.vdevs.values().flat_map(|vdev| {
+            let maps = vdev.maps.iter().map(|map| (ObjectId(*map), "a space map"));
+            let arrays = [
+                (vdev.array, "an array of metaslabs"),
+                (vdev.unflushed_array, "an array of unflushed txgs"),
+            ];
+            let arrays = arrays
+                .into_iter()
+                .filter_map(|(id, what)| Some((id?, what)));
+            maps.filter(|(map, _)| map.0 != 0).chain(arrays)
+        })
+    }
+
     fn vdev(&self, metaslab: MetaslabId) -> Option<(&Vdev, usize)> {
         let index = usize::try_from(metaslab.index).ok()?;
         Some((self.vdevs.get(&metaslab.vdev)?, index))
@@ -117,7 +133,10 @@ impl<'a> PoolSpaceMaps<'a> {
     }
 
     /// The logs by txg.
-    pub(crate) fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
+    ///
+    /// # Errors
+    /// If their table cannot be read.
+    pub fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
         let what = "log space maps";
         let Some(id) = self.pool.find_directory_object(key::LOG_SPACE_MAP_ZAP)? else {
             return Ok(BTreeMap::new());

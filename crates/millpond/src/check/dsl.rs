@@ -1,0 +1,451 @@
+//! The tree of directories with the chains of their datasets: gathered, and its links judged.
+//!
+//! Holds about a kilobyte for each dataset and snapshot.
+
+use super::Findings;
+use super::finding::{Finding, FindingKind};
+use super::objects::References;
+use super::walk::Tree;
+use crate::Error;
+use millpond_dataset::{Dataset, Directory};
+use millpond_env::sync::Arc;
+use millpond_object::Object;
+use millpond_ondisk::dsl::{hex_key_number, keys};
+use millpond_ondisk::{
+    BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, Txg,
+};
+use millpond_pool::Pool;
+use millpond_zap::Zap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub(super) struct DatasetNode {
+    pub(super) id: ObjectId,
+    pub(super) name: String,
+    pub(super) phys: DslDatasetPhys,
+    pub(super) dataset: Dataset,
+    pub(super) directory: usize,
+    /// The dataset before it, in its own chain or that of its origin.
+    pub(super) previous: Option<usize>,
+    /// The next in its chain.
+    pub(super) next: Option<usize>,
+}
+
+pub(super) struct DirectoryNode {
+    pub(super) directory: Arc<Directory>,
+    pub(super) component: String,
+    pub(super) children: Vec<usize>,
+    /// Oldest first, the head last; empty for directories without a head.
+    pub(super) chain: Vec<usize>,
+}
+
+pub(super) struct Dsl {
+    pub(super) directories: Vec<DirectoryNode>,
+    pub(super) datasets: Vec<DatasetNode>,
+    /// Something could not be read: figures above it cannot be judged.
+    pub(super) is_partial: bool,
+}
+
+struct Gatherer<'a> {
+    pool: &'a Arc<Pool>,
+    findings: &'a Findings<'a>,
+    references: &'a References,
+    dsl: Dsl,
+}
+
+impl Dsl {
+    /// Reads all directories and datasets.
+    ///
+    /// # Errors
+    /// If there is no root directory.
+    pub(super) fn gather(
+        pool: &Arc<Pool>,
+        findings: &Findings<'_>,
+        references: &References,
+    ) -> Result<Self, Error> {
+        let root = Directory::root(pool)?;
+        let mut gatherer = Gatherer {
+            pool,
+            findings,
+            references,
+            dsl: Self {
+                directories: vec![],
+                datasets: vec![],
+                is_partial: false,
+            },
+        };
+        gatherer.directories(root);
+        for at in 0..gatherer.dsl.directories.len() {
+            gatherer.chain(at);
+        }
+        gatherer.link();
+        gatherer.judge_origins();
+        Ok(gatherer.dsl)
+    }
+
+    /// What is to be walked for a dataset.
+    pub(super) fn tree(&self, at: usize) -> Tree {
+        let node = &self.datasets[at];
+        let previous = node.previous.map(|at| &self.datasets[at].phys);
+        let origin = self.directories[node.directory].directory.phys().origin;
+        let origin = origin.and_then(|id| self.datasets.iter().find(|other| other.id == id));
+        Tree {
+            name: node.name.clone(),
+            dataset: node.id.0,
+            root: node.phys.block_pointer,
+            previous_root: previous.map_or(BlockPointer::default(), |phys| phys.block_pointer),
+            born_after: node.phys.previous_snapshot_txg,
+            origin_txg: origin.map_or(Txg(0), |origin| origin.phys.creation_txg),
+            unique_after: previous.map_or(Txg(0), |phys| phys.previous_snapshot_txg),
+        }
+    }
+}
+
+fn phys_of(object: &Object) -> Result<DslDatasetPhys, String> {
+    if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+        return Err("the object is not a dataset".into());
+    }
+    let bonus = object.bonus().map_err(|error| error.to_string())?;
+    DslDatasetPhys::decode(bonus, object.dnode().endian).map_err(|error| error.to_string())
+}
+
+impl Gatherer<'_> {
+    fn tell(&self, kind: FindingKind, name: &str, detail: impl Into<String>) {
+        self.findings.add(Finding::new(kind, detail).of(name));
+    }
+
+    fn directories(&mut self, root: Arc<Directory>) {
+        let component = root.name().to_owned();
+        let mut stack = vec![(None, component, root)];
+        while let Some((parent, component, directory)) = stack.pop() {
+            let at = self.dsl.directories.len();
+            if let Some(parent) = parent {
+                let parent: &mut DirectoryNode = &mut self.dsl.directories[parent];
+                parent.children.push(at);
+            }
+            let (name, phys) = (directory.name().to_owned(), directory.phys().clone());
+            self.references.note(directory.id(), "a directory");
+            for (id, what) in [
+                (phys.child_directories, "a table of directories"),
+                (phys.properties, "a table of properties"),
+                (phys.delegation, "a table of permissions"),
+                (phys.clones, "a table of clones"),
+            ] {
+                self.references.note(ObjectId(ObjectId::number(id)), what);
+            }
+            if let Ok(Some(words)) = directory.extension(keys::CRYPTO_KEY_OBJECT)
+                && let Some(id) = words.first()
+            {
+                self.references.note(ObjectId(*id), "an encryption key");
+            }
+            match directory.child_entries() {
+                Ok(children) => {
+                    for (component, id) in children.into_iter().rev() {
+                        match directory.open_child(&component, id) {
+                            Ok(child) => stack.push((Some(at), component, child)),
+                            Err(error) => {
+                                self.dsl.is_partial = true;
+                                self.tell(
+                                    FindingKind::DirectoryTree,
+                                    &name,
+                                    format!("its child '{component}': {error}"),
+                                );
+                            }
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.dsl.is_partial = true;
+                    self.tell(FindingKind::DirectoryTree, &name, error.to_string());
+                }
+            }
+            self.dsl.directories.push(DirectoryNode {
+                directory,
+                component,
+                children: vec![],
+                chain: vec![],
+            });
+        }
+    }
+
+    /// Follows the chain from a directory's head to its oldest snapshot.
+    fn chain(&mut self, at: usize) {
+        let directory = Arc::clone(&self.dsl.directories[at].directory);
+        let name = directory.name().to_owned();
+        let head = match directory.head() {
+            Ok(None) => return,
+            Ok(Some(head)) => head,
+            Err(error) => {
+                self.dsl.is_partial = true;
+                return self.tell(FindingKind::MissingObject, &name, error.to_string());
+            }
+        };
+        if head.phys().directory != directory.id() {
+            let words = "its head belongs to another directory";
+            self.tell(FindingKind::DirectoryTree, &name, words);
+        }
+        let mut names: BTreeMap<ObjectId, String> = BTreeMap::new();
+        match head.snapshot_entries() {
+            Ok(entries) => {
+                for (name, id) in entries {
+                    if let Some(twin) = names.insert(id, name.clone()) {
+                        let words = format!("the names '{name}' and '{twin}' are one snapshot's");
+                        self.tell(FindingKind::SnapshotName, head.name(), words);
+                    }
+                }
+            }
+            Err(error) => {
+                self.dsl.is_partial = true;
+                self.tell(FindingKind::SnapshotName, &name, error.to_string());
+            }
+        }
+        let mut met = BTreeSet::from([head.id()]);
+        let mut chain = vec![(head.clone(), head.phys().clone())];
+        loop {
+            let Some((last, phys)) = chain.last() else {
+                break;
+            };
+            let (last_id, last_name) = (last.id(), last.name().to_owned());
+            let (previous_txg, Some(previous)) = (phys.previous_snapshot_txg, phys.previous_snapshot)
+            else {
+                break;
+            };
+            let object = self.pool.mos().object(previous);
+            let before = object
+                .map_err(|error| error.to_string())
+                .and_then(|object| phys_of(&object));
+            let before = match before {
+                Ok(before) => before,
+                Err(error) => {
+                    self.dsl.is_partial = true;
+                    let words = format!("its previous snapshot, object {previous}: {error}");
+                    self.tell(FindingKind::SnapshotChain, &last_name, words);
+                    break;
+                }
+            };
+            if before.creation_txg != previous_txg {
+                let words = format!(
+                    "the snapshot before is said to be of txg {previous_txg} and is of {}",
+                    before.creation_txg
+                );
+                self.tell(FindingKind::SnapshotChain, &last_name, words);
+            }
+            if before.directory != directory.id() {
+                break;
+            }
+            if before.next_snapshot != Some(last_id) {
+                let words = format!(
+                    "the snapshot before it (object {previous}) has another next one: {}",
+                    ObjectId::number(before.next_snapshot)
+                );
+                self.tell(FindingKind::SnapshotChain, &last_name, words);
+            }
+            if !met.insert(previous) {
+                let words = "its snapshots form a cycle";
+                self.tell(FindingKind::SnapshotChain, &last_name, words);
+                self.dsl.is_partial = true;
+                break;
+            }
+            let known = names.remove(&previous);
+            if known.is_none() {
+                let words = format!("its snapshot of txg {previous_txg} (object {previous}) has no name");
+                self.tell(FindingKind::SnapshotName, head.name(), words);
+            }
+            let snapshot = known.unwrap_or_else(|| format!("%{previous}"));
+            match head.open_snapshot(&snapshot, previous) {
+                Ok(opened) => chain.push((opened, before)),
+                Err(error) => {
+                    self.dsl.is_partial = true;
+                    self.tell(FindingKind::SnapshotChain, &name, error.to_string());
+                    break;
+                }
+            }
+        }
+        for (id, snapshot) in names {
+            let words = format!("'{snapshot}' names object {id}, which is no snapshot of it");
+            self.tell(FindingKind::SnapshotName, &name, words);
+        }
+        chain.reverse();
+        for (dataset, phys) in chain {
+            let index = self.dsl.datasets.len();
+            self.note_dataset(&dataset, &phys);
+            self.dsl.directories[at].chain.push(index);
+            self.dsl.datasets.push(DatasetNode {
+                id: dataset.id(),
+                name: dataset.name().to_owned(),
+                phys,
+                dataset,
+                directory: at,
+                previous: None,
+                next: None,
+            });
+        }
+    }
+
+    fn note_dataset(&self, dataset: &Dataset, phys: &DslDatasetPhys) {
+        self.references.note(dataset.id(), "a dataset");
+        for (id, what) in [
+            (phys.snapshot_names, "a table of snapshots"),
+            (phys.deadlist, "a deadlist"),
+            (phys.next_clones, "a table of clones"),
+            (phys.properties, "a table of properties"),
+            (phys.user_references, "a table of holds"),
+        ] {
+            self.references.note(ObjectId(ObjectId::number(id)), what);
+        }
+        if let Ok(Some(words)) = dataset.extension(keys::BOOKMARKS)
+            && let Some(id) = words.first()
+        {
+            self.references.note(ObjectId(*id), "a table of bookmarks");
+        }
+    }
+
+    fn link(&mut self) {
+        let by_id: HashMap<ObjectId, usize> = (0..)
+            .zip(&self.dsl.datasets)
+            .map(|(at, node)| (node.id, at))
+            .collect();
+        for at in 0..self.dsl.datasets.len() {
+            let previous = self.dsl.datasets[at].phys.previous_snapshot;
+            self.dsl.datasets[at].previous = previous.and_then(|id| by_id.get(&id).copied());
+        }
+        for directory in &self.dsl.directories {
+            for pair in directory.chain.windows(2) {
+                self.dsl.datasets[pair[0]].next = Some(pair[1]);
+            }
+        }
+        // An older dataset always has a smaller txg; else figures would be worked out for ever.
+        for at in 0..self.dsl.datasets.len() {
+            let node = &self.dsl.datasets[at];
+            let Some(before) = node.previous.map(|at| &self.dsl.datasets[at]) else {
+                continue;
+            };
+            if before.phys.creation_txg >= node.phys.creation_txg && node.next.is_some() {
+                let words = format!(
+                    "of txg {}, and the snapshot before of txg {}",
+                    node.phys.creation_txg, before.phys.creation_txg
+                );
+                let name = node.name.clone();
+                self.tell(FindingKind::SnapshotChain, &name, words);
+            }
+        }
+    }
+
+    /// Clones against what their origins know of them; holds.
+    fn judge_origins(&self) {
+        let dsl = &self.dsl;
+        let mut clones: BTreeMap<usize, Vec<(ObjectId, ObjectId)>> = BTreeMap::new();
+        for directory in &dsl.directories {
+            let (Some(oldest), Some(head)) = (directory.chain.first(), directory.chain.last())
+            else {
+                continue;
+            };
+            let (oldest, head) = (&dsl.datasets[*oldest], &dsl.datasets[*head]);
+            let origin = directory.directory.phys().origin;
+            if oldest.phys.previous_snapshot != origin
+                && (origin.is_some() || oldest.previous.is_some())
+            {
+                let words = format!(
+                    "its origin is object {}, and its oldest snapshot follows object {}",
+                    ObjectId::number(origin),
+                    ObjectId::number(oldest.phys.previous_snapshot)
+                );
+                self.tell(FindingKind::SnapshotChain, &head.name, words);
+            }
+            if let Some(origin) = oldest.previous {
+                clones.entry(origin).or_default().push((oldest.id, head.id));
+            }
+        }
+        let none = vec![];
+        for (at, node) in dsl.datasets.iter().enumerate() {
+            let own = clones.get(&at).unwrap_or(&none);
+            let is_snapshot = node.phys.is_snapshot();
+            let expected = if is_snapshot { own.len() as u64 + 1 } else { 0 };
+            let is_internal = node.name.contains("/$ORIGIN");
+            if node.phys.children_count != expected && !is_internal && !dsl.is_partial {
+                let words = format!(
+                    "{} successors counted, it has {expected}",
+                    node.phys.children_count
+                );
+                self.tell(FindingKind::SnapshotChain, &node.name, words);
+            }
+            self.judge_clone_tables(node, own, is_internal);
+            self.judge_holds(node, own.len());
+        }
+    }
+
+    fn numbers(&self, name: &str, table: Option<ObjectId>) -> Option<BTreeSet<u64>> {
+        let Some(table) = table else {
+            return Some(BTreeSet::new());
+        };
+        let object = self.pool.mos().object(table);
+        let zap = object
+            .map_err(|error| error.to_string())
+            .and_then(|object| Zap::open(object).map_err(|error| error.to_string()));
+        let zap = match zap {
+            Ok(zap) => zap,
+            Err(error) => {
+                self.tell(FindingKind::Unreadable, name, error);
+                return None;
+            }
+        };
+        let mut numbers = BTreeSet::new();
+        for entry in zap.iter() {
+            let entry = entry.ok()?;
+            let value = entry.value.first().unwrap_or(0);
+            if hex_key_number(&entry.name) != Some(value) {
+                let words = format!("table {table} has {value} under another key");
+                self.tell(FindingKind::SnapshotChain, name, words);
+            }
+            numbers.insert(value);
+        }
+        Some(numbers)
+    }
+
+    fn judge_clone_tables(
+        &self,
+        node: &DatasetNode,
+        own: &[(ObjectId, ObjectId)],
+        is_internal: bool,
+    ) {
+        let Some(next) = self.numbers(&node.name, node.phys.next_clones) else {
+            return;
+        };
+        // Of the empty ancestor's children old software kept no tables.
+        if is_internal && next.is_empty() {
+            return;
+        }
+        let expected: BTreeSet<u64> = own.iter().map(|(oldest, _)| oldest.0).collect();
+        if next != expected && !self.dsl.is_partial && node.phys.is_snapshot() {
+            let words = format!("its table of clones has {next:?}, its clones are {expected:?}");
+            self.tell(FindingKind::SnapshotChain, &node.name, words);
+        }
+        let directory = self.dsl.directories[node.directory].directory.phys();
+        if own.is_empty() {
+            return;
+        }
+        let Some(heads) = self.numbers(&node.name, directory.clones) else {
+            return;
+        };
+        for (_, head) in own {
+            if !heads.contains(&head.0) && directory.clones.is_some() {
+                let words = format!("its directory does not know the clone {head}");
+                self.tell(FindingKind::SnapshotChain, &node.name, words);
+            }
+        }
+    }
+
+    fn judge_holds(&self, node: &DatasetNode, clones: usize) {
+        let holds = match node.dataset.holds() {
+            Ok(holds) => holds,
+            Err(error) => return self.tell(FindingKind::Holds, &node.name, error.to_string()),
+        };
+        let is_deferred = node.phys.flags.contains(DslDatasetFlags::DEFER_DESTROY);
+        if is_deferred && holds.is_empty() && clones == 0 {
+            let words = "it waits to be destroyed, and nothing holds it";
+            self.tell(FindingKind::Holds, &node.name, words);
+        }
+        if !node.phys.is_snapshot() && !holds.is_empty() {
+            self.tell(FindingKind::Holds, &node.name, "a head is held");
+        }
+    }
+}

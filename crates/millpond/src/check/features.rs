@@ -1,0 +1,119 @@
+//! How many things use each feature.
+
+use super::Findings;
+use super::dsl::Dsl;
+use super::finding::{Finding, FindingKind};
+use super::uses::Uses;
+use crate::Pool;
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::pool_directory::key;
+use millpond_vdev::VdevKind;
+use std::collections::BTreeMap;
+
+/// What was counted elsewhere.
+pub(super) struct Counted<'a> {
+    pub(super) empty_references: u64,
+    pub(super) deleted_livelists: u64,
+    pub(super) clone_tables: u64,
+    /// By dataset.
+    pub(super) uses: &'a [Uses],
+}
+
+/// What the pass over the MOS counted.
+#[derive(Debug, Default)]
+pub(super) struct InMos {
+    pub(super) histograms: u64,
+    pub(super) extensible: u64,
+    /// Names of features in the tables of datasets.
+    pub(super) in_datasets: BTreeMap<String, u64>,
+}
+
+pub(super) fn judge(
+    pool: &Pool,
+    dsl: &Dsl,
+    counted: &Counted<'_>,
+    in_mos: &InMos,
+    findings: &Findings<'_>,
+) {
+    let inner = pool.inner();
+    let features = inner.features();
+    if inner.version() < 5000 {
+        return;
+    }
+    let tell = |detail: String| {
+        Finding::new(FindingKind::FeatureCount, detail).into(findings);
+    };
+    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    let has = |key: &str| u64::from(inner.find_directory_object(key).ok().flatten().is_some());
+    expected.insert("com.delphix:async_destroy", has(key::BPTREE));
+    expected.insert("com.delphix:empty_bpobj", counted.empty_references);
+    expected.insert("com.delphix:spacemap_histogram", in_mos.histograms);
+    expected.insert("com.delphix:extensible_dataset", in_mos.extensible);
+    expected.insert("com.fudosecurity:block_cloning", counted.clone_tables);
+    let topology = inner.store().topology();
+    let tops = || topology.tree.tops().map(|(_, node)| node);
+    let mapped = tops().filter(|node| node.config.indirect_mapping.is_some());
+    expected.insert("com.delphix:device_removal", mapped.count() as u64);
+    let draid = tops().filter(|node| matches!(node.kind, VdevKind::Draid(_)));
+    expected.insert("org.openzfs:draid", draid.count() as u64);
+    let (mut bookmarks, mut written, mut redacted, mut livelists) = (0, 0, 0, 0);
+    for node in &dsl.datasets {
+        if node.next.is_some() {
+            continue;
+        }
+        if matches!(node.dataset.extension(keys::BOOKMARKS), Ok(Some(_))) {
+            bookmarks += 1;
+        }
+        for mark in node.dataset.bookmarks().unwrap_or_default() {
+            let flags = mark.phys.to_words().get(4).copied().unwrap_or(0);
+            written += flags & 1;
+            redacted += u64::from(mark.phys.redaction_list.is_some());
+        }
+        let directory = &dsl.directories[node.directory].directory;
+        if matches!(directory.extension(keys::LIVELIST), Ok(Some(_))) {
+            livelists += 1;
+        }
+    }
+    expected.insert("com.delphix:bookmarks", bookmarks);
+    expected.insert("com.delphix:bookmark_written", written);
+    expected.insert("com.delphix:redaction_bookmarks", redacted);
+    expected.insert("com.delphix:livelist", livelists + counted.deleted_livelists);
+    let enabled = features
+        .known()
+        .filter(|(feature, _)| features.enabled_txg(feature.guid).is_some())
+        .count() as u64;
+    if features.unknown().is_empty() {
+        expected.insert("com.delphix:enabled_txg", enabled);
+    }
+    for (feature, _) in features.known() {
+        let is_per_dataset = feature
+            .flags
+            .contains(millpond_ondisk::FeatureFlags::PER_DATASET);
+        if is_per_dataset {
+            let count = in_mos.in_datasets.get(feature.guid).copied().unwrap_or(0);
+            expected.insert(feature.guid, count);
+        }
+    }
+    if !dsl.is_partial {
+        for (guid, expected) in expected {
+            let Some(stored) = features.count(guid) else {
+                if expected > 0 {
+                    tell(format!("{guid}: not enabled, and {expected} things use it"));
+                }
+                continue;
+            };
+            if stored != expected {
+                tell(format!("{guid}: {stored} stored, {expected} counted"));
+            }
+        }
+    }
+    for (node, uses) in dsl.datasets.iter().zip(counted.uses) {
+        for (used, guid) in Uses::NAMED {
+            if uses.contains(used) && !matches!(node.dataset.extension(guid), Ok(Some(_))) {
+                let detail = format!("its blocks use {guid}, which it does not name");
+                let finding = Finding::new(FindingKind::FeatureMissing, detail);
+                findings.add(finding.of(&node.name));
+            }
+        }
+    }
+}

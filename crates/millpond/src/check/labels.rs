@@ -1,0 +1,98 @@
+//! Labels against the configuration, logs of missed writes, history.
+
+use super::Findings;
+use super::finding::{Finding, FindingKind};
+use crate::Pool;
+use millpond_ondisk::{ObjectType, SpaceMapPhys};
+use millpond_pool::import::read_labels;
+
+pub(super) fn judge(pool: &Pool, findings: &Findings<'_>) {
+    judge_labels(pool, findings);
+    judge_time_logs(pool, findings);
+    judge_history(pool, findings);
+}
+
+fn judge_labels(pool: &Pool, findings: &Findings<'_>) {
+    let topology = pool.inner().store().topology();
+    let tree = &topology.tree;
+    let txg = pool.inner().uberblock().txg;
+    for ((leaf, node), device) in tree.leaves().zip(&topology.devices) {
+        let Some(device) = device else { continue };
+        let name = topology.leaf_name(leaf);
+        let tell = |number: usize, words: String| {
+            let detail = format!("{name}: label {number}: {words}");
+            Finding::new(FindingKind::Label, detail).into(findings);
+        };
+        for (number, label) in read_labels(device.as_ref()).into_iter().enumerate() {
+            let label = match label {
+                Ok(label) => label,
+                Err(fault) => {
+                    tell(number, fault.to_string());
+                    continue;
+                }
+            };
+            if !label.is_verified {
+                tell(number, "its checksum does not hold".into());
+            }
+            if label.guid != node.config.guid {
+                tell(number, format!("it is of device {}, not {}", label.guid, node.config.guid));
+            }
+            if label.pool_guid != tree.pool_guid() {
+                tell(number, format!("it is of pool {}", label.pool_guid));
+            }
+            if label.txg > txg {
+                tell(number, format!("of txg {}, and the pool is at {txg}", label.txg));
+            }
+        }
+    }
+}
+
+fn judge_time_logs(pool: &Pool, findings: &Findings<'_>) {
+    let topology = pool.inner().store().topology();
+    for (_, node) in topology.tree.leaves() {
+        let Some(id) = node.config.dtl else { continue };
+        let tell = |words: String| {
+            let finding = Finding::new(FindingKind::DirtyTimeLog, words);
+            findings.add(finding.object(id.0));
+        };
+        let object = match pool.inner().mos().object(id) {
+            Ok(object) => object,
+            Err(error) => {
+                tell(error.to_string());
+                continue;
+            }
+        };
+        if object.dnode().object_type != ObjectType::SPACE_MAP {
+            tell("the object is no log of missed writes".into());
+            continue;
+        }
+        let phys = object
+            .bonus()
+            .map_err(|error| error.to_string())
+            .and_then(|bonus| {
+                SpaceMapPhys::decode(bonus, object.dnode().endian).map_err(|error| error.to_string())
+            });
+        match phys {
+            Ok(phys) if phys.length_bytes > object.length_bytes() => {
+                tell("it is longer than its object".into());
+            }
+            Ok(_) => {}
+            Err(error) => tell(error),
+        }
+    }
+}
+
+fn judge_history(pool: &Pool, findings: &Findings<'_>) {
+    let tell = |words: String| Finding::new(FindingKind::History, words).into(findings);
+    match pool.inner().history() {
+        Ok(Some(history)) => {
+            for record in history {
+                if let Err(error) = record {
+                    return tell(error.to_string());
+                }
+            }
+        }
+        Ok(None) => {}
+        Err(error) => tell(error.to_string()),
+    }
+}

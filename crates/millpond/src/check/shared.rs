@@ -1,0 +1,126 @@
+//! Blocks that legitimately have several owners: the tables of clones and of deduplicated blocks.
+
+use super::Findings;
+use super::finding::{Finding, FindingKind};
+use super::lists::each_block;
+use super::objects::References;
+use millpond_ondisk::dedup::{CloneCounters, clone_entry_count};
+use millpond_ondisk::pool_directory::clone_table_key;
+use millpond_ondisk::{BlockPointer, CloneTablePhys, ObjectId};
+use millpond_pool::Pool;
+use millpond_zap::Zap;
+use std::collections::HashMap;
+
+/// The clone tables: further references by place. 24 bytes for each cloned block.
+#[derive(Default)]
+pub(super) struct Clones {
+    counts: HashMap<(u32, u64), u64>,
+    pub(super) tables: u64,
+    stored: Vec<(u32, CloneTablePhys)>,
+    is_partial: bool,
+}
+
+impl Clones {
+    pub(super) fn load(pool: &Pool, findings: &Findings<'_>, references: &References) -> Self {
+        let mut clones = Self::default();
+        for (vdev, _) in pool.store().topology().tree.tops() {
+            let Ok(Some(id)) = pool.find_directory_object(&clone_table_key(vdev)) else {
+                continue;
+            };
+            clones.tables += 1;
+            references.note(id, "a clone table");
+            if let Err(error) = clones.load_one(pool, vdev.0, id, findings, references) {
+                clones.is_partial = true;
+                let detail = format!("clone table of vdev {vdev}: {error}");
+                Finding::new(FindingKind::CloneTable, detail).into(findings);
+            }
+        }
+        clones
+    }
+
+    fn load_one(
+        &mut self,
+        pool: &Pool,
+        vdev: u32,
+        id: ObjectId,
+        findings: &Findings<'_>,
+        references: &References,
+    ) -> Result<(), String> {
+        let object = pool.mos().object(id).map_err(|error| error.to_string())?;
+        let bonus = object.bonus().map_err(|error| error.to_string())?;
+        let phys = CloneTablePhys::decode(bonus, object.dnode().endian)
+            .map_err(|error| error.to_string())?;
+        self.stored.push((vdev, phys));
+        let Some(table) = phys.entries else {
+            return Ok(());
+        };
+        references.note(table, "the entries of a clone table");
+        let entries = pool.mos().object(table).map_err(|error| error.to_string())?;
+        let zap = Zap::open(entries).map_err(|error| error.to_string())?;
+        let mut by_range: HashMap<u64, u64> = HashMap::new();
+        let mut count = 0u64;
+        for entry in zap.iter() {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let Some(offset) = entry.words().first().copied() else {
+                return Err("an entry without key".into());
+            };
+            let references = clone_entry_count(&entry.value.bytes, entry.value.integer_bytes, &phys).map_err(|error| error.to_string())?;
+            self.counts.insert((vdev, offset), references);
+            *by_range.entry(phys.counter_index(offset)).or_default() += 1;
+            count += 1;
+        }
+        if count != phys.entry_count {
+            let detail = format!("clone table of vdev {vdev}: {} entries counted, {count} there", phys.entry_count);
+            Finding::new(FindingKind::CloneTable, detail).into(findings);
+        }
+        let mut index = 0u64;
+        let mut wrong = None;
+        each_block(&object, phys.counter_count, 2, &mut |bytes, _| {
+            let counters = CloneCounters::new(bytes, phys.counter_endian);
+            for at in 0..bytes.len() as u64 / 2 {
+                let expected = by_range.get(&index).copied().unwrap_or(0);
+                let stored = counters.get(at);
+                if u64::from(stored) != expected {
+                    wrong.get_or_insert((index, stored, expected));
+                }
+                index += 1;
+            }
+        })?;
+        if let Some((index, stored, expected)) = wrong {
+            let detail = format!("clone table of vdev {vdev}: range {index} counts {stored} entries, there are {expected}");
+            Finding::new(FindingKind::CloneTable, detail).into(findings);
+        }
+        Ok(())
+    }
+
+    /// Whether a block at this place has further references.
+    pub(super) fn has(&self, pointer: &BlockPointer) -> bool {
+        !self.counts.is_empty()
+            && pointer.dvas().next().is_some_and(|dva| {
+                self.counts.contains_key(&(dva.vdev.0, dva.offset_bytes))
+            })
+    }
+
+    /// Compares what was counted with the tables.
+    pub(super) fn judge(
+        &self,
+        met: &HashMap<(u32, u64), u64>,
+        findings: &Findings<'_>,
+    ) {
+        if self.is_partial {
+            return;
+        }
+        let mut keys: Vec<_> = self.counts.iter().collect();
+        keys.sort();
+        for ((vdev, offset), references) in keys {
+            let met = met.get(&(*vdev, *offset)).copied().unwrap_or(0);
+            if met != references.saturating_add(1) {
+                let detail = format!(
+                    "the block at {offset:#x} of vdev {vdev} has {met} references, the clone table says {}",
+                    references.saturating_add(1)
+                );
+                Finding::new(FindingKind::CloneTable, detail).into(findings);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What blocks count for, and marks by which two sets of blocks are compared without holding either.
+
+use millpond_alloc::deflated_pointer_bytes;
+use millpond_ondisk::{BlockPointer, BpObjectEntry, EmbeddedKind, VdevId};
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, SubAssign};
+
+/// Sums over a set of blocks. Arithmetic wraps: hostile sizes may not stop a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums {
+    /// Blocks, embedded ones included.
+    pub(super) count: i64,
+    /// Deflated bytes.
+    pub(super) used: i64,
+    /// Physical bytes.
+    pub(super) compressed: i64,
+    /// Logical bytes; of metadata physical ones.
+    pub(super) uncompressed: i64,
+    /// The sum of the blocks' marks: two sets with equal marks are, but for a chance of one in 2^128,
+    /// equal.
+    pub(super) mark: Mark,
+    /// The same over the places of stored blocks only.
+    pub(super) places: Mark,
+}
+
+/// A sum of hashes in two lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
+pub(super) struct Mark(u64, u64);
+
+impl Mark {
+    pub(super) fn of(words: &[u64]) -> Self {
+        let mut lanes = [0x9e37_79b9_7f4a_7c15u64, 0xc2b2_ae3d_27d4_eb4f];
+        for word in words {
+            for (lane, factor) in lanes
+                .iter_mut()
+                .zip([0xff51_afd7_ed55_8ccd, 0x94d0_49bb_1331_11eb])
+            {
+                *lane = (*lane ^ word).wrapping_mul(factor);
+                *lane ^= *lane >> 29;
+            }
+        }
+        Self(lanes[0], lanes[1])
+    }
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self(
+            self.0.wrapping_add(other.0),
+            self.1.wrapping_add(other.1),
+        )
+    }
+    fn minus(self, other: Self) -> Self {
+        Self(
+            self.0.wrapping_sub(other.0),
+            self.1.wrapping_sub(other.1),
+        )
+    }
+}
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
+        self.count = self.count.wrapping_add(other.count);
+        self.used = self.used.wrapping_add(other.used);
+        self.compressed = self.compressed.wrapping_add(other.compressed);
+        self.uncompressed = self.uncompressed.wrapping_add(other.uncompressed);
+        self.mark = self.mark.plus(other.mark);
+        self.places = self.places.plus(other.places);
+    }
+}
+
+impl SubAssign for Sums {
+    fn sub_assign(&mut self, other: Self) {
+        self.count = self.count.wrapping_sub(other.count);
+        self.used = self.used.wrapping_sub(other.used);
+        self.compressed = self.compressed.wrapping_sub(other.compressed);
+        self.uncompressed = self.uncompressed.wrapping_sub(other.uncompressed);
+        self.mark = self.mark.minus(other.mark);
+        self.places = self.places.minus(other.places);
+    }
+}
+
+/// The deflate ratios of a pool's vdevs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ratios(pub(super) BTreeMap<VdevId, u64>);
+
+impl Ratios {
+    /// Deflated bytes of a pointer.
+    pub(super) fn used(&self, pointer: &BlockPointer) -> u64 {
+        deflated_pointer_bytes(pointer, |vdev| self.0.get(&vdev).copied())
+    }
+
+    /// What a block counts for; nothing for holes and redacted blocks.
+    pub(super) fn sums(&self, pointer: &BlockPointer) -> Sums {
+        if !is_block(pointer) {
+            return Sums::default();
+        }
+        let is_data = pointer.level().0 == 0 && !pointer.object_type().is_metadata();
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let lsize = signed(pointer.lsize_bytes());
+        let entry = BpObjectEntry {
+            pointer: *pointer,
+            is_freed: false,
+        };
+        let kept = entry.encode().map_or([0; 16], words_of);
+        let mark = Mark::of(&kept);
+        if pointer.is_embedded() {
+            return Sums {
+                count: 1,
+                uncompressed: if is_data { lsize } else { 0 },
+                mark,
+                ..Sums::default()
+            };
+        }
+        let psize = signed(pointer.psize_bytes());
+        Sums {
+            count: 1,
+            used: signed(self.used(pointer)),
+            compressed: psize,
+            uncompressed: if is_data { lsize } else { psize },
+            mark,
+            places: place_mark(pointer),
+        }
+    }
+}
+
+/// The mark of a block's first address.
+pub(super) fn place_mark(pointer: &BlockPointer) -> Mark {
+    pointer.dvas().next().map_or(Mark::default(), |dva| {
+        Mark::of(&[u64::from(dva.vdev.0), dva.offset_bytes])
+    })
+}
+
+/// Whether a pointer stands for a block that is accounted: no hole, nothing redacted.
+pub(super) fn is_block(pointer: &BlockPointer) -> bool {
+    !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
+}
+
+fn words_of(bytes: [u8; 128]) -> [u64; 16] {
+    let mut words = [0; 16];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = chunk
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    }
+    words
+}

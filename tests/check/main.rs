@@ -1,0 +1,3 @@
+//! The checker: sound pools have nothing to report, planted damage is found and named.
+
+mod golden;
