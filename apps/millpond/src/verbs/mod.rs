@@ -8,6 +8,7 @@ mod acl_text;
 pub mod address;
 mod attributes;
 mod cat;
+mod check;
 mod content;
 mod cp;
 mod entry_text;
@@ -25,6 +26,7 @@ mod mount;
 mod mv;
 mod name_text;
 pub mod pools;
+mod progress;
 mod rm;
 mod stat;
 mod tree;
@@ -115,6 +117,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: verify::command,
         run: verify::run,
+    },
+    Verb {
+        command: check::command,
+        run: check::run,
     },
     Verb {
         command: inspect::command,

@@ -3,18 +3,16 @@
 use super::Global;
 use super::global::refused;
 use super::name_text;
+use super::progress::{allocated_bytes, with_bar};
 use crate::session::{Ending, Session};
 use crate::text::number;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use millpond::Pool;
 use millpond::verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
 use millpond_env::sync::atomic::Ordering;
-use millpond_env::sync::{Condvar, Mutex};
-use millpond_env::thread;
 use serde_json::json;
-use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::io::{self, Write};
 
 /// Problems shown one by one as they are found; the summary counts them all.
 const PROBLEMS_SHOWN_MAX: u64 = 50;
@@ -61,76 +59,27 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 /// Verifies while a bar on the terminal shows how far it has come.
 fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, millpond::Error> {
     let progress = VerifyProgress::default();
-    let bar = if is_quiet || !io::stderr().is_terminal() {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new(allocated_bytes(pool))
-    };
-    if let Ok(style) = ProgressStyle::with_template(
-        "{bar:30} {percent}%  {bytes} of {total_bytes}  {bytes_per_sec}  {msg}",
-    ) {
-        bar.set_style(style);
-    }
     let shown = millpond_env::sync::atomic::AtomicU64::new(0);
-    let on_problem = |problem: &Problem| {
-        if is_json || is_quiet {
-            return;
-        }
-        let count = shown.fetch_add(1, Ordering::Relaxed);
-        if count < PROBLEMS_SHOWN_MAX {
-            let line = problem_line(problem);
-            bar.suspend(|| {
-                // If not even the terminal takes it, the summary will tell.
-                let _ = writeln!(io::stderr(), "{line}");
-            });
-        }
+    let update = |bar: &ProgressBar| {
+        bar.set_position(progress.allocated_bytes());
+        bar.set_message(format!("{} blocks", progress.blocks()));
     };
-    let (is_over, woken) = (Mutex::new(false), Condvar::new());
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut over = is_over.lock();
-            while !*over {
-                bar.set_position(progress.allocated_bytes());
-                bar.set_message(format!("{} blocks", progress.blocks()));
-                woken.wait_for(&mut over, Duration::from_millis(200));
+    with_bar(is_quiet, allocated_bytes(pool), &update, |bar| {
+        let on_problem = |problem: &Problem| {
+            if is_json || is_quiet {
+                return;
             }
-        });
-        // Told on the way out of a panic, too, or the scope would wait for the bar for ever.
-        let ending = BarEnd {
-            is_over: &is_over,
-            woken: &woken,
+            let count = shown.fetch_add(1, Ordering::Relaxed);
+            if count < PROBLEMS_SHOWN_MAX {
+                let line = problem_line(problem);
+                bar.suspend(|| {
+                    // If not even the terminal takes it, the summary will tell.
+                    let _ = writeln!(io::stderr(), "{line}");
+                });
+            }
         };
-        let report = pool.verify(&progress, &on_problem);
-        drop(ending);
-        bar.finish_and_clear();
-        report
+        pool.verify(&progress, &on_problem)
     })
-}
-
-/// Ends the bar's thread when it goes.
-struct BarEnd<'a> {
-    is_over: &'a Mutex<bool>,
-    woken: &'a Condvar,
-}
-
-impl Drop for BarEnd<'_> {
-    fn drop(&mut self) {
-        *self.is_over.lock() = true;
-        self.woken.notify_all();
-    }
-}
-
-/// About how much there is to judge, for the bar.
-fn allocated_bytes(pool: &Pool) -> u64 {
-    let topology = pool.inner().store().topology();
-    let raw: u64 = topology
-        .tree
-        .tops()
-        .map(|(_, top)| top.config.asize_bytes)
-        .sum();
-    let used =
-        millpond_dataset::Directory::root(pool.inner()).map_or(raw, |root| root.phys().used_bytes);
-    used.min(raw)
 }
 
 fn problem_line(problem: &Problem) -> String {

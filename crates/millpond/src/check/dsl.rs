@@ -11,9 +11,7 @@ use millpond_dataset::{Dataset, Directory};
 use millpond_env::sync::Arc;
 use millpond_object::Object;
 use millpond_ondisk::dsl::{hex_key_number, keys};
-use millpond_ondisk::{
-    BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, Txg,
-};
+use millpond_ondisk::{BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, Txg};
 use millpond_pool::Pool;
 use millpond_zap::Zap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -200,12 +198,10 @@ impl Gatherer<'_> {
         }
         let mut met = BTreeSet::from([head.id()]);
         let mut chain = vec![(head.clone(), head.phys().clone())];
-        loop {
-            let Some((last, phys)) = chain.last() else {
-                break;
-            };
+        while let Some((last, phys)) = chain.last() {
             let (last_id, last_name) = (last.id(), last.name().to_owned());
-            let (previous_txg, Some(previous)) = (phys.previous_snapshot_txg, phys.previous_snapshot)
+            let (previous_txg, Some(previous)) =
+                (phys.previous_snapshot_txg, phys.previous_snapshot)
             else {
                 break;
             };
@@ -247,7 +243,8 @@ impl Gatherer<'_> {
             }
             let known = names.remove(&previous);
             if known.is_none() {
-                let words = format!("its snapshot of txg {previous_txg} (object {previous}) has no name");
+                let words =
+                    format!("its snapshot of txg {previous_txg} (object {previous}) has no name");
                 self.tell(FindingKind::SnapshotName, head.name(), words);
             }
             let snapshot = known.unwrap_or_else(|| format!("%{previous}"));

@@ -77,7 +77,10 @@ pub(super) fn judge(
     expected.insert("com.delphix:bookmarks", bookmarks);
     expected.insert("com.delphix:bookmark_written", written);
     expected.insert("com.delphix:redaction_bookmarks", redacted);
-    expected.insert("com.delphix:livelist", livelists + counted.deleted_livelists);
+    expected.insert(
+        "com.delphix:livelist",
+        livelists + counted.deleted_livelists,
+    );
     let enabled = features
         .known()
         .filter(|(feature, _)| features.enabled_txg(feature.guid).is_some())

@@ -125,7 +125,11 @@ impl Judge<'_> {
             let all = held[at].referenced;
             of("referenced bytes", phys.referenced_bytes, all.used);
             of("compressed bytes", phys.compressed_bytes, all.compressed);
-            of("uncompressed bytes", phys.uncompressed_bytes, all.uncompressed);
+            of(
+                "uncompressed bytes",
+                phys.uncompressed_bytes,
+                all.uncompressed,
+            );
         }
         let unique = match node.next {
             None => Some(counted),
@@ -154,7 +158,8 @@ impl Judge<'_> {
         let counted = &self.evidence.counted[at];
         let is_remapped = matches!(node.dataset.extension(keys::REMAP_DEADLIST), Ok(Some(_)));
         if is_remapped {
-            let reason = format!("{name}: its deadlist, as blocks of removed devices were remapped");
+            let reason =
+                format!("{name}: its deadlist, as blocks of removed devices were remapped");
             self.findings.not_judged(reason);
         } else if !counted.is_partial && !listed.is_partial && listed.sums.mark != counted.dead.mark
         {
@@ -244,8 +249,16 @@ impl Judge<'_> {
             let freed = mark.phys.freed_before_next;
             for (what, stored, counted) in [
                 ("freed since", freed.referenced, gone.dead.used),
-                ("freed since, physical", freed.compressed, gone.dead.compressed),
-                ("freed since, logical", freed.uncompressed, gone.dead.uncompressed),
+                (
+                    "freed since, physical",
+                    freed.compressed,
+                    gone.dead.compressed,
+                ),
+                (
+                    "freed since, logical",
+                    freed.uncompressed,
+                    gone.dead.uncompressed,
+                ),
             ] {
                 self.expect(FindingKind::BookmarkFigure, &full, what, stored, counted);
             }
@@ -340,13 +353,29 @@ impl Judge<'_> {
                 parts.ref_reserved_bytes,
             ];
             let sum = sum.into_iter().fold(0, u64::wrapping_add);
-            of("used bytes and the sum of their parts", stored(phys.used_bytes), stored(sum));
+            of(
+                "used bytes and the sum of their parts",
+                stored(phys.used_bytes),
+                stored(sum),
+            );
             if all.is_known {
                 of("used by the head", stored(parts.head_bytes), head_bytes);
-                of("used by snapshots", stored(parts.snapshots_bytes), snapshots_bytes);
+                of(
+                    "used by snapshots",
+                    stored(parts.snapshots_bytes),
+                    snapshots_bytes,
+                );
                 of("used by children", stored(parts.children_bytes), children);
-                of("reserved by children", stored(parts.children_reserved_bytes), reserved);
-                of("reserved for the head", stored(parts.ref_reserved_bytes), unused);
+                of(
+                    "reserved by children",
+                    stored(parts.children_reserved_bytes),
+                    reserved,
+                );
+                of(
+                    "reserved for the head",
+                    stored(parts.ref_reserved_bytes),
+                    unused,
+                );
             }
         }
         if all.is_known {
@@ -365,7 +394,11 @@ impl Judge<'_> {
             }
         }
         if phys.quota_bytes != 0 && phys.reserved_bytes > phys.quota_bytes {
-            of("reservation within the quota", stored(phys.reserved_bytes), stored(phys.quota_bytes));
+            of(
+                "reservation within the quota",
+                stored(phys.reserved_bytes),
+                stored(phys.quota_bytes),
+            );
         }
         all
     }
@@ -375,8 +408,15 @@ impl Judge<'_> {
             self.expect(FindingKind::DirectoryFigure, name, what, stored, counted);
         };
         of("used bytes", phys.used_bytes, all.used);
-        of("compressed bytes", phys.compressed_bytes, all.sums.compressed);
-        of("uncompressed bytes", phys.uncompressed_bytes, all.sums.uncompressed);
+        of(
+            "compressed bytes",
+            phys.compressed_bytes,
+            all.sums.compressed,
+        );
+        of(
+            "uncompressed bytes",
+            phys.uncompressed_bytes,
+            all.sums.uncompressed,
+        );
     }
 }
-

@@ -226,12 +226,19 @@ impl<'a> FilesJob<'a> {
         }
         let root = number(master_node::ROOT).unwrap_or(0);
         if find(&records, root).is_none_or(|at| records[at].kind != FileKind::Directory) {
-            self.tell(FindingKind::MissingObject, root, "the root directory is not there");
+            self.tell(
+                FindingKind::MissingObject,
+                root,
+                "the root directory is not there",
+            );
         }
         for record in &records {
             self.judge(record, root);
         }
-        for key in master_node::QUOTAS.iter().chain(&master_node::OBJECT_QUOTAS) {
+        for key in master_node::QUOTAS
+            .iter()
+            .chain(&master_node::OBJECT_QUOTAS)
+        {
             if let Some(id) = number(key).and_then(|id| ObjectId(id).some()) {
                 self.judge_quotas(set, id);
             }
@@ -248,7 +255,8 @@ impl<'a> FilesJob<'a> {
             return Err("generation 0".into());
         }
         let flags = attributes.flags().map_err(words)?;
-        if flags.contains(FileFlags::PROJECT_ID) != attributes.project_id().map_err(words)?.is_some()
+        if flags.contains(FileFlags::PROJECT_ID)
+            != attributes.project_id().map_err(words)?.is_some()
         {
             return Err("its flags and its project contradict each other".into());
         }
@@ -341,7 +349,10 @@ impl<'a> FilesJob<'a> {
             let (object, number) = (value & 0xffff_ffff_ffff, value >> 60);
             let name = || entry.name.escape_ascii().to_string();
             let Some(target) = find(records, object) else {
-                let detail = format!("its entry '{}' leads to object {object}, which is no file", name());
+                let detail = format!(
+                    "its entry '{}' leads to object {object}, which is no file",
+                    name()
+                );
                 self.tell(FindingKind::DanglingEntry, id, detail);
                 continue;
             };
@@ -436,9 +447,15 @@ impl<'a> FilesJob<'a> {
             let detail = format!("nothing names it, and it has {} links", record.links);
             tell(FindingKind::Orphan, detail);
         } else if is_directory && record.names > 1 {
-            tell(FindingKind::LinkCount, format!("a directory with {} names", record.names));
+            tell(
+                FindingKind::LinkCount,
+                format!("a directory with {} names", record.names),
+            );
         } else if is_directory && !record.parent_has_it {
-            let detail = format!("its parent is said to be object {}, which does not have it", record.parent);
+            let detail = format!(
+                "its parent is said to be object {}, which does not have it",
+                record.parent
+            );
             tell(FindingKind::ParentLink, detail);
         }
     }
@@ -446,7 +463,9 @@ impl<'a> FilesJob<'a> {
     fn judge_quotas(&self, set: &Arc<ObjectSet>, id: ObjectId) {
         let object = match set.object(id) {
             Ok(object) if object.dnode().object_type == ObjectType::USER_GROUP_QUOTA => object,
-            Ok(_) => return self.tell(FindingKind::Quota, id.0, "the object is no table of quotas"),
+            Ok(_) => {
+                return self.tell(FindingKind::Quota, id.0, "the object is no table of quotas");
+            }
             Err(error) => return self.tell(FindingKind::Quota, id.0, error.to_string()),
         };
         let Ok(zap) = Zap::open(object) else { return };

@@ -35,13 +35,19 @@ fn judge_labels(pool: &Pool, findings: &Findings<'_>) {
                 tell(number, "its checksum does not hold".into());
             }
             if label.guid != node.config.guid {
-                tell(number, format!("it is of device {}, not {}", label.guid, node.config.guid));
+                tell(
+                    number,
+                    format!("it is of device {}, not {}", label.guid, node.config.guid),
+                );
             }
             if label.pool_guid != tree.pool_guid() {
                 tell(number, format!("it is of pool {}", label.pool_guid));
             }
             if label.txg > txg {
-                tell(number, format!("of txg {}, and the pool is at {txg}", label.txg));
+                tell(
+                    number,
+                    format!("of txg {}, and the pool is at {txg}", label.txg),
+                );
             }
         }
     }
@@ -70,7 +76,8 @@ fn judge_time_logs(pool: &Pool, findings: &Findings<'_>) {
             .bonus()
             .map_err(|error| error.to_string())
             .and_then(|bonus| {
-                SpaceMapPhys::decode(bonus, object.dnode().endian).map_err(|error| error.to_string())
+                SpaceMapPhys::decode(bonus, object.dnode().endian)
+                    .map_err(|error| error.to_string())
             });
         match phys {
             Ok(phys) if phys.length_bytes > object.length_bytes() => {

@@ -140,7 +140,11 @@ impl Lists<'_> {
             expect("bytes", header.bytes, sums.used);
             if header.form >= BpObjectForm::Sizes {
                 expect("physical bytes", header.compressed_bytes, sums.compressed);
-                expect("logical bytes", header.uncompressed_bytes, sums.uncompressed);
+                expect(
+                    "logical bytes",
+                    header.uncompressed_bytes,
+                    sums.uncompressed,
+                );
             }
         }
         if header.form >= BpObjectForm::Freed {
@@ -244,7 +248,11 @@ impl Lists<'_> {
             for (what, stored, counted) in [
                 ("bytes", header.used_bytes, sums.used),
                 ("physical bytes", header.compressed_bytes, sums.compressed),
-                ("logical bytes", header.uncompressed_bytes, sums.uncompressed),
+                (
+                    "logical bytes",
+                    header.uncompressed_bytes,
+                    sums.uncompressed,
+                ),
             ] {
                 if i64::try_from(stored) != Ok(counted) {
                     let detail =

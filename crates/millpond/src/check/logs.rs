@@ -5,7 +5,8 @@ use super::walk::{Holder, Tree, Walk, allocation_birth};
 use millpond_intent::log_block_address;
 use millpond_object::BlockAddress;
 use millpond_ondisk::intent_log::{
-    IntentLogBlock, IntentLogBlockForm, IntentLogVerifier, LogRecordBody, LogRecordFrames, WriteContent,
+    IntentLogBlock, IntentLogBlockForm, IntentLogVerifier, LogRecordBody, LogRecordFrames,
+    WriteContent,
 };
 use millpond_ondisk::{IntentLogHeader, ObjectSetPhys, Txg};
 
@@ -33,7 +34,10 @@ impl Walk<'_> {
             self.findings.add(finding.of(&tree.name));
         };
         if is_claimed && header.claim_txg > self.synced && self.watch.is_none() {
-            tell(format!("claimed in txg {}, which was never written", header.claim_txg));
+            tell(format!(
+                "claimed in txg {}, which was never written",
+                header.claim_txg
+            ));
         }
         let mut pointer = header.log;
         let mut is_first = true;
@@ -63,7 +67,8 @@ impl Walk<'_> {
             }
             let address = log_block_address(tree.dataset, sequence);
             let Ok(block) = self.store.read_log_block(&pointer, address, None) else {
-                if is_first && is_claimed && header.claim_block_sequence > 0 && self.watch.is_none() {
+                if is_first && is_claimed && header.claim_block_sequence > 0 && self.watch.is_none()
+                {
                     tell("its first block was claimed and cannot be read".into());
                 }
                 return;

@@ -9,7 +9,7 @@ use crate::Pool;
 use millpond_env::sync::Mutex;
 use millpond_object::Object;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key, vdev_key};
-use millpond_ondisk::{ObjectId, ObjectType, WordArray};
+use millpond_ondisk::{ObjectId, ObjectType, ScanPhys, WordArray};
 use millpond_pool::PoolSpaceMaps;
 use millpond_vdev::VdevConfig;
 use millpond_zap::Zap;
@@ -133,7 +133,11 @@ impl State {
 fn words(object: &Object) -> Vec<u64> {
     object
         .bonus()
-        .map(|bonus| WordArray::new(bonus, object.dnode().endian).iter().collect())
+        .map(|bonus| {
+            WordArray::new(bonus, object.dnode().endian)
+                .iter()
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -143,7 +147,11 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
     let mos = inner.mos();
     let mut is_whole = true;
     references.note(OBJECT_DIRECTORY, "the object directory");
-    let open = |id: ObjectId| mos.object(id).ok().and_then(|object| Zap::open(object).ok());
+    let open = |id: ObjectId| {
+        mos.object(id)
+            .ok()
+            .and_then(|object| Zap::open(object).ok())
+    };
     let Some(directory) = open(OBJECT_DIRECTORY) else {
         return false;
     };
@@ -153,6 +161,13 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
             continue;
         };
         let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if name == key::SCAN {
+            let words: Vec<u64> = entry.value.integers().collect();
+            let queue = ScanPhys::from_words(&words)
+                .ok()
+                .and_then(|scan| scan.queue);
+            references.note(ObjectId(ObjectId::number(queue)), "the queue of a scan");
+        }
         let is_single = entry.value.count() == 1 && entry.value.integer_bytes == 8;
         if NOT_OBJECTS.contains(&name.as_str()) || !is_single {
             if name == "com.delphix:condensing_indirect" {
@@ -172,7 +187,12 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
             let is_table = mos
                 .object(id)
                 .is_ok_and(|object| object.dnode().object_type == ObjectType::METADATA_ZAP);
-            for entry in open(id).filter(|_| is_table).iter().flat_map(|zap| zap.iter()).flatten() {
+            for entry in open(id)
+                .filter(|_| is_table)
+                .iter()
+                .flat_map(|zap| zap.iter())
+                .flatten()
+            {
                 if entry.name.starts_with(b"DDT-") {
                     let id = entry.value.first().unwrap_or(0);
                     references.note(ObjectId(id), "a dedup table or log");
@@ -182,7 +202,10 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
     }
     if let Ok(Some(id)) = inner.find_directory_object(key::LOG_SPACE_MAP_ZAP) {
         for entry in open(id).iter().flat_map(|zap| zap.iter()).flatten() {
-            references.note(ObjectId(entry.value.first().unwrap_or(0)), "a log space map");
+            references.note(
+                ObjectId(entry.value.first().unwrap_or(0)),
+                "a log space map",
+            );
         }
     }
     let topology = inner.store().topology();

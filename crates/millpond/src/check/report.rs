@@ -152,8 +152,9 @@ impl<'a> Findings<'a> {
     }
     pub(super) fn finish(self, totals: CheckTotals) -> CheckReport {
         let mut kept = self.state.into_inner();
-        kept.findings
-            .sort_by(|a, b| (&a.dataset, a.object, a.kind, a).cmp(&(&b.dataset, b.object, b.kind, b)));
+        kept.findings.sort_by(|a, b| {
+            (&a.dataset, a.object, a.kind, a).cmp(&(&b.dataset, b.object, b.kind, b))
+        });
         kept.not_judged.sort();
         CheckReport {
             findings: kept.findings,

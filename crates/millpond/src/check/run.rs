@@ -82,7 +82,14 @@ pub(super) fn check(
     let shared = Mutex::default();
     let figures = Figures::default();
     let mos_pass = MosPass::default();
-    let mut walked = scene.walk(&findings, &references, &shared, &figures, None, Some(&mos_pass));
+    let mut walked = scene.walk(
+        &findings,
+        &references,
+        &shared,
+        &figures,
+        None,
+        Some(&mos_pass),
+    );
     scene.judge_disputes(&findings);
     let leaked = space.tell_leaks(&findings);
     clones.judge(&shared.into_inner(), &findings);
@@ -378,12 +385,16 @@ impl Scene<'_> {
             walk.own(pointer, &holder);
         };
         if let Some(id) = find(key::FREE_BPOBJ) {
-            let sums = lists.read("", id, &mut |entry| own(&entry.pointer, "the list of frees"));
+            let sums = lists.read("", id, &mut |entry| {
+                own(&entry.pointer, "the list of frees")
+            });
             add(&mut free, sums);
         }
         if let Some(id) = find(key::SYNC_BPLIST) {
             // Charged to nobody.
-            lists.read("", id, &mut |entry| own(&entry.pointer, "the deferred frees"));
+            lists.read("", id, &mut |entry| {
+                own(&entry.pointer, "the deferred frees")
+            });
         }
         if let Some(id) = find(key::OBSOLETE_BPOBJ) {
             lists.read("", id, &mut |_| {});
@@ -400,7 +411,11 @@ impl Scene<'_> {
         }
         if let Some(id) = find(key::DELETED_CLONES) {
             lists.references.note(id, "the set of deleted clones");
-            let zap = inner.mos().object(id).ok().and_then(|object| Zap::open(object).ok());
+            let zap = inner
+                .mos()
+                .object(id)
+                .ok()
+                .and_then(|object| Zap::open(object).ok());
             for entry in zap.iter().flat_map(|zap| zap.iter()).flatten() {
                 let Some(list) = entry.value.first() else {
                     continue;
@@ -421,7 +436,12 @@ impl Scene<'_> {
         id: ObjectId,
         own: &dyn Fn(&BlockPointer, &str),
     ) -> Result<Sums, String> {
-        let object = self.pool.inner().mos().object(id).map_err(|error| error.to_string())?;
+        let object = self
+            .pool
+            .inner()
+            .mos()
+            .object(id)
+            .map_err(|error| error.to_string())?;
         let bonus = object.bonus().map_err(|error| error.to_string())?;
         let endian = object.dnode().endian;
         let phys = BpTreePhys::decode(bonus, endian).map_err(|error| error.to_string())?;
@@ -429,9 +449,13 @@ impl Scene<'_> {
         let room = object.length_bytes() / 168;
         for at in phys.begin..phys.end.min(room) {
             let mut bytes = [0; 168];
-            object.read(at * 168, &mut bytes).map_err(|error| error.to_string())?;
+            object
+                .read(at * 168, &mut bytes)
+                .map_err(|error| error.to_string())?;
             let endian = object
-                .read_block(millpond_ondisk::BlockId(at * 168 / object.block_bytes().max(1)))
+                .read_block(millpond_ondisk::BlockId(
+                    at * 168 / object.block_bytes().max(1),
+                ))
                 .map_or(endian, |block| block.endian);
             let entry = BpTreeEntry::decode(&bytes, endian).map_err(|error| error.to_string())?;
             walk_destroyed_tree(walk.store, &entry, &mut |pointer| {
@@ -445,8 +469,9 @@ impl Scene<'_> {
             ("logical bytes", phys.uncompressed_bytes, sums.uncompressed),
         ] {
             if i64::try_from(stored) != Ok(counted) && walk.watch.is_none() {
-                let detail =
-                    format!("the queue of destroyed trees, {what}: {stored} stored, {counted} counted");
+                let detail = format!(
+                    "the queue of destroyed trees, {what}: {stored} stored, {counted} counted"
+                );
                 let finding = Finding::new(FindingKind::BlockListFigure, detail);
                 walk.findings.add(finding.object(id.0));
             }
@@ -475,7 +500,9 @@ impl Scene<'_> {
         let ranges = watch.ranges.into_inner();
         for dispute in disputes {
             let key = (dispute.vdev, dispute.range.start);
-            let mut holders = ranges.get(&key).map_or(vec![], |(_, holders)| holders.clone());
+            let mut holders = ranges
+                .get(&key)
+                .map_or(vec![], |(_, holders)| holders.clone());
             holders.sort();
             let place = format!(
                 "{} bytes at {:#x} of vdev {}",
@@ -494,9 +521,15 @@ impl Scene<'_> {
                 })
                 .collect();
             let (kind, words) = if self.space.is_free(self.pool.inner(), &dispute) {
-                (FindingKind::AllocatedButFree, "which the space maps call free")
+                (
+                    FindingKind::AllocatedButFree,
+                    "which the space maps call free",
+                )
             } else {
-                (FindingKind::DoubleAllocation, "which only one of them can own")
+                (
+                    FindingKind::DoubleAllocation,
+                    "which only one of them can own",
+                )
             };
             let detail = format!("{place}, {words}: {}", names.join("; "));
             let mut finding = Finding::new(kind, detail);

@@ -55,7 +55,10 @@ impl Clones {
             return Ok(());
         };
         references.note(table, "the entries of a clone table");
-        let entries = pool.mos().object(table).map_err(|error| error.to_string())?;
+        let entries = pool
+            .mos()
+            .object(table)
+            .map_err(|error| error.to_string())?;
         let zap = Zap::open(entries).map_err(|error| error.to_string())?;
         let mut by_range: HashMap<u64, u64> = HashMap::new();
         let mut count = 0u64;
@@ -64,13 +67,18 @@ impl Clones {
             let Some(offset) = entry.words().first().copied() else {
                 return Err("an entry without key".into());
             };
-            let references = clone_entry_count(&entry.value.bytes, entry.value.integer_bytes, &phys).map_err(|error| error.to_string())?;
+            let references =
+                clone_entry_count(&entry.value.bytes, entry.value.integer_bytes, &phys)
+                    .map_err(|error| error.to_string())?;
             self.counts.insert((vdev, offset), references);
             *by_range.entry(phys.counter_index(offset)).or_default() += 1;
             count += 1;
         }
         if count != phys.entry_count {
-            let detail = format!("clone table of vdev {vdev}: {} entries counted, {count} there", phys.entry_count);
+            let detail = format!(
+                "clone table of vdev {vdev}: {} entries counted, {count} there",
+                phys.entry_count
+            );
             Finding::new(FindingKind::CloneTable, detail).into(findings);
         }
         let mut index = 0u64;
@@ -87,7 +95,9 @@ impl Clones {
             }
         })?;
         if let Some((index, stored, expected)) = wrong {
-            let detail = format!("clone table of vdev {vdev}: range {index} counts {stored} entries, there are {expected}");
+            let detail = format!(
+                "clone table of vdev {vdev}: range {index} counts {stored} entries, there are {expected}"
+            );
             Finding::new(FindingKind::CloneTable, detail).into(findings);
         }
         Ok(())
@@ -96,17 +106,14 @@ impl Clones {
     /// Whether a block at this place has further references.
     pub(super) fn has(&self, pointer: &BlockPointer) -> bool {
         !self.counts.is_empty()
-            && pointer.dvas().next().is_some_and(|dva| {
-                self.counts.contains_key(&(dva.vdev.0, dva.offset_bytes))
-            })
+            && pointer
+                .dvas()
+                .next()
+                .is_some_and(|dva| self.counts.contains_key(&(dva.vdev.0, dva.offset_bytes)))
     }
 
     /// Compares what was counted with the tables.
-    pub(super) fn judge(
-        &self,
-        met: &HashMap<(u32, u64), u64>,
-        findings: &Findings<'_>,
-    ) {
+    pub(super) fn judge(&self, met: &HashMap<(u32, u64), u64>, findings: &Findings<'_>) {
         if self.is_partial {
             return;
         }

@@ -1,7 +1,7 @@
 //! What blocks count for, and marks by which two sets of blocks are compared without holding either.
 
 use millpond_alloc::deflated_pointer_bytes;
-use millpond_ondisk::{BlockPointer, BpObjectEntry, EmbeddedKind, VdevId};
+use millpond_ondisk::{BlockPointer, EmbeddedKind, VdevId};
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
@@ -42,16 +42,10 @@ impl Mark {
         Self(lanes[0], lanes[1])
     }
     pub(super) fn plus(self, other: Self) -> Self {
-        Self(
-            self.0.wrapping_add(other.0),
-            self.1.wrapping_add(other.1),
-        )
+        Self(self.0.wrapping_add(other.0), self.1.wrapping_add(other.1))
     }
     fn minus(self, other: Self) -> Self {
-        Self(
-            self.0.wrapping_sub(other.0),
-            self.1.wrapping_sub(other.1),
-        )
+        Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1))
     }
 }
 
@@ -95,12 +89,7 @@ impl Ratios {
         let is_data = pointer.level().0 == 0 && !pointer.object_type().is_metadata();
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let lsize = signed(pointer.lsize_bytes());
-        let entry = BpObjectEntry {
-            pointer: *pointer,
-            is_freed: false,
-        };
-        let kept = entry.encode().map_or([0; 16], words_of);
-        let mark = Mark::of(&kept);
+        let mark = block_mark(pointer);
         if pointer.is_embedded() {
             return Sums {
                 count: 1,
@@ -128,18 +117,17 @@ pub(super) fn place_mark(pointer: &BlockPointer) -> Mark {
     })
 }
 
+/// The mark of a block by what lists keep of it: addresses, properties and births. Of an embedded block
+/// they keep no content.
+fn block_mark(pointer: &BlockPointer) -> Mark {
+    let [a0, a1, b0, b1, _, _, properties, _, _, physical, birth, ..] = pointer.words;
+    if pointer.is_embedded() {
+        return Mark::of(&[properties, birth]);
+    }
+    Mark::of(&[a0, a1, b0, b1, properties, physical, birth])
+}
+
 /// Whether a pointer stands for a block that is accounted: no hole, nothing redacted.
 pub(super) fn is_block(pointer: &BlockPointer) -> bool {
     !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
-}
-
-fn words_of(bytes: [u8; 128]) -> [u64; 16] {
-    let mut words = [0; 16];
-    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = chunk
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
-    }
-    words
 }

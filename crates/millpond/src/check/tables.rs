@@ -10,7 +10,10 @@ use millpond_zap::Zap;
 pub(super) fn is_table(object: &Object) -> bool {
     let dnode = object.dnode();
     dnode.object_type.byteswap() == Some(ByteswapClass::Zap)
-        && dnode.block_pointers.iter().any(|pointer| !pointer.is_hole())
+        && dnode
+            .block_pointers
+            .iter()
+            .any(|pointer| !pointer.is_hole())
 }
 
 /// Proves a table: hashes, leaves, chunks and counts; then looks each entry up again.

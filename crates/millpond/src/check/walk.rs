@@ -161,9 +161,11 @@ pub(super) struct Holder {
 /// What a second walk looks for.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// By vdev and first byte: byte behind the last, and who claims some of it.
-    pub(super) ranges: Mutex<BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>>,
+    pub(super) ranges: Mutex<Watched>,
 }
+
+/// Ranges by vdev and first byte: the byte behind the last, and who claims some of it.
+pub(super) type Watched = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
 
 /// A disputed range has at most this many owners worth naming.
 const HOLDERS_MAX: usize = 8;
@@ -287,9 +289,8 @@ impl Walk<'_> {
             (0, |phys| Some(&phys.meta_dnode)),
         ];
         for (object, part) in parts {
-            let of = |phys: &Option<ObjectSetPhys>| {
-                phys.as_ref().and_then(part).cloned().map(Arc::new)
-            };
+            let of =
+                |phys: &Option<ObjectSetPhys>| phys.as_ref().and_then(part).cloned().map(Arc::new);
             self.object(tally, object, of(&old), of(&new));
         }
     }
@@ -400,9 +401,7 @@ impl Walk<'_> {
                 self.was_born(owner, now, Level(0), SPILL_BLOCK_ID);
             }
         }
-        let levels = |dnode: &Option<Arc<Dnode>>| {
-            dnode.as_ref().map_or(0, |dnode| dnode.levels)
-        };
+        let levels = |dnode: &Option<Arc<Dnode>>| dnode.as_ref().map_or(0, |dnode| dnode.levels);
         let level = levels(&old).max(levels(&new)).saturating_sub(1);
         let side = |dnode: Option<Arc<Dnode>>| dnode.map_or(Side::Empty, Side::Dnode);
         self.stack.push([Work::Positions(Positions {
@@ -521,7 +520,9 @@ impl Walk<'_> {
                 .as_ref()
                 .map(|dnode| dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64)
         };
-        let per_block = per_block(&owner.new).or(per_block(&owner.old)).unwrap_or(32);
+        let per_block = per_block(&owner.new)
+            .or(per_block(&owner.old))
+            .unwrap_or(32);
         let first = id.saturating_mul(per_block);
         let (mut before, now) = (self.slots(tally, old), self.slots(tally, new));
         for (slot, dnode) in now {
@@ -769,7 +770,10 @@ impl Walk<'_> {
         }
         for dva in pointer.dvas() {
             let birth = pointer.physical_birth();
-            let takes = self.topology.tree.asize(dva.vdev, pointer.psize_bytes(), birth);
+            let takes = self
+                .topology
+                .tree
+                .asize(dva.vdev, pointer.psize_bytes(), birth);
             if takes.is_some_and(|takes| takes != dva.asize_bytes) && !self.space.is_other(dva.vdev)
             {
                 let Holder {

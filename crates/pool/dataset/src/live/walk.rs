@@ -7,8 +7,8 @@ use super::space::allocation_birth;
 use millpond_block::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
-    BlockBookmark, BlockId, BlockPointer, BpTreeEntry, DNODE_SLOT_BYTES, DecodeError, Dnode, Level, ObjectId,
-    ObjectSetPhys, Txg,
+    BlockBookmark, BlockId, BlockPointer, BpTreeEntry, DNODE_SLOT_BYTES, DecodeError, Dnode, Level,
+    ObjectId, ObjectSetPhys, Txg,
 };
 
 /// A place in the walk: everything that comes before it is done.

@@ -1,0 +1,181 @@
+//! `millpond check`: proves a pool consistent and says what is wrong where.
+
+use super::Global;
+use super::name_text;
+use super::progress::{allocated_bytes, with_bar};
+use crate::session::{Ending, Failure, Session};
+use crate::text::number;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use millpond::Pool;
+use millpond::check::{CheckOptions, CheckProgress, CheckReport, Finding};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io;
+
+/// Nothing could be judged.
+const COULD_NOT_CHECK: u8 = 2;
+/// Findings shown; `--json` has all.
+const FINDINGS_SHOWN_MAX: usize = 200;
+
+/// What it takes.
+pub fn command() -> Command {
+    Command::new("check")
+        .about("Prove a pool consistent: space, figures, tables, names, links, owners")
+        .long_about(
+            "Holds everything that a pool's metadata says against everything else: each block has one \
+             owner and lies in no free space, each figure, count, table, name and link is right. Content \
+             is not read: `millpond verify` does that. Nothing is repaired and nothing is written. What each \
+             finding means stands in docs/check.md.\n\n\
+             Status: 0 nothing was found, 1 something was, 2 the pool could not be checked.",
+        )
+        .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
+        .arg(
+            Arg::new("heads-only")
+                .long("heads-only")
+                .help("Leave out names, attributes and owners of files in snapshots")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("quiet")
+                .short('q')
+                .long("quiet")
+                .help("No progress, no advice")
+                .action(ArgAction::SetTrue),
+        )
+}
+
+/// Checks a pool.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    match checked(global, matches) {
+        Ok((pool, report)) => {
+            if global.is_json {
+                write_json(session, &pool, &report)?;
+            } else {
+                write_text(session, &pool, &report, matches.get_flag("quiet"))?;
+            }
+            Ok(u8::from(!report.is_clean()))
+        }
+        Err(Failure::Refused(words)) => {
+            writeln!(session.err, "millpond: {words}")?;
+            Ok(COULD_NOT_CHECK)
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn checked(global: &Global, matches: &ArgMatches) -> Result<(Pool, CheckReport), Failure> {
+    let name = match matches.get_one::<String>("pool") {
+        Some(name) => name.clone(),
+        None => global.only_pool()?,
+    };
+    let pool = global.open_pool(&name)?;
+    let options = CheckOptions {
+        with_snapshots_files: !matches.get_flag("heads-only"),
+        ..CheckOptions::default()
+    };
+    let progress = CheckProgress::default();
+    let is_hidden = matches.get_flag("quiet") || global.is_json;
+    let update = |bar: &indicatif::ProgressBar| {
+        bar.set_position(progress.allocated_bytes());
+        let (blocks, objects) = (progress.blocks(), progress.objects());
+        bar.set_message(format!("{blocks} blocks, {objects} objects"));
+    };
+    let report = with_bar(is_hidden, allocated_bytes(&pool), &update, |_| {
+        pool.check(&options, &progress, &|_| {})
+    });
+    let report = report.map_err(super::global::refused)?;
+    Ok((pool, report))
+}
+
+/// Where a finding is, for people.
+fn place(finding: &Finding) -> String {
+    match (&finding.dataset, finding.object, &finding.path) {
+        (Some(dataset), _, Some(path)) => format!("{dataset}:/{}", name_text::escaped(path)),
+        (Some(dataset), Some(object), None) => format!("{dataset} object {object}"),
+        (Some(dataset), None, None) => dataset.clone(),
+        (None, Some(object), _) => format!("the pool's object {object}"),
+        (None, None, _) => "the pool".to_owned(),
+    }
+}
+
+fn write_text(
+    session: &mut Session,
+    pool: &Pool,
+    report: &CheckReport,
+    is_quiet: bool,
+) -> io::Result<()> {
+    let out = &mut *session.out;
+    let totals = &report.totals;
+    writeln!(
+        out,
+        "{}: {} blocks of {} ({} on disk, {} allocated), {} objects",
+        pool.name(),
+        totals.pointers,
+        number::bytes(totals.logical_bytes),
+        number::bytes(totals.physical_bytes),
+        number::bytes(totals.mapped_bytes),
+        totals.objects,
+    )?;
+    for finding in report.findings.iter().take(FINDINGS_SHOWN_MAX) {
+        writeln!(
+            out,
+            "  {}: {} ({}): {}",
+            place(finding),
+            finding.kind.code(),
+            finding.kind.severity().word(),
+            finding.detail
+        )?;
+    }
+    let not_shown =
+        report.findings.len().saturating_sub(FINDINGS_SHOWN_MAX) as u64 + report.not_listed;
+    if not_shown > 0 {
+        writeln!(out, "  … and {not_shown} more; --json lists them")?;
+    }
+    let kinds: BTreeSet<_> = report.findings.iter().map(|finding| finding.kind).collect();
+    if !is_quiet {
+        for kind in &kinds {
+            writeln!(out, "{}: {}", kind.code(), kind.advice())?;
+        }
+    }
+    for reason in &report.not_judged {
+        writeln!(out, "not judged: {reason}")?;
+    }
+    if report.is_clean() {
+        writeln!(out, "nothing found")
+    } else {
+        let count = report.findings.len() as u64 + report.not_listed;
+        writeln!(out, "{count} findings of {} kinds", kinds.len())
+    }
+}
+
+fn write_json(session: &mut Session, pool: &Pool, report: &CheckReport) -> io::Result<()> {
+    let findings: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| {
+            let mut map = serde_json::Map::new();
+            map.insert("finding".into(), json!(finding.kind.code()));
+            map.insert("severity".into(), json!(finding.kind.severity().word()));
+            map.insert("dataset".into(), json!(finding.dataset));
+            map.insert("object".into(), json!(finding.object));
+            if let Some(path) = &finding.path {
+                super::json::put_name(&mut map, "path", path);
+            }
+            map.insert("detail".into(), json!(finding.detail));
+            map.insert("advice".into(), json!(finding.kind.advice()));
+            serde_json::Value::Object(map)
+        })
+        .collect();
+    let totals = &report.totals;
+    let whole = json!({
+        "pool": pool.name(), "txg": pool.inner().uberblock().txg.0, "is_clean": report.is_clean(),
+        "findings": findings, "not_listed": report.not_listed, "not_judged": report.not_judged,
+        "pointers": totals.pointers, "embedded": totals.embedded,
+        "logical_bytes": totals.logical_bytes, "physical_bytes": totals.physical_bytes,
+        "allocated_bytes": totals.allocated_bytes, "shared_bytes": totals.shared_bytes,
+        "gangs": totals.gangs, "mapped_bytes": totals.mapped_bytes,
+        "checkpoint_bytes": totals.checkpoint_bytes, "leaked_bytes": totals.leaked_bytes,
+        "objects": totals.objects,
+    });
+    writeln!(session.out, "{whole}")
+}

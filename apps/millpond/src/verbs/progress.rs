@@ -1,0 +1,73 @@
+//! A bar on the terminal while something long runs.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use millpond::Pool;
+use millpond_env::sync::{Condvar, Mutex};
+use millpond_env::thread;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Runs `body` while a bar shows how far it has come, as `update` sets it five times a second. Nothing is
+/// shown if it is to be hidden or nobody is at a terminal.
+pub fn with_bar<T>(
+    is_hidden: bool,
+    total_bytes: u64,
+    update: &(dyn Fn(&ProgressBar) + Sync),
+    body: impl FnOnce(&ProgressBar) -> T,
+) -> T {
+    let bar = if is_hidden || !io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(total_bytes)
+    };
+    if let Ok(style) = ProgressStyle::with_template(
+        "{bar:30} {percent}%  {bytes} of {total_bytes}  {bytes_per_sec}  {msg}",
+    ) {
+        bar.set_style(style);
+    }
+    let (is_over, woken) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut over = is_over.lock();
+            while !*over {
+                update(&bar);
+                woken.wait_for(&mut over, Duration::from_millis(200));
+            }
+        });
+        // Told on the way out of a panic, too, or the scope would wait for the bar for ever.
+        let ending = BarEnd {
+            is_over: &is_over,
+            woken: &woken,
+        };
+        let outcome = body(&bar);
+        drop(ending);
+        bar.finish_and_clear();
+        outcome
+    })
+}
+
+/// Ends the bar's thread when it goes.
+struct BarEnd<'a> {
+    is_over: &'a Mutex<bool>,
+    woken: &'a Condvar,
+}
+
+impl Drop for BarEnd<'_> {
+    fn drop(&mut self) {
+        *self.is_over.lock() = true;
+        self.woken.notify_all();
+    }
+}
+
+/// About how much is allocated in a pool, for the bar.
+pub fn allocated_bytes(pool: &Pool) -> u64 {
+    let topology = pool.inner().store().topology();
+    let raw: u64 = topology
+        .tree
+        .tops()
+        .map(|(_, top)| top.config.asize_bytes)
+        .fold(0, u64::saturating_add);
+    let used =
+        millpond_dataset::Directory::root(pool.inner()).map_or(raw, |root| root.phys().used_bytes);
+    used.min(raw)
+}
