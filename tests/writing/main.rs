@@ -4,6 +4,7 @@ mod basics;
 mod crash;
 mod faults;
 mod full;
+mod log;
 mod repair;
 mod rig;
 mod sim;

@@ -8,7 +8,7 @@ use millpond::{Error, OpenOptions, Pool, PoolCandidate};
 use millpond_device::{Candidate, Device};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
-use millpond_vdev::AllocationClass::Normal;
+use millpond_vdev::AllocationClass::{self, Normal};
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -38,11 +38,25 @@ pub fn create_with(
     mib: u64,
     writing: WriteOptions,
 ) -> LivePool {
+    let tops: Vec<_> = tops
+        .iter()
+        .map(|(layout, count)| (Normal, *layout, *count))
+        .collect();
+    create_of(world, &tops, mib, writing)
+}
+
+/// As [`create_with`], with a class for each group.
+pub fn create_of(
+    world: &World,
+    tops: &[(AllocationClass, NewLayout, usize)],
+    mib: u64,
+    writing: WriteOptions,
+) -> LivePool {
     let tops = tops
         .iter()
-        .map(|(layout, count)| NewTop {
+        .map(|(class, layout, count)| NewTop {
             layout: *layout,
-            class: Normal,
+            class: *class,
             devices: (0..*count)
                 .map(|_| {
                     let disk = world.disk(mib << 20, 512);

@@ -44,6 +44,19 @@ pub enum Error {
         /// Why.
         error: Box<CreateError>,
     },
+    /// An intent log holds what cannot be done again. The pool can be opened for reading, or for changes with
+    /// all logs given up.
+    #[error("the intent log of '{name}' cannot be replayed: record {sequence} ({type_name}): {reason}")]
+    Replay {
+        /// The file system or volume.
+        name: String,
+        /// The record's sequence number.
+        sequence: u64,
+        /// The record's type.
+        type_name: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
     /// A device for a new vdev cannot be opened.
     #[error("cannot use {}: {error}", path.display())]
     Device {

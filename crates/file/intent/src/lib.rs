@@ -35,6 +35,7 @@
 
 mod chain;
 mod content;
+pub mod live;
 mod log;
 mod pending;
 

@@ -21,5 +21,5 @@ mod volume;
 
 pub use error::VolumeError;
 pub use extent::{VolumeExtent, VolumeExtents};
-pub use live::{LiveVolume, create_volume};
+pub use live::{LiveVolume, ReplayBlock, create_volume};
 pub use volume::Volume;

@@ -1,5 +1,9 @@
 //! Volumes that change.
 
+mod records;
+
+pub use records::ReplayBlock;
+
 use crate::VolumeError;
 use crate::volume::{DATA, PROPERTIES, SIZE};
 use millpond_env::Env;
@@ -59,6 +63,7 @@ pub fn create_volume(
 /// Locks: a request holds its range of bytes from before its transaction begins until its end.
 pub struct LiveVolume {
     name: Arc<str>,
+    set: Arc<LiveObjectSet>,
     data: Arc<LiveObject>,
     table: Arc<LiveObject>,
     begin: Arc<dyn Begin>,
@@ -101,6 +106,7 @@ impl LiveVolume {
         })?;
         Ok(Self {
             name: name.into(),
+            set: Arc::clone(set),
             data,
             table,
             begin,
@@ -170,8 +176,14 @@ impl LiveVolume {
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let length = bytes.len() as u64;
         let around = self.blocks_around(offset_bytes, offset_bytes.saturating_add(length));
-        let _range = self.ranges.write(around);
+        let range = self.ranges.write(around);
         let end = self.check_range(offset_bytes, length)?;
+        self.write_all(offset_bytes, end, bytes)?;
+        drop(range);
+        self.settle()
+    }
+
+    fn write_all(&self, offset_bytes: u64, end: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let (mut from, mut rest) = (offset_bytes, bytes);
         while from < end {
             let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
@@ -179,6 +191,7 @@ impl LiveVolume {
             let tx = self.begin((to - from) + 2 * self.block_bytes(), false)?;
             let written = self.data.write(&tx, from, now);
             written.map_err(|error| self.errors().object(error))?;
+            self.record_write(&tx, from, now);
             (from, rest) = (to, later);
         }
         Ok(())
@@ -206,9 +219,11 @@ impl LiveVolume {
     /// As [`LiveVolume::write`].
     pub fn zero(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), VolumeError> {
         let around = self.blocks_around(offset_bytes, offset_bytes.saturating_add(length_bytes));
-        let _range = self.ranges.write(around);
+        let range = self.ranges.write(around);
         let end = self.check_range(offset_bytes, length_bytes)?;
-        self.free(offset_bytes, end)
+        self.free(offset_bytes, end)?;
+        drop(range);
+        self.settle()
     }
 
     /// Frees a range whose lock the caller holds, so many blocks in each transaction.
@@ -229,6 +244,7 @@ impl LiveVolume {
             let tx = self.begin(FREE_DIRTY_BYTES + 2 * block, true)?;
             let freed = self.data.free_range(&tx, at, to - at);
             freed.map_err(|error| self.errors().object(error))?;
+            self.record_free(&tx, at, to - at);
             at = to;
         }
         Ok(())
@@ -253,6 +269,9 @@ impl LiveVolume {
             // Nobody is at work beyond the end when it moves.
             let _range = self.ranges.write(old.min(size_bytes)..u64::MAX);
             let tx = self.begin(TABLE_BYTES, false)?;
+            if let Some(log) = self.begin.log() {
+                log.append_unlogged(&tx, None);
+            }
             let table = ZapMut::of(&self.table, &tx);
             let changed = table.update_u64(SIZE, size_bytes);
             changed.map_err(|error| self.errors().zap(error))?;
@@ -272,14 +291,23 @@ impl LiveVolume {
     /// # Errors
     /// [`VolumeError::Begin`] if the pool is suspended before that.
     pub fn commit_log(&self) -> Result<(), VolumeError> {
-        self.flush()
+        match self.begin.log() {
+            Some(log) => log
+                .commit(None)
+                .map_err(|error| self.errors().begin(error)),
+            None => self.wait_synced(),
+        }
     }
 
-    /// Waits until everything written before the call is on stable storage.
+    /// As [`LiveVolume::commit_log`], in the words of block devices.
     ///
     /// # Errors
     /// [`VolumeError::Begin`] if the pool is suspended before that.
     pub fn flush(&self) -> Result<(), VolumeError> {
+        self.commit_log()
+    }
+
+    fn wait_synced(&self) -> Result<(), VolumeError> {
         let synced = self.begin.wait_open_synced();
         synced.map_err(|error| self.errors().begin(error))
     }

@@ -3,8 +3,10 @@
 use millpond_dataset::live::{Estimate as DatasetEstimate, LiveDataset, Settings as Numbers};
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
+use millpond_intent::live::LiveLog;
+use millpond_ondisk::ObjectId;
 use millpond_posix::live::{
-    AclInherit, AclKind, AclMode, Atime, Begin, BeginError, Estimate, Settings, Space, XattrPlace,
+    ChangeLog,    AclInherit, AclKind, AclMode, Atime, Begin, BeginError, Estimate, Settings, Space, XattrPlace,
 };
 use millpond_txg::Transaction;
 
@@ -15,7 +17,63 @@ const AUTO_DNODE_SLOTS: u8 = 2;
 
 /// A dataset as its files see it.
 pub(super) struct Gate {
-    pub(super) dataset: Arc<LiveDataset>,
+    dataset: Arc<LiveDataset>,
+    log: Arc<LiveLog>,
+    takes_xattrs: bool,
+}
+
+/// Values of the properties `sync` and `logbias`.
+const SYNC_ALWAYS: u64 = 1;
+const SYNC_DISABLED: u64 = 2;
+const LOGBIAS_THROUGHPUT: u64 = 1;
+/// The feature that records of extended attributes need.
+const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
+
+impl Gate {
+    pub(super) fn new(dataset: Arc<LiveDataset>, is_enabled: impl Fn(&str) -> bool) -> Self {
+        let log = LiveLog::of(&dataset);
+        Self {
+            dataset,
+            log,
+            takes_xattrs: is_enabled(ZILSAXATTR),
+        }
+    }
+    fn setting(&self, name: &str) -> u64 {
+        self.dataset.settings().number(name)
+    }
+}
+
+impl ChangeLog for Gate {
+    fn is_wanted(&self) -> bool {
+        self.setting("sync") != SYNC_DISABLED
+    }
+    fn commits_always(&self) -> bool {
+        self.setting("sync") == SYNC_ALWAYS
+    }
+    fn is_for_throughput(&self) -> bool {
+        self.setting("logbias") == LOGBIAS_THROUGHPUT
+    }
+    fn takes_xattrs(&self) -> bool {
+        self.takes_xattrs
+    }
+    fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>) {
+        self.log.append(tx, object, record);
+    }
+    fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>) {
+        self.log.append_unlogged(tx, object);
+    }
+    fn promote(&self, object: ObjectId) {
+        self.log.promote(object);
+    }
+    fn forget(&self, object: ObjectId) {
+        self.log.forget(object);
+    }
+    fn commit(&self, object: Option<ObjectId>) -> Result<(), BeginError> {
+        if !self.is_wanted() {
+            return Ok(());
+        }
+        self.log.commit(&self.dataset, object).map_err(refusal)
+    }
 }
 
 fn refusal(error: DatasetError) -> BeginError {
@@ -48,6 +106,9 @@ impl Begin for Gate {
             referenced_bytes: space.referenced_bytes,
             available_bytes: space.available_bytes,
         }
+    }
+    fn log(&self) -> Option<&dyn ChangeLog> {
+        Some(self)
     }
     fn note_long_name(&self, tx: &Transaction) {
         self.dataset.use_feature(tx, LONGNAME);

@@ -84,12 +84,13 @@ mod contents;
 mod gate;
 mod plan;
 mod pool;
+mod replay;
 mod served;
 
 pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
-    CreateError, Drive, FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop,
+    CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop,
     NewVdevOptions, NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError,
     SettingTime, WhyReadOnly, WriteOptions,
 };

@@ -95,13 +95,16 @@ impl LivePool {
         writing: &WriteOptions,
     ) -> Result<Self, Error> {
         let datasets = LiveDatasets::new(Arc::new(Contents { env: env.clone() }));
+        datasets.choose_found_logs(writing.found_logs);
         let port = Arc::clone(&datasets);
         let engine = Engine::open(env, candidate, options, writing, port);
         let engine = engine.map_err(|error| Error::Open {
             name: candidate.name.clone(),
             error: Box::new(error),
         })?;
-        Ok(Self::new(engine, datasets, env))
+        let pool = Self::new(engine, datasets, env);
+        pool.replay_logs()?;
+        Ok(pool)
     }
 
     fn new(engine: Arc<Engine>, datasets: Arc<LiveDatasets>, env: &Env) -> Self {
@@ -144,7 +147,7 @@ impl LivePool {
             return Ok(open);
         }
         let (id, set) = (dataset.id(), dataset.set());
-        let gate = Arc::new(Gate { dataset });
+        let gate = Arc::new(self.gate(dataset));
         let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
         files.insert(id, Arc::downgrade(&open));
         drop(files);
@@ -152,6 +155,11 @@ impl LivePool {
             open.free_unlinked()?;
         }
         Ok(open)
+    }
+
+    fn gate(&self, dataset: Arc<LiveDataset>) -> Gate {
+        let features = self.engine.features();
+        Gate::new(dataset, |guid| features.count(guid).is_some())
     }
 
     fn settings_of(&self, dataset: &LiveDataset) -> millpond_posix::live::Settings {
@@ -166,7 +174,7 @@ impl LivePool {
     pub fn volume(&self, name: &str) -> Result<LiveVolume, Error> {
         let dataset = self.datasets.open_head(name)?;
         let set = dataset.set();
-        Ok(LiveVolume::open(name, &set, Arc::new(Gate { dataset }))?)
+        Ok(LiveVolume::open(name, &set, Arc::new(self.gate(dataset)))?)
     }
 
     /// Waits until everything so far is on stable storage.

@@ -1,5 +1,6 @@
 //! What a file system asks of the layer that hands out transactions.
 
+use millpond_ondisk::ObjectId;
 use millpond_txg::Transaction;
 
 /// What an operation is going to do, as far as admission needs to know.
@@ -62,7 +63,41 @@ pub trait Begin: Send + Sync {
     /// What the dataset takes and may still take.
     fn space(&self) -> Space;
 
+    /// The intent log, if changes are to be logged. Without one whoever wants something to be on stable
+    /// storage waits for its txg.
+    fn log(&self) -> Option<&dyn ChangeLog> {
+        None
+    }
+
     /// Told of each name above 255 bytes that is stored in the group of `tx`: the dataset must have the
     /// feature `longname` active from that group on.
     fn note_long_name(&self, tx: &Transaction);
+}
+
+/// An intent log as files and volumes see it. An implementation must never wait for a node, and
+/// only [`ChangeLog::commit`] may wait for a txg.
+pub trait ChangeLog: Send + Sync {
+    /// Whether records are kept at all (property `sync` is not `disabled`).
+    fn is_wanted(&self) -> bool;
+    /// Whether each operation is committed before it returns (`sync=always`).
+    fn commits_always(&self) -> bool;
+    /// Whether what is written rather waits for its txg than being written twice (`logbias=throughput`).
+    fn is_for_throughput(&self) -> bool;
+    /// Whether records of extended attributes may be written.
+    fn takes_xattrs(&self) -> bool;
+    /// Takes in the record of a change made in `tx`: of `object` alone, which matters once somebody commits
+    /// it, or of something that all later records may depend on.
+    fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>);
+    /// Notes a change that no record tells.
+    fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>);
+    /// What follows depends on the records of an object.
+    fn promote(&self, object: ObjectId);
+    /// An object is gone, and its records with it.
+    fn forget(&self, object: ObjectId);
+    /// Returns when what was done to an object, or to all, is on stable storage. Not to be called with a
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`BeginError::Suspended`].
+    fn commit(&self, object: Option<ObjectId>) -> Result<(), BeginError>;
 }

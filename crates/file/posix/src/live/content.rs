@@ -101,7 +101,7 @@ impl LiveFileSystem {
         check_regular(node)?;
         self.check_writable()?;
         let length = bytes.len() as u64;
-        let (start, _range) = match at {
+        let (start, range) = match at {
             WriteAt::End => {
                 let guard = node.ranges.write(0..u64::MAX);
                 (node.state().size, guard)
@@ -131,6 +131,8 @@ impl LiveFileSystem {
             self.write_chunk(caller, node, from, now)?;
             (from, rest) = (to, later);
         }
+        drop(range);
+        self.settle()?;
         Ok(start)
     }
 
@@ -165,7 +167,7 @@ impl LiveFileSystem {
     }
 
     /// One transaction of a write. The caller holds the range.
-    fn write_chunk(
+    pub(super) fn write_chunk(
         &self,
         caller: &Caller,
         node: &NodeInner,
@@ -191,6 +193,9 @@ impl LiveFileSystem {
             }
             state.content_changed(now);
             self.store(&tx, node, state, &Lists::default())?;
+            if state.mode != old.mode {
+                self.record_mode(&tx, node, &state);
+            }
             (tx, old)
         };
         // The transaction is entered under the lock but the bytes are copied without it: writers of
@@ -203,8 +208,11 @@ impl LiveFileSystem {
                 state.size = old.size;
                 self.store(&tx, node, state, &Lists::default())?;
             }
+            // A part of the bytes may be there.
+            self.record_nothing(&tx, Some(node.id));
             return Err(error.into());
         }
+        self.record_write(&tx, node, start, bytes);
         Ok(())
     }
 
@@ -271,7 +279,9 @@ impl LiveFileSystem {
         }
         state.size = size;
         state.content_changed(now);
-        self.store(&tx, node, state, &Lists::default())
+        self.store(&tx, node, state, &Lists::default())?;
+        self.record_truncate(&tx, node, size, 0);
+        Ok(())
     }
 
     /// Frees whole blocks of a range, each so many of them in a transaction of its own, until what is
@@ -339,6 +349,18 @@ impl LiveFileSystem {
             .filter(|end| *end <= FILE_BYTES_MAX)
             .ok_or(FileError::TooLarge)?;
         self.check_writable()?;
+        self.try_allocate(node, what, offset_bytes, length_bytes, end)?;
+        self.settle()
+    }
+
+    fn try_allocate(
+        &self,
+        node: &LiveNode,
+        what: Allocate,
+        offset_bytes: u64,
+        length_bytes: u64,
+        end: u64,
+    ) -> Result<(), FileError> {
         let _range = node.ranges.write(0..u64::MAX);
         let flags = node.state().flags;
         let is_punching = !matches!(what, Allocate::Reserve { .. });
@@ -373,12 +395,14 @@ impl LiveFileSystem {
         if is_punching && offset_bytes < state.size {
             let length = length_bytes.min(state.size - offset_bytes);
             node.object.free_range(&tx, offset_bytes, length)?;
+            self.record_truncate(&tx, node, offset_bytes, length);
         }
         if let Some(size) = new_size.filter(|_| extends) {
             if let Some(block) = self.grown_block(node, &state, size) {
                 node.object.set_block_bytes(&tx, block, None)?;
             }
             state.size = size;
+            self.record_truncate(&tx, node, size, 0);
         }
         state.content_changed(now);
         self.store(&tx, node, state, &Lists::default())

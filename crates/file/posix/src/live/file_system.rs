@@ -7,6 +7,7 @@ use super::error::FileError;
 use super::names::NameRules;
 use super::node::{LiveNode, NodeInner};
 use super::quota::Quotas;
+use super::records::ReplayState;
 use super::settings::{Atime, Settings};
 use super::state::{Lists, NodeState};
 use super::unlinked::Reaper;
@@ -53,6 +54,7 @@ pub struct LiveFileSystem {
     pub(crate) moves: Mutex<()>,
     /// Held by whoever changes the master node, from before its transaction begins.
     pub(crate) master: Mutex<()>,
+    pub(crate) replay: ReplayState,
 }
 
 impl std::fmt::Debug for LiveFileSystem {
@@ -120,6 +122,7 @@ impl LiveFileSystem {
             reaper: Reaper::new(unlinked),
             moves: Mutex::new(()),
             master: Mutex::new(()),
+            replay: ReplayState::default(),
             set,
         }))
     }
@@ -194,7 +197,8 @@ impl LiveFileSystem {
             .kind()
             .ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
         // What is hidden in extended attributes belongs to its file's locks: it is never a node.
-        if state.links == 0 || state.flags.contains(FileFlags::XATTR) {
+        let is_hidden = state.flags.contains(FileFlags::XATTR) && !self.replay.is_on();
+        if state.links == 0 || is_hidden {
             return Err(FileError::Stale);
         }
         let inner = Arc::new(NodeInner::new(self.weak(), object, kind, state));
@@ -231,7 +235,7 @@ impl LiveFileSystem {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), FileError> {
-        if self.settings.read().is_read_only {
+        if self.settings.read().is_read_only && !self.replay.is_on() {
             return Err(BeginError::ReadOnly.into());
         }
         Ok(())
@@ -239,7 +243,8 @@ impl LiveFileSystem {
     /// Begins a transaction. The caller holds every lock that it needs already.
     pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, FileError> {
         self.check_writable()?;
-        let is_freeing = false;
+        // What was promised was admitted once.
+        let is_freeing = self.replay.is_on();
         Ok(self.begin.begin(Estimate { bytes, is_freeing })?)
     }
     /// As [`LiveFileSystem::begin`], for what gives more space back than it takes.
@@ -343,8 +348,10 @@ impl LiveFileSystem {
     /// # Errors
     /// If the pool is suspended before that.
     pub fn fsync(&self, node: &LiveNode) -> Result<(), FileError> {
-        let _ = node;
-        self.sync()
+        match self.begin.log() {
+            Some(log) => Ok(log.commit(Some(node.id()))?),
+            None => self.sync(),
+        }
     }
 
     /// Puts everything that was changed before the call on stable storage.
@@ -352,7 +359,10 @@ impl LiveFileSystem {
     /// # Errors
     /// If the pool is suspended before that.
     pub fn commit_log(&self) -> Result<(), FileError> {
-        self.sync()
+        match self.begin.log() {
+            Some(log) => Ok(log.commit(None)?),
+            None => self.sync(),
+        }
     }
 
     /// Drops what is held in memory of files that nobody uses, and frees those among them whose last

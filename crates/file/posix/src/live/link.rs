@@ -7,6 +7,7 @@ use super::node::{LiveNode, NodeInner, lock_changes_of};
 use super::state::{Lists, NodeState};
 use crate::DirectoryEntry;
 use millpond_ondisk::ObjectId;
+use millpond_ondisk::intent_log::LogRecordBody;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
@@ -19,7 +20,7 @@ enum Removal {
 
 impl LiveFileSystem {
     /// Gives a file another name. A file made without a name gets its first; whoever needs that to
-    /// last waits with [`LiveFileSystem::sync`].
+    /// last need not wait: that is done here.
     ///
     /// # Errors
     /// [`FileError::NotPermitted`] for directories, [`FileError::CrossProject`],
@@ -40,6 +41,21 @@ impl LiveFileSystem {
         let is_root = directory.id() == self.root_id();
         self.name_rules().check_new(name, is_root)?;
         self.check_writable()?;
+        let is_first = self.try_link(node, directory, name)?;
+        if is_first && !self.replay.is_on() {
+            // No record tells of a file that was made without a name.
+            self.sync()?;
+        }
+        self.settle()
+    }
+
+    /// Gives a file a name; whether it is its first.
+    fn try_link(
+        &self,
+        node: &LiveNode,
+        directory: &LiveNode,
+        name: &[u8],
+    ) -> Result<bool, FileError> {
         let _changes = lock_changes_of(&[node, directory]);
         let mut parent = directory.state();
         let mut state = node.state();
@@ -75,7 +91,18 @@ impl LiveFileSystem {
         state.attributes_changed(now);
         self.store(&tx, node, state, &Lists::default())?;
         parent.entries_changed(1, 0, now);
-        self.store(&tx, directory, parent, &Lists::default())
+        self.store(&tx, directory, parent, &Lists::default())?;
+        if is_first {
+            self.record_nothing(&tx, None);
+        } else {
+            let body = LogRecordBody::Link {
+                directory: directory.id(),
+                object: node.id(),
+                name,
+            };
+            self.record(&tx, None, body);
+        }
+        Ok(is_first)
     }
 
     /// Directories that hand their project down take no files of other projects.
@@ -117,7 +144,8 @@ impl LiveFileSystem {
             };
             if self.try_remove(directory, &entry, &node, removal)? {
                 drop(node);
-                return self.reap();
+                self.reap()?;
+                return self.settle();
             }
         }
     }
@@ -173,6 +201,15 @@ impl LiveFileSystem {
         let directories = -i64::from(node.is_directory());
         parent.entries_changed(-1, directories, now);
         self.store(&tx, directory, parent, &Lists::default())?;
+        let body = LogRecordBody::Remove {
+            is_directory: node.is_directory(),
+            directory: directory.id(),
+            name: &entry.name,
+        };
+        self.record(&tx, None, body);
+        if is_last {
+            self.forget_records(node.id());
+        }
         Ok(true)
     }
 

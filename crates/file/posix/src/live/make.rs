@@ -10,7 +10,7 @@ use super::state::{Lists, NodeState};
 use crate::FileKind;
 use millpond_env::sync::Arc;
 use millpond_object::{LiveObject, NewObject};
-use millpond_ondisk::ObjectType;
+use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Normalisation, new_salt};
@@ -77,11 +77,11 @@ impl Plan<'_> {
 /// A file worked out in every detail before its transaction begins.
 pub(super) struct Draft {
     pub kind: FileKind,
-    state: NodeState,
-    acl: Vec<Ace>,
+    pub state: NodeState,
+    pub acl: Vec<Ace>,
     target: Option<Vec<u8>>,
     /// Extended attributes that it has from the start.
-    xattrs: Vec<(&'static [u8], Vec<u8>)>,
+    pub xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 impl LiveFileSystem {
@@ -91,6 +91,19 @@ impl LiveFileSystem {
     /// # Errors
     /// [`FileError::Exists`], and what [`FileError`] lists for names, flags, quotas and space.
     pub fn create(
+        &self,
+        caller: &Caller,
+        directory: &LiveNode,
+        name: &[u8],
+        mode: NewMode,
+        is_exclusive: bool,
+    ) -> Result<(LiveNode, bool), FileError> {
+        let made = self.create_or_find(caller, directory, name, mode, is_exclusive)?;
+        self.settle()?;
+        Ok(made)
+    }
+
+    fn create_or_find(
         &self,
         caller: &Caller,
         directory: &LiveNode,
@@ -125,7 +138,10 @@ impl LiveFileSystem {
         name: &[u8],
         mode: NewMode,
     ) -> Result<LiveNode, FileError> {
-        self.make(caller, directory, name, Plan::of(FileKind::Directory, mode))
+        let plan = Plan::of(FileKind::Directory, mode);
+        let made = self.make(caller, directory, name, plan)?;
+        self.settle()?;
+        Ok(made)
     }
 
     /// Makes a pipe, socket or device node.
@@ -160,7 +176,9 @@ impl LiveFileSystem {
             rdev,
             ..Plan::of(kind, mode)
         };
-        self.make(caller, directory, name, plan)
+        let made = self.make(caller, directory, name, plan)?;
+        self.settle()?;
+        Ok(made)
     }
 
     /// Makes a symbolic link.
@@ -187,7 +205,9 @@ impl LiveFileSystem {
             target: Some(target),
             ..Plan::of(FileKind::Symlink, NewMode::exactly(0o777))
         };
-        self.make(caller, directory, name, plan)
+        let made = self.make(caller, directory, name, plan)?;
+        self.settle()?;
+        Ok(made)
     }
 
     /// Makes an ordinary file without a name in `directory`, which decides what it inherits. It may be
@@ -238,7 +258,7 @@ impl LiveFileSystem {
         target.ok_or_else(|| FileError::invalid("not a symbolic link"))
     }
 
-    fn make(
+    pub(super) fn make(
         &self,
         caller: &Caller,
         directory: &LiveNode,
@@ -264,8 +284,10 @@ impl LiveFileSystem {
             return Err(FileError::TooManyLinks);
         }
         let now = self.now();
+        let target = plan.target.unwrap_or_default();
         let draft = self.draft(caller, directory, &parent, plan, now)?;
         let kind = draft.kind;
+        let xattrs = draft.xattrs.clone();
         let tx = self.begin(3 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         let node = self.realise(&tx, draft)?;
         if let Err(error) = self.add_entry(&tx, directory, name, node.id(), kind) {
@@ -275,6 +297,12 @@ impl LiveFileSystem {
         let directories = i64::from(kind == FileKind::Directory);
         parent.entries_changed(1, directories, now);
         self.store(&tx, directory, parent, &Lists::default())?;
+        self.record_create(&tx, directory.id(), &node, name, target);
+        for (name, value) in xattrs {
+            let is_packed = self.has_packed(&node, name)?;
+            self.record_xattr(&tx, &node, name, Some(&value), is_packed);
+        }
+        // The file's own records come behind the one that makes it.
         Ok(node)
     }
 
@@ -336,6 +364,8 @@ impl LiveFileSystem {
         if is_directory {
             flags |= FileFlags::ACL_AUTO_INHERIT;
         }
+        // Only while a log is replayed: files of extended attributes, made by their names.
+        flags |= parent.flags & FileFlags::XATTR;
         let project = Self::project_of_new(&settings, parent, kind, &mut flags);
         let uid = Fuid(u64::from(caller.uid));
         self.check_owner_quotas(uid, gid, project.unwrap_or(0), true)?;
@@ -396,10 +426,15 @@ impl LiveFileSystem {
     }
 
     /// Makes the object of a draft. What fails leaves nothing behind.
-    pub(super) fn realise(&self, tx: &Transaction, draft: Draft) -> Result<LiveNode, FileError> {
-        let mut state = draft.state;
-        state.generation = tx.txg().0;
-        let object = self.new_object(tx, draft.kind)?;
+    pub(super) fn realise(
+        &self,
+        tx: &Transaction,
+        mut draft: Draft,
+    ) -> Result<LiveNode, FileError> {
+        draft.state.generation = tx.txg().0;
+        let wanted = self.force(&mut draft);
+        let state = draft.state;
+        let object = self.new_object(tx, draft.kind, wanted)?;
         let id = object.id();
         let made = self.cache().reserve(id).and_then(|reservation| {
             let lists = Lists {
@@ -440,15 +475,18 @@ impl LiveFileSystem {
         &self,
         tx: &Transaction,
         kind: FileKind,
+        wanted: Option<(ObjectId, u8)>,
     ) -> Result<Arc<LiveObject>, FileError> {
         let slots = self.settings().dnode_slots.clamp(1, 32);
         let object_type = match kind {
             FileKind::Directory => ObjectType::DIRECTORY,
             _ => ObjectType::PLAIN_FILE,
         };
-        let object = self
-            .object_set()
-            .allocate(tx, file_object(object_type, slots))?;
+        let set = self.object_set();
+        let object = match wanted {
+            Some((id, slots)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
+            None => set.allocate(tx, file_object(object_type, slots))?,
+        };
         if kind == FileKind::Directory {
             let new = NewZap {
                 normalisation: self.folding(),

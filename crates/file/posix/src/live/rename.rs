@@ -8,6 +8,8 @@ use super::node::{LiveNode, lock_changes_of};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
 use crate::{DirectoryEntry, FileKind};
+use millpond_ondisk::intent_log::RenameKind;
+use millpond_ondisk::intent_log::LogRecordBody;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
@@ -101,7 +103,8 @@ impl LiveFileSystem {
             }
             if self.try_rename(caller, from, to, mode, &found)? {
                 drop(found);
-                return self.reap();
+                self.reap()?;
+                return self.settle();
             }
         }
     }
@@ -263,7 +266,33 @@ impl LiveFileSystem {
         moved(&mut state, None, now);
         self.store(&tx, &found.source, state, &Lists::default())?;
         parent.content_changed(now);
-        self.store(&tx, from.directory, parent, &Lists::default())
+        self.store(&tx, from.directory, parent, &Lists::default())?;
+        self.record_rename(&tx, RenameKind::Plain, from, to, found);
+        Ok(())
+    }
+
+    fn record_rename(
+        &self,
+        tx: &Transaction,
+        kind: RenameKind,
+        from: Place<'_>,
+        to: Place<'_>,
+        found: &Found,
+    ) {
+        // A name must not lead to a file without what was in it before.
+        self.promote_records(found.source.id());
+        let target_name = match (&found.target_entry, kind) {
+            (Some(entry), RenameKind::Exchange) => &entry.name,
+            _ => to.name,
+        };
+        let body = LogRecordBody::Rename {
+            kind,
+            source_directory: from.directory.id(),
+            target_directory: to.directory.id(),
+            source_name: &found.source_entry.name,
+            target_name,
+        };
+        self.record(tx, None, body);
     }
 
     fn exchange(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
@@ -301,6 +330,8 @@ impl LiveFileSystem {
         if is_move {
             self.note_entries(&tx, from.directory, 0, -gained, now)?;
         }
+        self.promote_records(target.id());
+        self.record_rename(&tx, RenameKind::Exchange, from, to, found);
         Ok(())
     }
 
@@ -349,6 +380,14 @@ impl LiveFileSystem {
             let name = &found.source_entry.name;
             self.add_entry(&tx, from.directory, name, node.id(), node.kind())?;
             self.note_entries(&tx, from.directory, 1, 0, now)?;
+            self.promote_records(source.id());
+            let from = (from.directory.id(), name.as_slice());
+            self.record_whiteout(&tx, &node, from, (to.directory.id(), to.name));
+        } else {
+            self.record_rename(&tx, RenameKind::Plain, from, to, found);
+        }
+        if is_last && let Some(target) = &found.target {
+            self.forget_records(target.id());
         }
         Ok(())
     }

@@ -128,6 +128,16 @@ impl LiveFileSystem {
         set: &SetAttributes,
     ) -> Result<(), FileError> {
         self.check_writable()?;
+        self.try_set_attributes(caller, node, set)?;
+        self.settle()
+    }
+
+    fn try_set_attributes(
+        &self,
+        caller: &Caller,
+        node: &LiveNode,
+        set: &SetAttributes,
+    ) -> Result<(), FileError> {
         if let Some(size) = set.size_bytes {
             self.set_size(caller, node, size)?;
         }
@@ -149,11 +159,14 @@ impl LiveFileSystem {
             self.hand_over_xattrs(&tx, &new)?;
         }
         self.store(&tx, node, new, &lists)?;
+        self.record_set(&tx, node, &new, set);
         if let Some(value) = posix_acl
             && let Ok(Some(acl)) = PosixAcl::decode(&value)
         {
             let changed = acl.with_mode(new.mode).encode();
             self.store_xattr(&tx, node, POSIX_ACL_ACCESS, Some(&changed))?;
+            let is_packed = self.has_packed(node, POSIX_ACL_ACCESS)?;
+            self.record_xattr(&tx, node, POSIX_ACL_ACCESS, Some(&changed), is_packed);
         }
         Ok(())
     }

@@ -166,6 +166,8 @@ impl LiveFileSystem {
         }
         self.reaper().remove(&tx, id)?;
         self.object_set().free(&tx, id)?;
+        // Nobody holds it: what was recorded of it until now is all there will be.
+        self.forget_records(id);
         drop((tx, table));
         if let Some(hidden) = hidden {
             self.reaper().push(hidden.id());

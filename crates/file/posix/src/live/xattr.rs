@@ -137,7 +137,7 @@ impl LiveFileSystem {
             return Err(FileError::ValueTooLong);
         }
         self.check_writable()?;
-        let _change = node.lock_changes();
+        let change = node.lock_changes();
         self.check_xattr_change(node)?;
         match (mode, self.stored_xattr(node, name)?.is_some()) {
             (XattrMode::Create, true) => return Err(FileError::Exists),
@@ -145,11 +145,19 @@ impl LiveFileSystem {
             _ => {}
         }
         if is_posix_acl(name) {
-            return self.set_posix_acl(caller, node, name, value);
+            self.set_posix_acl(caller, node, name, value)?;
+            drop(change);
+            return self.settle();
         }
-        let tx = self.begin_for_xattr(node, value.len())?;
-        self.store_xattr(&tx, node, name, Some(value))?;
-        self.note_xattr_change(&tx, node)
+        {
+            let tx = self.begin_for_xattr(node, value.len())?;
+            self.store_xattr(&tx, node, name, Some(value))?;
+            self.note_xattr_change(&tx, node)?;
+            let is_packed = self.has_packed(node, name)?;
+            self.record_xattr(&tx, node, name, Some(value), is_packed);
+        }
+        drop(change);
+        self.settle()
     }
 
     /// Removes an extended attribute.
@@ -159,14 +167,27 @@ impl LiveFileSystem {
     pub fn remove_xattr(&self, node: &LiveNode, name: &[u8]) -> Result<(), FileError> {
         self.check_name(node, name)?;
         self.check_writable()?;
-        let _change = node.lock_changes();
+        let change = node.lock_changes();
         self.check_xattr_change(node)?;
         if self.stored_xattr(node, name)?.is_none() {
             return Err(FileError::NoAttribute);
         }
-        let tx = self.begin_for_xattr(node, 0)?;
-        self.store_xattr(&tx, node, name, None)?;
-        self.note_xattr_change(&tx, node)
+        {
+            let is_packed = self.has_packed(node, name)?;
+            let tx = self.begin_for_xattr(node, 0)?;
+            self.store_xattr(&tx, node, name, None)?;
+            self.note_xattr_change(&tx, node)?;
+            self.record_xattr(&tx, node, name, None, is_packed);
+        }
+        drop(change);
+        self.settle()
+    }
+
+    /// Whether an attribute stands in the packed list under exactly this name, and there alone.
+    pub(super) fn has_packed(&self, node: &NodeInner, name: &[u8]) -> Result<bool, FileError> {
+        let list = self.packed_list(node)?;
+        let has_it = list.is_some_and(|list| list.contains(name));
+        Ok(has_it && node.state().xattr_directory.is_none())
     }
 
     fn begin_for_xattr(&self, node: &NodeInner, bytes: usize) -> Result<Transaction, FileError> {
@@ -262,7 +283,20 @@ impl LiveFileSystem {
         let tx = self.begin_for_xattr(node, bytes)?;
         state.attributes_changed(self.now());
         self.store(&tx, node, state, &lists)?;
-        self.store_xattr(&tx, node, name, stored.as_deref())
+        let was_packed = self.has_packed(node, name)?;
+        let was_there = was_packed || self.value_of(node, name)?.is_some();
+        self.store_xattr(&tx, node, name, stored.as_deref())?;
+        if name != POSIX_ACL_DEFAULT {
+            self.record_mode(&tx, node, &state);
+        }
+        if stored.is_some() || was_there {
+            let is_packed = match stored {
+                Some(_) => self.has_packed(node, name)?,
+                None => was_packed,
+            };
+            self.record_xattr(&tx, node, name, stored.as_deref(), is_packed);
+        }
+        Ok(())
     }
 
     /// Gives an attribute a value, or takes it away with `None`, in whichever place it belongs. The caller
@@ -308,7 +342,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    fn store_packed(
+    pub(super) fn store_packed(
         &self,
         tx: &Transaction,
         node: &NodeInner,
@@ -321,7 +355,7 @@ impl LiveFileSystem {
         self.store(tx, node, node.state(), &lists)
     }
 
-    fn packed_list(&self, node: &NodeInner) -> Result<Option<NvList>, FileError> {
+    pub(super) fn packed_list(&self, node: &NodeInner) -> Result<Option<NvList>, FileError> {
         let Some(packed) = self.tables.packed_xattrs(&node.object)? else {
             return Ok(None);
         };
@@ -443,7 +477,18 @@ impl LiveFileSystem {
         tx: &Transaction,
         node: &NodeInner,
     ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
-        let (object, state) = self.make_hidden(tx, node, &node.object, FileKind::Directory)?;
+        self.make_xattr_directory_as(tx, node, None)
+    }
+
+    /// The same under a number and with a generation and a time that a record of the intent log says.
+    pub(super) fn make_xattr_directory_as(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        wanted: Option<(ObjectId, u8, u64)>,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        let (object, state) =
+            self.make_hidden_as(tx, node, &node.object, FileKind::Directory, wanted)?;
         let new = NewZap {
             normalisation: folding(self.normalisation(), self.case()),
             ..NewZap::plain(new_salt(self.env()))
@@ -462,6 +507,17 @@ impl LiveFileSystem {
         owner: &NodeInner,
         parent: &Arc<LiveObject>,
         kind: FileKind,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        self.make_hidden_as(tx, owner, parent, kind, None)
+    }
+
+    fn make_hidden_as(
+        &self,
+        tx: &Transaction,
+        owner: &NodeInner,
+        parent: &Arc<LiveObject>,
+        kind: FileKind,
+        wanted: Option<(ObjectId, u8, u64)>,
     ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
         let owner = owner.state();
         let is_directory = kind == FileKind::Directory;
@@ -484,7 +540,7 @@ impl LiveFileSystem {
         let state = NodeState {
             mode,
             size: if is_directory { 2 } else { 0 },
-            generation: tx.txg().0,
+            generation: wanted.map_or(tx.txg().0, |(_, _, generation)| generation),
             uid: owner.uid,
             gid: owner.gid,
             parent: parent.id(),
@@ -504,9 +560,11 @@ impl LiveFileSystem {
             ObjectType::PLAIN_FILE
         };
         let slots = self.settings().dnode_slots.clamp(1, 32);
-        let object = self
-            .object_set()
-            .allocate(tx, file_object(object_type, slots))?;
+        let set = self.object_set();
+        let object = match wanted {
+            Some((id, slots, _)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
+            None => set.allocate(tx, file_object(object_type, slots))?,
+        };
         self.tables
             .write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
         Ok((object, state))

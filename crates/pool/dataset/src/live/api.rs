@@ -236,12 +236,12 @@ impl LiveDatasets {
             |s| {
                 let head = s.find_head(name)?;
                 s.check_destroy_head(&head)?;
-                if !s.datasets.close_for_good(head.dataset, s.txg()) {
-                    return Err(Refusal::error(name, Refusal::Busy));
-                }
-                Ok(head)
+                let closed = s.datasets.close_for_good(head.dataset, s.txg());
+                let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
+                Ok((head, closed.log))
             },
-            |s, head| {
+            |s, (head, log)| {
+                s.free_log_of(log)?;
                 let how = s.how_destroyed(&head)?;
                 s.history(head.dataset, name, "destroy", &how)?;
                 s.destroy_head(head.dataset, name)?;
@@ -542,12 +542,12 @@ impl LiveDatasets {
             |s| {
                 let found = s.find_snapshot(snapshot)?;
                 s.check_rollback(&found)?;
-                if !s.datasets.close_for_good(found.head.dataset, s.txg()) {
-                    return Err(Refusal::error(snapshot, Refusal::Busy));
-                }
-                Ok(found)
+                let closed = s.datasets.close_for_good(found.head.dataset, s.txg());
+                let closed = closed.ok_or_else(|| Refusal::error(snapshot, Refusal::Busy))?;
+                Ok((found, closed.log))
             },
-            |s, found| {
+            |s, (found, log)| {
+                s.free_log_of(log)?;
                 s.rollback(&found)?;
                 s.wake_background();
                 s.datasets.reopen(s.head_of_snapshot(&found)?);

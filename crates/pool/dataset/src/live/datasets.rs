@@ -16,7 +16,7 @@ use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{LiveObjectSet, NewObjectSet};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
-use millpond_pool::live::{DatasetPort, LivePool, SpaceChange, SyncContext};
+use millpond_pool::live::{DatasetPort, FoundLogs, LivePool, SpaceChange, SyncContext};
 use millpond_pool::{Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,13 @@ pub struct LiveDatasets {
     pub(crate) contents: Arc<dyn ContentsPort>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
-    /// Found when the pool was opened, to be let go with its first txg.
-    empty_logs: Mutex<Vec<super::may_write::EmptyLog>>,
+    /// Found when the pool was opened, to be claimed or let go with its first txg.
+    found_logs: Mutex<Vec<super::may_write::HeadLogFound>>,
+    found_logs_choice: Mutex<FoundLogs>,
+    /// Of those, names of the ones that wait to be replayed, with whether records refer to other files.
+    pub(crate) to_replay: Mutex<BTreeMap<String, bool>>,
+    /// The last txg that a claimed block was born in.
+    last_claimed_birth: AtomicU64,
     heads: Mutex<Heads>,
     /// Written while an operation changes tables of names, read while somebody looks a name up.
     pub(crate) names: RwLock<()>,
@@ -44,6 +49,12 @@ struct Heads {
     open: BTreeMap<ObjectId, Arc<LiveDataset>>,
     /// Destroyed, or being exchanged, in a txg that is not committed.
     gone: BTreeSet<ObjectId>,
+}
+
+/// What is left of a head that was closed for good.
+pub(crate) struct ClosedHead {
+    /// Its intent log, whose blocks must be freed.
+    pub(crate) log: Option<Arc<dyn super::log::HeadLog>>,
 }
 
 /// More open heads than this that nobody holds are let go.
@@ -76,7 +87,10 @@ impl LiveDatasets {
             has_background_work: AtomicBool::new(true),
             slice_blocks: AtomicU64::new(SLICE_BLOCKS),
             is_swept: AtomicBool::new(false),
-            empty_logs: Mutex::default(),
+            found_logs: Mutex::default(),
+            found_logs_choice: Mutex::default(),
+            to_replay: Mutex::default(),
+            last_claimed_birth: AtomicU64::new(0),
         })
     }
 
@@ -87,6 +101,22 @@ impl LiveDatasets {
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         let pool = self.pool.get().and_then(Weak::upgrade);
         pool.ok_or_else(|| DatasetError::Pool(closed()))
+    }
+
+    /// What is to become of intent logs. To be said before the pool is opened.
+    pub fn choose_found_logs(&self, choice: FoundLogs) {
+        *self.found_logs_choice.lock() = choice;
+    }
+    /// Writes txgs until nothing that was claimed is of the future.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn pass_claimed_births(&self) -> Result<(), DatasetError> {
+        let pool = self.pool()?;
+        while pool.groups().open_txg().0 <= self.last_claimed_birth.load(Ordering::Acquire) {
+            pool.sync()?;
+        }
+        Ok(())
     }
 
     /// Frees at most so many blocks of what was destroyed with each txg.
@@ -222,20 +252,20 @@ impl LiveDatasets {
     }
 
     /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
-    /// False if somebody holds it.
-    pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> bool {
+    /// `None` if somebody holds it.
+    pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> Option<ClosedHead> {
         let mut heads = self.heads.lock();
         let is_held = heads
             .open
             .get(&head)
             .is_some_and(|open| Arc::strong_count(open) > 1);
         if is_held || self.dirty.is_dirty_after(head, txg) {
-            return false;
+            return None;
         }
-        heads.open.remove(&head);
+        let log = heads.open.remove(&head).and_then(|open| open.log());
         heads.gone.insert(head);
         self.admission.forget_head(head);
-        true
+        Some(ClosedHead { log })
     }
 
     /// Lets a head that was closed for an exchange be opened again.
@@ -335,7 +365,8 @@ impl Heads {
             return;
         }
         self.open.retain(|id, head| {
-            let is_needed = Arc::strong_count(head) > 1 || dirty.is_dirty(*id);
+            let is_needed =
+                Arc::strong_count(head) > 1 || dirty.is_dirty(*id) || head.log().is_some();
             if !is_needed {
                 admission.forget_head(*id);
             }
@@ -402,24 +433,43 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
-        *self.empty_logs.lock() = super::may_write::may_write(committed)?;
+        let choice = *self.found_logs_choice.lock();
+        *self.found_logs.lock() = super::may_write::may_write(committed, choice)?;
         Ok(())
     }
 
-    /// Logs without records are let go: what they took is free, their headers are zeros.
+    /// Logs without records are let go: what they took is free, their headers are zeros. Others are claimed.
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        for log in std::mem::take(&mut *self.empty_logs.lock()) {
-            let head = self.open_head(&log.name).map_err(|error| match error {
-                DatasetError::Pool(error) => error,
-                other => PoolError::Suspended {
-                    reason: other.to_string(),
-                },
-            })?;
-            head.set().set_log_header(ctx.tx(), [0; 24]);
-            head.mark(ctx.txg());
-            for block in &log.blocks {
-                ctx.free_block(block)?;
+        let choice = *self.found_logs_choice.lock();
+        let syncing = Syncing::new(self, ctx);
+        for found in std::mem::take(&mut *self.found_logs.lock()) {
+            let is_given_up = match choice {
+                FoundLogs::Replay => false,
+                FoundLogs::DiscardLocked => found.is_locked,
+                FoundLogs::Discard => true,
+            };
+            if !found.log.has_records || is_given_up {
+                syncing.drop_log(&found)?;
+                continue;
             }
+            if found.header.claim_txg == Txg(0) {
+                syncing.claim_log(&found)?;
+                let birth = found.log.last_birth();
+                self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
+            }
+            if !found.is_locked {
+                let has_clones = found.log.has_clones;
+                self.to_replay.lock().insert(found.name, has_clones);
+            }
+        }
+        Ok(())
+    }
+
+    fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let syncing = Syncing::new(self, ctx);
+        let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
+        for head in open {
+            syncing.end_log(&head)?;
         }
         Ok(())
     }
@@ -440,6 +490,9 @@ impl DatasetPort for LiveDatasets {
         let syncing = Syncing::new(self, ctx);
         let mut was_anything = false;
         for head in self.dirty_heads(ctx.txg()) {
+            if ctx.pass() == 1 {
+                syncing.trim_log(&head)?;
+            }
             was_anything |= syncing.write_head(&head)?;
         }
         if ctx.pass() == 1 {
@@ -470,6 +523,10 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn committed(&self, txg: Txg) {
+        let heads: Vec<_> = self.dirty_heads(txg);
+        for log in heads.iter().filter_map(|head| head.log()) {
+            log.committed(txg);
+        }
         self.dirty.forget(txg);
         self.heads.lock().gone.clear();
         if self.has_background_work.load(Ordering::Acquire)

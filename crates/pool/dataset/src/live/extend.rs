@@ -67,6 +67,14 @@ impl Syncing<'_> {
         self.ctx.feature_increment(guid)
     }
 
+    /// Takes a dataset out of a feature, if it is counted in it.
+    pub(crate) fn deactivate_feature(&self, dataset: ObjectId, guid: &str) -> Result<(), PoolError> {
+        if self.is_zapified(dataset)? && self.remove(dataset, guid)? {
+            self.ctx.feature_decrement(guid)?;
+        }
+        Ok(())
+    }
+
     /// Counts a dataset in every feature that another one is counted in.
     pub(crate) fn copy_features(&self, from: ObjectId, to: ObjectId) -> Result<(), PoolError> {
         for (guid, value) in self.dataset_features(from)? {

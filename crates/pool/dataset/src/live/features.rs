@@ -16,6 +16,7 @@ pub(crate) const PROJECT_QUOTA: &str = "org.zfsonlinux:project_quota";
 pub(crate) const REDACTION_BOOKMARKS: &str = "com.delphix:redaction_bookmarks";
 pub(crate) const REDACTION_LIST_SPILL: &str = "com.delphix:redaction_list_spill";
 pub(crate) const USEROBJ_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
+pub(crate) const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 pub(crate) const ZSTD_COMPRESS: &str = "org.freebsd:zstd_compress";
 pub(crate) const SHA512: &str = "org.illumos:sha512";
 pub(crate) const SKEIN: &str = "org.illumos:skein";

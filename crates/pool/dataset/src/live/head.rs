@@ -1,5 +1,6 @@
 //! A head open for changes.
 
+use super::log::HeadLog;
 use super::admission::{Admission, Request, Verdict};
 use super::settings::Settings;
 use crate::{DatasetError, Refusal};
@@ -76,6 +77,7 @@ pub struct LiveDataset {
     marked: [AtomicU64; 4],
     needed_features: Mutex<BTreeSet<&'static str>>,
     has_needed_features: AtomicBool,
+    log: OnceLock<Arc<dyn HeadLog>>,
 }
 
 impl std::fmt::Debug for LiveDataset {
@@ -110,6 +112,7 @@ impl LiveDataset {
             marked: Default::default(),
             needed_features: Mutex::default(),
             has_needed_features: AtomicBool::new(false),
+            log: OnceLock::new(),
         }
     }
 
@@ -203,6 +206,19 @@ impl LiveDataset {
         self.needed_features.lock().insert(guid);
         self.has_needed_features.store(true, Ordering::Release);
         self.mark(tx.txg());
+    }
+    /// Stops counting a dataset in a feature with each txg.
+    pub(crate) fn forget_feature(&self, guid: &str) {
+        self.needed_features.lock().remove(guid);
+    }
+    /// Its intent log, if one was given to it.
+    #[must_use]
+    pub fn log(&self) -> Option<Arc<dyn HeadLog>> {
+        self.log.get().cloned()
+    }
+    /// Gives it an intent log, unless it has one; returns the one that it has then. The dataset stays open with it.
+    pub fn log_or(&self, log: impl FnOnce() -> Arc<dyn HeadLog>) -> Arc<dyn HeadLog> {
+        Arc::clone(self.log.get_or_init(log))
     }
     pub(crate) fn needed_features(&self) -> Vec<&'static str> {
         if !self.has_needed_features.load(Ordering::Acquire) {

@@ -3,27 +3,34 @@
 use crate::DatasetError;
 use crate::Directory;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, DslDatasetFlags, IntentLogHeader, ObjectType, Txg};
-use millpond_pool::live::FoundLog;
+use millpond_ondisk::{ObjectId, DslDatasetFlags, IntentLogHeader, ObjectType, Txg};
+use millpond_pool::live::{FoundLog, FoundLogs};
 use millpond_pool::{Pool, PoolError};
 
-/// An intent log that holds nothing but the space of its blocks.
+/// An intent log that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EmptyLog {
+pub(crate) struct HeadLogFound {
     /// The file system's or volume's name.
     pub(crate) name: String,
-    /// Its blocks that the space maps know.
-    pub(crate) blocks: Vec<BlockPointer>,
+    /// The head.
+    pub(crate) dataset: ObjectId,
+    /// Whether the head is encrypted, so that only the header can be written.
+    pub(crate) is_locked: bool,
+    pub(crate) header: IntentLogHeader,
+    pub(crate) log: FoundLog,
 }
 
-/// Looks at every live dataset. Returns logs without records, as datasets have them that were closed in
-/// good order after synchronous writes.
+/// Looks at every live dataset. Returns the intent logs that hang from them.
 ///
 /// # Errors
-/// [`PoolError::Unsupported`] for an intent log that was not replayed, which is neither replayed nor
-/// claimed here yet, and for deadlists of pools before version 26.
-pub(crate) fn may_write(pool: &Arc<Pool>) -> Result<Vec<EmptyLog>, PoolError> {
-    let mut empty = vec![];
+/// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other files
+/// (nothing would keep those blocks until the log can be replayed), and for deadlists of pools before version 26;
+/// if a device is missing that a log lies on.
+pub(crate) fn may_write(
+    pool: &Arc<Pool>,
+    choice: FoundLogs,
+) -> Result<Vec<HeadLogFound>, PoolError> {
+    let mut logs = vec![];
     let failed = |error: DatasetError| match error {
         DatasetError::Pool(error) => error,
         other => PoolError::Suspended {
@@ -47,15 +54,19 @@ pub(crate) fn may_write(pool: &Arc<Pool>) -> Result<Vec<EmptyLog>, PoolError> {
         if header.has_chain() && !is_partial {
             let first = Txg(pool.uberblock().txg.0.saturating_add(1));
             let found = FoundLog::read(pool.store(), set.dataset(), &header, first)?;
-            // Without its key an encrypted dataset cannot be written, not even to let its log go.
-            if found.has_records || header.log.has_crypt_bit() {
+            let is_locked = head.phys().block_pointer.has_crypt_bit();
+            let is_wanted = found.has_records && choice == FoundLogs::Replay;
+            if is_locked && is_wanted && found.has_clones {
                 return Err(PoolError::Unsupported {
-                    what: "writing to a pool with an intent log that was not replayed",
+                    what: "writing to a pool with the log of an encrypted dataset in which blocks were cloned",
                 });
             }
-            empty.push(EmptyLog {
+            logs.push(HeadLogFound {
                 name: directory.name().to_owned(),
-                blocks: found.allocated,
+                dataset: ObjectId(set.dataset()),
+                is_locked,
+                header,
+                log: found,
             });
         }
         for dataset in std::iter::once(&head).chain(&head.snapshots().map_err(failed)?) {
@@ -74,5 +85,5 @@ pub(crate) fn may_write(pool: &Arc<Pool>) -> Result<Vec<EmptyLog>, PoolError> {
             }
         }
     }
-    Ok(empty)
+    Ok(logs)
 }

@@ -49,7 +49,7 @@ impl Syncing<'_> {
     }
 
     /// What decides about deaths in a head.
-    fn head_facts(&self, head: ObjectId) -> Result<HeadFacts, PoolError> {
+    pub(crate) fn head_facts(&self, head: ObjectId) -> Result<HeadFacts, PoolError> {
         let phys = self.dataset(head)?;
         let directory = self.directory(phys.directory)?;
         let mut facts = HeadFacts {
@@ -70,7 +70,7 @@ impl Syncing<'_> {
         Ok(facts)
     }
 
-    fn settle_head(
+    pub(crate) fn settle_head(
         &self,
         head: ObjectId,
         root: BlockPointer,

@@ -2,6 +2,7 @@
 
 use super::pool::LivePool;
 use crate::PoolError;
+use millpond_alloc::AllocError;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::LiveObjectSet;
@@ -173,6 +174,43 @@ impl SyncContext<'_> {
         }
         self.push_dead(pointer);
         Ok(())
+    }
+
+    /// Frees a block of an intent log. Even if it was allocated in this very txg its space is not used again
+    /// before this txg is committed: the chain that the last committed header leads to may lead there.
+    ///
+    /// # Errors
+    /// If its space is free already.
+    pub fn free_log_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        for dva in pointer.dvas() {
+            self.pool.allocator.free(self.txg(), &dva, false)?;
+        }
+        Ok(())
+    }
+
+    /// Marks a block allocated that was written after the last committed txg, and is found by an intent
+    /// log: before anything else is allocated. Of gangs every piece. Whether it could be claimed; if not,
+    /// nothing of it was.
+    ///
+    /// # Errors
+    /// If a gang header or a space map cannot be read.
+    pub fn claim(&self, pointer: &BlockPointer) -> Result<bool, PoolError> {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        let dvas = self.pool.all_addresses(pointer)?;
+        for (count, dva) in dvas.iter().enumerate() {
+            let claimed = self.pool.allocator.claim(self.txg(), dva);
+            if let Err(error) = claimed {
+                if !matches!(error, AllocError::Contradiction { .. } | AllocError::NoMetaslab { .. }) {
+                    return Err(error.into());
+                }
+                for dva in dvas.iter().take(count) {
+                    self.pool.allocator.free(self.txg(), dva, true)?;
+                }
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What a pointer charges, in deflated bytes.

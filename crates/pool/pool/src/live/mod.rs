@@ -49,7 +49,7 @@ pub use labels::{
     Turn, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
-pub use logs::FoundLog;
+pub use logs::{FoundBlock, FoundLog, FoundLogs};
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
 pub use new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,

@@ -48,6 +48,8 @@ pub struct WriteOptions {
     /// decides what happens meanwhile. Otherwise a failed txg is the end, and everybody gets the error.
     /// Only for pools that are written by a thread of their own.
     pub can_be_resumed: bool,
+    /// What becomes of intent logs that were not replayed.
+    pub found_logs: super::logs::FoundLogs,
 }
 
 /// How often the committed state is looked for again while newer ones overtake it.
@@ -239,6 +241,7 @@ impl LivePool {
             });
         }
         self.sync()?;
+        self.sync_task(|ctx| ctx.pool.port.leaving(ctx))?;
         self.allocator.flush_all_in_next_txg();
         self.sync_task(|ctx| {
             ctx.pool.state.write().config.state = as_what;

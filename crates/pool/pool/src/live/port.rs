@@ -44,6 +44,15 @@ pub trait DatasetPort: Send + Sync {
         Ok(())
     }
 
+    /// Before the pool is exported, in a txg of its own: lets go of intent logs, of which nothing is needed any more.
+    ///
+    /// # Errors
+    /// If something cannot be changed; the pool suspends.
+    fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let _ = ctx;
+        Ok(())
+    }
+
     /// Writes what is dirty in the datasets, with deadlists and accounting. In pass 1, and in pass 2
     /// for what sync tasks made. Returns whether anything was written.
     ///

@@ -4,12 +4,11 @@ use super::context::SyncContext;
 use super::features::{FeatureChange, FeatureEdit};
 use crate::PoolError;
 use crate::error::Reading;
-use millpond_env::sync::atomic::Ordering;
 use millpond_nvlist::NvList;
 use millpond_object::NewObject;
 use millpond_ondisk::pool_directory::{self, key};
 use millpond_ondisk::zap::ZapValue;
-use millpond_ondisk::{BlockPointer, DecodeError, ObjectId, ObjectType};
+use millpond_ondisk::{DecodeError, ObjectId, ObjectType};
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, new_salt};
 
 const FEATURES: &str = "feature table";
@@ -196,19 +195,6 @@ impl SyncContext<'_> {
         object
             .set_bonus(self.tx(), length.to_le_bytes().to_vec())
             .reading(PACKED)
-    }
-
-    /// Takes the space of an intent-log block that is in no space map yet, as it was written after
-    /// the last synced txg. Only in [`super::DatasetPort::claim_logs`].
-    ///
-    /// # Errors
-    /// If the space is not free: the log is damaged.
-    pub fn claim(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
-        for dva in self.pool.all_addresses(pointer)? {
-            self.pool.allocator.claim(self.txg(), &dva)?;
-        }
-        self.round.has_changes.store(true, Ordering::Relaxed);
-        Ok(())
     }
 }
 

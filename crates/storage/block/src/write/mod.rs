@@ -6,6 +6,7 @@ mod allocate;
 mod flush;
 mod issue;
 mod job;
+mod log;
 mod place;
 mod prepare;
 mod repair;
@@ -13,6 +14,7 @@ mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
+pub use log::LogWrite;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 
 use crate::topology::Topology;

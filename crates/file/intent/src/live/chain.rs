@@ -1,0 +1,201 @@
+//! The chain of log blocks as it stands on disk.
+
+use millpond_dataset::live::{LogTrim, header_words};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
+use std::collections::VecDeque;
+
+/// A block that was written and is stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) pointer: BlockPointer,
+    /// The last txg of its records.
+    pub(super) last_txg: Txg,
+}
+
+impl Written {
+    /// Whether nothing of it is needed once `txg` is committed, and the space maps of `txg` know it.
+    fn is_history(&self, txg: Txg) -> bool {
+        self.last_txg <= txg && self.pointer.birth() <= txg
+    }
+}
+
+/// A chain from the block that the header leads to, to the one that is allocated for the next write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OpenChain {
+    pub(super) written: VecDeque<Written>,
+    pub(super) next: BlockPointer,
+    /// The txg in which the header came to lead to it.
+    pub(super) made_in: Txg,
+}
+
+/// What is left of a chain that could not be written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ruin {
+    blocks: Vec<BlockPointer>,
+    /// The last txg that one of its blocks was allocated in.
+    last_birth: Txg,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LiveChain {
+    open: Option<OpenChain>,
+    ruin: Option<Ruin>,
+    /// The last record's sequence number.
+    pub(super) record_sequence: u64,
+    /// Sizes of the last bursts in bytes.
+    pub(super) bursts: VecDeque<u64>,
+}
+
+/// So many bursts are remembered.
+const BURSTS_MAX: usize = 4;
+
+impl LiveChain {
+    /// The block to be written next, if the header that leads to it is committed (`synced`).
+    pub(super) fn place(&self, synced: Txg) -> Option<BlockPointer> {
+        let open = self.open.as_ref()?;
+        (open.made_in <= synced).then_some(open.next)
+    }
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+    /// Whether a new chain may be begun: what was before is gone.
+    pub(super) fn may_begin(&self) -> bool {
+        self.open.is_none() && self.ruin.is_none()
+    }
+    pub(super) fn begin(&mut self, first: BlockPointer, txg: Txg) {
+        self.open = Some(OpenChain {
+            written: VecDeque::new(),
+            next: first,
+            made_in: txg,
+        });
+    }
+    /// Blocks were written; `next` is allocated behind them.
+    pub(super) fn extend(&mut self, written: Vec<Written>, next: BlockPointer) {
+        if let Some(open) = &mut self.open {
+            open.written.extend(written);
+            open.next = next;
+        }
+    }
+    pub(super) fn note_burst(&mut self, bytes: u64) {
+        self.bursts.push_back(bytes);
+        if self.bursts.len() > BURSTS_MAX {
+            self.bursts.pop_front();
+        }
+    }
+    /// Gives the chain up after a failed write, with blocks that were allocated for it.
+    pub(super) fn ruin(&mut self, allocated: &[BlockPointer]) {
+        let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
+        for block in allocated {
+            if !blocks.contains(block) {
+                blocks.push(*block);
+            }
+        }
+        let last_birth = blocks.iter().map(BlockPointer::birth).max();
+        self.ruin = Some(Ruin {
+            blocks,
+            last_birth: last_birth.unwrap_or_default(),
+        });
+    }
+
+    pub(super) fn trim(&mut self, txg: Txg) -> LogTrim {
+        let mut trim = LogTrim::default();
+        if let Some(ruin) = self.ruin.take_if(|ruin| ruin.last_birth <= txg) {
+            trim.free = ruin.blocks;
+            trim.header = Some([0; 24]);
+            return trim;
+        }
+        let Some(open) = &mut self.open else {
+            return trim;
+        };
+        while let Some(first) = open.written.pop_front() {
+            if !first.is_history(txg) {
+                open.written.push_front(first);
+                break;
+            }
+            trim.free.push(first.pointer);
+        }
+        if !trim.free.is_empty() {
+            let first = open.written.front().map_or(open.next, |block| block.pointer);
+            trim.header = Some(header_of(first));
+        }
+        trim
+    }
+
+    pub(super) fn let_go(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {
+        let open = self.open.iter();
+        let mut births = open.flat_map(|open| {
+            let written = open.written.iter().map(|block| block.pointer.birth());
+            written.chain([open.next.birth(), open.made_in])
+        });
+        let is_later = births.any(|birth| birth > txg)
+            || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg);
+        if is_later {
+            return None;
+        }
+        let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
+        blocks.extend(self.ruin.take().map(|ruin| ruin.blocks).unwrap_or_default());
+        Some(blocks)
+    }
+}
+
+fn all_blocks(open: OpenChain) -> Vec<BlockPointer> {
+    let written = open.written.iter().map(|block| block.pointer);
+    written.chain([open.next]).collect()
+}
+
+/// The words of a header that leads to a block, of a log that is not claimed.
+pub(super) fn header_of(first: BlockPointer) -> [u64; 24] {
+    header_words(&IntentLogHeader {
+        log: first,
+        ..IntentLogHeader::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u64, birth: u64) -> BlockPointer {
+        let mut pointer = BlockPointer::default();
+        pointer.words[0] = 8;
+        pointer.words[1] = number;
+        pointer.words[10] = birth;
+        pointer
+    }
+    fn written(number: u64, birth: u64, last_txg: u64) -> Written {
+        Written {
+            pointer: block(number, birth),
+            last_txg: Txg(last_txg),
+        }
+    }
+
+    #[test]
+    fn a_sync_frees_from_the_front_what_is_history_and_known_to_its_space_maps() {
+        let mut chain = LiveChain::default();
+        chain.begin(block(1, 5), Txg(5));
+        assert_eq!((chain.place(Txg(4)), chain.place(Txg(5))), (None, Some(block(1, 5))));
+        chain.extend(vec![written(1, 5, 6), written(2, 6, 7), written(3, 7, 6)], block(4, 8));
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(1, 5)]);
+        assert_eq!(trim.header, Some(header_of(block(2, 6))));
+        let trim = chain.trim(Txg(7));
+        assert_eq!(trim.free, [block(2, 6), block(3, 7)]);
+        // The block that is allocated for the next write stays, even if it is younger than the header.
+        assert_eq!(trim.header, Some(header_of(block(4, 8))));
+        assert_eq!(chain.trim(Txg(8)), LogTrim::default());
+        assert_eq!(chain.let_go(Txg(7)), None);
+        assert_eq!(chain.let_go(Txg(8)), Some(vec![block(4, 8)]));
+    }
+
+    #[test]
+    fn a_chain_that_failed_is_freed_as_a_whole_once_all_of_it_is_known() {
+        let mut chain = LiveChain::default();
+        chain.begin(block(1, 5), Txg(5));
+        chain.ruin(&[block(1, 5), block(2, 6)]);
+        assert!(!chain.may_begin());
+        assert_eq!(chain.trim(Txg(5)), LogTrim::default());
+        let trim = chain.trim(Txg(6));
+        assert_eq!((trim.free.len(), trim.header), (2, Some([0; 24])));
+        assert!(chain.may_begin());
+    }
+}

@@ -1,0 +1,303 @@
+//! Making records durable.
+
+use super::LiveLog;
+use super::chain::{Written, header_of};
+use super::queue::{Batch, Entry};
+use crate::log_block_address;
+use millpond_alloc::{AllocRequest, Placement};
+use millpond_block::LogWrite;
+use millpond_checksum::{Form, seal_zilog2};
+use millpond_dataset::DatasetError;
+use millpond_dataset::live::{Estimate, LiveDataset};
+use millpond_env::sync::Arc;
+use millpond_ondisk::intent_log::{
+    INTENT_LOG_BLOCK_HEADER_BYTES, IntentLogBlockHeader, IntentLogVerifier,
+};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, CompressionKind, Endian, Level, ObjectId, ObjectSetKind,
+    ObjectType, StoredBlock, Txg,
+};
+use millpond_pool::live::LivePool;
+use millpond_txg::Transaction;
+
+/// The least and the most bytes of a log block.
+const BLOCK_BYTES_MIN: usize = 4096;
+const BLOCK_BYTES_MAX: usize = 128 << 10;
+/// The longest record that can be written, in bytes.
+pub const RECORD_BYTES_MAX: usize = BLOCK_BYTES_MAX - INTENT_LOG_BLOCK_HEADER_BYTES;
+/// As much is written in one go, about.
+const BURST_BYTES_MAX: u64 = 2 << 20;
+/// Where a record's sequence number stands.
+const SEQUENCE_AT: usize = 24;
+/// The feature that records of extended attributes need.
+const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
+
+/// Why records were not written. None of these loses anything: their txgs are waited for.
+#[derive(Debug)]
+enum NotWritten {
+    /// A chain was begun: its header has to be committed first.
+    Begun,
+    /// No space, or a device failed.
+    Failed,
+}
+
+/// A block being filled.
+struct Filling {
+    place: BlockPointer,
+    records: Vec<u8>,
+    last_txg: Txg,
+}
+
+impl Filling {
+    fn new(place: BlockPointer) -> Self {
+        Self {
+            place,
+            records: vec![],
+            last_txg: Txg(0),
+        }
+    }
+    fn has_room(&self, bytes: usize) -> bool {
+        let size = usize::try_from(self.place.psize_bytes()).unwrap_or(0);
+        let used = INTENT_LOG_BLOCK_HEADER_BYTES.saturating_add(self.records.len());
+        used.saturating_add(bytes) <= size
+    }
+}
+
+impl LiveLog {
+    /// Returns when everything that was taken in for `object` (or, with `None`, for any) before the call, and all
+    /// that is in the order of everything, is on stable storage: in log blocks, or because its txg is committed.
+    ///
+    /// Whoever comes while another writes waits for it; one of those who wait writes for all of them next. Not to
+    /// be called while holding a transaction.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn commit(&self, head: &LiveDataset, object: Option<ObjectId>) -> Result<(), DatasetError> {
+        let pool = head.pool()?;
+        let target = self.queue.lock().aim(object);
+        loop {
+            let mut queue = self.queue.lock();
+            if queue.is_stable(target) {
+                return Ok(());
+            }
+            if queue.is_writing() {
+                self.changed.wait(&mut queue);
+                continue;
+            }
+            let Some(batch) = queue.take(pool.groups().synced_txg(), BURST_BYTES_MAX) else {
+                drop(queue);
+                // Something comes first that no record tells.
+                pool.sync()?;
+                return Ok(());
+            };
+            drop(queue);
+            let written = self.write(head, &pool, batch);
+            self.queue.lock().finish(written.is_ok());
+            self.changed.notify_all();
+            if written.is_err() {
+                // Everything that was taken in so far is in a txg up to the one that is open now.
+                pool.sync()?;
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        head: &LiveDataset,
+        pool: &Arc<LivePool>,
+        batch: Batch,
+    ) -> Result<(), NotWritten> {
+        if batch.entries.is_empty() {
+            return Ok(());
+        }
+        let (place, mut sequence, guess) = {
+            let chain = self.chain.lock();
+            match chain.place(pool.groups().synced_txg()) {
+                Some(place) => (place, chain.record_sequence, guess(&chain.bursts)),
+                None if chain.is_open() => return Err(NotWritten::Begun),
+                None if !chain.may_begin() => return Err(NotWritten::Failed),
+                None => {
+                    drop(chain);
+                    self.begin_chain(head, pool)?;
+                    return Err(NotWritten::Begun);
+                }
+            }
+        };
+        // As long as this lives the txg that the new blocks are allocated in is not written: then either they
+        // are part of the chain on disk, or the chain is given up with them in that txg.
+        let tx = begin(head)?;
+        let mut allocated = vec![];
+        let mut filled: Vec<Filling> = vec![];
+        let mut filling = Filling::new(place);
+        let mut left = batch.entries.iter().map(record_bytes).fold(0, usize::saturating_add);
+        let burst = left;
+        for entry in &batch.entries {
+            let bytes = record_bytes(entry);
+            if bytes > RECORD_BYTES_MAX {
+                return self.give_up(&allocated);
+            }
+            while !filling.has_room(bytes) {
+                let size = size_for(left.max(bytes));
+                let Some(next) = allocate(pool, &tx, &filling.place, size) else {
+                    return self.give_up(&allocated);
+                };
+                allocated.push(next);
+                filled.push(std::mem::replace(&mut filling, Filling::new(next)));
+            }
+            sequence = sequence.saturating_add(1);
+            let start = filling.records.len();
+            filling.records.extend(entry.record.iter().flatten());
+            let at = start.saturating_add(SEQUENCE_AT);
+            let number = filling.records.get_mut(at..at.saturating_add(8));
+            let Some(number) = number else {
+                return self.give_up(&allocated);
+            };
+            number.copy_from_slice(&sequence.to_le_bytes());
+            filling.last_txg = filling.last_txg.max(entry.txg);
+            left = left.saturating_sub(bytes);
+        }
+        let size = guess.max(size_for(burst));
+        let Some(next) = allocate(pool, &tx, &filling.place, size) else {
+            return self.give_up(&allocated);
+        };
+        allocated.push(next);
+        filled.push(filling);
+        let successors = filled.iter().skip(1).map(|block| block.place).chain([next]);
+        let writes: Option<Vec<LogWrite>> = filled
+            .iter()
+            .zip(successors)
+            .map(|(block, next)| seal(head, block, next))
+            .collect();
+        let is_written = writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
+        if !is_written {
+            return self.give_up(&allocated);
+        }
+        let written = filled.iter().map(|block| Written {
+            pointer: block.place,
+            last_txg: block.last_txg,
+        });
+        let mut chain = self.chain.lock();
+        chain.extend(written.collect(), next);
+        chain.record_sequence = sequence;
+        chain.note_burst(u64::try_from(burst).unwrap_or(u64::MAX));
+        drop(chain);
+        drop(tx);
+        Ok(())
+    }
+
+    /// After a failure nobody can say what of the last blocks is on disk. Whatever it is, it tells of things that
+    /// happened; but nothing can be written behind it any more.
+    fn give_up(&self, allocated: &[BlockPointer]) -> Result<(), NotWritten> {
+        self.chain.lock().ruin(allocated);
+        Err(NotWritten::Failed)
+    }
+
+    /// Makes the header lead to a new chain of one block that is still to be written.
+    fn begin_chain(&self, head: &LiveDataset, pool: &LivePool) -> Result<(), NotWritten> {
+        let tx = begin(head)?;
+        let mut guid = [0; 16];
+        pool.env().entropy.fill(&mut guid);
+        let (first, second) = guid.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let verifier = IntentLogVerifier {
+            guid: [word(first), word(second)],
+            object_set: head.set().dataset(),
+            sequence: 1,
+        };
+        let first = allocate_as(pool, &tx, verifier, BLOCK_BYTES_MIN).ok_or(NotWritten::Failed)?;
+        head.set().set_log_header(&tx, header_of(first));
+        if head.kind() == ObjectSetKind::FileSystem && pool.features().count(ZILSAXATTR).is_some() {
+            head.use_feature(&tx, ZILSAXATTR);
+        }
+        let mut chain = self.chain.lock();
+        chain.begin(first, tx.txg());
+        chain.record_sequence = 0;
+        Ok(())
+    }
+}
+
+/// Enters the open txg without asking for space: log blocks live off what keeps a full pool usable.
+fn begin(head: &LiveDataset) -> Result<Transaction, NotWritten> {
+    let estimate = Estimate {
+        bytes: 0,
+        is_freeing: true,
+    };
+    head.begin(estimate).map_err(|_| NotWritten::Failed)
+}
+
+fn record_bytes(entry: &Entry) -> usize {
+    entry.record.as_ref().map_or(0, Vec::len)
+}
+
+/// The size of a block that is to hold so many bytes of records, as far as blocks can.
+fn size_for(record_bytes: usize) -> usize {
+    let bytes = record_bytes.saturating_add(INTENT_LOG_BLOCK_HEADER_BYTES);
+    bytes
+        .checked_next_multiple_of(BLOCK_BYTES_MIN)
+        .unwrap_or(BLOCK_BYTES_MAX)
+        .clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
+}
+
+/// The size of the block for the next burst, by the last ones.
+fn guess(bursts: &std::collections::VecDeque<u64>) -> usize {
+    let largest = bursts.iter().max().copied().unwrap_or(0);
+    size_for(usize::try_from(largest).unwrap_or(BLOCK_BYTES_MAX))
+}
+
+/// Space for the block behind `last`; a smaller one where there is no room.
+fn allocate(
+    pool: &LivePool,
+    tx: &Transaction,
+    last: &BlockPointer,
+    bytes: usize,
+) -> Option<BlockPointer> {
+    let verifier = IntentLogVerifier::of(last).next()?;
+    allocate_as(pool, tx, verifier, bytes)
+}
+
+fn allocate_as(
+    pool: &LivePool,
+    tx: &Transaction,
+    verifier: IntentLogVerifier,
+    bytes: usize,
+) -> Option<BlockPointer> {
+    let bytes = u64::try_from(bytes).ok()?;
+    let request = AllocRequest::new(Placement::Log, bytes, 1);
+    let dvas = pool.allocator().allocate(tx.txg(), &request).ok()?;
+    let block = StoredBlock {
+        dvas: &dvas,
+        lsize_bytes: bytes,
+        psize_bytes: bytes,
+        compression: CompressionKind::Off,
+        checksum: ChecksumKind::Zilog2,
+        checksum_words: verifier.words(),
+        object_type: ObjectType::INTENT_LOG,
+        level: Level(0),
+        birth: tx.txg(),
+        fill: 0,
+    };
+    Some(block.pointer())
+}
+
+/// The bytes of a block: chain structure, records, zeros up to the next 4096.
+fn seal(head: &LiveDataset, block: &Filling, next: BlockPointer) -> Option<LogWrite> {
+    let used = INTENT_LOG_BLOCK_HEADER_BYTES.saturating_add(block.records.len());
+    let header = IntentLogBlockHeader {
+        next,
+        used_bytes: u64::try_from(used).ok()?,
+        checksum: [0; 4],
+        endian: Endian::Little,
+    };
+    let mut bytes = header.encode();
+    bytes.extend_from_slice(&block.records);
+    bytes.resize(used.checked_next_multiple_of(BLOCK_BYTES_MIN)?, 0);
+    let words = block.place.checksum_words();
+    seal_zilog2(&mut bytes, words, Form::of(&block.place)).ok()?;
+    let sequence = IntentLogVerifier::of(&block.place).sequence;
+    Some(LogWrite {
+        address: log_block_address(head.set().dataset(), sequence),
+        pointer: block.place,
+        bytes: Arc::new(bytes),
+    })
+}

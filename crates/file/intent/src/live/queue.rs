@@ -1,0 +1,337 @@
+//! Records in memory, until they are written or their txg is committed.
+
+use millpond_ondisk::{ObjectId, Txg};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Records of one object that wait for somebody to commit it, in bytes. Beyond that they are dropped, and
+/// whoever commits the object waits for its txg, which then costs no more.
+const OBJECT_BYTES_MAX: u64 = 2 << 20;
+/// The same for all that is in memory.
+const ALL_BYTES_MAX: u64 = 32 << 20;
+/// What an entry takes beside its record.
+const ENTRY_BYTES: u64 = 64;
+
+/// A change. Without a record it can only be waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) txg: Txg,
+    pub(super) record: Option<Vec<u8>>,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        let record = self.record.as_ref().map_or(0, Vec::len);
+        ENTRY_BYTES.saturating_add(u64::try_from(record).unwrap_or(u64::MAX))
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfObject {
+    entries: VecDeque<Entry>,
+    bytes: u64,
+}
+
+/// What a writer takes out of the queue.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// In the order in which they happened, each with its number.
+    ordered: VecDeque<(u64, Entry)>,
+    /// By object, until it is committed.
+    of_objects: BTreeMap<ObjectId, OfObject>,
+    bytes: u64,
+    /// The number of the next entry of `ordered`.
+    next: u64,
+    /// All numbers below are on stable storage.
+    stable: u64,
+    /// The first number that a writer has taken out, and the last txg among what it took.
+    under_way: Option<(u64, Txg)>,
+    /// The same of what could not be written, until its txgs are committed.
+    failed: Option<(u64, Txg)>,
+    is_writing: bool,
+}
+
+impl Queue {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn append(&mut self, txg: Txg, object: Option<ObjectId>, record: Option<Vec<u8>>) {
+        let entry = Entry { txg, record };
+        match object {
+            None => {
+                let last = self.ordered.back().map(|(_, last)| last);
+                let says_so = last.is_some_and(|last| last.record.is_none() && last.txg >= txg);
+                if entry.record.is_some() || !says_so {
+                    self.push(entry);
+                }
+            }
+            Some(object) => {
+                let of_object = self.of_objects.entry(object).or_default();
+                let last = of_object.entries.back();
+                // What has to be waited for anyway needs no record.
+                if last.is_some_and(|last| last.record.is_none() && last.txg >= txg) {
+                    return;
+                }
+                let bytes = entry.bytes();
+                of_object.bytes = of_object.bytes.saturating_add(bytes);
+                self.bytes = self.bytes.saturating_add(bytes);
+                of_object.entries.push_back(entry);
+                if of_object.bytes > OBJECT_BYTES_MAX {
+                    self.bytes = self.bytes.saturating_sub(collapse(of_object));
+                }
+            }
+        }
+        if self.bytes > ALL_BYTES_MAX {
+            self.collapse_all();
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.bytes = self.bytes.saturating_add(entry.bytes());
+        self.ordered.push_back((self.next, entry));
+        self.next = self.next.saturating_add(1);
+    }
+
+    /// Drops all records: everybody waits for the txgs.
+    fn collapse_all(&mut self) {
+        let mut saved = 0;
+        for of_object in self.of_objects.values_mut() {
+            saved = collapse(of_object).saturating_add(saved);
+        }
+        for (_, entry) in &mut self.ordered {
+            let before = entry.bytes();
+            entry.record = None;
+            saved = before.saturating_sub(entry.bytes()).saturating_add(saved);
+        }
+        self.bytes = self.bytes.saturating_sub(saved);
+    }
+
+    pub(super) fn promote(&mut self, object: ObjectId) {
+        let Some(of_object) = self.of_objects.remove(&object) else {
+            return;
+        };
+        self.bytes = self.bytes.saturating_sub(of_object.bytes);
+        for entry in of_object.entries {
+            self.push(entry);
+        }
+    }
+    /// Puts the records of an object, or of all, in order; returns the number below which everything must be
+    /// stable for that.
+    pub(super) fn aim(&mut self, object: Option<ObjectId>) -> u64 {
+        match object {
+            Some(object) => self.promote(object),
+            None => {
+                let objects: Vec<_> = self.of_objects.keys().copied().collect();
+                for object in objects {
+                    self.promote(object);
+                }
+            }
+        }
+        self.next
+    }
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        if let Some(of_object) = self.of_objects.remove(&object) {
+            self.bytes = self.bytes.saturating_sub(of_object.bytes);
+        }
+    }
+
+    pub(super) fn is_stable(&self, number: u64) -> bool {
+        self.stable >= number
+    }
+    pub(super) fn is_writing(&self) -> bool {
+        self.is_writing
+    }
+
+    /// Takes out what comes next, about `bytes_max` at most, for one writer at a time. `None` if a change
+    /// comes first that has no record, or that was not written.
+    pub(super) fn take(&mut self, synced: Txg, bytes_max: u64) -> Option<Batch> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let mut batch = Batch::default();
+        let (mut bytes, mut last) = (0u64, Txg(0));
+        let first = self.ordered.front().map_or(self.next, |(number, _)| *number);
+        while let Some((_, entry)) = self.ordered.front() {
+            let is_history = entry.txg <= synced;
+            if !is_history && (entry.record.is_none() || bytes > bytes_max) {
+                break;
+            }
+            let Some((_, entry)) = self.ordered.pop_front() else {
+                break;
+            };
+            self.bytes = self.bytes.saturating_sub(entry.bytes());
+            if is_history {
+                continue;
+            }
+            bytes = bytes.saturating_add(entry.bytes());
+            last = last.max(entry.txg);
+            batch.entries.push(entry);
+        }
+        if batch.entries.is_empty() && !self.ordered.is_empty() {
+            return None;
+        }
+        self.under_way = Some((first, last));
+        self.is_writing = true;
+        Some(batch)
+    }
+    /// The writer has finished: what it took is stable, or (on failure) will be when its txgs are, which it
+    /// waits for.
+    pub(super) fn finish(&mut self, is_stable: bool) {
+        self.is_writing = false;
+        let taken = self.under_way.take();
+        if !is_stable {
+            self.failed = taken;
+        }
+        self.raise();
+    }
+    fn raise(&mut self) {
+        let front = self.ordered.front().map_or(self.next, |(number, _)| *number);
+        let not_yet = [self.under_way, self.failed];
+        let firsts = not_yet.iter().flatten().map(|(first, _)| *first);
+        self.stable = self.stable.max(firsts.fold(front, u64::min));
+    }
+
+    pub(super) fn committed(&mut self, txg: Txg) {
+        let mut freed = 0u64;
+        let mut keep = |entry: &Entry| {
+            let keeps = entry.txg > txg;
+            if !keeps {
+                freed = freed.saturating_add(entry.bytes());
+            }
+            keeps
+        };
+        self.ordered.retain(|(_, entry)| keep(entry));
+        self.of_objects.retain(|_, of_object| {
+            of_object.entries.retain(&mut keep);
+            of_object.bytes = of_object
+                .entries
+                .iter()
+                .map(Entry::bytes)
+                .fold(0, u64::saturating_add);
+            !of_object.entries.is_empty()
+        });
+        self.bytes = self.bytes.saturating_sub(freed);
+        for taken in [&mut self.under_way, &mut self.failed] {
+            if taken.is_some_and(|(_, last)| last <= txg) {
+                *taken = None;
+            }
+        }
+        self.raise();
+    }
+}
+
+/// Drops an object's records for one note that it must be waited for. Returns the bytes saved.
+fn collapse(of_object: &mut OfObject) -> u64 {
+    let Some(last) = of_object.entries.iter().map(|entry| entry.txg).max() else {
+        return 0;
+    };
+    let note = Entry {
+        txg: last,
+        record: None,
+    };
+    let saved = of_object.bytes.saturating_sub(note.bytes());
+    of_object.bytes = note.bytes();
+    of_object.entries = VecDeque::from([note]);
+    saved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(byte: u8) -> Option<Vec<u8>> {
+        Some(vec![byte; 32])
+    }
+    fn bytes_of(batch: Option<Batch>) -> Vec<u8> {
+        let entries = batch.unwrap().entries;
+        entries
+            .iter()
+            .map(|entry| entry.record.as_ref().unwrap()[0])
+            .collect()
+    }
+
+    #[test]
+    fn records_of_an_object_wait_for_it_and_come_behind_what_was_in_order() {
+        let mut queue = Queue::default();
+        queue.append(Txg(5), Some(ObjectId(7)), record(1));
+        queue.append(Txg(5), None, record(2));
+        queue.append(Txg(5), Some(ObjectId(8)), record(3));
+        assert_eq!(queue.aim(Some(ObjectId(7))), 2);
+        assert_eq!(bytes_of(queue.take(Txg(4), 1 << 20)), [2, 1]);
+        queue.finish(true);
+        assert!(queue.is_stable(2));
+        assert_eq!(queue.aim(None), 3);
+        assert!(!queue.is_stable(3));
+    }
+
+    #[test]
+    fn nothing_behind_a_change_without_a_record_is_taken_before_its_txg_is_committed() {
+        let mut queue = Queue::default();
+        queue.append(Txg(5), None, record(1));
+        queue.append(Txg(5), None, None);
+        queue.append(Txg(6), None, record(2));
+        assert_eq!(bytes_of(queue.take(Txg(4), 1 << 20)), [1]);
+        queue.finish(true);
+        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        assert!(!queue.is_stable(2));
+        queue.committed(Txg(5));
+        assert!(queue.is_stable(2) && !queue.is_stable(3));
+        assert_eq!(bytes_of(queue.take(Txg(5), 1 << 20)), [2]);
+    }
+
+    #[test]
+    fn what_a_writer_has_taken_is_stable_only_when_it_says_so_or_its_txgs_are() {
+        let mut queue = Queue::default();
+        queue.append(Txg(5), None, record(1));
+        queue.append(Txg(6), None, record(2));
+        let _ = queue.take(Txg(4), 1 << 20);
+        queue.committed(Txg(5));
+        assert!(!queue.is_stable(1));
+        queue.committed(Txg(6));
+        assert!(queue.is_stable(2));
+    }
+
+    #[test]
+    fn what_could_not_be_written_holds_everything_up_until_its_txgs_are_committed() {
+        let mut queue = Queue::default();
+        queue.append(Txg(5), None, record(1));
+        let _ = queue.take(Txg(4), 1 << 20);
+        queue.finish(false);
+        queue.append(Txg(6), None, record(2));
+        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        assert!(!queue.is_stable(1));
+        queue.committed(Txg(5));
+        assert!(queue.is_stable(1) && !queue.is_stable(2));
+        assert_eq!(bytes_of(queue.take(Txg(5), 1 << 20)), [2]);
+    }
+
+    #[test]
+    fn memory_is_bounded_by_waiting_for_the_txg_instead() {
+        let mut queue = Queue::default();
+        for _ in 0..1000 {
+            queue.append(Txg(5), Some(ObjectId(7)), Some(vec![0; 100_000]));
+        }
+        assert!(queue.bytes() < OBJECT_BYTES_MAX + 200_000);
+        queue.aim(None);
+        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        for _ in 0..1000 {
+            queue.append(Txg(5), None, Some(vec![0; 100_000]));
+        }
+        assert!(queue.bytes() <= ALL_BYTES_MAX + 200_000);
+        queue.committed(Txg(5));
+        assert_eq!(queue.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let mut queue = Queue::default();
+        queue.append(Txg(5), Some(ObjectId(7)), record(1));
+        queue.forget(ObjectId(7));
+        assert_eq!((queue.aim(None), queue.bytes()), (0, 0));
+    }
+}

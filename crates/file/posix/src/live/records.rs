@@ -1,0 +1,395 @@
+//! What the intent log is told of each operation.
+//!
+//! A record is made inside the operation's transaction and under its locks, so that records come in the order
+//! of the changes. While a log is replayed nothing is recorded; instead the transaction takes the header
+//! along that says how far the replay is. Page `docs/format/intent-log-records.md`.
+
+use super::error::FileError;
+use super::file_system::LiveFileSystem;
+use super::node::NodeInner;
+use super::replay::Forced;
+use super::set_attributes::SetAttributes;
+use super::state::NodeState;
+use crate::FileKind;
+use millpond_env::sync::Mutex;
+use millpond_ondisk::intent_log::{
+    CreateKind, CreateRecord, LogAttributes, LogRecord, LogRecordBody, LogStamp, RenameKind,
+    SetAttributesRecord, SizedObject, WriteContent,
+};
+use millpond_ondisk::ObjectId;
+use millpond_sa::{FileFlags, Timestamp};
+use millpond_txg::Transaction;
+
+/// More bytes written at once than this are not copied into the log: whoever waits for them waits for their
+/// txg, which writes them once.
+const WRITE_BYTES_MAX: usize = 512 << 10;
+/// Bytes of data in one record.
+const RECORD_DATA_BYTES_MAX: usize = 96 << 10;
+/// A record with longer names or values than any of ours is not made.
+const RECORD_BYTES_MAX: usize = 128 << 10;
+
+/// Bits of a SETATTR record's mask, as Linux has them.
+pub(crate) mod mask {
+    pub const MODE: u64 = 0x1;
+    pub const UID: u64 = 0x2;
+    pub const GID: u64 = 0x4;
+    pub const SIZE: u64 = 0x8;
+    pub const ATIME: u64 = 0x10;
+    pub const MTIME: u64 = 0x20;
+    pub const CTIME: u64 = 0x40;
+    pub const ATIME_SET: u64 = 0x80;
+    pub const MTIME_SET: u64 = 0x100;
+    pub const FURTHER: u64 = 0x8000_0000;
+}
+
+/// Flags of files, and their bits in the attributes of a record.
+pub(crate) const FLAG_BITS: [(FileFlags, u32); 13] = [
+    (FileFlags::ARCHIVE, 0x2),
+    (FileFlags::SYSTEM, 0x4),
+    (FileFlags::READONLY, 0x8),
+    (FileFlags::HIDDEN, 0x10),
+    (FileFlags::NOUNLINK, 0x20),
+    (FileFlags::IMMUTABLE, 0x40),
+    (FileFlags::APPENDONLY, 0x80),
+    (FileFlags::NODUMP, 0x100),
+    (FileFlags::AV_QUARANTINED, 0x400),
+    (FileFlags::REPARSE, 0x2000),
+    (FileFlags::OFFLINE, 0x8000),
+    (FileFlags::SPARSE, 0x1_0000),
+    (FileFlags::PROJECT_INHERIT, 0x2_0000),
+];
+
+/// Where a replay stands.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayState(Mutex<Option<Mark>>);
+
+#[derive(Debug, Default)]
+struct Mark {
+    /// What the header says when the next transaction is committed that completes a record.
+    armed: Option<[u64; 24]>,
+    /// What the next file that is made must be.
+    forced: Option<Forced>,
+}
+
+impl ReplayState {
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.lock().is_some()
+    }
+    pub(crate) fn begin(&self) {
+        *self.0.lock() = Some(Mark::default());
+    }
+    pub(crate) fn end(&self) {
+        *self.0.lock() = None;
+    }
+    pub(crate) fn arm(&self, header: [u64; 24]) {
+        if let Some(mark) = self.0.lock().as_mut() {
+            mark.armed = Some(header);
+        }
+    }
+    pub(crate) fn disarm(&self) {
+        let _ = self.take();
+    }
+    fn take(&self) -> Option<[u64; 24]> {
+        self.0.lock().as_mut()?.armed.take()
+    }
+    pub(crate) fn force(&self, forced: Option<Forced>) {
+        if let Some(mark) = self.0.lock().as_mut() {
+            mark.forced = forced;
+        }
+    }
+    pub(crate) fn take_forced(&self) -> Option<Forced> {
+        self.0.lock().as_mut()?.forced.take()
+    }
+}
+
+pub(crate) fn words(time: Timestamp) -> [u64; 2] {
+    [time.seconds.cast_unsigned(), time.nanoseconds]
+}
+
+impl LiveFileSystem {
+    /// Whether records are to be made. If not, what a replay has to note is noted with `tx`; and whoever
+    /// commits later waits for what was not recorded.
+    fn records(&self, tx: &Transaction) -> bool {
+        if self.replay.is_on() {
+            if let Some(header) = self.replay.take() {
+                self.object_set().set_log_header(tx, header);
+            }
+            return false;
+        }
+        let Some(log) = self.port().log() else {
+            return false;
+        };
+        if !log.is_wanted() {
+            log.append_unlogged(tx, None);
+            return false;
+        }
+        true
+    }
+
+    /// Records a change: of `object` alone, or in the order of everything.
+    pub(crate) fn record(
+        &self,
+        tx: &Transaction,
+        object: Option<ObjectId>,
+        body: LogRecordBody<'_>,
+    ) {
+        if !self.records(tx) {
+            return;
+        }
+        let record = LogRecord {
+            txg: tx.txg(),
+            sequence: 0,
+            is_case_insensitive: false,
+            body,
+        };
+        let Some(log) = self.port().log() else {
+            return;
+        };
+        match record.encode() {
+            Ok(bytes) if bytes.len() <= RECORD_BYTES_MAX - 512 => log.append(tx, object, bytes),
+            _ => log.append_unlogged(tx, None),
+        }
+    }
+
+    /// Notes a change that no record tells.
+    pub(crate) fn record_nothing(&self, tx: &Transaction, object: Option<ObjectId>) {
+        if self.records(tx)
+            && let Some(log) = self.port().log()
+        {
+            log.append_unlogged(tx, object);
+        }
+    }
+
+    pub(crate) fn promote_records(&self, id: ObjectId) {
+        if let Some(log) = self.port().log() {
+            log.promote(id);
+        }
+    }
+    pub(crate) fn forget_records(&self, id: ObjectId) {
+        if let Some(log) = self.port().log() {
+            log.forget(id);
+        }
+    }
+
+    /// At the end of an operation: with `sync=always` it is on stable storage before it returns.
+    pub(crate) fn settle(&self) -> Result<(), FileError> {
+        match self.port().log() {
+            Some(log) if log.commits_always() && !self.replay.is_on() => Ok(log.commit(None)?),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn record_create(
+        &self,
+        tx: &Transaction,
+        directory: ObjectId,
+        node: &NodeInner,
+        name: &[u8],
+        target: &[u8],
+    ) {
+        let state = node.state();
+        let kind = match node.kind {
+            FileKind::Directory => CreateKind::Directory,
+            FileKind::Symlink => CreateKind::SymbolicLink,
+            _ => CreateKind::File,
+        };
+        if is_ephemeral(&state) {
+            return self.record_nothing(tx, None);
+        }
+        let create = CreateRecord {
+            kind,
+            directory,
+            object: SizedObject {
+                object: node.id,
+                slots: u16::from(node.object.dnode_slots()),
+            },
+            mode: state.mode,
+            uid: state.uid.0,
+            gid: state.gid.0,
+            generation: state.generation,
+            creation_time: words(state.crtime),
+            device: state.rdev.unwrap_or(0),
+            attributes: None,
+            acl: None,
+            domains: vec![],
+            name,
+            target,
+        };
+        self.record(tx, None, LogRecordBody::Create(create));
+    }
+
+    pub(crate) fn record_whiteout(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        (source_directory, source_name): (ObjectId, &[u8]),
+        (target_directory, target_name): (ObjectId, &[u8]),
+    ) {
+        let state = node.state();
+        if is_ephemeral(&state) {
+            return self.record_nothing(tx, None);
+        }
+        let kind = RenameKind::Whiteout {
+            object: SizedObject {
+                object: node.id,
+                slots: u16::from(node.object.dnode_slots()),
+            },
+            mode: state.mode,
+            uid: state.uid.0,
+            gid: state.gid.0,
+            generation: state.generation,
+            creation_time: words(state.crtime),
+            device: state.rdev.unwrap_or(0),
+        };
+        let body = LogRecordBody::Rename {
+            kind,
+            source_directory,
+            target_directory,
+            source_name,
+            target_name,
+        };
+        self.record(tx, None, body);
+    }
+
+    /// Records bytes that were written. Nothing of files without a name is recorded.
+    pub(crate) fn record_write(&self, tx: &Transaction, node: &NodeInner, offset: u64, bytes: &[u8]) {
+        if node.state().links == 0 && !self.replay.is_on() {
+            return;
+        }
+        let prefers_txg = self.port().log().is_some_and(|log| log.is_for_throughput());
+        if bytes.len() > WRITE_BYTES_MAX || prefers_txg {
+            return self.record_nothing(tx, Some(node.id));
+        }
+        let mut at = offset;
+        for piece in bytes.chunks(RECORD_DATA_BYTES_MAX) {
+            let length = piece.len() as u64;
+            let body = LogRecordBody::Write {
+                object: node.id,
+                offset: at,
+                length,
+                content: WriteContent::Immediate(piece),
+            };
+            self.record(tx, Some(node.id), body);
+            at += length;
+        }
+    }
+
+    /// Records a new length (`length` 0) or a hole.
+    pub(crate) fn record_truncate(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        offset: u64,
+        length: u64,
+    ) {
+        if node.state().links == 0 && !self.replay.is_on() {
+            return;
+        }
+        let body = LogRecordBody::Truncate {
+            object: node.id,
+            offset,
+            length,
+        };
+        self.record(tx, Some(node.id), body);
+    }
+
+    /// Records new permissions alone.
+    pub(crate) fn record_mode(&self, tx: &Transaction, node: &NodeInner, new: &NodeState) {
+        self.record_attributes(tx, node, new, mask::MODE, None);
+    }
+
+    pub(crate) fn record_set(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        new: &NodeState,
+        set: &SetAttributes,
+    ) {
+        let mut wanted = 0;
+        let mut want = |is_set: bool, bits: u64| wanted |= if is_set { bits } else { 0 };
+        // Setting an owner may take permission bits away.
+        let owner = set.uid.is_some() || set.gid.is_some();
+        want(set.permissions.is_some() || owner, mask::MODE);
+        want(set.uid.is_some(), mask::UID);
+        want(set.gid.is_some(), mask::GID);
+        want(set.atime.is_some(), mask::ATIME | mask::ATIME_SET);
+        want(set.mtime.is_some(), mask::MTIME | mask::MTIME_SET);
+        let flags = set.set_flags | set.clear_flags;
+        let mut further = LogAttributes::default();
+        for (flag, bit) in FLAG_BITS {
+            if flags.contains(flag) {
+                further.requested |= bit;
+            }
+            if set.set_flags.contains(flag) {
+                further.values |= u64::from(bit);
+            }
+        }
+        if let Some(project) = set.project {
+            further.requested |= LogAttributes::PROJECT;
+            further.stamp = LogStamp::Project(u64::from(project));
+        }
+        let further = (further.requested != 0).then_some(further);
+        want(further.is_some(), mask::FURTHER);
+        self.record_attributes(tx, node, new, wanted, further);
+    }
+
+    fn record_attributes(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        new: &NodeState,
+        mask: u64,
+        attributes: Option<LogAttributes>,
+    ) {
+        if new.links == 0 && !self.replay.is_on() {
+            return;
+        }
+        if is_ephemeral(new) {
+            return self.record_nothing(tx, Some(node.id));
+        }
+        let set = SetAttributesRecord {
+            object: node.id,
+            mask: mask | mask::CTIME,
+            mode: new.mode,
+            uid: new.uid.0,
+            gid: new.gid.0,
+            size: new.size,
+            access_time: words(new.atime),
+            modification_time: words(new.mtime),
+            attributes,
+            domains: vec![],
+        };
+        self.record(tx, Some(node.id), LogRecordBody::SetAttributes(set));
+    }
+
+    /// Records an extended attribute that was set, or removed with an empty value.
+    pub(crate) fn record_xattr(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        name: &[u8],
+        value: Option<&[u8]>,
+        is_packed: bool,
+    ) {
+        if node.state().links == 0 && !self.replay.is_on() {
+            return;
+        }
+        let can = is_packed
+            && value != Some(&[])
+            && self.port().log().is_some_and(|log| log.takes_xattrs());
+        if !can {
+            return self.record_nothing(tx, Some(node.id));
+        }
+        let body = LogRecordBody::SetXattr {
+            object: node.id,
+            name,
+            value: value.unwrap_or(&[]),
+        };
+        self.record(tx, Some(node.id), body);
+    }
+}
+
+/// Ids above 32 bits come from other systems; no record of ours has their domains.
+fn is_ephemeral(state: &NodeState) -> bool {
+    state.uid.0 > u64::from(u32::MAX) || state.gid.0 > u64::from(u32::MAX)
+}

@@ -1,0 +1,171 @@
+//! A volume's intent log: what is recorded, and doing it again. Page `docs/format/intent-log-records.md`.
+
+use super::LiveVolume;
+use crate::VolumeError;
+use crate::volume::DATA;
+use millpond_env::sync::Arc;
+use millpond_object::{Block, ObjectError};
+use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
+use millpond_ondisk::{BlockPointer, ObjectId};
+use millpond_txg::Transaction;
+
+/// More bytes written at once than this are not copied into the log: whoever waits for them waits for their
+/// txg, which writes them once.
+const WRITE_BYTES_MAX: usize = 512 << 10;
+/// Bytes of data in one record.
+const RECORD_DATA_BYTES_MAX: usize = 96 << 10;
+
+/// Reads the block that a record points to, given the object and the byte offset that it is for.
+pub type ReplayBlock<'a> =
+    dyn FnMut(&BlockPointer, ObjectId, u64) -> Result<Arc<Block>, ObjectError> + 'a;
+
+impl LiveVolume {
+    fn record(&self, tx: &Transaction, body: LogRecordBody<'_>) {
+        let Some(log) = self.begin.log() else { return };
+        let record = LogRecord {
+            txg: tx.txg(),
+            sequence: 0,
+            is_case_insensitive: false,
+            body,
+        };
+        match record.encode() {
+            Ok(bytes) if log.is_wanted() => log.append(tx, Some(DATA), bytes),
+            _ => log.append_unlogged(tx, None),
+        }
+    }
+
+    pub(super) fn record_write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) {
+        let Some(log) = self.begin.log() else { return };
+        if bytes.len() > WRITE_BYTES_MAX || log.is_for_throughput() || !log.is_wanted() {
+            return log.append_unlogged(tx, Some(DATA));
+        }
+        let mut at = offset;
+        for piece in bytes.chunks(RECORD_DATA_BYTES_MAX) {
+            let length = piece.len() as u64;
+            let body = LogRecordBody::Write {
+                object: DATA,
+                offset: at,
+                length,
+                content: WriteContent::Immediate(piece),
+            };
+            self.record(tx, body);
+            at += length;
+        }
+    }
+    pub(super) fn record_free(&self, tx: &Transaction, offset: u64, length: u64) {
+        let body = LogRecordBody::Truncate {
+            object: DATA,
+            offset,
+            length,
+        };
+        self.record(tx, body);
+    }
+
+    /// At the end of a request: with `sync=always` it is on stable storage before it returns.
+    pub(super) fn settle(&self) -> Result<(), VolumeError> {
+        match self.begin.log() {
+            Some(log) if log.commits_always() => self.commit_log(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what a record says. `header` is stored as the intent log's header by the transaction that completes
+    /// it. Bytes behind the volume's end are left out. Nothing is recorded.
+    ///
+    /// # Errors
+    /// [`VolumeError::Refused`] for a record that no volume can have; what writing meets.
+    pub fn replay_record(
+        &self,
+        record: &LogRecord<'_>,
+        header: [u64; 24],
+        read: &mut ReplayBlock<'_>,
+    ) -> Result<(), VolumeError> {
+        match &record.body {
+            LogRecordBody::Write {
+                object: DATA,
+                offset,
+                content,
+                ..
+            } => match content {
+                WriteContent::Immediate(bytes) => self.write_again(*offset, bytes, Some(header)),
+                WriteContent::Indirect(pointer) => {
+                    let start = offset - offset % pointer.lsize_bytes().max(1);
+                    let block = self.read_replayed(read, pointer, start)?;
+                    self.write_again(start, &block.bytes, Some(header))
+                }
+            },
+            LogRecordBody::Truncate {
+                object: DATA,
+                offset,
+                length,
+            } => {
+                let size = self.size_bytes();
+                let to_end = size.saturating_sub(*offset);
+                let length = match *length {
+                    0 => to_end,
+                    length => length.min(to_end),
+                };
+                if length > 0 {
+                    let tx = self.begin(super::FREE_DIRTY_BYTES, true)?;
+                    let freed = self.data.free_range(&tx, *offset, length);
+                    freed.map_err(|error| self.errors().object(error))?;
+                    self.set.set_log_header(&tx, header);
+                }
+                Ok(())
+            }
+            LogRecordBody::CloneRange {
+                object: DATA,
+                offset,
+                length,
+                block_bytes,
+                pointers,
+            } => {
+                let end = offset.saturating_add(*length);
+                let mut at = *offset;
+                for pointer in pointers.iter() {
+                    if at >= end {
+                        break;
+                    }
+                    let count = usize::try_from((*block_bytes).min(end - at)).unwrap_or(usize::MAX);
+                    let block = self.read_replayed(read, &pointer, at)?;
+                    let bytes = block.bytes.get(..count.min(block.bytes.len()));
+                    self.write_again(at, bytes.unwrap_or_default(), None)?;
+                    at = at.saturating_add((*block_bytes).max(1));
+                }
+                let tx = self.begin(super::TABLE_BYTES, true)?;
+                self.set.set_log_header(&tx, header);
+                Ok(())
+            }
+            _ => Err(self
+                .errors()
+                .refused("a record of the intent log that no volume can have")),
+        }
+    }
+
+    fn read_replayed(
+        &self,
+        read: &mut ReplayBlock<'_>,
+        pointer: &BlockPointer,
+        offset: u64,
+    ) -> Result<Arc<Block>, VolumeError> {
+        read(pointer, DATA, offset).map_err(|error| self.errors().object(error))
+    }
+
+    fn write_again(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        header: Option<[u64; 24]>,
+    ) -> Result<(), VolumeError> {
+        let left = self.size_bytes().saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let bytes = bytes.get(..count).unwrap_or_default();
+        let tx = self.begin(bytes.len() as u64 + 2 * self.block_bytes(), true)?;
+        let written = self.data.write(&tx, offset, bytes);
+        written.map_err(|error| self.errors().object(error))?;
+        if let Some(header) = header {
+            self.set.set_log_header(&tx, header);
+        }
+        Ok(())
+    }
+}

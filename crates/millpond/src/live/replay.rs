@@ -1,0 +1,107 @@
+//! What intent logs hold is done again when a pool is opened.
+
+use super::pool::LivePool;
+use crate::Error;
+use millpond_dataset::live::LiveDataset;
+use millpond_intent::live::{ReplayStep, replay};
+use millpond_object::ObjectError;
+use millpond_ondisk::ObjectSetKind;
+use millpond_posix::live::{FileError, LiveFileSystem};
+use millpond_volume::{LiveVolume, VolumeError};
+
+impl LivePool {
+    /// Replays the logs that were claimed when the pool was opened, and ends them. Nobody uses the datasets
+    /// yet.
+    pub(super) fn replay_logs(&self) -> Result<(), Error> {
+        let names = self.datasets().logs_to_replay();
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.datasets().pass_claimed_births()?;
+        for name in names {
+            let head = self.datasets().open_head(&name)?;
+            match head.kind() {
+                ObjectSetKind::Volume => {
+                    let volume = self.volume(&name)?;
+                    replay(&head, &mut |step| self.again_in_volume(&name, &volume, step))?;
+                }
+                _ => {
+                    // What was left without a name goes first: its numbers may be used again.
+                    let files = self.file_system(&name)?;
+                    files.begin_replay();
+                    let replayed = self.replay_files(&name, &head, &files);
+                    files.end_replay();
+                    replayed?;
+                }
+            }
+            self.datasets().finish_replay(&head)?;
+        }
+        Ok(())
+    }
+
+    fn replay_files(
+        &self,
+        name: &str,
+        head: &LiveDataset,
+        files: &LiveFileSystem,
+    ) -> Result<(), Error> {
+        files.free_unlinked()?;
+        self.sync()?;
+        replay(head, &mut |step| {
+            let again = || -> Result<(), FileError> {
+                let record = step.record.decode();
+                let record = record.map_err(|_| FileError::Invalid {
+                    reason: "a record of the intent log that cannot be decoded",
+                })?;
+                let endian = step.record.frame().endian;
+                files.replay_record(&record, endian, step.header, &mut |pointer, id, offset| {
+                    step.read(pointer, id, offset)
+                })
+            };
+            // A number may be in use until the object that had it is really gone.
+            let outcome = match again() {
+                Ok(()) => Ok(()),
+                Err(_) => {
+                    files.reap()?;
+                    self.sync()?;
+                    again()
+                }
+            };
+            outcome.map_err(|error| failed(name, step, &error))
+        })
+    }
+
+    fn again_in_volume(
+        &self,
+        name: &str,
+        volume: &LiveVolume,
+        step: &ReplayStep<'_>,
+    ) -> Result<(), Error> {
+        let again = || -> Result<(), VolumeError> {
+            let record = step.record.decode();
+            let record = record.map_err(|_| VolumeError::Refused {
+                name: name.to_owned(),
+                reason: "a record of the intent log that cannot be decoded",
+            })?;
+            volume.replay_record(&record, step.header, &mut |pointer, id, offset| {
+                step.read(pointer, id, offset)
+            })
+        };
+        again().map_err(|error| failed(name, step, &error))
+    }
+}
+
+fn failed(name: &str, step: &ReplayStep<'_>, error: &dyn std::error::Error) -> Error {
+    Error::Replay {
+        name: name.to_owned(),
+        sequence: step.record.sequence,
+        type_name: step.record.type_name(),
+        reason: error.to_string(),
+    }
+}
+
+impl From<ObjectError> for Error {
+    fn from(error: ObjectError) -> Self {
+        Self::File(error.into())
+    }
+}
