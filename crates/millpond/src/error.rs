@@ -46,7 +46,9 @@ pub enum Error {
     },
     /// An intent log holds what cannot be done again. The pool can be opened for reading, or for changes with
     /// all logs given up.
-    #[error("the intent log of '{name}' cannot be replayed: record {sequence} ({type_name}): {reason}")]
+    #[error(
+        "the intent log of '{name}' cannot be replayed: record {sequence} ({type_name}): {reason}"
+    )]
     Replay {
         /// The file system or volume.
         name: String,

@@ -292,9 +292,7 @@ impl LiveVolume {
     /// [`VolumeError::Begin`] if the pool is suspended before that.
     pub fn commit_log(&self) -> Result<(), VolumeError> {
         match self.begin.log() {
-            Some(log) => log
-                .commit(None)
-                .map_err(|error| self.errors().begin(error)),
+            Some(log) => log.commit(None).map_err(|error| self.errors().begin(error)),
             None => self.wait_synced(),
         }
     }

@@ -6,7 +6,8 @@ use millpond_env::sync::Arc;
 use millpond_intent::live::LiveLog;
 use millpond_ondisk::ObjectId;
 use millpond_posix::live::{
-    ChangeLog,    AclInherit, AclKind, AclMode, Atime, Begin, BeginError, Estimate, Settings, Space, XattrPlace,
+    AclInherit, AclKind, AclMode, Atime, Begin, BeginError, ChangeLog, Estimate, Settings, Space,
+    XattrPlace,
 };
 use millpond_txg::Transaction;
 

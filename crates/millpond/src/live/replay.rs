@@ -23,7 +23,9 @@ impl LivePool {
             match head.kind() {
                 ObjectSetKind::Volume => {
                     let volume = self.volume(&name)?;
-                    replay(&head, &mut |step| self.again_in_volume(&name, &volume, step))?;
+                    replay(&head, &mut |step| {
+                        self.again_in_volume(&name, &volume, step)
+                    })?;
                 }
                 _ => {
                     // What was left without a name goes first: its numbers may be used again.

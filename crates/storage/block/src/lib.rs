@@ -28,7 +28,8 @@ pub use patience::{Patience, PatientThread};
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafFigures, Topology};
 pub use write::{
-    Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WrittenBlock, WrittenForm,
+    Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WrittenBlock,
+    WrittenForm,
 };
 
 use millpond_env::sync::Arc;

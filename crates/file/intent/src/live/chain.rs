@@ -115,7 +115,10 @@ impl LiveChain {
             trim.free.push(first.pointer);
         }
         if !trim.free.is_empty() {
-            let first = open.written.front().map_or(open.next, |block| block.pointer);
+            let first = open
+                .written
+                .front()
+                .map_or(open.next, |block| block.pointer);
             trim.header = Some(header_of(first));
         }
         trim
@@ -173,8 +176,14 @@ mod tests {
     fn a_sync_frees_from_the_front_what_is_history_and_known_to_its_space_maps() {
         let mut chain = LiveChain::default();
         chain.begin(block(1, 5), Txg(5));
-        assert_eq!((chain.place(Txg(4)), chain.place(Txg(5))), (None, Some(block(1, 5))));
-        chain.extend(vec![written(1, 5, 6), written(2, 6, 7), written(3, 7, 6)], block(4, 8));
+        assert_eq!(
+            (chain.place(Txg(4)), chain.place(Txg(5))),
+            (None, Some(block(1, 5)))
+        );
+        chain.extend(
+            vec![written(1, 5, 6), written(2, 6, 7), written(3, 7, 6)],
+            block(4, 8),
+        );
         let trim = chain.trim(Txg(6));
         assert_eq!(trim.free, [block(1, 5)]);
         assert_eq!(trim.header, Some(header_of(block(2, 6))));

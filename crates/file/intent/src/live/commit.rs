@@ -130,7 +130,11 @@ impl LiveLog {
         let mut allocated = vec![];
         let mut filled: Vec<Filling> = vec![];
         let mut filling = Filling::new(place);
-        let mut left = batch.entries.iter().map(record_bytes).fold(0, usize::saturating_add);
+        let mut left = batch
+            .entries
+            .iter()
+            .map(record_bytes)
+            .fold(0, usize::saturating_add);
         let burst = left;
         for entry in &batch.entries {
             let bytes = record_bytes(entry);
@@ -169,7 +173,8 @@ impl LiveLog {
             .zip(successors)
             .map(|(block, next)| seal(head, block, next))
             .collect();
-        let is_written = writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
+        let is_written =
+            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
         if !is_written {
             return self.give_up(&allocated);
         }
@@ -199,7 +204,11 @@ impl LiveLog {
         let mut guid = [0; 16];
         pool.env().entropy.fill(&mut guid);
         let (first, second) = guid.split_at(8);
-        let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
         let verifier = IntentLogVerifier {
             guid: [word(first), word(second)],
             object_set: head.set().dataset(),

@@ -155,7 +155,10 @@ impl Queue {
         }
         let mut batch = Batch::default();
         let (mut bytes, mut last) = (0u64, Txg(0));
-        let first = self.ordered.front().map_or(self.next, |(number, _)| *number);
+        let first = self
+            .ordered
+            .front()
+            .map_or(self.next, |(number, _)| *number);
         while let Some((_, entry)) = self.ordered.front() {
             let is_history = entry.txg <= synced;
             if !is_history && (entry.record.is_none() || bytes > bytes_max) {
@@ -190,7 +193,10 @@ impl Queue {
         self.raise();
     }
     fn raise(&mut self) {
-        let front = self.ordered.front().map_or(self.next, |(number, _)| *number);
+        let front = self
+            .ordered
+            .front()
+            .map_or(self.next, |(number, _)| *number);
         let not_yet = [self.under_way, self.failed];
         let firsts = not_yet.iter().flatten().map(|(first, _)| *first);
         self.stable = self.stable.max(firsts.fold(front, u64::min));

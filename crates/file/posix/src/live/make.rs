@@ -328,6 +328,8 @@ impl LiveFileSystem {
         let mut xattrs: Vec<(&'static [u8], Vec<u8>)> = vec![];
         let default = match (settings.acl_kind, kind) {
             (_, FileKind::Symlink) | (AclKind::Off | AclKind::Nfs4, _) => None,
+            // Records tell of the lists that a file got.
+            (AclKind::Posix, _) if self.replay.is_on() => None,
             (AclKind::Posix, _) => self.default_acl(directory)?,
         };
         if let Some(default) = default {

@@ -12,11 +12,11 @@ use super::set_attributes::SetAttributes;
 use super::state::NodeState;
 use crate::FileKind;
 use millpond_env::sync::Mutex;
+use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{
     CreateKind, CreateRecord, LogAttributes, LogRecord, LogRecordBody, LogStamp, RenameKind,
     SetAttributesRecord, SizedObject, WriteContent,
 };
-use millpond_ondisk::ObjectId;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
@@ -252,7 +252,13 @@ impl LiveFileSystem {
     }
 
     /// Records bytes that were written. Nothing of files without a name is recorded.
-    pub(crate) fn record_write(&self, tx: &Transaction, node: &NodeInner, offset: u64, bytes: &[u8]) {
+    pub(crate) fn record_write(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        offset: u64,
+        bytes: &[u8],
+    ) {
         if node.state().links == 0 && !self.replay.is_on() {
             return;
         }

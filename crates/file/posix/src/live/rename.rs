@@ -8,8 +8,8 @@ use super::node::{LiveNode, lock_changes_of};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
 use crate::{DirectoryEntry, FileKind};
-use millpond_ondisk::intent_log::RenameKind;
 use millpond_ondisk::intent_log::LogRecordBody;
+use millpond_ondisk::intent_log::RenameKind;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 

@@ -68,7 +68,11 @@ impl Syncing<'_> {
     }
 
     /// Takes a dataset out of a feature, if it is counted in it.
-    pub(crate) fn deactivate_feature(&self, dataset: ObjectId, guid: &str) -> Result<(), PoolError> {
+    pub(crate) fn deactivate_feature(
+        &self,
+        dataset: ObjectId,
+        guid: &str,
+    ) -> Result<(), PoolError> {
         if self.is_zapified(dataset)? && self.remove(dataset, guid)? {
             self.ctx.feature_decrement(guid)?;
         }

@@ -1,7 +1,7 @@
 //! A head open for changes.
 
-use super::log::HeadLog;
 use super::admission::{Admission, Request, Verdict};
+use super::log::HeadLog;
 use super::settings::Settings;
 use crate::{DatasetError, Refusal};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -196,7 +196,10 @@ pub fn header_words(header: &IntentLogHeader) -> [u64; 24] {
     let mut words = [0; 24];
     let bytes = header.encode();
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        *word = bytes
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
     words
 }

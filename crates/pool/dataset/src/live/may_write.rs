@@ -3,7 +3,7 @@
 use crate::DatasetError;
 use crate::Directory;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{ObjectId, DslDatasetFlags, IntentLogHeader, ObjectType, Txg};
+use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Txg};
 use millpond_pool::live::{FoundLog, FoundLogs};
 use millpond_pool::{Pool, PoolError};
 

@@ -7,7 +7,6 @@ use super::sink::{HeadFacts, Tally};
 use super::syncing::Syncing;
 use super::view::contradiction;
 use millpond_block::{BlockAddress, BlockWrite};
-use millpond_checksum::Form;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BlockId, BlockPointer, CompressionKind, Endian, IntentLogHeader, Level, ObjectId, ObjectType,
@@ -18,9 +17,8 @@ use millpond_pool::PoolError;
 const HEADER_AT: usize = 512;
 /// The bit of a pointer's properties that says that a key is involved.
 const CRYPT_BIT: u64 = 1 << 61;
-/// The pointer's word of properties, and the first of its checksum.
+/// The pointer's words of properties and of fill.
 const PROPERTIES: usize = 6;
-const CHECKSUM: usize = 12;
 const FILL: usize = 11;
 const WHAT: &str = "object set of an encrypted dataset";
 
@@ -62,7 +60,7 @@ impl Syncing<'_> {
         let Some(written) = written.into_iter().next() else {
             return Err(contradiction(WHAT, "not written"));
         };
-        let new = with_codes_of(&old, written.map_err(failed)?.pointer, checksum);
+        let new = with_codes_of(&old, written.map_err(failed)?.pointer);
         let facts = self.head_facts(head)?;
         let mut tally = Tally::new(&facts);
         tally.born(&facts, &new, self.ctx.space_of(&new));
@@ -83,22 +81,13 @@ impl Syncing<'_> {
     }
 }
 
-/// The new pointer with what the old one says of keys: the crypt bit, and a checksum that leaves room for the code.
-fn with_codes_of(
-    old: &BlockPointer,
-    mut new: BlockPointer,
-    checksum: millpond_ondisk::ChecksumKind,
-) -> BlockPointer {
+/// The new pointer with what the old one says of keys. Object sets alone keep their whole checksum.
+fn with_codes_of(old: &BlockPointer, mut new: BlockPointer) -> BlockPointer {
     if let Some(word) = new.words.get_mut(PROPERTIES) {
         *word |= CRYPT_BIT;
     }
     if let (Some(word), Some(fill)) = (new.words.get_mut(FILL), old.words.get(FILL)) {
         *word = *fill;
-    }
-    let [a, b, _, _] = Form::of(&new).fit(checksum, new.checksum_words());
-    let [_, _, c, d] = old.checksum_words();
-    if let Some(words) = new.words.get_mut(CHECKSUM..) {
-        words.copy_from_slice(&[a, b, c, d]);
     }
     new
 }

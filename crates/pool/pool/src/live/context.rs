@@ -201,7 +201,10 @@ impl SyncContext<'_> {
         for (count, dva) in dvas.iter().enumerate() {
             let claimed = self.pool.allocator.claim(self.txg(), dva);
             if let Err(error) = claimed {
-                if !matches!(error, AllocError::Contradiction { .. } | AllocError::NoMetaslab { .. }) {
+                if !matches!(
+                    error,
+                    AllocError::Contradiction { .. } | AllocError::NoMetaslab { .. }
+                ) {
                     return Err(error.into());
                 }
                 for dva in dvas.iter().take(count) {

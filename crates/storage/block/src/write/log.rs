@@ -46,9 +46,7 @@ impl BlockStore {
                 return Err(failed("a log block of another size than its place"));
             }
             let top = topology.tree.top(dva.vdev);
-            let is_whole = top.is_none_or(|top| {
-                !matches!(top.kind, VdevKind::Mirror)
-            });
+            let is_whole = top.is_none_or(|top| !matches!(top.kind, VdevKind::Mirror));
             // Where columns depend on the block's size the whole of it is written.
             let mut bytes = Arc::clone(&block.bytes);
             if is_whole && bytes.len() < size {

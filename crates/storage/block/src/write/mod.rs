@@ -14,8 +14,8 @@ mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
-pub use log::LogWrite;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
+pub use log::LogWrite;
 
 use crate::topology::Topology;
 use crate::{BlockError, BlockStore};
