@@ -20,7 +20,7 @@ enum Removal {
 
 impl LiveFileSystem {
     /// Gives a file another name. A file made without a name gets its first; whoever needs that to
-    /// last need not wait: that is done here.
+    /// last waits with [`LiveFileSystem::fsync`].
     ///
     /// # Errors
     /// [`FileError::NotPermitted`] for directories, [`FileError::CrossProject`],
@@ -41,21 +41,16 @@ impl LiveFileSystem {
         let is_root = directory.id() == self.root_id();
         self.name_rules().check_new(name, is_root)?;
         self.check_writable()?;
-        let is_first = self.try_link(node, directory, name)?;
-        if is_first && !self.replay.is_on() {
-            // No record tells of a file that was made without a name.
-            self.sync()?;
-        }
+        self.try_link(node, directory, name)?;
         self.settle()
     }
 
-    /// Gives a file a name; whether it is its first.
     fn try_link(
         &self,
         node: &LiveNode,
         directory: &LiveNode,
         name: &[u8],
-    ) -> Result<bool, FileError> {
+    ) -> Result<(), FileError> {
         let _changes = lock_changes_of(&[node, directory]);
         let mut parent = directory.state();
         let mut state = node.state();
@@ -93,6 +88,7 @@ impl LiveFileSystem {
         parent.entries_changed(1, 0, now);
         self.store(&tx, directory, parent, &Lists::default())?;
         if is_first {
+            // No record tells of a file that was made without a name.
             self.record_nothing(&tx, None);
         } else {
             let body = LogRecordBody::Link {
@@ -102,7 +98,7 @@ impl LiveFileSystem {
             };
             self.record(&tx, None, body);
         }
-        Ok(is_first)
+        Ok(())
     }
 
     /// Directories that hand their project down take no files of other projects.
