@@ -51,5 +51,6 @@ fn the_same_plan_does_the_same() {
 
 #[test]
 fn threads_at_one_pool_lose_nothing() {
-    crowd(Shape::named("mirror2").unwrap(), 1, 4, 3, 60).unwrap();
+    let limit = Options::default().limit;
+    crowd(Shape::named("mirror2").unwrap(), 1, 4, 3, 60, limit).unwrap();
 }

@@ -1,15 +1,18 @@
 //! `soak`: lives on simulated disks until the time is over; the first failure is made small and told.
 //!
-//! `soak [--seconds N] [--shape NAME] [--from SEED] [--ops N] [--zdb-every N] [--threads-every N] [--record FILE]`
-//! lives seed after seed, shape after shape. `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` lives one
+//! `soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--shape NAME] [--from SEED] [--ops N]
+//! [--zdb-every N] [--limit SECONDS] [--failures N] [--table FILE] [--record FILE]` lives seed after seed, whichever
+//! shape is furthest behind; it ends at the targets (for each shape), the time, or after so many failures. `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` lives one
 //! life again; `--shrink SECONDS` makes it small first.
 
 use anyhow::{Context, Result, bail};
 use millpond_env::Env;
-use millpond_tests::soak::{Figures, Options, Plan, SHAPES, Shape, crowd, run, shrink};
+use millpond_tests::soak::{
+    Failure, Figures, Options, Plan, SHAPES, Shape, ThreadFigures, crowd, run, shrink,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,8 +46,9 @@ fn main() -> Result<ExitCode> {
         Some(name) => vec![Shape::named(name).context("no such shape")?],
     };
     let options = Options {
-        zdb_every: arguments.number("zdb-every", 400)?,
-        recount_every: arguments.number("recount-every", 3)?,
+        zdb_every: arguments.number("zdb-every", 100)?,
+        recount_every: arguments.number("recount-every", 1)?,
+        limit: Duration::from_secs(arguments.number("limit", 600)?),
         full_log: arguments.number("full-log", 0)? != 0,
         keep: arguments.0.get("keep").map(Into::into),
     };
@@ -69,65 +73,151 @@ fn main() -> Result<ExitCode> {
         }
         return Ok(one(&plan, &options, shrinking));
     }
-    let clock = Env::real().clock;
-    let begun = clock.monotonic_ns();
-    let seconds = arguments.number("seconds", 3600)?;
-    let elapsed = || clock.monotonic_ns().saturating_sub(begun) / 1_000_000_000;
-    let mut all: BTreeMap<&str, (u64, Figures)> = BTreeMap::new();
-    let mut in_threads = 0;
-    let mut outcome = ExitCode::SUCCESS;
-    let threads_every = arguments.number("threads-every", 40)?;
-    let first = arguments.number("from", 1)?;
-    'seeds: for seed in first.. {
-        for shape in &shapes {
-            if elapsed() >= seconds {
-                break 'seeds;
-            }
-            let plan = Plan::new(shape, seed, ops);
-            match run(&plan, &options) {
-                Ok(figures) => {
-                    let entry = all.entry(shape.name).or_default();
-                    entry.0 += 1;
-                    entry.1 += figures;
-                }
-                Err(_) => {
-                    one(&plan, &options, shrinking);
-                    outcome = ExitCode::from(1);
-                    break 'seeds;
-                }
-            }
-            if threads_every > 0 && seed.is_multiple_of(threads_every) {
-                match crowd(shape, seed, 4, 4, 200) {
-                    Ok(figures) => in_threads += figures.ops,
+    let session = Session {
+        shapes,
+        options,
+        ops,
+        shrinking,
+        seconds: arguments.number("seconds", 3600)?,
+        target: arguments.number("target", u64::MAX)?,
+        in_threads: arguments.number("threads-target", 100_000)?,
+        failures_max: arguments.number("failures", 1)?,
+        first: arguments.number("from", 1)?,
+        table: arguments.0.get("table").map(Into::into),
+    };
+    session.run(arguments.0.get("record").map(Path::new))
+}
+
+/// Lives and crowds until the time is over or every shape has had enough.
+struct Session {
+    shapes: Vec<&'static Shape>,
+    options: Options,
+    ops: usize,
+    shrinking: Duration,
+    seconds: u64,
+    /// Operations of each shape in lives.
+    target: u64,
+    /// Operations of each shape by threads.
+    in_threads: u64,
+    failures_max: u64,
+    first: u64,
+    /// Rewritten as the session goes.
+    table: Option<PathBuf>,
+}
+
+/// How far a shape is.
+#[derive(Default)]
+struct Account {
+    lives: u64,
+    figures: Figures,
+    crowds: u64,
+    crowd: ThreadFigures,
+    failures: u64,
+}
+
+impl Session {
+    fn run(&self, record_in: Option<&Path>) -> Result<ExitCode> {
+        let clock = Env::real().clock;
+        let begun = clock.monotonic_ns();
+        let elapsed = || clock.monotonic_ns().saturating_sub(begun) / 1_000_000_000;
+        let mut all: BTreeMap<&str, Account> = BTreeMap::new();
+        for shape in &self.shapes {
+            all.insert(shape.name, Account::default());
+        }
+        let (mut told, mut failures) = (0, 0);
+        while elapsed() < self.seconds && failures < self.failures_max {
+            // Whatever is furthest behind.
+            let behind = |done: u64, target: u64| done.saturating_mul(1_000_000) / target.max(1);
+            let next = self.shapes.iter().flat_map(|shape| {
+                let account = &all[shape.name];
+                let lived = (behind(account.figures.ops, self.target), false, *shape);
+                let crowd = (behind(account.crowd.ops, self.in_threads), true, *shape);
+                [Some(lived), (self.in_threads > 0).then_some(crowd)]
+            });
+            let next = next
+                .flatten()
+                .filter(|(share, ..)| *share < 1_000_000)
+                .min_by_key(|(share, is_crowd, shape)| (*share, *is_crowd, all[shape.name].lives));
+            let Some((_, is_crowd, shape)) = next else {
+                break;
+            };
+            let account = all.entry(shape.name).or_default();
+            if is_crowd {
+                let seed = self.first + account.crowds;
+                account.crowds += 1;
+                match crowd(shape, seed, 4, 8, 250, self.options.limit) {
+                    Ok(figures) => account.crowd += figures,
                     Err(error) => {
-                        println!("threads, {}, seed {seed}: {error}", shape.name);
-                        outcome = ExitCode::from(1);
-                        break 'seeds;
+                        println!("FAILED: threads, {}, seed {seed}: {error}", shape.name);
+                        account.failures += 1;
+                        failures += 1;
+                    }
+                }
+            } else {
+                let seed = self.first + account.lives;
+                account.lives += 1;
+                let plan = Plan::new(shape, seed, self.ops);
+                match run(&plan, &self.options) {
+                    Ok(figures) => account.figures += figures,
+                    Err(failure) => {
+                        println!("FAILED:");
+                        tell(&plan, failure, &self.options, self.shrinking);
+                        account.failures += 1;
+                        failures += 1;
                     }
                 }
             }
+            if elapsed() >= told + 30 {
+                told = elapsed();
+                let lived: u64 = all.values().map(|account| account.figures.ops).sum();
+                let crowds: u64 = all.values().map(|account| account.crowd.ops).sum();
+                println!(
+                    "{told} s, {} s of processor: {lived} operations in lives, {crowds} by threads, {failures} failures",
+                    processor_seconds()
+                );
+                if let Some(file) = &self.table {
+                    std::fs::write(file, table(&all, self.first, told))?;
+                }
+            }
         }
-        if seed.is_multiple_of(10) {
-            let sum: u64 = all.values().map(|(_, figures)| figures.ops).sum();
-            eprintln!("seed {seed}: {sum} operations in {} s", elapsed());
+        let table = table(&all, self.first, elapsed());
+        print!("{table}");
+        if let Some(file) = &self.table {
+            std::fs::write(file, &table)?;
         }
+        if let Some(file) = record_in {
+            record(file, &table)?;
+        }
+        Ok(ExitCode::from(u8::from(failures > 0)))
     }
-    let table = table(&all, in_threads, first, elapsed());
-    print!("{table}");
-    if let Some(file) = arguments.0.get("record") {
-        record(Path::new(file), &table)?;
-    }
-    Ok(outcome)
+}
+
+/// What this process has taken so far; 0 where the system does not tell.
+fn processor_seconds() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    // A tick is a hundredth of a second on every Linux of today.
+    ticks
+        .filter_map(|word| word.parse::<u64>().ok())
+        .sum::<u64>()
+        / 100
 }
 
 fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
-    let failure = match run(plan, options) {
+    match run(plan, options) {
         Ok(figures) => {
             println!("lived: {figures:?}");
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
-        Err(failure) => failure,
-    };
+        Err(failure) => {
+            tell(plan, failure, options, shrinking);
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn tell(plan: &Plan, failure: Failure, options: &Options, shrinking: Duration) {
     println!(
         "{} seed {}: operation {}: {}",
         plan.shape.name, plan.seed, failure.at, failure.text
@@ -138,6 +228,10 @@ fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
         plan.seed,
         plan.ops.len().saturating_sub(2)
     );
+    if shrinking.is_zero() {
+        println!("after:\n  {}", failure.log.join("\n  "));
+        return;
+    }
     let (small, failure) = shrink(plan, failure, options, shrinking);
     // What is left stands in the plan in the same order.
     let mut left = plan.ops.iter().enumerate();
@@ -155,26 +249,26 @@ fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
         small.ops,
         numbers.join(",")
     );
-    ExitCode::from(1)
 }
 
-fn table(
-    all: &BTreeMap<&str, (u64, Figures)>,
-    in_threads: u64,
-    first: u64,
-    seconds: u64,
-) -> String {
+fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
+    let build = if cfg!(debug_assertions) {
+        "dev"
+    } else {
+        "release"
+    };
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "\nFrom seed {first} on, {seconds} s, {in_threads} operations by threads besides:\n\n\
-         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | judged by zdb | ended full |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "\nSeeds from {first} on, {build} build, {seconds} s, {} s of processor:\n\n\
+         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | ended between | by threads: runs | operations | reopened | compared | failed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        processor_seconds()
     );
-    for (name, (lives, f)) in all {
-        let _ = writeln!(
-            text,
-            "| {name} | {lives} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+    for (name, account) in all {
+        let (f, c) = (&account.figures, &account.crowd);
+        let columns = [
+            account.lives,
             f.ops,
             f.txgs,
             f.cuts,
@@ -182,9 +276,18 @@ fn table(
             f.faults,
             f.broken_promises,
             f.compared,
+            f.recounted,
             f.judged,
-            f.full
-        );
+            f.full,
+            f.partial,
+            account.crowds,
+            c.ops,
+            c.reopened,
+            c.compared,
+            account.failures,
+        ];
+        let columns: Vec<String> = columns.iter().map(u64::to_string).collect();
+        let _ = writeln!(text, "| {name} | {} |", columns.join(" | "));
     }
     text
 }

@@ -10,7 +10,9 @@ use millpond::live::{
 };
 use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
 use millpond_device::{Candidate, Device};
-use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, bounded};
+use millpond_env::thread;
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_txg::DirtyLimits;
@@ -18,11 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) const POOL: &str = "tank";
-/// Only what is written takes memory. Small ones would make writers wait for txgs: each announces its worst
-/// case.
-const DISK_BYTES: u64 = 4 << 30;
+/// Only what is written takes memory. Much smaller ones would make writers wait for txgs: each announces its
+/// worst case.
+const DISK_BYTES: u64 = 1 << 30;
+/// Of so many snapshots one is compared at each reopening; all of them where a life ends.
+const SNAPSHOT_TURNS: u64 = 3;
 /// Labels and the uberblocks in front; rot there is for other tests.
 const DATA_START_BYTES: u64 = 4 << 20;
 /// The journal is forgotten when it is longer, so that a life needs little memory.
@@ -32,16 +37,30 @@ const JOURNAL_BYTES_MAX: u64 = 48 << 20;
 const FULL_BYTES: u64 = 96 << 20;
 
 /// What judges are asked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
-    /// Every so many reopenings `zdb` judges; 0 for never. Not while disks are made to fail.
+    /// Every so many lives `zdb` judges at the end; 0 for never. Not if disks were made to fail.
     pub zdb_every: u64,
     /// Figures are counted anew at every so many reopenings; 0 for never.
     pub recount_every: u64,
+    /// A life that takes longer hangs.
+    pub limit: Duration,
     /// Whether a failure tells all that was done, not only the last things.
     pub full_log: bool,
     /// Where images that `zdb` accuses are kept.
     pub keep: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            zdb_every: 0,
+            recount_every: 1,
+            limit: Duration::from_secs(600),
+            full_log: false,
+            keep: None,
+        }
+    }
 }
 
 /// What was lived through.
@@ -59,6 +78,8 @@ pub struct Figures {
     pub faults: u64,
     /// Requests of disks that went wrong.
     pub broken_promises: u64,
+    /// Times that every figure was counted anew.
+    pub recounted: u64,
     /// Comparisons of a whole pool with the model.
     pub compared: u64,
     /// Judgements by `zdb`.
@@ -78,6 +99,7 @@ impl AddAssign for Figures {
         self.reopened += other.reopened;
         self.faults += other.faults;
         self.broken_promises += other.broken_promises;
+        self.recounted += other.recounted;
         self.compared += other.compared;
         self.judged += other.judged;
         self.full += other.full;
@@ -94,32 +116,61 @@ pub struct Failure {
     pub text: String,
     /// The last things done, oldest first.
     pub log: Vec<String>,
+    /// Whether it did not end in time. (Leaving out operations to find which hangs takes too long.)
+    pub is_hang: bool,
 }
 
-/// Lives a plan.
+/// Lives a plan. A life that does not end within [`Options::limit`] has failed, too; its thread is left alone.
 ///
 /// # Errors
 /// The first thing that was wrong; panics of the engine included.
 pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
-    let mut figures = Figures::default();
-    let mut at = 0;
-    let mut log = vec![];
+    let at = Arc::new(AtomicUsize::new(0));
+    let (send, receive) = bounded(1);
+    let thread = {
+        let (plan, options, at) = (plan.clone(), options.clone(), Arc::clone(&at));
+        thread::spawn("life", move || {
+            // Nobody listens after the limit.
+            let _ = send.send(live(&plan, &options, &at));
+        })
+    };
+    let failed = |text| Failure {
+        at: at.load(Ordering::Relaxed),
+        text,
+        log: vec![],
+        is_hang: false,
+    };
+    let thread = thread.map_err(|error| failed(told("a thread for the life", &error)))?;
+    match receive.recv_timeout(options.limit) {
+        Ok(outcome) => {
+            let _ = thread.join();
+            outcome
+        }
+        Err(_) => Err(Failure {
+            is_hang: true,
+            ..failed(format!(
+                "not ended after {} s: does it hang?",
+                options.limit.as_secs()
+            ))
+        }),
+    }
+}
+
+fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Failure> {
+    let mut lived = None;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut lived = Lived::begin(plan, options)?;
+        let lived = lived.insert(Lived::begin(plan, options)?);
         for (number, op) in plan.ops.iter().enumerate() {
-            at = number;
-            let outcome = lived.one(*op);
-            log.clone_from(&lived.tail());
-            figures = lived.figures;
-            if let Goes::Out = outcome? {
-                figures.full = 1 - figures.partial;
+            at.store(number, Ordering::Relaxed);
+            if let Goes::Out = lived.one(*op)? {
+                lived.figures.full = 1 - lived.figures.partial;
                 break;
             }
         }
-        Ok(())
+        lived.end()
     }));
     let text = match outcome {
-        Ok(Ok(())) => return Ok(figures),
+        Ok(Ok(())) => return Ok(lived.map(|lived| lived.figures).unwrap_or_default()),
         Ok(Err(text)) => text,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
@@ -127,7 +178,15 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
             format!("panic: {}", text.unwrap_or_default())
         }
     };
-    Err(Failure { at, text, log })
+    let log = lived.as_ref().map(Lived::tail).unwrap_or_default();
+    // An engine that has panicked may do so again when it goes.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(lived)));
+    Err(Failure {
+        at: at.load(Ordering::Relaxed),
+        text,
+        log,
+        is_hang: false,
+    })
 }
 
 enum Goes {
@@ -153,6 +212,8 @@ struct Lived<'p> {
     harmed: BTreeSet<usize>,
     pool: Option<LivePool>,
     life: Life,
+    mood: Mood,
+    seed: u64,
     committed: Txg,
     /// What the pool held at committed txgs, oldest first.
     states: Vec<State>,
@@ -160,6 +221,32 @@ struct Lived<'p> {
     acknowledged: Vec<(usize, Txg)>,
     openings: u64,
     figures: Figures,
+}
+
+/// What distinguishes one life from another besides what is done in it.
+#[derive(Debug, Clone, Copy)]
+struct Mood {
+    dataset_percent: usize,
+    file_bytes_max: usize,
+    /// Whether handles of file systems outlive operations.
+    keeps_open: bool,
+    makes_many: bool,
+    /// In some lives little of the pool stays in memory.
+    cache_bytes: u64,
+}
+
+impl Mood {
+    fn of(dice: &mut Dice) -> Self {
+        Self {
+            dataset_percent: *dice.pick(&[0, 1, 1, 2, 4]).unwrap_or(&1),
+            file_bytes_max: *dice
+                .pick(&[4000, 12_000, 12_000, 24_000, 200_000])
+                .unwrap_or(&12_000),
+            keeps_open: dice.below(4) > 0,
+            makes_many: dice.below(6) == 0,
+            cache_bytes: *dice.pick(&[128 << 20, 128 << 20, 4 << 20]).unwrap_or(&0),
+        }
+    }
 }
 
 fn told(what: &str, error: &dyn std::fmt::Display) -> String {
@@ -190,6 +277,7 @@ pub(super) fn create(
     world: &World,
     shape: &super::Shape,
     writing: WriteOptions,
+    cache_bytes: u64,
 ) -> Result<LivePool, String> {
     let mut tops = vec![];
     let mut next = 0;
@@ -220,12 +308,12 @@ pub(super) fn create(
         root_properties: BTreeMap::new(),
         writing,
         system: "soak".to_owned(),
-        cache_bytes: 16 << 20,
+        cache_bytes,
     };
     LivePool::create(&world.env(), &new).map_err(|error| told("creation", &error))
 }
 
-fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
+pub(super) fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
     let disks = world.disks().into_iter().enumerate();
     let candidates = disks
         .filter(|(number, _)| !absent.contains(number))
@@ -248,10 +336,14 @@ impl<'p> Lived<'p> {
         let mut dice = Dice::new(plan.seed);
         let world = World::new(plan.seed);
         let victims = plan.shape.victims(&mut dice);
-        let pool = create(&world, plan.shape, writing())?;
+        let mood = Mood::of(&mut dice);
+        let pool = create(&world, plan.shape, writing(), mood.cache_bytes)?;
         let mut life = Life::new(POOL, plan.shape.name, plan.seed);
-        life.file_bytes_max = 24_000;
-        life.dataset_percent = 4;
+        life.file_bytes_max = mood.file_bytes_max;
+        life.dataset_percent = mood.dataset_percent;
+        life.keeps_open = mood.keeps_open;
+        life.makes_many = mood.makes_many;
+        life.syncs_seldom = true;
         let mut lived = Self {
             options,
             world,
@@ -261,6 +353,8 @@ impl<'p> Lived<'p> {
             pool: None,
             committed: pool.engine().uberblock().txg,
             life,
+            mood,
+            seed: plan.seed,
             states: vec![],
             acknowledged: vec![],
             openings: plan.seed,
@@ -307,7 +401,7 @@ impl<'p> Lived<'p> {
     /// Notes what an operation has committed; `before` is the model before it.
     fn note(&mut self, before: Option<Model>) -> Result<(), String> {
         let now = self.pool()?.engine().uberblock().txg;
-        if now == self.committed {
+        if now <= self.committed {
             return Ok(());
         }
         let after = self.life.model.clone();
@@ -347,6 +441,9 @@ impl<'p> Lived<'p> {
                         .iter()
                         .any(|words| error.to_string().contains(words));
                     if is_full {
+                        // How much of it was done is not known.
+                        self.life.let_go();
+                        self.pool = None;
                         return Ok(Goes::Out);
                     }
                     return Err(format!("refused: {error}: {error:?}"));
@@ -395,6 +492,7 @@ impl<'p> Lived<'p> {
             }
             Op::Rot(seed) => self.rot(seed),
             Op::Err(seed) => self.err(seed),
+            Op::Refuse(seed) => return self.refuse(seed),
         }
         Ok(Goes::On)
     }
@@ -470,10 +568,64 @@ impl<'p> Lived<'p> {
         self.disk(victim).set_faults(Some(plan));
     }
 
+    /// A txg is written while a disk refuses writes. It may be committed or not; nothing older is lost.
+    fn refuse(&mut self, seed: u64) -> Result<Goes, String> {
+        self.note(None)?;
+        let mut dice = Seed::new(seed);
+        let disks = self.world.disks();
+        let number = usize::try_from(dice.below(disks.len() as u64)).unwrap_or(0);
+        let is_victim = self.victims.contains(&number);
+        // One disk more than redundancy bears: whatever happens, it happens to this txg only.
+        let is_alone = self.harmed.is_empty() || is_victim;
+        if !is_alone {
+            return Ok(Goes::On);
+        }
+        self.figures.faults += 1;
+        let rates = [20_000, 300_000, 1_000_000];
+        let rate = dice.choose(&rates).copied().unwrap_or(1_000_000);
+        let scope = if dice.below(4) == 0 {
+            Scope::Flushes
+        } else {
+            Scope::Writes
+        };
+        let plan = FaultPlan::new(dice.fork()).with(scope, Fault::Fail, rate);
+        disks[number].set_faults(Some(plan));
+        let synced = self.pool()?.sync();
+        disks[number].set_faults(None);
+        let shown = synced.as_ref().err().map(ToString::to_string);
+        self.life.log.push(format!(
+            "disk {number} refused {scope:?} ({rate} of a million): {shown:?}"
+        ));
+        if synced.is_ok() {
+            self.note(None)?;
+            // What it missed nothing here writes again.
+            if disks[number].broken_promises() > 0 {
+                self.harmed.insert(number);
+                if !is_victim && !self.victims.is_empty() {
+                    // Together with those that may fail it would be one too many.
+                    self.victims = vec![number];
+                }
+            }
+            return Ok(Goes::On);
+        }
+        // Uberblocks of the txg that failed may stand on some disks.
+        for txg in 1..=3 {
+            self.states.push(State {
+                txg: Txg(self.committed.0 + txg),
+                models: vec![self.life.model.clone()],
+                is_partial: false,
+            });
+        }
+        self.committed = Txg(self.committed.0 + 3);
+        self.harmed.insert(number);
+        self.cut(dice.bits())
+    }
+
     fn demand(&self, read: &Pool, models: &[Model]) -> Result<usize, String> {
         let mut all = vec![];
         for (number, model) in models.iter().enumerate() {
-            let differences = model.differences(read);
+            // Verification has read all blocks; of the snapshots' files a part is compared each time.
+            let differences = model.differences_in_turn(read, self.openings, SNAPSHOT_TURNS);
             if differences.is_empty() {
                 return Ok(number);
             }
@@ -489,6 +641,7 @@ impl<'p> Lived<'p> {
     fn reopen(&mut self) -> Result<Goes, String> {
         self.note(None)?;
         let pool = self.pool.take().ok_or("not open")?;
+        self.life.let_go();
         pool.export().map_err(|error| told("export", &error))?;
         self.states.clear();
         self.figures.reopened += 1;
@@ -503,6 +656,7 @@ impl<'p> Lived<'p> {
 
     fn cut(&mut self, seed: u64) -> Result<Goes, String> {
         self.note(None)?;
+        self.life.let_go();
         self.pool = None;
         let mut dice = Seed::new(seed);
         let recorded = self.world.recorded();
@@ -555,6 +709,32 @@ impl<'p> Lived<'p> {
         })
     }
 
+    /// The last judges: every snapshot, and now and then `zdb`.
+    fn end(&mut self) -> Result<(), String> {
+        if let Some(pool) = &self.pool {
+            let read = pool
+                .committed()
+                .map_err(|error| told("committed", &error))?;
+            let differences = self.life.model.differences(&read);
+            if !differences.is_empty() {
+                return Err(format!("at the end:\n  {}", differences.join("\n  ")));
+            }
+            self.figures.compared += 1;
+        }
+        let every = self.options.zdb_every;
+        if every == 0 || !self.seed.is_multiple_of(every) || !self.harmed.is_empty() {
+            return Ok(());
+        }
+        if let Some(pool) = self.pool.take() {
+            self.life.let_go();
+            pool.export().map_err(|error| told("export", &error))?;
+        }
+        if judged(&self.world, POOL, self.options)? {
+            self.figures.judged += 1;
+        }
+        Ok(())
+    }
+
     /// Judges what is on the disks, then opens the pool again. `expected` tells what may be there.
     fn open_again(
         &mut self,
@@ -564,7 +744,7 @@ impl<'p> Lived<'p> {
         let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
         let harmed: BTreeSet<String> = self.harmed.iter().map(|disk| path(*disk)).collect();
         let options = OpenOptions {
-            cache_bytes: 16 << 20,
+            cache_bytes: self.mood.cache_bytes,
             ..OpenOptions::default()
         };
         {
@@ -584,13 +764,8 @@ impl<'p> Lived<'p> {
             verified(&read, &harmed)?;
             if is_due(self.options.recount_every) {
                 recounted(&read)?;
+                self.figures.recounted += 1;
             }
-        }
-        if self.harmed.is_empty()
-            && is_due(self.options.zdb_every)
-            && judged(&self.world, POOL, self.options)?
-        {
-            self.figures.judged += 1;
         }
         let candidate = found(&self.world, &self.absent)?;
         self.states.clear();

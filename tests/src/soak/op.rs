@@ -27,13 +27,19 @@ pub enum Op {
     Rot(u64),
     /// A disk that may fail starts to err.
     Err(u64),
+    /// Any disk refuses writes while a txg is written; then the power fails. Without redundancy the pool must
+    /// stop, and keep what it promised.
+    Refuse(u64),
 }
 
 impl Op {
     /// Whether it is a fault within the promise of redundancy.
     #[must_use]
     pub fn is_fault(self) -> bool {
-        matches!(self, Self::Vanish(_) | Self::Rot(_) | Self::Err(_))
+        matches!(
+            self,
+            Self::Vanish(_) | Self::Rot(_) | Self::Err(_) | Self::Refuse(_)
+        )
     }
 }
 
@@ -57,19 +63,22 @@ impl Plan {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let mut dice = Dice::new(mixed);
+        // Some lives commit often, some seldom.
+        let syncs = *dice.pick(&[100, 250, 600]).unwrap_or(&0);
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
                 let word = dice.word();
-                match dice.below(2000) {
-                    0..60 => Op::Sync,
-                    60..70 => Op::ReadBack(word),
-                    70..76 => Op::Look,
-                    76..79 => Op::Reopen,
-                    79..91 => Op::Cut(word),
-                    91..95 => Op::Vanish(word),
-                    95..99 => Op::Rot(word),
-                    99..103 => Op::Err(word),
-                    103..110 => Op::Heal,
+                match dice.below(20_000) {
+                    0..50 => Op::ReadBack(word),
+                    50..60 => Op::Look,
+                    60..70 => Op::Reopen,
+                    70..120 => Op::Cut(word),
+                    120..140 => Op::Vanish(word),
+                    140..160 => Op::Rot(word),
+                    160..180 => Op::Err(word),
+                    180..190 => Op::Refuse(word),
+                    190..230 => Op::Heal,
+                    rest if rest < 230 + syncs => Op::Sync,
                     _ => Op::Work(word),
                 }
             })

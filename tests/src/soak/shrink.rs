@@ -19,6 +19,9 @@ pub fn shrink(plan: &Plan, failure: Failure, options: &Options, time: Duration) 
     // Nothing after the failure matters.
     best.ops.truncate(failure.at + 1);
     let mut piece = best.ops.len().div_ceil(2).max(1);
+    if failure.is_hang {
+        return (best, failure);
+    }
     loop {
         let mut start = 0;
         let mut is_smaller = false;

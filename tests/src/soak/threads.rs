@@ -1,26 +1,40 @@
 //! Many threads at one pool, each with files of its own and some in a shared directory. What happens when
 //! is the machine's choice; what must be there in the end is not.
 
-use super::life::{POOL, create, limits};
+use super::compare::{recounted, verified};
+use super::life::{POOL, create, found, limits};
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 use millpond::live::{
     Caller, LiveFileSystem, LivePool, NewMode, Place, RenameMode, SetAttributes, WriteAt,
     WriteOptions,
 };
-use millpond::{Error, Pool};
-use millpond_env::sync::Arc;
+use millpond::{Error, OpenOptions, Pool};
+use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
 use millpond_sim::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// What the threads did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadFigures {
     /// Operations done by all.
     pub ops: u64,
+    /// Times the pool was exported and opened again.
+    pub reopened: u64,
     /// Comparisons of everything, snapshots included.
     pub compared: u64,
+}
+
+impl AddAssign for ThreadFigures {
+    fn add_assign(&mut self, other: Self) {
+        self.ops += other.ops;
+        self.reopened += other.reopened;
+        self.compared += other.compared;
+    }
 }
 
 /// Contents of files by directory and name.
@@ -31,13 +45,37 @@ const SHARED: &str = "shared";
 const COMMON: &str = "common";
 const STRIPE_BYTES: usize = 20_000;
 
-/// `threads` threads do `steps` things each, `rounds` times; at the end of each round everything is
-/// compared, and a snapshot made whose content must stay.
+/// `threads` threads do `steps` things each, `rounds` times. At the end of each round a snapshot is made whose
+/// content must stay, the pool is exported and opened again, verified, counted anew, and compared. Who does not
+/// end within `limit` hangs; his threads are left alone.
 ///
 /// # Errors
 /// What was wrong.
 pub fn crowd(
-    shape: &Shape,
+    shape: &'static Shape,
+    seed: u64,
+    threads: usize,
+    rounds: usize,
+    steps: usize,
+    limit: Duration,
+) -> Result<ThreadFigures, String> {
+    let (send, receive) = bounded(1);
+    let leader = thread::spawn("crowd", move || {
+        let all = AssertUnwindSafe(|| meet(shape, seed, threads, rounds, steps));
+        let outcome = catch_unwind(all).unwrap_or_else(|_| Err("panic (see above)".to_owned()));
+        // Nobody listens after the limit.
+        let _ = send.send(outcome);
+    });
+    let leader = leader.map_err(|error| error.to_string())?;
+    let outcome = receive
+        .recv_timeout(limit)
+        .map_err(|_| format!("not ended after {} s: does it hang?", limit.as_secs()))?;
+    let _ = leader.join();
+    outcome
+}
+
+fn meet(
+    shape: &'static Shape,
     seed: u64,
     threads: usize,
     rounds: usize,
@@ -49,7 +87,7 @@ pub fn crowd(
         limits: limits(),
         ..WriteOptions::default()
     };
-    let pool = create(&world, shape, writing)?;
+    let mut pool = create(&world, shape, writing.clone(), 64 << 20)?;
     let mut figures = ThreadFigures::default();
     let mut workers: Vec<Worker> = (0..threads)
         .map(|number| Worker {
@@ -104,18 +142,42 @@ pub fn crowd(
                 .destroy_snapshots(&[&old], Default::default());
             gone.map_err(|error| error.to_string())?;
         }
-        pool.sync().map_err(say)?;
-        let read = pool.committed().map_err(say)?;
-        for (snapshot, expected) in &kept {
-            compare(&read, snapshot, threads, expected)?;
+        // What the changing side committed is what another opening finds.
+        if round % 2 == 0 {
+            pool.sync().map_err(say)?;
+            let read = pool.committed().map_err(say)?;
+            compare_all(&read, &kept, threads)?;
+            figures.compared += 1;
         }
-        if let Some((_, expected)) = kept.last() {
-            compare(&read, POOL, threads, expected)?;
+        pool.export().map_err(say)?;
+        let options = OpenOptions {
+            cache_bytes: 64 << 20,
+            ..OpenOptions::default()
+        };
+        let candidate = found(&world, &BTreeSet::new())?;
+        {
+            let read = Pool::open_candidate(&candidate, &options).map_err(say)?;
+            compare_all(&read, &kept, threads)?;
+            verified(&read, &BTreeSet::new())?;
+            recounted(&read)?;
         }
         figures.compared += 1;
+        figures.reopened += 1;
+        pool =
+            LivePool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
     }
     pool.export().map_err(say)?;
     Ok(figures)
+}
+
+fn compare_all(pool: &Pool, kept: &[(String, Files)], threads: usize) -> Result<(), String> {
+    for (snapshot, expected) in kept {
+        compare(pool, snapshot, threads, expected)?;
+    }
+    match kept.last() {
+        Some((_, expected)) => compare(pool, POOL, threads, expected),
+        None => Ok(()),
+    }
 }
 
 fn prepare(files: &Arc<LiveFileSystem>, threads: usize) -> Result<(), Error> {
@@ -154,9 +216,12 @@ impl Worker {
     }
 
     fn work(&mut self, pool: &LivePool, steps: usize) -> Result<(), Error> {
+        let mut files = pool.file_system(POOL)?;
         for _ in 0..steps {
-            // Anew each time: snapshots and settings meet handles being opened.
-            let files = pool.file_system(POOL)?;
+            // Anew now and then: snapshots and settings meet handles being opened.
+            if self.dice.below(8) == 0 {
+                files = pool.file_system(POOL)?;
+            }
             self.step(pool, &files)?;
         }
         Ok(())

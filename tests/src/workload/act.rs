@@ -1,6 +1,6 @@
 //! One step of work, done to pool and model.
 
-use super::model::{Content, Head, Kind, Model, Node, Snapshot, Tree};
+use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Tree};
 use crate::hostile::dice::Dice;
 use millpond::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
@@ -25,6 +25,11 @@ pub struct Life {
     pub dataset_percent: usize,
     /// Whether a step may make many files at once, in as many transactions.
     pub makes_many: bool,
+    /// Whether file systems stay open from step to step, until one is about datasets or [`Life::let_go`].
+    pub keeps_open: bool,
+    /// Whether steps that commit everything come seldom.
+    pub syncs_seldom: bool,
+    open: BTreeMap<String, Arc<LiveFileSystem>>,
     pool: String,
     next_name: u64,
 }
@@ -87,6 +92,9 @@ impl Life {
             file_bytes_max: 400_000,
             dataset_percent: 12,
             makes_many: true,
+            keeps_open: false,
+            syncs_seldom: false,
+            open: BTreeMap::new(),
             pool: pool.to_owned(),
             next_name: 0,
         }
@@ -135,12 +143,29 @@ impl Life {
     /// What the library says; the model is then as it was.
     pub fn step(&mut self, pool: &LivePool) -> Result<(), Error> {
         let act = if self.dice.below(100) < self.dataset_percent {
+            self.let_go();
             self.dataset_step(pool)?
         } else {
             self.content_step(pool)?
         };
         self.log.push(act);
         Ok(())
+    }
+
+    /// Closes what [`Life::keeps_open`] kept.
+    pub fn let_go(&mut self) {
+        self.open.clear();
+    }
+
+    fn files(&mut self, pool: &LivePool, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
+        if let Some(open) = self.open.get(name) {
+            return Ok(Arc::clone(open));
+        }
+        let files = pool.file_system(name)?;
+        if self.keeps_open {
+            self.open.insert(name.to_owned(), Arc::clone(&files));
+        }
+        Ok(files)
     }
 
     fn name(&mut self, prefix: &str) -> String {
@@ -201,7 +226,7 @@ impl Life {
                 // The model's own handle goes first, so that changing the tree copies nothing.
                 self.set_content(&name, Content::Volume(Arc::default()));
                 let mut changed = tree;
-                let files = pool.file_system(&name);
+                let files = self.files(pool, &name);
                 let outcome = match &files {
                     Ok(files) => {
                         let outcome = self.file_step(files, Arc::make_mut(&mut changed), &name);
@@ -267,14 +292,10 @@ impl Life {
         dataset: &str,
     ) -> Outcome {
         let caller = Caller::root();
-        let directories = tree.directories();
+        let (directories, all) = tree.survey();
         let (path, directory) = self.dice.pick(&directories).cloned().unwrap_or_default();
         let at = walk(files, &path)?;
-        let all = tree.names();
-        let plain: Vec<_> = all
-            .iter()
-            .filter(|(.., id)| matches!(tree.nodes[id].kind, Kind::File(_)))
-            .collect();
+        let plain: Vec<_> = all.iter().filter(|named| named.is_file).collect();
         let what = self.dice.below(100);
         let new = self.name("n");
         let name = new.as_bytes();
@@ -309,14 +330,18 @@ impl Life {
             }
             return Ok(format!("{dataset}: create {new} x{count}"));
         }
-        let Some((of_path, of_directory, of_name, id)) = self.dice.pick(&plain).copied().cloned()
-        else {
+        let Some(picked) = self.dice.pick(&plain).copied() else {
             return Ok(String::new());
         };
+        let (of_path, of_directory, id) = (Arc::clone(&picked.path), picked.directory, picked.id);
+        let of_name = picked.name.to_vec();
         let holder = walk(files, &of_path)?;
         let node = files.lookup(&holder, &of_name)?;
         let shown = String::from_utf8_lossy(&of_name).into_owned();
-        let size = tree.bytes(id).len();
+        let size = match &tree.nodes[&id].kind {
+            Kind::File(bytes) => bytes.len(),
+            _ => 0,
+        };
         match what {
             18..=41 => {
                 let offset = match self.dice.below(6) {
@@ -392,9 +417,12 @@ impl Life {
                 Ok(format!("{dataset}: fifo {new}"))
             }
             75..=81 => {
-                let (from_path, from_directory, from_name, moved) =
-                    self.dice.pick(&all).cloned().unwrap_or_default();
-                let mut full = from_path.clone();
+                let Some(picked) = self.dice.pick(&all) else {
+                    return Ok("nothing".to_owned());
+                };
+                let (from_path, from_directory) = (Arc::clone(&picked.path), picked.directory);
+                let (from_name, moved) = (picked.name.to_vec(), picked.id);
+                let mut full = Path::clone(&from_path);
                 full.push(from_name.clone());
                 if path.starts_with(&full) {
                     return Ok("nothing".to_owned());
@@ -447,13 +475,13 @@ impl Life {
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&caller, &node, &set)?;
-                let node = tree.nodes.get_mut(&id).expect("it was picked");
+                let node = tree.node(id);
                 (node.mode, node.uid, node.gid) = (mode, uid, gid);
                 Ok(format!("{dataset}: owner and mode of {shown}"))
             }
             87..=94 => {
                 let name = format!("user.x{}", self.dice.below(8)).into_bytes();
-                let xattrs = &mut tree.nodes.get_mut(&id).expect("it was picked").xattrs;
+                let xattrs = &mut tree.node(id).xattrs;
                 if xattrs.contains_key(&name) && self.dice.below(2) == 0 {
                     files.remove_xattr(&node, &name)?;
                     xattrs.remove(&name);
@@ -467,7 +495,7 @@ impl Life {
                 };
                 let value = self.bytes(length);
                 files.set_xattr(&caller, &node, &name, &value, XattrMode::Set)?;
-                let node = tree.nodes.get_mut(&id).expect("it was picked");
+                let node = tree.node(id);
                 node.xattrs.insert(name, value);
                 Ok(format!("{dataset}: set xattr of {shown}, {length}"))
             }
@@ -481,14 +509,16 @@ impl Life {
                 let (last, above) = path.split_last().expect("not the root");
                 let holder = walk(files, above)?;
                 files.remove_directory(&holder, last)?;
-                let above = directories.iter().find(|(path, _)| path == above);
+                let above = directories.iter().find(|(path, _)| path[..] == *above);
                 tree.remove(above.map_or(0, |(_, id)| *id), last);
                 Ok(format!("{dataset}: rmdir"))
             }
-            _ => {
+            // A whole txg: dear where it is not the subject.
+            _ if !self.syncs_seldom || self.dice.below(8) == 0 => {
                 files.sync()?;
                 Ok(format!("{dataset}: sync"))
             }
+            _ => Ok("nothing".to_owned()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The model against a pool as our own reader sees it.
 
-use super::model::{Content, Kind, Model, Tree};
+use super::model::{Content, Kind, Model};
 use millpond::{DatasetKind, FileKind, Node, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,27 @@ impl Model {
     /// Where the pool differs.
     #[must_use]
     pub fn differences(&self, pool: &Pool) -> Vec<String> {
+        self.differences_in_turn(pool, 0, 1)
+    }
+
+    /// As [`Model::differences`], but looks into one of so many snapshots only; `turn` says which.
+    #[must_use]
+    pub fn differences_in_turn(&self, pool: &Pool, turn: u64, turns: u64) -> Vec<String> {
         let mut found = vec![];
-        if let Err(error) = self.look(pool, &mut found) {
+        if let Err(error) = self.look(pool, turn, turns, &mut found) {
             found.push(format!("cannot be read: {error}"));
         }
         found.truncate(DIFFERENCES_MAX);
         found
     }
 
-    fn look(&self, pool: &Pool, found: &mut Vec<String>) -> Result<(), millpond::Error> {
+    fn look(
+        &self,
+        pool: &Pool,
+        turn: u64,
+        turns: u64,
+        found: &mut Vec<String>,
+    ) -> Result<(), millpond::Error> {
         let mut expected = BTreeSet::new();
         for (name, head) in &self.heads {
             expected.insert(name.clone());
@@ -44,6 +56,9 @@ impl Model {
         for (name, head) in &self.heads {
             content_differences(pool, name, &head.content, found)?;
             for snapshot in &head.snapshots {
+                if (snapshot.id + turn) % turns.max(1) != 0 {
+                    continue;
+                }
                 let name = format!("{name}@{}", snapshot.name);
                 content_differences(pool, &name, &snapshot.content, found)?;
             }
@@ -80,6 +95,7 @@ fn content_differences(
             }
             let files = dataset.file_system()?;
             let mut same = BTreeMap::new();
+            let links = tree.link_counts();
             let mut open = vec![(String::new(), 0, files.root()?)];
             while let Some((path, id, node)) = open.pop() {
                 let place = format!("{name}:{path}/");
@@ -89,7 +105,8 @@ fn content_differences(
                 {
                     found.push(format!("{place}: objects {before:?} and {:?}", node.id()));
                 }
-                node_differences(tree, id, &node, &place, found)?;
+                let wanted_links = links.get(&id).copied().unwrap_or(0);
+                node_differences(&tree.nodes[&id], wanted_links, &node, &place, found)?;
                 let Kind::Directory(entries) = &tree.nodes[&id].kind else {
                     continue;
                 };
@@ -128,16 +145,15 @@ fn content_differences(
 }
 
 fn node_differences(
-    tree: &Tree,
-    id: u64,
+    expected: &super::Node,
+    links: u64,
     node: &Node,
     place: &str,
     found: &mut Vec<String>,
 ) -> Result<(), millpond::Error> {
-    let expected = &tree.nodes[&id];
     let stat = node.stat()?;
     let owner = (stat.uid, stat.gid, stat.permissions, stat.links);
-    let wanted = (expected.uid, expected.gid, expected.mode, tree.links(id));
+    let wanted = (expected.uid, expected.gid, expected.mode, links);
     if owner != wanted {
         found.push(format!(
             "{place}: owners, mode, links {owner:?}, not {wanted:?}"

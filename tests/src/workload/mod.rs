@@ -12,4 +12,4 @@ mod model;
 pub use crate::hostile::dice::Dice;
 pub use act::{Act, Life};
 pub use manifest::manifest;
-pub use model::{Content, Head, Kind, Model, Node, Snapshot, Tree};
+pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Tree};

@@ -45,11 +45,26 @@ pub enum Content {
 /// Names from the root down; none is the root.
 pub type Path = Vec<Vec<u8>>;
 
+/// A name in a tree.
+#[derive(Debug, Clone)]
+pub struct Named<'t> {
+    /// Of the directory that it stands in.
+    pub path: Arc<Path>,
+    /// That directory.
+    pub directory: u64,
+    /// The last component.
+    pub name: &'t [u8],
+    /// What is called so.
+    pub id: u64,
+    /// Whether that is a plain file.
+    pub is_file: bool,
+}
+
 /// Files by numbers of the model's own; the root is 0.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    /// All files.
-    pub nodes: BTreeMap<u64, Node>,
+    /// All files. Shared with the trees that this one was cloned from or to, until they change.
+    pub nodes: BTreeMap<u64, Arc<Node>>,
     pub(super) next: u64,
 }
 
@@ -97,80 +112,91 @@ impl Default for Tree {
     fn default() -> Self {
         let root = Node::new(Kind::Directory(BTreeMap::new()), 0o755);
         Self {
-            nodes: BTreeMap::from([(0, root)]),
+            nodes: BTreeMap::from([(0, Arc::new(root))]),
             next: 1,
         }
     }
 }
 
 impl Tree {
-    /// Every name, as (directory's path, directory, name, file), breadth first.
+    /// Every directory with its path, the root first, and every name.
     #[must_use]
-    pub fn names(&self) -> Vec<(Path, u64, Vec<u8>, u64)> {
-        let mut all = vec![];
-        let mut open = vec![(vec![], 0)];
-        while let Some((path, id)) = open.pop() {
-            let Kind::Directory(entries) = &self.nodes[&id].kind else {
+    pub fn survey(&self) -> (Vec<(Arc<Path>, u64)>, Vec<Named<'_>>) {
+        let mut directories = vec![(Arc::new(vec![]), 0)];
+        let mut names = Vec::with_capacity(self.nodes.len());
+        let mut next = 0;
+        while let Some((path, directory)) = directories.get(next).cloned() {
+            next += 1;
+            let Kind::Directory(entries) = &self.nodes[&directory].kind else {
                 continue;
             };
-            for (name, child) in entries {
-                all.push((path.clone(), id, name.clone(), *child));
-                if matches!(self.nodes[child].kind, Kind::Directory(_)) {
-                    let mut below: Path = path.clone();
+            for (name, id) in entries {
+                let kind = &self.nodes[id].kind;
+                if matches!(kind, Kind::Directory(_)) {
+                    let mut below = Path::clone(&path);
                     below.push(name.clone());
-                    open.push((below, *child));
+                    directories.push((Arc::new(below), *id));
+                }
+                names.push(Named {
+                    path: Arc::clone(&path),
+                    directory,
+                    name,
+                    id: *id,
+                    is_file: matches!(kind, Kind::File(_)),
+                });
+            }
+        }
+        (directories, names)
+    }
+    /// How many names each file has; of directories as `stat` counts.
+    #[must_use]
+    pub fn link_counts(&self) -> BTreeMap<u64, u64> {
+        let mut counts = BTreeMap::new();
+        for (id, node) in &self.nodes {
+            let Kind::Directory(entries) = &node.kind else {
+                continue;
+            };
+            *counts.entry(*id).or_default() += 2;
+            for child in entries.values() {
+                match self.nodes[child].kind {
+                    Kind::Directory(_) => *counts.entry(*id).or_default() += 1,
+                    _ => *counts.entry(*child).or_default() += 1,
                 }
             }
         }
-        all
-    }
-    /// Directories with their paths; the root is first.
-    #[must_use]
-    pub fn directories(&self) -> Vec<(Path, u64)> {
-        let mut all = vec![(vec![], 0)];
-        for (path, _, name, id) in self.names() {
-            if matches!(self.nodes[&id].kind, Kind::Directory(_)) {
-                let mut path = path;
-                path.push(name);
-                all.push((path, id));
-            }
-        }
-        all
-    }
-    /// Names of a file; of a directory as `stat` counts.
-    #[must_use]
-    pub fn links(&self, id: u64) -> u64 {
-        let is_directory = |id: &u64| matches!(self.nodes[id].kind, Kind::Directory(_));
-        if let Kind::Directory(entries) = &self.nodes[&id].kind {
-            return 2 + entries.values().filter(|id| is_directory(id)).count() as u64;
-        }
-        let entries = self.nodes.values().filter_map(|node| match &node.kind {
-            Kind::Directory(entries) => Some(entries.values()),
-            _ => None,
-        });
-        entries.flatten().filter(|entry| **entry == id).count() as u64
+        counts
     }
     pub(super) fn add(&mut self, directory: u64, name: &[u8], node: Node) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, Arc::new(node));
         self.entries(directory).insert(name.to_vec(), id);
         id
     }
     pub(super) fn entries(&mut self, directory: u64) -> &mut BTreeMap<Vec<u8>, u64> {
-        match &mut self.nodes.get_mut(&directory).unwrap().kind {
+        match &mut self.node(directory).kind {
             Kind::Directory(entries) => entries,
             other => panic!("{other:?} is no directory"),
         }
     }
     pub(super) fn remove(&mut self, directory: u64, name: &[u8]) {
         let id = self.entries(directory).remove(name).unwrap();
-        if matches!(self.nodes[&id].kind, Kind::Directory(_)) || self.links(id) == 0 {
+        if !self.has_name(id) {
             self.nodes.remove(&id);
         }
     }
+    fn has_name(&self, id: u64) -> bool {
+        self.nodes.values().any(|node| match &node.kind {
+            Kind::Directory(entries) => entries.values().any(|entry| *entry == id),
+            _ => false,
+        })
+    }
+    /// A file, to be changed.
+    pub(super) fn node(&mut self, id: u64) -> &mut Node {
+        Arc::make_mut(self.nodes.get_mut(&id).unwrap())
+    }
     pub(super) fn bytes(&mut self, id: u64) -> &mut Vec<u8> {
-        match &mut self.nodes.get_mut(&id).unwrap().kind {
+        match &mut self.node(id).kind {
             Kind::File(bytes) => Arc::make_mut(bytes),
             other => panic!("{other:?} is no file"),
         }
