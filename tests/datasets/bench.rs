@@ -219,6 +219,23 @@ impl Bench {
     }
 
     /// Frees an object, or a part of one.
+    /// Writes so many blocks of 512 bytes that fit into their pointers.
+    pub fn write_embedded(&self, name: &str, blocks: u64) {
+        let head = self.open_head(name);
+        let tx = head
+            .begin(Estimate {
+                bytes: blocks << 9,
+                is_freeing: false,
+            })
+            .unwrap();
+        let new = NewObject::new(ObjectType::PLAIN_FILE).with_block_bytes(512);
+        let object = head.set().allocate(&tx, new).unwrap();
+        for number in 0..blocks {
+            let block = [number as u8 + 1; 512];
+            object.write(&tx, number << 9, &block).unwrap();
+        }
+    }
+
     pub fn free(&self, name: &str, seed: u64) {
         let head = self.open_head(name);
         let tx = head

@@ -167,6 +167,28 @@ fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
 }
 
 #[test]
+fn embedded_blocks_of_a_clone_leave_nothing_behind_when_it_goes_by_its_livelist() {
+    let bench = Bench::new("embedded");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/fs", &[]).unwrap();
+    // Enough that the clone shares most of it, and keeps its livelist.
+    bench.write("tank/fs", 1, 60);
+    datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/fs@a", "tank/clone", &[])
+        .unwrap();
+    bench.write_embedded("tank/clone", 18);
+    bench.pool().sync().unwrap();
+    bench.check();
+    datasets
+        .destroy("tank/clone", DestroyOptions::default())
+        .unwrap();
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
 fn holds_keep_snapshots_and_deferred_ones_go_with_the_last() {
     let bench = Bench::new("holds");
     let datasets = bench.datasets();

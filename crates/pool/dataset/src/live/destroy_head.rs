@@ -96,6 +96,18 @@ impl Syncing<'_> {
             };
             self.set_insert(set, livelist.0)?;
             self.remove(directory, keys::LIVELIST)?;
+            // The list knows nothing of embedded blocks, whose logical bytes the clone is charged for: nobody
+            // will take those from `$FREE` again.
+            let listed = self.deadlist_space(livelist)?;
+            if listed.used != space.used || listed.compressed != space.compressed {
+                return Err(contradiction(
+                    WHAT,
+                    "the livelist is not what the clone holds",
+                ));
+            }
+            self.charge_space(directory, Use::Head, -space)?;
+            let free = self.special_directory(keys::FREE_DIRECTORY)?;
+            return self.charge_space(free, Use::Head, listed);
         } else if phys.block_pointer.is_hole() {
             return Ok(());
         } else if self.is_enabled(features::ASYNC_DESTROY) {
