@@ -12,8 +12,13 @@ use millpond_sim::World;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
-/// What verification finds beyond the disks that were made to fail.
-pub(super) fn verified(pool: &Pool, victims: &BTreeSet<String>) -> Result<(), String> {
+/// What verification finds beyond the disks that were made to fail. Where the power failed while labels were
+/// written some are torn (`may_be_torn`), until all are written again.
+pub(super) fn verified(
+    pool: &Pool,
+    victims: &BTreeSet<String>,
+    may_be_torn: bool,
+) -> Result<(), String> {
     let first = millpond_env::sync::Mutex::new(None);
     let progress = VerifyProgress::default();
     let note = |problem: &Problem| {
@@ -25,12 +30,13 @@ pub(super) fn verified(pool: &Pool, victims: &BTreeSet<String>) -> Result<(), St
     let named: BTreeSet<String> = report
         .leaves
         .values()
-        .filter(|leaf| !leaf.is_clean())
+        .filter(|leaf| leaf.wrong > 0 || leaf.faults > 0 || !(may_be_torn || leaf.is_clean()))
         .map(|leaf| leaf.name.clone())
         .collect();
     let is_expected = |name: &String| victims.iter().any(|victim| name.ends_with(victim));
     let is_sound = report.lost == 0 && report.invalid == 0 && report.gave_up.is_none();
-    if !is_sound || !named.iter().all(is_expected) || (victims.is_empty() && !report.is_clean()) {
+    let is_repairable = report.repairable > 0 && victims.is_empty();
+    if !is_sound || is_repairable || !named.iter().all(is_expected) {
         return Err(format!(
             "verification: {} lost, {} repairable, {} invalid, gave up: {:?}, blames {:?} (may fail: {victims:?}); first {:?}",
             report.lost,

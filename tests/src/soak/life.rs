@@ -221,6 +221,8 @@ struct Lived<'p> {
     acknowledged: Vec<(usize, Txg)>,
     openings: u64,
     figures: Figures,
+    /// Whether the power failed since all labels were written.
+    may_be_torn: bool,
 }
 
 /// What distinguishes one life from another besides what is done in it.
@@ -238,13 +240,15 @@ struct Mood {
 impl Mood {
     fn of(dice: &mut Dice) -> Self {
         Self {
-            dataset_percent: *dice.pick(&[0, 1, 1, 2, 4]).unwrap_or(&1),
+            dataset_percent: *dice.pick(&[0, 0, 1, 1, 1, 4]).unwrap_or(&1),
             file_bytes_max: *dice
-                .pick(&[4000, 12_000, 12_000, 24_000, 200_000])
+                .pick(&[4000, 4000, 12_000, 12_000, 24_000, 200_000])
                 .unwrap_or(&12_000),
             keeps_open: dice.below(4) > 0,
             makes_many: dice.below(6) == 0,
-            cache_bytes: *dice.pick(&[128 << 20, 128 << 20, 4 << 20]).unwrap_or(&0),
+            cache_bytes: *dice
+                .pick(&[128 << 20, 128 << 20, 128 << 20, 128 << 20, 4 << 20])
+                .unwrap_or(&0),
         }
     }
 }
@@ -359,6 +363,7 @@ impl<'p> Lived<'p> {
             acknowledged: vec![],
             openings: plan.seed,
             figures: Figures::default(),
+            may_be_torn: false,
         };
         lived.start(pool);
         Ok(lived)
@@ -645,6 +650,7 @@ impl<'p> Lived<'p> {
         pool.export().map_err(|error| told("export", &error))?;
         self.states.clear();
         self.figures.reopened += 1;
+        self.may_be_torn = false;
         self.life.log.push("exported".to_owned());
         let state = State {
             txg: Txg(0),
@@ -687,6 +693,7 @@ impl<'p> Lived<'p> {
             self.disk(*number).set_absent(true);
         }
         self.figures.cuts += 1;
+        self.may_be_torn = true;
         self.life.log.push(format!(
             "power cut after {count} of {recorded} requests, {cut:?}"
         ));
@@ -711,10 +718,10 @@ impl<'p> Lived<'p> {
 
     /// The last judges: every snapshot, and now and then `zdb`.
     fn end(&mut self) -> Result<(), String> {
-        if let Some(pool) = &self.pool {
-            let read = pool
-                .committed()
-                .map_err(|error| told("committed", &error))?;
+        if self.pool.is_some() {
+            self.sync()?;
+            let read = self.pool()?.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
             let differences = self.life.model.differences(&read);
             if !differences.is_empty() {
                 return Err(format!("at the end:\n  {}", differences.join("\n  ")));
@@ -754,14 +761,14 @@ impl<'p> Lived<'p> {
             let state = expected(read.inner().uberblock().txg)?;
             let outcome = self.demand(&read, &state.models);
             if outcome.is_err() && state.is_partial {
-                verified(&read, &harmed)?;
+                verified(&read, &harmed, self.may_be_torn)?;
                 self.figures.partial += 1;
                 return Ok(Goes::Out);
             }
             let which = outcome?;
             self.figures.compared += 1;
             self.life.model = state.models.into_iter().nth(which).unwrap_or_default();
-            verified(&read, &harmed)?;
+            verified(&read, &harmed, self.may_be_torn)?;
             if is_due(self.options.recount_every) {
                 recounted(&read)?;
                 self.figures.recounted += 1;

@@ -64,7 +64,7 @@ impl Plan {
         });
         let mut dice = Dice::new(mixed);
         // Some lives commit often, some seldom.
-        let syncs = *dice.pick(&[100, 250, 600]).unwrap_or(&0);
+        let syncs = *dice.pick(&[60, 150, 400]).unwrap_or(&0);
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
                 let word = dice.word();
@@ -72,8 +72,8 @@ impl Plan {
                     0..50 => Op::ReadBack(word),
                     50..60 => Op::Look,
                     60..70 => Op::Reopen,
-                    70..120 => Op::Cut(word),
-                    120..140 => Op::Vanish(word),
+                    70..110 => Op::Cut(word),
+                    110..140 => Op::Vanish(word),
                     140..160 => Op::Rot(word),
                     160..180 => Op::Err(word),
                     180..190 => Op::Refuse(word),

@@ -158,7 +158,7 @@ fn meet(
         {
             let read = Pool::open_candidate(&candidate, &options).map_err(say)?;
             compare_all(&read, &kept, threads)?;
-            verified(&read, &BTreeSet::new())?;
+            verified(&read, &BTreeSet::new(), false)?;
             recounted(&read)?;
         }
         figures.compared += 1;
