@@ -2,8 +2,9 @@
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::live::{
-    AclKind, Allocate, Caller, FileError, FileSystemStat, LiveFileSystem, LiveNode, NewMode, Place,
-    RenameMode, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
+    AclKind, Allocate, Caller, FileError, FileSystemStat, LONG_NAME_BYTES_MAX, LiveFileSystem,
+    LiveNode, NAME_BYTES_MAX, NewMode, Place, RenameMode, Seek, SetAttributes, SpecialFile,
+    WriteAt, XattrMode,
 };
 use crate::{Case, Stat};
 
@@ -87,6 +88,12 @@ impl Vfs for LiveFileSystem {
     }
     fn has_exact_names(&self) -> bool {
         self.case() == Case::Sensitive && self.normalisation() == 0
+    }
+    fn name_bytes_max(&self) -> usize {
+        match self.settings().allows_long_names {
+            true => LONG_NAME_BYTES_MAX,
+            false => NAME_BYTES_MAX,
+        }
     }
     fn is_read_only(&self) -> bool {
         self.settings().is_read_only

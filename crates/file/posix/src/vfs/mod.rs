@@ -12,8 +12,8 @@ pub use snapshots::{SnapshotEntry, SnapshotPort, WithSnapshots};
 pub use stored::StoredFiles;
 
 use crate::live::{
-    Allocate, BeginError, Caller, FileError, FileSystemStat, LiveNode, NewMode, RenameMode, Seek,
-    SetAttributes, SpecialFile, WriteAt, XattrMode,
+    Allocate, BeginError, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode,
+    RenameMode, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
 use crate::{FileKind, Node, Stat};
 use millpond_env::sync::Arc;
@@ -158,6 +158,10 @@ pub trait Vfs: Send + Sync {
     /// until exactly this name is changed.
     fn has_exact_names(&self) -> bool {
         true
+    }
+    /// The longest name that can be made, in bytes. Longer ones may be there.
+    fn name_bytes_max(&self) -> usize {
+        NAME_BYTES_MAX
     }
     /// Whether nothing can be changed.
     fn is_read_only(&self) -> bool {

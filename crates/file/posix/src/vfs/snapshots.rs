@@ -352,6 +352,9 @@ impl Vfs for WithSnapshots {
     fn has_exact_names(&self) -> bool {
         self.live.has_exact_names()
     }
+    fn name_bytes_max(&self) -> usize {
+        self.live.name_bytes_max()
+    }
     fn is_read_only(&self) -> bool {
         Vfs::is_read_only(&*self.live)
     }

@@ -294,9 +294,22 @@ impl Session {
 
     /// Tells the kernel of a file, and counts that.
     fn tell(&self, node: &VfsNode, reply: &mut Reply<'_>) -> Result<(), FileError> {
+        self.tell_found(node, false, reply)
+    }
+
+    /// As [`Session::tell`]; what was found among things that come and go by themselves `is_passing`.
+    fn tell_found(
+        &self,
+        node: &VfsNode,
+        is_passing: bool,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), FileError> {
         let stat = self.vfs.stat(node)?;
         let attributes = attributes::shown(node.number().0, &stat);
-        let validity = self.validity(node, &stat);
+        let mut validity = self.validity(node, &stat);
+        if is_passing {
+            validity.entry_s = 0;
+        }
         let number = self.node_number(node.number());
         reply.put_entry(number, node.generation(), validity, &attributes);
         self.inodes.add(node);
@@ -313,8 +326,7 @@ impl Session {
         }
         if node.is_stored() {
             return EntryValidity {
-                // A snapshot's own name stands among others that come and go.
-                entry_s: SHORT_S,
+                entry_s: LONG_S,
                 attributes_s: LONG_S,
             };
         }

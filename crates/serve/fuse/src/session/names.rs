@@ -22,7 +22,10 @@ impl Session {
     pub(super) fn lookup(&self, node: u64, name: &[u8], reply: &mut Reply<'_>) -> Answered {
         let directory = self.node(node)?;
         match self.vfs.lookup(place(&directory, name)) {
-            Ok(node) => Ok(self.tell(&node, reply)?),
+            Ok(node) => Ok(self.tell_found(&node, directory.is_virtual(), reply)?),
+            Err(FileError::NotFound) if name.len() > self.vfs.name_bytes_max() => {
+                Err(FileError::NameTooLong.into())
+            }
             // What is not there is remembered as well, where nobody else can make it.
             Err(FileError::NotFound) if self.keeps_absence(&directory) => {
                 reply.put_absence(LONG_S);

@@ -1,0 +1,93 @@
+//! Snapshots below `.zfs`, changes from elsewhere, and the ends of mounts.
+
+use crate::rig::Rig;
+use millpond::live::{Caller, WriteAt};
+use millpond_fuse::{FuseError, clear_dead_mount};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
+    let Some(rig) = Rig::new(&[]) else {
+        return;
+    };
+    let file = rig.path("file");
+    fs::write(&file, "before").unwrap();
+    let snapshots = rig.path(".zfs/snapshot");
+    assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0);
+    rig.pool.datasets().snapshot(&["tank@one"], &[]).unwrap();
+    fs::write(&file, "after").unwrap();
+    let names: Vec<_> = fs::read_dir(&snapshots)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["one"]);
+    let copy = snapshots.join("one/file");
+    assert_eq!(fs::read_to_string(&copy).unwrap(), "before");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "after");
+    let (live, stored) = (fs::metadata(&file).unwrap(), fs::metadata(&copy).unwrap());
+    assert_ne!(live.ino(), stored.ino());
+    assert_eq!(live.dev(), stored.dev());
+    let refused = fs::write(&copy, "no").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    assert!(fs::create_dir(snapshots.join("two")).is_err());
+    // It is not listed, and cannot be made.
+    let listed = fs::read_dir(rig.path("")).unwrap();
+    assert!(
+        listed
+            .map(|entry| entry.unwrap().file_name())
+            .all(|name| name != ".zfs")
+    );
+    rig.pool
+        .datasets()
+        .destroy_snapshots(&["tank@one"], millpond::live::DestroyOptions::default())
+        .map(|_| ())
+        .unwrap();
+    assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0);
+    assert!(!snapshots.join("one").exists());
+    rig.finish();
+}
+
+#[test]
+fn what_was_changed_elsewhere_is_seen_once_the_kernel_is_told() {
+    let Some(rig) = Rig::new(&[]) else {
+        return;
+    };
+    let file = rig.path("file");
+    fs::write(&file, "mounted").unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mounted");
+    assert!(!rig.path("new").exists());
+    let live = rig.files.live();
+    let root = live.root().unwrap();
+    let node = live.lookup(&root, b"file").unwrap();
+    let caller = Caller::root();
+    live.write(&caller, &node, WriteAt::Offset(0), b"ELSEWHERE")
+        .unwrap();
+    let mode = millpond::live::NewMode::exactly(0o644);
+    live.create(&caller, &root, b"new", mode, true).unwrap();
+    rig.mount.invalidate_all().unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "ELSEWHERE");
+    assert!(rig.path("new").exists());
+    drop((root, node));
+    rig.finish();
+}
+
+#[test]
+fn a_mount_that_is_in_use_says_so_and_can_be_cut_off() {
+    let Some(rig) = Rig::new(&[]) else {
+        return;
+    };
+    let path = rig.path("");
+    let held = fs::File::create(rig.path("held")).unwrap();
+    assert_eq!(
+        rig.mount.unmount(false),
+        Err(FuseError::Busy(rig.mount.mountpoint().to_owned()))
+    );
+    rig.mount.unmount(true).unwrap();
+    assert!(held.metadata().is_err());
+    assert!(fs::read_dir(&path).unwrap().next().is_none());
+    clear_dead_mount(&path).unwrap();
+    drop(held);
+    rig.finish();
+}

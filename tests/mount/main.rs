@@ -1,0 +1,14 @@
+//! File systems mounted through the kernel's FUSE, used as programs use them. What remains on the disks is judged by
+//! `zdb`.
+//!
+//! Needs `/dev/fuse` and the superuser; where they are missing every test says so and passes. The everyday sizes take
+//! seconds; `make test-mount` sets `MILLPOND_MOUNT=full`, which takes minutes and also runs real programs where they
+//! are installed.
+
+mod basics;
+mod crossing;
+mod fsx;
+mod mapped;
+mod programs;
+mod rig;
+mod stress;

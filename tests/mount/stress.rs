@@ -1,0 +1,104 @@
+//! Threads that make, fill, move and remove files in one tree. Nothing is compared but what each thread alone can
+//! know; the judge comes afterwards.
+
+use crate::rig::{Dice, Rig, is_full, seed};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// What may go wrong when others take the names away.
+fn is_expected(error: &std::io::Error) -> bool {
+    const ELOOP: i32 = 40;
+    error.raw_os_error() == Some(ELOOP)
+        || matches!(
+            error.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::AlreadyExists
+                | ErrorKind::DirectoryNotEmpty
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+                | ErrorKind::InvalidInput
+                | ErrorKind::PermissionDenied
+        )
+}
+
+fn name(dice: &mut Dice, root: &Path) -> PathBuf {
+    let mut path = root.to_owned();
+    for _ in 0..dice.roll(3) {
+        path.push(format!("d{}", dice.roll(3)));
+    }
+    path.push(format!("f{}", dice.roll(12)));
+    path
+}
+
+fn step(dice: &mut Dice, root: &Path) -> std::io::Result<()> {
+    let one = name(dice, root);
+    let other = name(dice, root);
+    match dice.roll(16) {
+        0..=2 => {
+            let count = dice.roll(40_000) as usize;
+            fs::write(&one, dice.bytes(count))
+        }
+        3..=4 => fs::read(&one).map(|_| ()),
+        5 => {
+            let directory = format!("d{}", dice.roll(3));
+            fs::create_dir(one.with_file_name(directory))
+        }
+        6 => fs::remove_dir(one.with_file_name(format!("d{}", dice.roll(3)))),
+        7..=8 => fs::remove_file(&one),
+        9..=10 => fs::rename(&one, &other),
+        11 => fs::hard_link(&one, &other),
+        12 => symlink("f1", &one),
+        13 => fs::set_permissions(&one, fs::Permissions::from_mode(0o600)),
+        14 => {
+            let file = fs::OpenOptions::new().write(true).open(&one)?;
+            // A name that goes while the file is open.
+            let _ = fs::remove_file(&one);
+            file.set_len(dice.roll(100_000))?;
+            if dice.roll(8) == 0 {
+                file.sync_all()
+            } else {
+                Ok(())
+            }
+        }
+        _ => {
+            for entry in fs::read_dir(root)? {
+                let _ = entry?.metadata();
+            }
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn threads_in_one_tree_leave_a_sound_pool() {
+    let seed = seed();
+    let Some(rig) = Rig::new(&[]) else {
+        return;
+    };
+    let root = rig.path("");
+    let (threads, steps) = if is_full() { (8, 5000) } else { (4, 250) };
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let root = root.clone();
+            scope.spawn(move || {
+                let mut dice = Dice::new(seed.wrapping_add(number));
+                let own = root.join(format!("own{number}"));
+                for round in 0..steps {
+                    if let Err(error) = step(&mut dice, &root) {
+                        assert!(is_expected(&error), "seed {seed}: {error:?}");
+                    }
+                    if round % 50 == 0 {
+                        let text = format!("{round}");
+                        fs::write(&own, &text).unwrap();
+                        assert_eq!(fs::read_to_string(&own).unwrap(), text);
+                    }
+                }
+            });
+        }
+    });
+    let remaining = fs::read_dir(&root).unwrap().count();
+    assert!(remaining >= threads as usize);
+    rig.finish();
+}
