@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-writing-all test-scale demo bench bench-write fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-mount test-writing-all test-scale demo bench bench-write fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -38,6 +38,10 @@ test: setup ## every test
 
 test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and back (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1
+
+test-mount: setup ## file systems mounted through FUSE, used by real programs (minutes; root, /dev/fuse; `cargo install pjdfstest` for its part)
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	MILLPOND_MOUNT=full $(CARGO) test --locked --package millpond-tests --test mount -- --test-threads 1
 
 test-writing-all: setup ## changed pools, all of them: every golden case, more seeds, every crash judged (tens of minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
