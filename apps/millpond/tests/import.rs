@@ -130,6 +130,7 @@ fn hint(pool: &mut PoolInfo, status: &str) {
         "The pool is formatted using a legacy on-disk version." => pool.version = 28,
         "Some supported features are not enabled on the pool." => {
             pool.features = vec![FeatureInfo {
+                is_left_alone: false,
                 name: "x".into(),
                 state: FeatureState::Disabled,
             }];

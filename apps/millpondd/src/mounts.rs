@@ -41,6 +41,20 @@ pub trait Mounted: Send + Sync {
 
 /// Whoever shows file systems to the operating system.
 pub trait Mounter: Send + Sync {
+    /// Makes the folder that is mounted over, where it is missing; without `overlay` it must be empty.
+    ///
+    /// # Errors
+    /// [`MountProblem::NotEmpty`], [`MountProblem::Failed`].
+    fn prepare(&self, mountpoint: &Path, overlay: bool) -> Result<(), MountProblem> {
+        std::fs::create_dir_all(mountpoint).map_err(|error| {
+            MountProblem::Failed(format!("cannot create {}: {error}", mountpoint.display()))
+        })?;
+        let is_empty = || std::fs::read_dir(mountpoint).is_ok_and(|mut all| all.next().is_none());
+        match overlay || is_empty() {
+            true => Ok(()),
+            false => Err(MountProblem::NotEmpty),
+        }
+    }
     /// Mounts one.
     ///
     /// # Errors
@@ -91,6 +105,9 @@ impl Mounted for Pretended {
 }
 
 impl Mounter for PretendMounter {
+    fn prepare(&self, _: &Path, _: bool) -> Result<(), MountProblem> {
+        Ok(())
+    }
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
         Ok(Box::new(Pretended {
             mountpoint: what.mountpoint.to_owned(),
@@ -314,13 +331,7 @@ impl Mounts {
         let pool = dataset.split('/').next().unwrap_or(dataset);
         let pool = pools.get(pool).ok_or(MountProblem::NoSuchDataset)?;
         let mountpoint = Path::new(&settings.mountpoint);
-        std::fs::create_dir_all(mountpoint).map_err(|error| {
-            MountProblem::Failed(format!("cannot create {}: {error}", mountpoint.display()))
-        })?;
-        let is_empty = || std::fs::read_dir(mountpoint).is_ok_and(|mut all| all.next().is_none());
-        if !settings.overlay && !is_empty() {
-            return Err(MountProblem::NotEmpty);
-        }
+        self.mounter.prepare(mountpoint, settings.overlay)?;
         let info = MountInfo {
             dataset: dataset.to_owned(),
             mountpoint: settings.mountpoint.clone(),

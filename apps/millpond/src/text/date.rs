@@ -28,6 +28,12 @@ pub fn with_zone(time_s: u64, zone: &TimeZone) -> String {
     formatted(time_s, zone, "%a %b %e %H:%M:%S %Z %Y")
 }
 
+/// `Nov 21 2026 10:00:05.123456789`: `zpool events`.
+pub fn event(time_s: u64, nanoseconds: u64, zone: &TimeZone) -> String {
+    let seconds = formatted(time_s, zone, "%b %e %Y %H:%M:%S");
+    format!("{seconds}.{nanoseconds:09}")
+}
+
 /// `HH:MM:SS`, from a day on `N days HH:MM:SS`.
 pub fn duration(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);

@@ -1,6 +1,6 @@
 //! Every `zpool` sub-command and how it is called.
 
-use super::{create, get, history, import, list, manage, status, upgrade};
+use super::{create, events, get, history, import, iostat, list, manage, status, upgrade, wait};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
@@ -56,10 +56,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     not_built("prefetch", letters("t:"), &["missing pool name argument"]),
     built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),
-    Command {
-        run: Run::NotBuilt(check_iostat),
-        ..not_built("iostat", letters("c:gLPT:vyhplqrwnH"), &[])
-    },
+    built("iostat", letters("c:gLPT:vyhplqrwnH"), &[], iostat::run),
     built(
         "status",
         with_longs("c:dDegiLpPstT:vxj", STATUS),
@@ -142,14 +139,19 @@ pub const COMMANDS: &[Command] = &[
         manage::reguid,
     ),
     built("history", letters("il"), &[], history::run),
-    not_built("events", letters("vHfc"), &[]),
+    built("events", letters("vHfc"), &[], events::run),
     built("get", with_longs("Hjo:p", JSON), &[], get::run),
     built("set", letters(""), &[], |session, parsed| {
         check_set(parsed)?;
         manage::set(session, parsed)
     }),
     built("sync", letters("f"), &[], manage::sync),
-    not_built("wait", letters("HpT:t:"), &["missing 'pool' argument"]),
+    built(
+        "wait",
+        letters("HpT:t:"),
+        &["missing 'pool' argument"],
+        wait::run,
+    ),
     not_built(
         "ddtprune",
         letters("d:p:"),
@@ -192,17 +194,6 @@ fn check_scrub(parsed: &Parsed) -> Result<(), Failure> {
         return Err(Failure::Usage(text.into()));
     }
     Ok(())
-}
-
-fn check_iostat(parsed: &Parsed) -> Result<(), Failure> {
-    match parsed
-        .operands
-        .last()
-        .and_then(|word| word.parse::<f64>().ok())
-    {
-        Some(0.0) => Err(Failure::Usage("interval cannot be zero".into())),
-        _ => Ok(()),
-    }
 }
 
 fn check_set(parsed: &Parsed) -> Result<(), Failure> {

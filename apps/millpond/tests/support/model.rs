@@ -90,6 +90,7 @@ pub fn pool_property(pool: &mut PoolInfo, name: &str, text: &str, source_text: &
             _ => FeatureState::Active,
         };
         pool.features.push(FeatureInfo {
+            is_left_alone: false,
             name: short.into(),
             state,
         });
@@ -223,6 +224,7 @@ fn mislabelled(vdev: &mut VdevInfo) {
 /// Conditions that no vdev shows.
 fn condition_hint(pool: &mut PoolInfo, status: &str) {
     let feature = |name: &str, state| FeatureInfo {
+        is_left_alone: false,
         name: name.into(),
         state,
     };

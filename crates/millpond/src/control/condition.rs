@@ -229,7 +229,8 @@ fn versions(pool: &PoolInfo) -> Option<Condition> {
             is_requested(&feature.name),
             feature.state != FeatureState::Disabled,
         ) {
-            (true, false) => Some(Condition::FeaturesDisabled),
+            // What an upgrade would not enable is nothing to be told of.
+            (true, false) if !feature.is_left_alone => Some(Condition::FeaturesDisabled),
             (false, true) => Some(Condition::IncompatibleFeature),
             _ => None,
         }

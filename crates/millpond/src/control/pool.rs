@@ -36,6 +36,8 @@ pub struct FeatureInfo {
     pub name: String,
     /// How the pool uses it.
     pub state: FeatureState,
+    /// Whether `zpool upgrade` leaves it alone: a pool that used it could not be written here.
+    pub is_left_alone: bool,
 }
 
 /// A feature that the pool has and this program does not know.
@@ -179,6 +181,8 @@ pub struct PoolInfo {
     pub dedup: Option<DedupStats>,
     /// How far back a broken pool could be taken.
     pub rewind: Option<RewindPoint>,
+    /// Seconds since 1970 since when it is open, and its counters count; 0 for one opened just now.
+    pub held_since_s: u64,
 }
 
 impl PoolInfo {

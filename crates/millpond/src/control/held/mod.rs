@@ -125,9 +125,16 @@ impl HeldPool {
         let view = self.view().map_err(io)?;
         let locate = |vdev: &mut super::VdevInfo| match &self.located {
             Some(located) => tree::locate(vdev, &|guid| located.get(&guid).cloned()),
-            None => {}
+            // Made here: where it was asked for.
+            None => {
+                let path = vdev.path.clone().unwrap_or_default();
+                if let Ok(facts) = checks::facts(&path) {
+                    vdev.physical_bytes = facts.size_bytes;
+                }
+            }
         };
         let mut info = local::opened(&view, &locate)?;
+        info.held_since_s = self.held_since_s;
         info.is_state_active = true;
         let mut set = |name: &str, value: Option<String>| {
             let Some(value) = value else { return };

@@ -14,9 +14,11 @@ use super::{
 };
 use crate::{FileSystem, ObjectId, OpenOptions, Pool, Search};
 use millpond_env::sync::{Arc, Mutex};
+use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
+use millpond_pool::live::is_enabled_by_default;
 use std::collections::{BTreeSet, HashMap};
 
 /// The pools that a search finds.
@@ -313,6 +315,7 @@ fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
                 .find(|(feature, _)| feature.name() == name);
             Some(FeatureInfo {
                 state: known.map_or(FeatureState::Disabled, |(_, s)| state(s)),
+                is_left_alone: !Feature::by_name(&name).is_some_and(is_enabled_by_default),
                 name,
             })
         })

@@ -1,0 +1,75 @@
+//! `zpool events`: what happened to pools since the daemon began.
+
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::date;
+use millpond::control::{Event, EventValue};
+use std::time::Duration;
+
+/// How often `-f` looks for more.
+const FOLLOW_EVERY: Duration = Duration::from_millis(500);
+
+/// Prints or forgets events.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    if parsed.has("c") && (parsed.has("f") || parsed.has("v")) {
+        return Err(Failure::Usage("invalid options combined with -c".into()));
+    }
+    if parsed.operands.len() > 1 {
+        return Err(Failure::Usage("too many arguments".into()));
+    }
+    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    if parsed.has("c") {
+        let count = session.keep()?.clear_events().map_err(told)?;
+        writeln!(session.out, "cleared {count} events")?;
+        return Ok(0);
+    }
+    if !parsed.has("H") {
+        writeln!(session.out, "{:<30} CLASS", "TIME")?;
+    }
+    let pool = parsed.operands.first();
+    let mut after = 0;
+    loop {
+        let events = session.keep()?.events(after).map_err(told)?;
+        for event in &events {
+            after = event.id;
+            if pool.is_none_or(|pool| *pool == event.pool) {
+                print(session, parsed, event)?;
+            }
+        }
+        if !parsed.has("f") {
+            return Ok(0);
+        }
+        session.out.flush()?;
+        (session.environment.pause)(FOLLOW_EVERY);
+    }
+}
+
+fn print(session: &mut Session, parsed: &Parsed, event: &Event) -> Result<(), Failure> {
+    let seconds = event.time_ns / 1_000_000_000;
+    let time = date::event(
+        seconds,
+        event.time_ns % 1_000_000_000,
+        &session.environment.zone,
+    );
+    let out = &mut *session.out;
+    match parsed.has("H") {
+        true => writeln!(out, "{time}\t{}", event.class)?,
+        false => writeln!(out, "{time:<30} {}", event.class)?,
+    }
+    if !parsed.has("v") {
+        return Ok(());
+    }
+    for (name, value) in &event.values {
+        let value = match value {
+            EventValue::Number(number) => format!("{number:#x}"),
+            EventValue::Numbers(numbers) => numbers
+                .iter()
+                .map(|number| format!("{number:#x} "))
+                .collect(),
+            EventValue::Text(text) => format!("\"{text}\""),
+        };
+        writeln!(out, "        {name} = {value}")?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
