@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-mount test-writing-all test-scale demo bench bench-write fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-scale demo bench bench-write install uninstall fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -24,8 +24,27 @@ kernel: ## make the virtual machines whose kernel module judges what was written
 	@tools/kernel/setup
 	@MILLPOND_ZFS=2.4 tools/kernel/setup
 
+PREFIX ?= /usr/local
+BIN := $(DESTDIR)$(PREFIX)/bin
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+DOC := $(DESTDIR)$(PREFIX)/share/doc/millpond
+
+install: build ## copy programs, unit and pages below PREFIX (/usr/local); NAMES=1 takes the names zpool and zfs too
+	install -d $(BIN) $(UNITS) $(DOC)
+	install -m 755 $(RELEASE)/millpond $(RELEASE)/millpondd $(BIN)
+	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/millpondd.service > $(UNITS)/millpondd.service
+	install -m 644 docs/*.md $(DOC)
+	@if [ -n "$(NAMES)" ]; then ln -sf millpond $(BIN)/zpool && ln -sf millpond $(BIN)/zfs; fi
+	@echo "installed; pools at boot: systemctl enable --now millpondd"
+
+uninstall: ## take away what install put below PREFIX; pools and /var/lib/millpond stay
+	rm -f $(BIN)/millpond $(BIN)/millpondd $(UNITS)/millpondd.service
+	@for name in zpool zfs; do if [ "$$(readlink $(BIN)/$$name)" = millpond ]; then rm -f $(BIN)/$$name; fi; done
+	rm -f $(patsubst docs/%,$(DOC)/%,$(wildcard docs/*.md))
+	-@rmdir $(DOC) 2>/dev/null || true
+
 build: setup ## target/release/millpond, and zpool and zfs beside it
-	$(CARGO) build --release --locked --package millpond-cli
+	$(CARGO) build --release --locked --package millpond-cli --package millpond-daemon
 	@ln -sf millpond $(RELEASE)/zpool
 	@ln -sf millpond $(RELEASE)/zfs
 
@@ -35,6 +54,9 @@ test: setup ## every test
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	$(CARGO) test --workspace --locked --doc
 	$(CARGO) test --workspace --locked --lib --bins --tests
+
+test-daemon: setup ## the daemon's life as a process: killed again and again, mounted, asked by other users (needs /dev/fuse and root)
+	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
 
 test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and back (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1

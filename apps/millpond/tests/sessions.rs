@@ -116,7 +116,12 @@ impl Stage {
     fn run(&self, line: &str) -> Printed {
         let bin = self.folder.path().join("bin");
         let path = std::env::var("PATH").unwrap_or_default();
-        let line = line.replace("/pool/", &format!("{}/", self.pool()));
+        let mut line = line.replace("/pool/", &format!("{}/", self.pool()));
+        // The folder itself, at the end of a word.
+        line = line.replace(" /pool ", &format!(" {} ", self.pool()));
+        if let Some(rest) = line.strip_suffix(" /pool") {
+            line = format!("{rest} {}", self.pool());
+        }
         let done = Command::new("bash")
             .arg("-c")
             .arg(&line)
@@ -128,9 +133,7 @@ impl Stage {
             .env("LC_ALL", "C.UTF-8")
             .output()
             .expect("bash");
-        let text = |bytes: &[u8]| {
-            String::from_utf8_lossy(bytes).replace(&format!("{}/", self.pool()), "/pool/")
-        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&self.pool(), "/pool");
         Printed {
             stdout: text(&done.stdout),
             stderr: text(&done.stderr),
@@ -274,7 +277,7 @@ fn pools_are_made_and_refused_as_by_openzfs() {
 
 #[test]
 fn mixed_redundancy_is_refused_as_by_openzfs() {
-    hold("replication.json", 42);
+    hold("replication.json", 44);
 }
 
 #[test]
@@ -290,12 +293,12 @@ fn properties_are_set_as_under_openzfs() {
 
 #[test]
 fn pools_are_imported_as_by_openzfs() {
-    hold("import.json", 0);
+    hold("import.json", 103);
 }
 
 #[test]
 fn busy_pools_and_no_pools_are_told_of_as_by_openzfs() {
-    hold("nopool.json", 0);
+    hold("nopool.json", 43);
 }
 
 #[test]
@@ -311,17 +314,17 @@ fn the_other_sessions_come_as_near_as_they_did() {
 
 /// The rest of the recordings, with how many commands were equal before.
 const OTHERS: [(&str, usize); 13] = [
-    ("topologies.json", 0),
-    ("misc.json", 0),
-    ("stored.json", 0),
-    ("usage.json", 0),
-    ("devices.json", 0),
-    ("devices2.json", 0),
-    ("devices3.json", 0),
-    ("health.json", 0),
-    ("maint.json", 0),
-    ("progress.json", 0),
-    ("status2.json", 0),
-    ("sendrecv.json", 0),
-    ("props-get.json", 0),
+    ("topologies.json", 91),
+    ("misc.json", 58),
+    ("stored.json", 3),
+    ("usage.json", 250),
+    ("devices.json", 40),
+    ("devices2.json", 18),
+    ("devices3.json", 7),
+    ("health.json", 8),
+    ("maint.json", 26),
+    ("progress.json", 20),
+    ("status2.json", 9),
+    ("sendrecv.json", 15),
+    ("props-get.json", 48),
 ];

@@ -239,11 +239,16 @@ impl Mounts {
         }
     }
 
-    /// Takes away what a killed daemon left.
+    /// Takes away what a killed daemon left; what could not be.
     pub fn clear_dead(&self, left: &[MountInfo]) -> Vec<String> {
-        let told = left.iter().rev().filter_map(|mount| {
-            let cleared = self.mounter.clear_dead(Path::new(&mount.mountpoint));
-            let error = cleared.err()?;
+        // What lies in a dead mount cannot be reached, and goes with it: the outer ones come first, and
+        // what was unreachable is looked at again.
+        let clear = |mount: &MountInfo| self.mounter.clear_dead(Path::new(&mount.mountpoint));
+        for mount in left {
+            let _ = clear(mount);
+        }
+        let told = left.iter().filter_map(|mount| {
+            let error = clear(mount).err()?;
             Some(format!(
                 "cannot clear the dead mount {}: {error}",
                 mount.mountpoint

@@ -72,8 +72,8 @@ pub fn connect(places: &Places) -> Option<Client> {
     }
 }
 
-/// Connects, after starting a daemon if there is none. `itself` is the running program: a program
-/// `millpondd` beside it is taken, else it is asked to be the daemon (`itself daemon`).
+/// Connects, after starting a daemon if there is none: through the service manager where our unit is
+/// installed, else `itself`, the running program, is asked to be the daemon (`itself daemon`).
 ///
 /// # Errors
 /// [`StartFailure`].
@@ -137,11 +137,8 @@ fn start(places: &Places, itself: &Path, log: &fs::File) -> Result<Option<Child>
             return Ok(None);
         }
     }
-    let beside = itself.with_file_name("millpondd");
-    let (program, words): (&Path, &[&str]) = match beside.exists() {
-        true => (&beside, &[]),
-        false => (itself, &["daemon"]),
-    };
+    // This very program, not one beside it: both ends of the socket are of one version then.
+    let program = itself;
     let fail = |error| StartFailure::Program {
         program: program.to_owned(),
         error,
@@ -152,7 +149,7 @@ fn start(places: &Places, itself: &Path, log: &fs::File) -> Result<Option<Child>
     );
     let mut command = Command::new(program);
     command
-        .args(words)
+        .arg("daemon")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(out)

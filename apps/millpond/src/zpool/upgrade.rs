@@ -154,7 +154,7 @@ fn list(session: &mut Session) -> Ending {
         let missing = pool
             .features
             .iter()
-            .filter(|f| f.state == FeatureState::Disabled);
+            .filter(|f| f.state == FeatureState::Disabled && !f.is_left_alone);
         missing.map(|feature| feature.name.clone()).collect()
     };
     let lacking: Vec<_> = pools

@@ -159,3 +159,104 @@ pub fn decode_call(bytes: &[u8]) -> Result<Call, StreamError> {
 pub fn decode_reply(bytes: &[u8]) -> Result<Reply, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond::control::DatasetChange;
+    use millpond::live::Refusal;
+    use proptest::prelude::*;
+
+    fn again(call: &Call) -> Call {
+        decode_call(&serde_json::to_vec(call).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn calls_come_as_they_went() {
+        let change = PoolChange::Dataset(DatasetChange::Snapshot {
+            names: vec!["tank@é\0".into()],
+            properties: vec![("a:b".into(), millpond::control::Value::Number(u64::MAX))],
+        });
+        let call = Call::Change {
+            pool: "tank".into(),
+            changes: vec![change, PoolChange::Sync],
+            command: "zfs snapshot".into(),
+        };
+        assert_eq!(again(&call), call);
+        assert_eq!(again(&Call::Pools {}), Call::Pools {});
+    }
+
+    #[test]
+    fn a_call_has_the_form_that_the_page_shows() {
+        let text = br#"{"method":"org.millpond.Pool","parameters":{"name":"tank"}}"#;
+        let call = Call::Pool {
+            name: "tank".into(),
+        };
+        assert_eq!(decode_call(text).unwrap(), call);
+        assert_eq!(serde_json::to_vec(&call).unwrap(), text);
+    }
+
+    #[test]
+    fn failures_come_as_they_went_but_for_texts_of_the_program() {
+        let whole = Failure::Change(ChangeError::Refused {
+            name: "tank/a".into(),
+            why: Refusal::SnapshotExists("s".into()),
+        });
+        let reply = Reply {
+            value: serde_json::Value::Null,
+            more: false,
+            failure: Some(whole),
+        };
+        let bytes = serde_json::to_vec(&reply).unwrap();
+        assert_eq!(decode_reply(&bytes).unwrap(), reply);
+        let own = ChangeError::Refused {
+            name: "tank/a".into(),
+            why: Refusal::Invalid("no sense"),
+        };
+        assert_eq!(own.portable(), ChangeError::Failed("no sense".into()));
+    }
+
+    #[test]
+    fn nesting_without_end_is_an_error() {
+        let mut bytes = br#"{"method":"org.millpond.Pool","parameters":{"name":"#.to_vec();
+        bytes.extend(std::iter::repeat_n(b'[', 1 << 20));
+        assert!(decode_call(&bytes).is_err());
+        let mut bytes = br#"{"parameters":"#.to_vec();
+        bytes.extend(std::iter::repeat_n(b'[', 1 << 20));
+        assert!(decode_reply(&bytes).is_err());
+    }
+
+    #[test]
+    fn looking_needs_no_right_and_changing_does() {
+        assert!(!Call::Pools {}.needs_right());
+        assert!(Call::ClearEvents {}.needs_right());
+        let call = Call::UnloadKey {
+            dataset: "a".into(),
+        };
+        assert!(call.needs_right());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_give_errors(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(decode_call(&bytes).is_err());
+            let _ = decode_reply(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_call_is_an_error_or_another_call(at in 0usize..80, byte in any::<u8>()) {
+            let call = Call::Datasets { query: DatasetQuery {
+                root: "tank".into(), depth: 1,
+                kinds: millpond_kinds(), wanted: millpond::control::Wanted::All,
+            }};
+            let mut bytes = serde_json::to_vec(&call).unwrap();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = decode_call(&bytes);
+        }
+    }
+
+    fn millpond_kinds() -> millpond_dataset::properties::Kinds {
+        millpond_dataset::properties::Kinds::ALL
+    }
+}

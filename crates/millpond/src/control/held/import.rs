@@ -37,8 +37,41 @@ impl HeldPools {
         Ok(search)
     }
 
-    /// Pools found there that are not held.
-    fn candidates(&self, search: &Search) -> Vec<PoolCandidate> {
+    /// Pools found there that are not held. Labels tell of their own top-level vdev only; where others
+    /// are missing the pool itself is asked where they were, and it is looked there too (`search` says so
+    /// afterwards).
+    fn candidates(&self, search: &mut Search) -> Vec<PoolCandidate> {
+        let mut found = search.pools();
+        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
+        let mut more: Vec<PathBuf> = vec![];
+        for candidate in &found {
+            let is_missing = |condition: &ImportCondition| {
+                matches!(
+                    condition,
+                    ImportCondition::UnknownTop { .. } | ImportCondition::MissingLog { .. }
+                )
+            };
+            if !candidate.conditions.iter().any(is_missing) {
+                continue;
+            }
+            let options = OpenOptions {
+                allow_missing_tops: true,
+                ..OpenOptions::default()
+            };
+            if let Ok(pool) = Pool::open_candidate(candidate, &options) {
+                let named = leaf_paths(pool.inner().config());
+                let named = named.into_iter().map(|(_, path)| path);
+                more.extend(named.filter(|path| path.exists() && !candidate.found().is_met(path)));
+            }
+        }
+        if more.is_empty() {
+            return found;
+        }
+        if search.paths.is_empty() && search.configs.is_empty() {
+            search.paths = millpond_device::default_search_paths();
+        }
+        search.paths.extend(more);
+        drop(found);
         let mut found = search.pools();
         found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
         found
@@ -49,7 +82,7 @@ impl HeldPools {
     /// # Errors
     /// [`ImportError::CacheFile`].
     pub fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, ImportError> {
-        let found = self.candidates(&self.search(places)?);
+        let found = self.candidates(&mut self.search(places)?);
         Ok(found
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
@@ -70,8 +103,8 @@ impl HeldPools {
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
         }
-        let search = self.search(&request.places)?;
-        let found = self.candidates(&search);
+        let mut search = self.search(&request.places)?;
+        let found = self.candidates(&mut search);
         let candidate = choose(&found, word, request.destroyed)?;
         let name = request.new_name.clone();
         let name = name.unwrap_or_else(|| candidate.name.clone());
@@ -83,6 +116,7 @@ impl HeldPools {
             without_logs: request.without_logs,
         };
         self.refuse(candidate, &allowed)?;
+        refuse_missing_logs(candidate, request)?;
         let given = |wanted: &str| {
             let mut pairs = request.properties.iter().rev();
             pairs
@@ -125,7 +159,7 @@ impl HeldPools {
                         let open = self.open_to_read(&candidate, &options, Some(why.clone()))?;
                         (open, Some(why))
                     }
-                    other => return Err(unopened(other)),
+                    other => return Err(unopened(&candidate, other)),
                 },
                 Err(other) => return Err(ImportError::Unreadable(other.to_string())),
             }
@@ -160,7 +194,7 @@ impl HeldPools {
     ) -> Result<Open, ImportError> {
         match Pool::open_candidate(candidate, options) {
             Ok(pool) => Ok(Open::ReadOnly(pool, why)),
-            Err(Error::Open { error, .. }) => Err(unopened(*error)),
+            Err(Error::Open { error, .. }) => Err(unopened(candidate, *error)),
             Err(other) => Err(ImportError::Unreadable(other.to_string())),
         }
     }
@@ -219,6 +253,38 @@ impl HeldPools {
             }
         }
         Ok(())
+    }
+}
+
+/// Log devices that only the pool's own configuration knows of.
+fn refuse_missing_logs(
+    candidate: &PoolCandidate,
+    request: &ImportRequest,
+) -> Result<(), ImportError> {
+    if request.without_logs {
+        return Ok(());
+    }
+    let Ok(pool) = Pool::open_candidate(candidate, &options(request)) else {
+        // Why not is told when it is opened to stay.
+        return Ok(());
+    };
+    let paths: BTreeMap<u64, PathBuf> = leaf_paths(pool.inner().config())
+        .into_iter()
+        .map(|(guid, path)| (guid.0, path))
+        .collect();
+    let missing: Vec<String> = pool
+        .inner()
+        .assembly()
+        .unusable_logs()
+        .iter()
+        .map(|guid| match paths.get(&guid.0) {
+            Some(path) => path.to_string_lossy().into_owned(),
+            None => guid.0.to_string(),
+        })
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(ImportError::MissingLogs(missing)),
     }
 }
 
@@ -298,7 +364,7 @@ fn missing_logs(candidate: &PoolCandidate) -> Vec<String> {
         .collect()
 }
 
-fn unopened(error: OpenError) -> ImportError {
+fn unopened(candidate: &PoolCandidate, error: OpenError) -> ImportError {
     match error {
         OpenError::Features { features } => ImportError::Features(
             features
@@ -308,7 +374,13 @@ fn unopened(error: OpenError) -> ImportError {
         ),
         OpenError::Version { .. } => ImportError::Version,
         OpenError::Devices { .. } | OpenError::GuidSum => ImportError::MissingDevices,
-        other => ImportError::Unreadable(other.to_string()),
+        other => {
+            let assembly = candidate.assembly.as_ref();
+            match assembly.is_ok_and(|assembly| !assembly.state().is_usable()) {
+                true => ImportError::MissingDevices,
+                false => ImportError::Unreadable(other.to_string()),
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::local::{self, dataset, io, pool_of, tree};
 use super::{
     ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
-    Source, SuspendReason, Value,
+    Source, SuspendReason, Value, VdevAux, VdevState,
 };
 use crate::live::{LivePool, WriteOptions};
 use crate::{Error, Pool};
@@ -136,6 +136,13 @@ impl HeldPool {
         let mut info = local::opened(&view, &locate)?;
         info.held_since_s = self.held_since_s;
         info.is_state_active = true;
+        let mut stack = vec![&mut info.root];
+        while let Some(vdev) = stack.pop() {
+            // What was not there when the pool was opened is known by its guid from then on.
+            let is_missing = vdev.state == VdevState::CannotOpen && vdev.aux == VdevAux::OpenFailed;
+            vdev.is_absent |= vdev.kind.is_leaf() && is_missing;
+            stack.extend(&mut vdev.children);
+        }
         let mut set = |name: &str, value: Option<String>| {
             let Some(value) = value else { return };
             let own = Property::new(name, Some(Value::Text(value)), Source::Local);

@@ -556,20 +556,36 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
 /// what its labels say.
 pub(in crate::control) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
     let by_labels = found(candidate, hostid);
-    let tried = Pool::open_candidate(candidate, &OpenOptions::default()).ok();
-    let mut info = match tried.and_then(|pool| {
-        opened(&pool, &|vdev| {
+    // A pool that lacks whole vdevs can still tell which.
+    let without = OpenOptions {
+        allow_missing_tops: true,
+        ..OpenOptions::default()
+    };
+    let tried = Pool::open_candidate(candidate, &OpenOptions::default())
+        .or_else(|_| Pool::open_candidate(candidate, &without))
+        .ok();
+    let told = tried.and_then(|pool| {
+        let locate = |vdev: &mut super::VdevInfo| {
             tree::locate(vdev, &|guid| tree::located(candidate.found(), guid));
-        })
-        .ok()
-    }) {
+        };
+        opened(&pool, &locate).ok()
+    });
+    let mut info = match told {
         Some(info) => PoolInfo {
             is_state_active: by_labels.is_state_active,
             config_hostid: by_labels.config_hostid,
             system_hostid: by_labels.system_hostid,
             ..info
         },
-        None => by_labels,
+        None => {
+            let mut info = by_labels;
+            let root = &mut info.root;
+            if root.state == VdevState::Healthy {
+                // All devices that labels tell of are there, and nothing can be read.
+                (root.state, root.aux) = (VdevState::CannotOpen, VdevAux::CorruptData);
+            }
+            info
+        }
     };
     info.is_loaded = true;
     let time_s = candidate

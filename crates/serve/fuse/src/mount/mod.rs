@@ -256,7 +256,8 @@ fn check_mountpoint(path: &Path, is_overlay: bool) -> Result<(), FuseError> {
 pub fn clear_dead_mount(path: &Path) -> Result<(), FuseError> {
     // Several may lie one above the other.
     for _ in 0..16 {
-        match rustix::fs::stat(path) {
+        // Figures of the file system are asked for each time; attributes may still be in the kernel's cache.
+        match rustix::fs::statfs(path) {
             Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
             _ => return Ok(()),
         }

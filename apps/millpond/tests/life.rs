@@ -1,0 +1,197 @@
+//! The daemon's life as a process, with real mounts: killed again and again, told to stop, asked by somebody
+//! else. Needs root and /dev/fuse: `make test-daemon`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// `None`, said so, where it cannot be tried.
+    fn new() -> Option<Self> {
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| {
+            use std::os::unix::fs::MetadataExt;
+            metadata.uid() == 0
+        });
+        if !is_root || !Path::new("/dev/fuse").exists() {
+            println!("needs root and /dev/fuse; passed over");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["zpool", "zfs"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
+        }
+        // Others look at it too.
+        use std::os::unix::fs::PermissionsExt;
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("permissions");
+        let image = std::fs::File::create(folder.path().join("disk")).expect("an image");
+        image.set_len(256 << 20).expect("its size");
+        Some(Self { folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
+        Command::new("bash")
+            .args(["-c", &line])
+            .env("MILLPOND_DIR", self.path("state"))
+            .env(
+                "PATH",
+                format!(
+                    "{}:{}",
+                    self.folder.path().display(),
+                    std::env::var("PATH").unwrap_or_default()
+                ),
+            )
+            .output()
+            .expect("bash")
+    }
+
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}{error}");
+        text
+    }
+
+    fn process(&self) -> String {
+        let text = std::fs::read_to_string(self.path("state/lock")).expect("a lock");
+        text.trim().to_owned()
+    }
+
+    /// Ends the daemon and waits for it.
+    fn signal(&self, signal: &str) {
+        let process = self.process();
+        self.done(&format!(
+            "kill -{signal} {process}; while kill -0 {process} 2>/dev/null; do sleep 0.05; done"
+        ));
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.run("zpool export -a; kill -TERM $(cat HERE/state/lock)");
+        self.run("umount -l HERE/mnt 2>/dev/null");
+    }
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse: make test-daemon"]
+fn a_daemon_killed_again_and_again_loses_nothing_that_was_synced() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && zfs create tank/home");
+    let rounds: u32 = std::env::var("MILLPOND_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(20);
+    for round in 0..rounds {
+        stage.done(&format!(
+            "echo {round} > HERE/mnt/home/{round} && dd if=/dev/urandom of=HERE/mnt/home/data bs=64k count=40 2>/dev/null && sha256sum < HERE/mnt/home/data > HERE/mnt/sum && zpool sync tank && cat HERE/mnt/sum > HERE/expected"
+        ));
+        // More that nobody waits for, under way when it is killed.
+        stage.done("(for n in 1 2 3 4 5; do echo x > HERE/mnt/later$n; done) 2>/dev/null; true");
+        stage.signal("KILL");
+        assert!(
+            stage.run("ls HERE/mnt/home").stdout.is_empty(),
+            "mounted without a daemon"
+        );
+        // The next command clears the dead mounts and brings everything back.
+        assert_eq!(
+            stage.done("zpool list -H -o name,health").trim(),
+            "tank\tONLINE"
+        );
+        for old in 0..=round {
+            assert_eq!(
+                stage.done(&format!("cat HERE/mnt/home/{old}")).trim(),
+                old.to_string()
+            );
+        }
+        let sum = stage.done("sha256sum < HERE/mnt/home/data");
+        assert_eq!(
+            sum,
+            std::fs::read_to_string(stage.path("expected")).expect("a sum")
+        );
+    }
+    let log = std::fs::read_to_string(stage.path("state/daemon.log")).unwrap_or_default();
+    assert_eq!(log, "", "what the daemon complained of");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse: make test-daemon"]
+fn told_to_stop_it_unmounts_and_the_next_start_brings_everything_back() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && echo kept > HERE/mnt/file");
+    stage.signal("TERM");
+    assert!(
+        !stage
+            .done("cat /proc/self/mounts")
+            .contains(&*stage.path("mnt").to_string_lossy())
+    );
+    assert_eq!(stage.done("zfs get -H -o value mounted tank").trim(), "yes");
+    assert_eq!(stage.done("cat HERE/mnt/file").trim(), "kept");
+    stage.done("zpool export tank");
+    assert!(stage.done("zpool import -d HERE").contains("pool: tank"));
+    stage.done("zpool import -d HERE tank");
+    assert_eq!(stage.done("cat HERE/mnt/file").trim(), "kept");
+    stage.done("zpool destroy tank");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse: make test-daemon"]
+fn a_busy_file_system_is_not_taken_away_and_a_second_daemon_gets_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk");
+    let refused = stage.run("cd HERE/mnt && zpool export tank");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("pool or dataset is busy"), "{text}");
+    stage.done("ls HERE/mnt");
+    let refused = stage.run("MILLPOND_DIR=HERE/other zpool import -d HERE -f tank");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    stage.run("kill -TERM $(cat HERE/other/lock)");
+    let second = Command::new(env!("CARGO_BIN_EXE_millpond"))
+        .args(["daemon", "--foreground"])
+        .env("MILLPOND_DIR", stage.path("state"))
+        .output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(text.contains("another daemon"), "{text}");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse: make test-daemon"]
+fn another_user_may_look_and_nothing_else() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk");
+    let program = env!("CARGO_BIN_EXE_millpond");
+    let copy = stage.path("millpond");
+    std::fs::copy(program, &copy).expect("a copy that others may run");
+    let other = "setpriv --reuid 65534 --regid 65534 --clear-groups HERE/millpond";
+    assert_eq!(
+        stage.done(&format!("{other} zpool list -H -o name")).trim(),
+        "tank"
+    );
+    assert_eq!(
+        stage
+            .done(&format!("{other} zfs get -H -o value type tank"))
+            .trim(),
+        "filesystem"
+    );
+    for refused in [
+        "zfs create tank/x",
+        "zpool export tank",
+        "zpool scrub tank",
+        "zfs set atime=off tank",
+    ] {
+        let output = stage.run(&format!("{other} {refused}"));
+        assert_ne!(output.status.code(), Some(0), "{refused}");
+    }
+    assert_eq!(stage.done("zfs list -H -o name").trim(), "tank");
+}

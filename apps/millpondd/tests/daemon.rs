@@ -1,0 +1,425 @@
+//! A daemon inside this process: pools on image files, mounts only pretended, questions and changes
+//! over a real socket.
+
+use millpond::control::{
+    CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
+    ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices, NewPoolRequest, Note,
+    Places as Where, PoolChange, Property, TopRequest, Value, Wanted,
+};
+use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
+use millpond_daemon::{
+    Daemon, Listener, NoMounter, Places, PretendMounter, StartError, StateError,
+};
+use millpond_dataset::properties::{Kinds, by_name};
+use millpond_env::Env;
+use millpond_rpc::{Access, Caller, Client, serve};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Stage {
+    folder: tempfile::TempDir,
+    mounter: PretendMounter,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let quick = Path::new("/dev/shm");
+        let folder = match quick.is_dir() {
+            true => tempfile::tempdir_in(quick),
+            false => tempfile::tempdir(),
+        };
+        Self {
+            folder: folder.unwrap(),
+            mounter: PretendMounter::default(),
+        }
+    }
+
+    fn image(&self, name: &str) -> String {
+        let path = self.folder.path().join(name);
+        if !path.exists() {
+            std::fs::File::create(&path)
+                .unwrap()
+                .set_len(96 << 20)
+                .unwrap();
+        }
+        path.to_string_lossy().into_owned()
+    }
+
+    fn places(&self, name: &str) -> Places {
+        Places::in_folder(&self.folder.path().join(name))
+    }
+
+    fn start(&self, name: &str) -> Arc<Daemon> {
+        let mounter = Box::new(self.mounter.clone());
+        let told = Box::new(|text: &str| println!("daemon: {text}"));
+        Daemon::start(&Env::real(), &self.places(name), mounter, told).unwrap()
+    }
+
+    fn request(&self, name: &str, image: &str) -> NewPoolRequest {
+        NewPoolRequest {
+            name: name.into(),
+            devices: NewDevices {
+                tops: vec![TopRequest {
+                    class: AllocationClass::Normal,
+                    layout: NewLayout::Single,
+                    paths: vec![self.image(image)],
+                }],
+                ..NewDevices::default()
+            },
+            features: FeatureChoice::Default,
+            properties: vec![],
+            root_properties: vec![],
+            only_check: false,
+        }
+    }
+
+    fn import(&self, pool: &str) -> ImportRequest {
+        ImportRequest {
+            pool: pool.into(),
+            places: Where {
+                paths: vec![self.folder.path().to_string_lossy().into_owned()],
+                cache_file: None,
+            },
+            mount: true,
+            ..ImportRequest::default()
+        }
+    }
+}
+
+/// A client whose other end is served by a thread.
+fn client(daemon: &Arc<Daemon>, user: u32) -> Client {
+    let (here, there) = UnixStream::pair().unwrap();
+    let daemon = Arc::clone(daemon);
+    std::thread::spawn(move || {
+        let caller = Caller { user, process: 0 };
+        let _ = serve(there, daemon.as_ref(), caller, Access::of(caller, 1000));
+    });
+    Client::new(here)
+}
+
+/// Waits until nobody answers for it any more.
+fn gone(daemon: Arc<Daemon>) {
+    while Arc::strong_count(&daemon) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+fn create(name: &str) -> PoolChange {
+    PoolChange::Dataset(DatasetChange::CreateFileSystem {
+        name: name.into(),
+        properties: vec![],
+        mount: true,
+    })
+}
+
+fn mounted(client: &Client) -> Vec<String> {
+    let mounts = client.mounts().unwrap().into_iter();
+    mounts
+        .map(|mount| format!("{} {}", mount.dataset, mount.mountpoint))
+        .collect()
+}
+
+fn property(client: &Client, dataset: &str, name: &str) -> Option<Property> {
+    let query = DatasetQuery {
+        root: dataset.into(),
+        depth: 0,
+        kinds: Kinds::ALL,
+        wanted: Wanted::Named(vec![by_name(name).unwrap()]),
+    };
+    let mut found = None;
+    let told = client.datasets(&query, &mut |info| {
+        found = info.property(name).cloned();
+        Ok(())
+    });
+    told.unwrap();
+    found
+}
+
+#[test]
+fn a_pool_lives_from_one_start_to_the_next() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked
+        .create_pool(&stage.request("tank", "a"), "zpool create tank a")
+        .unwrap();
+    asked
+        .change("tank", &[create("tank/home")], "zfs create tank/home")
+        .unwrap();
+    assert_eq!(mounted(&asked), ["tank /tank", "tank/home /tank/home"]);
+    let is_mounted = property(&asked, "tank/home", "mounted").unwrap();
+    assert_eq!(is_mounted.value, Some(Value::Number(1)));
+    assert_eq!(asked.pool("tank").unwrap().health(), "ONLINE");
+
+    // As if killed: nothing is exported, unmounted or told to anybody.
+    drop(asked);
+    gone(daemon);
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    assert_eq!(asked.pools().unwrap(), ["tank"]);
+    assert_eq!(mounted(&asked), ["tank /tank", "tank/home /tank/home"]);
+    let mut commands = 0;
+    asked
+        .history("tank", &mut |_| {
+            commands += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert!(commands >= 2, "{commands}");
+
+    // Exported it is gone, and stays so.
+    asked
+        .change("tank", &[PoolChange::Export], "zpool export tank")
+        .unwrap();
+    assert!(mounted(&asked).is_empty());
+    drop(asked);
+    gone(daemon);
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    assert!(asked.pools().unwrap().is_empty());
+    assert_eq!(
+        asked
+            .import(&stage.import("tank"), "zpool import tank")
+            .unwrap()
+            .name,
+        "tank"
+    );
+    assert_eq!(mounted(&asked).len(), 2);
+}
+
+#[test]
+fn two_daemons_never_have_one_pool() {
+    let stage = Stage::new();
+    let first = stage.start("one");
+    client(&first, 0)
+        .create_pool(&stage.request("tank", "a"), "")
+        .unwrap();
+    let again = Daemon::start(
+        &Env::real(),
+        &stage.places("one"),
+        Box::new(NoMounter("no".into())),
+        Box::new(|_| {}),
+    );
+    assert!(matches!(
+        again.err(),
+        Some(StartError::State(StateError::Taken { .. }))
+    ));
+
+    let second = stage.start("two");
+    let asked = client(&second, 0);
+    let mut request = stage.import("tank");
+    let refused = asked.import(&request, "");
+    assert!(
+        matches!(
+            refused,
+            Err(ImportError::HeldElsewhere { .. } | ImportError::Busy(_))
+        ),
+        "{refused:?}"
+    );
+    request.force = true;
+    let refused = asked.import(&request, "");
+    assert!(matches!(refused, Err(ImportError::Busy(_))), "{refused:?}");
+    let refused = asked.create_pool(
+        &NewPoolRequest {
+            devices: NewDevices {
+                may_take_used: true,
+                ..stage.request("other", "a").devices
+            },
+            ..stage.request("other", "a")
+        },
+        "",
+    );
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(client(&first, 0).pools().unwrap(), ["tank"]);
+}
+
+#[test]
+fn others_may_look_and_nothing_else() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    client(&daemon, 1000)
+        .create_pool(&stage.request("tank", "a"), "")
+        .unwrap();
+    let other = client(&daemon, 1001);
+    assert_eq!(other.pools().unwrap(), ["tank"]);
+    assert_eq!(other.pool("tank").unwrap().name, "tank");
+    assert!(property(&other, "tank", "used").is_some());
+    let refused = other.change("tank", &[create("tank/x")], "").unwrap_err();
+    assert_eq!(refused.error, ChangeError::Denied);
+    assert_eq!(
+        other.create_pool(&stage.request("b", "b"), ""),
+        Err(ChangeError::Denied)
+    );
+    assert_eq!(
+        other.import(&stage.import("tank"), ""),
+        Err(ImportError::Denied)
+    );
+    assert_eq!(
+        other.unmount("tank", false).unwrap_err().1,
+        MountProblem::Denied
+    );
+    assert_eq!(
+        other.mount("tank", &MountRequest::default()),
+        Err(MountProblem::Denied)
+    );
+    assert_eq!(
+        other.history("tank", &mut |_| Ok(())),
+        Err(ControlError::Denied)
+    );
+    assert_eq!(mounted(&other), ["tank /tank"]);
+}
+
+#[test]
+fn mounts_follow_what_happens_to_datasets() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let change = |change: DatasetChange| asked.change("t", &[PoolChange::Dataset(change)], "");
+    let set = |name: &str, property: &str, value: Value| DatasetChange::Set {
+        name: name.into(),
+        properties: vec![(property.into(), value)],
+        mount: true,
+    };
+    for name in ["t/a", "t/a/b"] {
+        asked.change("t", &[create(name)], "").unwrap();
+    }
+    change(set("t/a", "mountpoint", Value::Text("/else".into()))).unwrap();
+    assert_eq!(mounted(&asked), ["t /t", "t/a /else", "t/a/b /else/b"]);
+    change(DatasetChange::Rename {
+        from: "t/a".into(),
+        to: "t/c".into(),
+        recursively: false,
+        mount: true,
+    })
+    .unwrap();
+    assert_eq!(mounted(&asked), ["t /t", "t/c /else", "t/c/b /else/b"]);
+    // A busy one is in the way of everything, and what was unmounted for it comes back.
+    stage.mounter.busy.lock().push(PathBuf::from("/else"));
+    let refused = change(set("t/c", "mountpoint", Value::Text("/x".into()))).unwrap_err();
+    let ChangeError::Mounted { mountpoint, why } = refused.error else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((mountpoint.as_str(), why), ("/else", MountProblem::Busy));
+    assert_eq!(mounted(&asked), ["t /t", "t/c /else", "t/c/b /else/b"]);
+    let refused = asked.change("t", &[PoolChange::Export], "").unwrap_err();
+    assert!(
+        matches!(refused.error, ChangeError::Mounted { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(asked.pools().unwrap(), ["t"]);
+    stage.mounter.busy.lock().clear();
+    change(set("t/c/b", "canmount", Value::Number(0))).unwrap();
+    assert_eq!(mounted(&asked), ["t /t", "t/c /else"]);
+    assert_eq!(
+        asked.mount("t/c/b", &MountRequest::default()),
+        Err(MountProblem::Off)
+    );
+    change(set("t/c", "mountpoint", Value::Text("none".into()))).unwrap();
+    assert_eq!(mounted(&asked), ["t /t"]);
+    assert_eq!(
+        asked.mount("t/c", &MountRequest::default()),
+        Err(MountProblem::NoMountpoint)
+    );
+    asked.unmount("t", false).unwrap();
+    assert_eq!(
+        asked.unmount("t", false).unwrap_err().1,
+        MountProblem::NotMounted
+    );
+    change(DatasetChange::Inherit {
+        name: "t/c".into(),
+        property: "mountpoint".into(),
+        to_received: false,
+    })
+    .unwrap();
+    assert_eq!(mounted(&asked), ["t/c /t/c"]);
+    change(DatasetChange::Destroy {
+        name: "t/c/b".into(),
+    })
+    .unwrap();
+    change(DatasetChange::Destroy { name: "t/c".into() }).unwrap();
+    assert!(mounted(&asked).is_empty());
+}
+
+#[test]
+fn a_pool_below_another_root_is_in_no_cache_file() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    let mut request = stage.request("tank", "a");
+    request.properties = vec![("altroot".into(), "/mnt/alt".into())];
+    asked.create_pool(&request, "").unwrap();
+    assert_eq!(mounted(&asked), ["tank /mnt/alt/tank"]);
+    let cache = stage.places("state").cache_file();
+    assert!(!cache.exists());
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    let mut request = stage.import("tank");
+    request.properties = vec![("readonly".into(), "on".into())];
+    asked.import(&request, "").unwrap();
+    let refused = asked.change("tank", &[create("tank/x")], "").unwrap_err();
+    assert!(
+        matches!(refused.error, ChangeError::ReadOnlyPool(_)),
+        "{refused:?}"
+    );
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    let own = stage.folder.path().join("own.cache");
+    let mut request = stage.import("tank");
+    request.new_name = Some("neu".into());
+    request.properties = vec![("cachefile".into(), own.to_string_lossy().into_owned())];
+    asked.import(&request, "").unwrap();
+    assert_eq!(CacheFile::parse("none"), CacheFile::None);
+    assert!(std::fs::metadata(&own).unwrap().len() > 0);
+    assert!(!cache.exists());
+    let found = millpond::Search::in_cache_file(&own).unwrap();
+    assert_eq!(found.configs[0].string("name"), Ok("neu"));
+}
+
+#[test]
+fn what_cannot_be_mounted_is_told_and_the_rest_is_done() {
+    let stage = Stage::new();
+    let daemon = Daemon::start(
+        &Env::real(),
+        &stage.places("state"),
+        Box::new(NoMounter("there is no way".into())),
+        Box::new(|_| {}),
+    )
+    .unwrap();
+    let asked = client(&daemon, 0);
+    let mut request = stage.request("tank", "a");
+    let at = stage
+        .folder
+        .path()
+        .join("mnt")
+        .to_string_lossy()
+        .into_owned();
+    request.root_properties = vec![("mountpoint".into(), at)];
+    let made = asked.create_pool(&request, "").unwrap();
+    assert!(
+        matches!(
+            &made.notes[..],
+            [Note::NotMounted {
+                why: MountProblem::Unavailable(_),
+                ..
+            }]
+        ),
+        "{made:?}"
+    );
+    assert_eq!(asked.pools().unwrap(), ["tank"]);
+}
+
+#[test]
+fn commands_reach_the_daemon_through_its_socket() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let socket = stage.places("state").socket();
+    let listener = Listener::bind(&socket).unwrap();
+    let serving = Arc::clone(&daemon);
+    let accepted = std::thread::spawn(move || listener.accept(&serving));
+    let asked = Client::connect(&socket).unwrap();
+    assert!(asked.pools().unwrap().is_empty());
+    assert_eq!(asked.about().unwrap().process, std::process::id());
+    assert!(asked.events(0).unwrap().is_empty());
+    assert_eq!(daemon.idle_s(), Some(0));
+    accepted.join().unwrap().unwrap();
+}
