@@ -12,6 +12,7 @@ mod compress;
 mod crypt;
 mod dedup;
 mod file;
+mod fuse;
 mod label;
 mod nvlist;
 mod ondisk;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     ("dnode", ondisk::dnode),
     ("dsl", ondisk::dsl),
     ("encrypted_block", crypt::encrypted_block),
+    ("fuse_request", fuse::request),
     ("gang_header", ondisk::gang_header),
     ("gpt", label::gpt),
     ("history", ondisk::history),

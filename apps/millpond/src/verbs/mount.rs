@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use millpond::live::{LivePool, Vfs};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget};
+use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -128,6 +128,8 @@ fn stay(
     mount_options: &MountOptions,
 ) -> Ending {
     let told = |error: FuseError| refused(error.to_string());
+    // What a verb that was killed left on the same folder.
+    clear_dead_mount(&options.mountpoint).map_err(told)?;
     let server = FuseServer::start(threads).map_err(told)?;
     let mountpoint = options.mountpoint.canonicalize()?;
     let target = MountTarget {

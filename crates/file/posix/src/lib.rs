@@ -2,7 +2,7 @@
 //!
 //! A [`FileSystem`] is opened on an object set; a [`Node`] is one file of it, by object number. This
 //! crate knows names, attributes, holes, extended attributes and access control lists; it knows no
-//! dataset, no property and no front end. It writes nothing yet.
+//! dataset, no property and no front end. Files that change are in [`live`]; what front ends see of either is in [`vfs`].
 //!
 //! ```no_run
 //! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_posix::PosixError> {

@@ -1,0 +1,229 @@
+//! A session on a real pool, without a kernel: messages in, replies out.
+
+use millpond::live::{LivePool, PoolPlan, Vfs};
+use millpond_env::Env;
+use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
+use millpond_fuse::session::Session;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+struct Rig {
+    session: Session,
+    pool: LivePool,
+    _folder: TempDir,
+}
+
+const ENOENT: i32 = 2;
+const EINVAL: i32 = 22;
+const ENOSYS: i32 = 38;
+const EPROTO: i32 = 71;
+const ESTALE: i32 = 116;
+
+impl Rig {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("disk.img");
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(64 << 20)
+            .unwrap();
+        let pool = PoolPlan::new("tank").single(&image).create().unwrap();
+        let files = pool.served("tank").unwrap();
+        let session = Session::new(files as Arc<dyn Vfs>, &Env::real()).unwrap();
+        Self {
+            session,
+            pool,
+            _folder: folder,
+        }
+    }
+    fn begun() -> Self {
+        let rig = Self::new();
+        let (error, body) = rig.ask(opcode::INIT, 0, &init(7, 45)).unwrap();
+        assert_eq!((error, body.len()), (0, 64));
+        rig
+    }
+    /// The error (as a positive number) and the body of a reply; `None` if there is none.
+    fn ask(&self, opcode: u32, node: u64, body: &[u8]) -> Option<(i32, Vec<u8>)> {
+        let message = message(opcode, node, body);
+        let mut buffer = vec![0; REPLY_BYTES_MAX];
+        let reply = self.session.answer(&message, &mut buffer)?;
+        let length = u32::from_ne_bytes(*reply.first_chunk().unwrap());
+        assert_eq!(length as usize, reply.len());
+        assert_eq!(reply[8..16], 7u64.to_ne_bytes());
+        let error = i32::from_ne_bytes(*reply[4..].first_chunk().unwrap());
+        Some((-error, reply[16..].to_vec()))
+    }
+    /// As [`Rig::ask`], of what must succeed.
+    fn done(&self, opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        let (error, body) = self.ask(opcode, node, body).unwrap();
+        assert_eq!(error, 0, "request {opcode}");
+        body
+    }
+    fn error(&self, opcode: u32, node: u64, body: &[u8]) -> i32 {
+        self.ask(opcode, node, body).unwrap().0
+    }
+    fn create(&self, name: &[u8]) -> u64 {
+        let body = [&words(&[0o102, 0o100_644, 0o022, 0])[..], name, b"\0"].concat();
+        let reply = self.done(opcode::CREATE, ROOT_NODE, &body);
+        assert_eq!(reply.len(), 128 + 16);
+        u64::from_ne_bytes(*reply.first_chunk().unwrap())
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+fn init(major: u32, minor: u32) -> Vec<u8> {
+    let all = !(feature::NO_OPEN_SUPPORT as u32);
+    [words(&[major, minor, 1 << 20, all, u32::MAX]), vec![0; 44]].concat()
+}
+fn message(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(40 + body.len()).unwrap();
+    let mut message = words(&[length, opcode]);
+    message.extend(7u64.to_ne_bytes());
+    message.extend(node.to_ne_bytes());
+    message.extend(words(&[1000, 100, 4242, 0]));
+    message.extend(body);
+    message
+}
+fn write(offset: u64, data: &[u8]) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    body.extend(offset.to_ne_bytes());
+    body.extend(words(&[data.len() as u32, 0, 0, 0, 0, 0]));
+    body.extend(data);
+    body
+}
+fn read(offset: u64, length: u32) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    body.extend(offset.to_ne_bytes());
+    body.extend(words(&[length, 0, 0, 0, 0, 0]));
+    body
+}
+
+#[test]
+fn nothing_is_served_before_both_sides_agree_on_a_version() {
+    let rig = Rig::new();
+    assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
+    assert_eq!(rig.error(opcode::INIT, 0, &init(7, 12)), EPROTO);
+    assert_eq!(rig.error(opcode::INIT, 0, &init(6, 45)), EPROTO);
+    // A newer kernel is told the version spoken here, and asks again.
+    let reply = rig.done(opcode::INIT, 0, &init(8, 0));
+    assert_eq!(reply[..4], 7u32.to_ne_bytes());
+    assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
+    rig.done(opcode::INIT, 0, &init(7, 45));
+    rig.done(opcode::GETATTR, ROOT_NODE, &[0; 16]);
+}
+
+#[test]
+fn a_file_is_made_written_read_and_found_again() {
+    let rig = Rig::begun();
+    let node = rig.create(b"note");
+    let reply = rig.done(opcode::WRITE, node, &write(3, b"text"));
+    assert_eq!(reply[..4], 4u32.to_ne_bytes());
+    assert_eq!(rig.done(opcode::READ, node, &read(0, 100)), b"\0\0\0text");
+    assert_eq!(rig.done(opcode::READ, node, &read(5, 1)), b"x");
+    let found = rig.done(opcode::LOOKUP, ROOT_NODE, b"note\0");
+    assert_eq!(found[..8], node.to_ne_bytes());
+    // What is not there is told as such, with how long that holds.
+    let absent = rig.done(opcode::LOOKUP, ROOT_NODE, b"nothing\0");
+    assert_eq!(absent[..8], [0; 8]);
+    assert_ne!(absent[16..24], [0; 8]);
+    assert_eq!(rig.error(opcode::UNLINK, ROOT_NODE, b"nothing\0"), ENOENT);
+    assert_eq!(rig.error(opcode::FLUSH, node, &[0; 24]), ENOSYS);
+}
+
+#[test]
+fn a_file_without_a_name_lives_until_the_kernel_forgets_it_as_often_as_it_was_told() {
+    let rig = Rig::begun();
+    let node = rig.create(b"note");
+    rig.done(opcode::LOOKUP, ROOT_NODE, b"note\0");
+    rig.done(opcode::WRITE, node, &write(0, b"text"));
+    rig.done(opcode::UNLINK, ROOT_NODE, b"note\0");
+    assert_eq!(rig.session.known_files(), 2);
+    assert!(rig.ask(opcode::FORGET, node, &1u64.to_ne_bytes()).is_none());
+    assert_eq!(rig.done(opcode::READ, node, &read(0, 9)), b"text");
+    let pair = [words(&[1, 0]), words(&[node as u32, 0, 1, 0])].concat();
+    assert!(rig.ask(opcode::BATCH_FORGET, 0, &pair).is_none());
+    assert_eq!(rig.session.known_files(), 1);
+    assert_eq!(rig.error(opcode::READ, node, &read(0, 9)), ESTALE);
+    // The root is never forgotten.
+    assert!(
+        rig.ask(opcode::FORGET, ROOT_NODE, &9u64.to_ne_bytes())
+            .is_none()
+    );
+    rig.done(opcode::GETATTR, ROOT_NODE, &[0; 16]);
+    rig.session.close();
+    rig.pool.export().unwrap();
+}
+
+#[test]
+fn a_listing_goes_on_where_it_ended_and_tells_of_each_file_once() {
+    let rig = Rig::begun();
+    for number in 0..100 {
+        rig.create(format!("file {number}").as_bytes());
+    }
+    let mut names = vec![];
+    let mut cookie = 0u64;
+    loop {
+        let mut body = vec![0; 8];
+        body.extend(cookie.to_ne_bytes());
+        body.extend(words(&[512, 0, 0, 0, 0, 0]));
+        let reply = rig.done(opcode::READDIR, ROOT_NODE, &body);
+        assert!(reply.len() <= 512);
+        if reply.is_empty() {
+            break;
+        }
+        let mut rest = &reply[..];
+        while !rest.is_empty() {
+            cookie = u64::from_ne_bytes(*rest[8..].first_chunk().unwrap());
+            let length = u32::from_ne_bytes(*rest[16..].first_chunk().unwrap()) as usize;
+            names.push(String::from_utf8(rest[24..24 + length].to_vec()).unwrap());
+            rest = &rest[(24 + length).next_multiple_of(8)..];
+        }
+    }
+    assert_eq!(names.len(), 102);
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 102);
+}
+
+#[test]
+fn nonsense_is_answered_with_errors_and_the_pool_stays_whole() {
+    let rig = Rig::begun();
+    let known = rig.create(b"known");
+    let mut dice = 0x1234_5678_9abc_def1u64;
+    let mut roll = |sides: u64| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        (dice >> 9) % sides
+    };
+    let mut buffer = vec![0; REPLY_BYTES_MAX];
+    for _ in 0..4000 {
+        let opcode = roll(58) as u32;
+        // Waiting for txgs would only cost time.
+        if matches!(opcode, opcode::FSYNC | opcode::FSYNCDIR | opcode::INIT) {
+            continue;
+        }
+        let node = [ROOT_NODE, known, roll(70), roll(u64::MAX)][roll(4) as usize];
+        let length = roll(120) as usize;
+        let mut body: Vec<u8> = (0..length).map(|_| roll(5) as u8).collect();
+        if roll(3) == 0 {
+            body.iter_mut().for_each(|byte| *byte = roll(256) as u8);
+        }
+        if roll(2) == 0 {
+            body.extend(b"known\0other\0");
+        }
+        let mut message = message(opcode, node, &body);
+        if roll(20) == 0 {
+            message.truncate(roll(60) as usize);
+        }
+        if let Some(reply) = rig.session.answer(&message, &mut buffer) {
+            assert!(reply.len() >= 16);
+        }
+    }
+    assert_eq!(rig.error(opcode::LOOKUP, ROOT_NODE, b"no end"), EINVAL);
+    rig.done(opcode::GETATTR, ROOT_NODE, &[0; 16]);
+    rig.session.close();
+    rig.pool.export().unwrap();
+}
