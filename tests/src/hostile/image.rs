@@ -150,6 +150,19 @@ impl PoolImage {
         }
     }
 
+    fn endian_of(&self, number: usize) -> Endian {
+        self.blocks[number].pointer.endian()
+    }
+
+    /// The block that a pointer leads to, if it is a plain one.
+    pub fn block_of(&self, pointer: &BlockPointer) -> Option<usize> {
+        let place = pointer.dvas().next()?.offset_bytes;
+        self.blocks.iter().position(|block| {
+            let dva = block.pointer.dvas().next();
+            dva.is_some_and(|dva| dva.offset_bytes == place)
+        })
+    }
+
     /// A copy to change.
     pub fn change(&self) -> Changed<'_> {
         Changed {
@@ -353,6 +366,47 @@ impl Changed<'_> {
             overlay.put(FRONT_BYTES + place, bytes);
         }
         overlay
+    }
+
+    /// Seals every changed block and all above it where they lie, compressed as they were: nothing of the
+    /// pool's figures changes but what was changed on purpose.
+    ///
+    /// # Errors
+    /// If a changed block no longer fits where it lay.
+    pub fn seal_in_place(mut self) -> Result<Overlay> {
+        let mut overlay = Overlay::new(Arc::clone(&self.image.base));
+        // Children have higher numbers than their parents.
+        while let Some((number, content)) = self.contents.pop_last() {
+            let block = &self.image.blocks[number];
+            let psize = block.pointer.psize_bytes() as usize;
+            let mut stored = match block.pointer.compression() {
+                None | Some(CompressionKind::Off) => content,
+                Some(kind) => {
+                    let level = millpond_compress::ZstdLevel::DEFAULT;
+                    millpond_compress::compress(kind, level, &content, psize)
+                        .with_context(|| format!("block {number} does not fit any more"))?
+                }
+            };
+            ensure!(stored.len() <= psize, "block {number} does not fit any more");
+            stored.resize(psize, 0);
+            let kind = block.pointer.checksum_kind().context("no checksum")?;
+            let words = checksum(kind, &stored, block.pointer.endian(), None)?;
+            let mut pointer = block.pointer;
+            if let Some((parent, at)) = block.parent {
+                // Its other words may have been changed, too.
+                let bytes = &self.content(parent)[at..at + 128];
+                pointer = BlockPointer::decode(bytes, self.image.endian_of(parent))?;
+            }
+            pointer.words[12..].copy_from_slice(&words);
+            for dva in block.pointer.dvas() {
+                overlay.put(FRONT_BYTES + dva.offset_bytes, stored.clone());
+            }
+            match block.parent {
+                Some((parent, at)) => self.put_pointer(parent, at, &pointer),
+                None => self.seal_uberblocks(&pointer, &mut overlay),
+            }
+        }
+        Ok(overlay)
     }
 
     fn seal_uberblocks(&self, root: &BlockPointer, overlay: &mut Overlay) {

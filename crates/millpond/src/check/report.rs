@@ -64,7 +64,7 @@ pub struct CheckTotals {
     pub pointers: u64,
     /// Blocks that live inside of their pointers.
     pub embedded: u64,
-    /// Logical bytes of the stored blocks.
+    /// Logical bytes of all blocks, embedded ones included.
     pub logical_bytes: u64,
     /// Physical bytes of the stored blocks.
     pub physical_bytes: u64,

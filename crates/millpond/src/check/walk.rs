@@ -698,7 +698,10 @@ impl Walk<'_> {
     pub(super) fn own(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
         if pointer.is_embedded() {
             if self.watch.is_none() {
-                self.figures.embedded.fetch_add(1, Ordering::Relaxed);
+                let figures = self.figures;
+                figures.embedded.fetch_add(1, Ordering::Relaxed);
+                let bytes = pointer.lsize_bytes();
+                figures.logical.fetch_add(bytes, Ordering::Relaxed);
             }
             return;
         }
