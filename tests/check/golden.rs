@@ -36,7 +36,10 @@ const OTHER_NUMBERS: [(&str, &str); 4] = [
     ("gptdisk", "zdb wants the partition as a file of its own"),
     ("v24-clone", "a feature that zdb 2.3 does not know"),
     ("v24-gang", "a feature that zdb 2.3 does not know"),
-    ("v24-rewrite", "zdb 2.3 does not know blocks that were written again"),
+    (
+        "v24-rewrite",
+        "zdb 2.3 does not know blocks that were written again",
+    ),
 ];
 
 struct Case {

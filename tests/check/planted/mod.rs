@@ -4,7 +4,7 @@ mod scene;
 
 use millpond::check::FindingKind as Kind;
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{BlockPointer, ObjectId};
 use scene::{Damage, Scene, expect};
 
@@ -19,11 +19,14 @@ const FLAGS: usize = 15;
 const PARENT: usize = 2;
 const USED: usize = 5;
 const HEAD_PART: usize = 13;
-// Bytes of a file's attributes, behind their header of 8.
-const SIZE: usize = 16;
-const OWNER: usize = 32;
-const PARENT_FILE: usize = 48;
-const LINKS: usize = 128;
+// Words of a dataset's and a directory's that lead to tables.
+const PERMISSIONS: usize = 11;
+const CLONES: usize = 18;
+// Bytes of a file's attributes, behind their header.
+const SIZE: usize = 8;
+const OWNER: usize = 24;
+const PARENT_FILE: usize = 40;
+const LINKS: usize = 120;
 
 /// A test for each row: what is planted, and the kind, dataset and words of the finding.
 macro_rules! planted {
@@ -171,7 +174,7 @@ planted! {
         c.more(s.bonus(&space_map(s), 16), 4096);
     };
     a_wrong_histogram_is_found: SpaceHistogram, "", "histogram", |s, c| {
-        c.more(s.bonus(&space_map(s), 64 + 8 * 10), 7);
+        c.more(s.bonus(&space_map(s), 64 + 8 * 15), 7);
     };
     a_space_map_that_frees_what_is_free_is_found: SpaceMap, "", "metaslab", |s, c| {
         let block = s.data(&space_map(s), 0);
@@ -184,11 +187,12 @@ planted! {
         c.put((block, at), word(&at) | 0x8000);
     };
     a_log_space_map_that_is_missing_is_found: LogSpaceMap, "", "needs the log", |s, c| {
-        let table = s.mos(s.directory_entry(key::LOG_SPACE_MAP_ZAP));
-        let zap = millpond_zap::Zap::open(table.clone()).unwrap();
-        let name = zap.iter().next().unwrap().unwrap().name;
-        let (block, at) = s.entry(&table, std::str::from_utf8(&name).unwrap());
-        c.put_bytes((block, at + 14), b"1\0");
+        let topology = s.pool.store().topology();
+        let (_, top) = topology.tree.tops().next().unwrap();
+        let table = s.mos(top.config.zap_top.unwrap().0);
+        let zap = millpond_zap::Zap::open(table).unwrap();
+        let array = zap.lookup_u64(vdev_key::UNFLUSHED_TXGS.as_bytes()).unwrap();
+        c.more((s.data(&s.mos(array.unwrap()), 0), 0), 1);
     };
     a_leaked_block_is_found: LeakedSpace, "", "nothing refers to it", |s, c| {
         let (block, at, _) = s.pointer(&s.file("tank/plain", "twin"));
@@ -201,7 +205,7 @@ planted! {
     };
     a_block_in_free_space_is_found: AllocatedButFree, "tank/plain", "call free", |s, c| {
         let (block, at, mut pointer) = s.pointer(&s.file("tank/plain", "twin"));
-        pointer.words[1] = (70 << 20) / 512;
+        pointer.words[1] = (50 << 20) / 512;
         c.put_pointer(block, at, &pointer);
     };
     a_block_outside_of_its_vdev_is_found: OutsideVdev, "tank/plain", "no block can lie", |s, c| {
@@ -228,18 +232,18 @@ planted! {
         let (block, at) = s.dnode(&s.file("tank/plain", "large"));
         c.more((block, at + 24), 512);
     };
-    a_wrong_number_of_links_is_found: LinkCount, "tank/plain", "small: 5 links, 2 names", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "small"), LINKS), 5);
+    a_wrong_number_of_links_is_found: LinkCount, "tank/plain", "folder/second: 5 links, 2 names", |s, c| {
+        c.put(s.attribute(&s.file("tank/plain", "small"), LINKS), 5);
     };
     a_wrong_size_of_a_directory_is_found: DirectorySize, "tank/plain", "folder: size 99", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "folder"), SIZE), 99);
+        c.put(s.attribute(&s.file("tank/plain", "folder"), SIZE), 99);
     };
     a_wrong_number_of_links_of_a_directory_is_found: DirectorySize, "tank/plain", "7 links", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "folder"), LINKS), 7);
+        c.put(s.attribute(&s.file("tank/plain", "folder"), LINKS), 7);
     };
     a_directory_that_names_another_parent_is_found: ParentLink, "tank/plain", "does not have it", |s, c| {
         let many = s.file("tank/plain", "many").id().0;
-        c.put(s.bonus(&s.file("tank/plain", "folder/below"), PARENT_FILE), many);
+        c.put(s.attribute(&s.file("tank/plain", "folder/below"), PARENT_FILE), many);
     };
     an_entry_that_leads_nowhere_is_found: DanglingEntry, "tank/plain", "'below' leads to object 60000", |s, c| {
         let place = s.entry(&s.file("tank/plain", "folder"), "below");
@@ -254,7 +258,7 @@ planted! {
         let place = s.entry(&s.file("tank/plain", ""), "twin");
         c.put_bytes(place, &[0; 64]);
     };
-    a_named_file_that_waits_to_be_deleted_is_found: UnlinkedSet, "tank/plain", "small: it waits to be deleted", |s, c| {
+    a_named_file_that_waits_to_be_deleted_is_found: UnlinkedSet, "tank/plain", "folder/second: it waits to be deleted", |s, c| {
         let queue = s.master("tank/plain", "DELETE_QUEUE");
         let id = s.file("tank/plain", "small").id().0;
         let block = s.data(&queue, 0);
@@ -262,10 +266,10 @@ planted! {
         c.put_bytes((block, 64 + 14), format!("{id:x}\0").as_bytes());
     };
     blocks_behind_the_end_of_a_file_are_found: FileSize, "tank/plain", "large: block", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "large"), SIZE), 1);
+        c.put(s.attribute(&s.file("tank/plain", "large"), SIZE), 1);
     };
     a_wrong_length_of_a_link_is_found: FileSize, "tank/plain", "link: a link of 3 bytes", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "link"), SIZE), 3);
+        c.put(s.attribute(&s.file("tank/plain", "link"), SIZE), 3);
     };
     attributes_that_belong_to_another_file_are_found: XattrDirectory, "tank/attributes", "belongs to object", |s, c| {
         let files = s.set("tank/attributes");
@@ -273,7 +277,7 @@ planted! {
         let owner = registry.attributes(&s.file("tank/attributes", "owner")).unwrap();
         let directory = files.object(owner.xattr_directory().unwrap().unwrap()).unwrap();
         let root = s.file("tank/attributes", "").id().0;
-        c.put(s.bonus(&directory, PARENT_FILE), root);
+        c.put(s.attribute(&directory, PARENT_FILE), root);
     };
     a_layout_of_attributes_that_does_not_exist_is_found: Attributes, "tank/plain", "layout", |s, c| {
         let (block, at) = s.bonus(&s.file("tank/plain", "twin"), 4);
@@ -281,7 +285,7 @@ planted! {
         c.put_bytes((block, at), &[0xff, header | 3]);
     };
     an_owner_of_an_unknown_domain_is_found: ForeignOwner, "tank/plain", "twin: its owner is of a domain", |s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "twin"), OWNER), 3 << 32 | 77);
+        c.put(s.attribute(&s.file("tank/plain", "twin"), OWNER), 3 << 32 | 77);
     };
     what_an_owner_is_charged_wrongly_is_found: OwnerSpace, "tank/plain", "user 0 is charged", |s, c| {
         let used = s.set("tank/plain").accounting(millpond_object::Accounting::User).unwrap();
@@ -298,7 +302,7 @@ planted! {
     a_table_with_a_wrong_count_is_found: Table, "tank/plain", "miscounted", |s, c| {
         let many = s.file("tank/plain", "many");
         // The header's number of entries.
-        c.more((s.data(&many, 0), 80), 1);
+        c.more((s.data(&many, 0), 72), 1);
     };
     a_name_under_a_wrong_hash_is_found: Table, "tank/plain", "hash", |s, c| {
         let (block, at) = leaf_entry(s);
@@ -309,12 +313,12 @@ planted! {
         c.put_bytes((block, at + 14), b"large\0");
     };
     an_object_that_nothing_refers_to_is_found: UnreferencedObject, "", "nothing refers to", |s, c| {
-        let table = s.mos(1);
-        c.put(s.entry(&table, key::HISTORY), 0);
+        let object = s.mos(s.dataset("tank/chain").directory().id().0);
+        c.put(s.bonus(&object, CLONES * 8), 0);
     };
-    a_reference_to_no_object_is_found: MissingObject, "", "nothing is", |s, c| {
-        let table = s.mos(1);
-        c.put(s.entry(&table, key::EMPTY_BPOBJ), 9999);
+    a_reference_to_no_object_is_found: MissingObject, "", "table of permissions is said to be here", |s, c| {
+        let object = s.mos(s.dataset("tank/chain").directory().id().0);
+        c.put(s.bonus(&object, PERMISSIONS * 8), 9999);
     };
     a_damaged_history_is_found: History, "", "history", |s, c| {
         let history = s.mos(s.directory_entry(key::HISTORY));
@@ -351,11 +355,11 @@ fn a_block_of_metadata_that_cannot_be_read_is_found() {
 #[test]
 fn a_single_wrong_number_gives_a_single_finding() {
     let report = Scene::get().check(|s, c| {
-        c.put(s.bonus(&s.file("tank/plain", "small"), LINKS), 5);
+        c.put(s.attribute(&s.file("tank/plain", "small"), LINKS), 5);
     });
     assert_eq!(report.findings.len(), 1);
     let finding = &report.findings[0];
-    assert_eq!(finding.path.as_deref(), Some(&b"small"[..]));
+    assert_eq!(finding.path.as_deref(), Some(&b"folder/second"[..]));
     assert!(!finding.kind.advice().is_empty());
 }
 
@@ -386,7 +390,11 @@ fn space_map(scene: &Scene) -> millpond_object::Object {
     let mut number = [0; 8];
     let array = scene.pool.mos().object(top.config.metaslab_array).unwrap();
     array.read(0, &mut number).unwrap();
-    scene.pool.mos().object(ObjectId(u64::from_le_bytes(number))).unwrap()
+    scene
+        .pool
+        .mos()
+        .object(ObjectId(u64::from_le_bytes(number)))
+        .unwrap()
 }
 
 /// An entry in a leaf of a large directory: block and first byte of its chunk.
@@ -397,6 +405,9 @@ fn leaf_entry(scene: &Scene) -> (usize, usize) {
     // Behind the header the table of chains: as many words of two bytes as there are 32 bytes.
     let first = 48 + content.len() / 32 * 2;
     let chunks = (first..content.len() - 24).step_by(24);
-    let at = chunks.into_iter().find(|at| content[*at] == 252).expect("no entry");
+    let at = chunks
+        .into_iter()
+        .find(|at| content[*at] == 252)
+        .expect("no entry");
     (block, at)
 }

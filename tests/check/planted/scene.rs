@@ -4,9 +4,7 @@
 //! lay, with all blocks above them: nothing else about the pool changes.
 
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
-use millpond::live::{
-    Caller, FeatureChoice, LivePool, NewMode, PoolPlan, WriteAt, XattrMode,
-};
+use millpond::live::{Caller, FeatureChoice, LivePool, NewMode, PoolPlan, WriteAt, XattrMode};
 use millpond_dataset::{Dataset, PropertyValue};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
@@ -40,10 +38,18 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
 fn write(pool: &LivePool, dataset: &str, name: &str, length: usize) {
     let files = pool.file_system(dataset).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
-    let made = files.create(&caller, &root, name.as_bytes(), NewMode::exactly(0o644), false);
+    let made = files.create(
+        &caller,
+        &root,
+        name.as_bytes(),
+        NewMode::exactly(0o644),
+        false,
+    );
     let (node, _) = made.unwrap();
     let bytes = content(length as u64, length);
-    files.write(&caller, &node, WriteAt::Offset(0), &bytes).unwrap();
+    files
+        .write(&caller, &node, WriteAt::Offset(0), &bytes)
+        .unwrap();
 }
 
 fn number(name: &str, value: u64) -> (String, PropertyValue) {
@@ -58,7 +64,10 @@ fn features() -> FeatureChoice {
 }
 
 fn make(path: &std::path::Path) {
-    std::fs::File::create(path).unwrap().set_len(80 << 20).unwrap();
+    std::fs::File::create(path)
+        .unwrap()
+        .set_len(80 << 20)
+        .unwrap();
     let plan = PoolPlan::new("tank").single(path).features(features());
     let pool = plan.create().unwrap();
     let datasets = pool.datasets();
@@ -73,23 +82,33 @@ fn make(path: &std::path::Path) {
         let files = pool.file_system("tank/plain").unwrap();
         let root = files.root().unwrap();
         let mode = NewMode::exactly(0o755);
-        let folder = files.make_directory(&caller, &root, b"folder", mode).unwrap();
-        files.make_directory(&caller, &folder, b"below", mode).unwrap();
+        let folder = files
+            .make_directory(&caller, &root, b"folder", mode)
+            .unwrap();
+        files
+            .make_directory(&caller, &folder, b"below", mode)
+            .unwrap();
         let small = files.lookup(&root, b"small").unwrap();
         files.link(&small, &folder, b"second").unwrap();
-        files.make_symlink(&caller, &root, b"link", b"folder/second").unwrap();
+        files
+            .make_symlink(&caller, &root, b"link", b"folder/second")
+            .unwrap();
         let many = files.make_directory(&caller, &root, b"many", mode).unwrap();
         for at in 0..40 {
             let name = format!("{at:03}-{}", "x".repeat(60));
             let mode = NewMode::exactly(0o600);
-            files.create(&caller, &many, name.as_bytes(), mode, true).unwrap();
+            files
+                .create(&caller, &many, name.as_bytes(), mode, true)
+                .unwrap();
         }
         files
             .set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 1000, 1 << 30)
             .unwrap();
     }
     let directory = [("xattr".to_owned(), PropertyValue::Number(1))];
-    datasets.create_filesystem("tank/attributes", &directory).unwrap();
+    datasets
+        .create_filesystem("tank/attributes", &directory)
+        .unwrap();
     write(&pool, "tank/attributes", "owner", 100);
     {
         let files = pool.file_system("tank/attributes").unwrap();
@@ -109,15 +128,18 @@ fn make(path: &std::path::Path) {
     write(&pool, "tank/chain", "a", 200_000);
     write(&pool, "tank/chain", "b", 100_000);
     datasets.snapshot(&["tank/chain@one"], &[]).unwrap();
-    datasets.bookmark("tank/chain@one", "tank/chain#one").unwrap();
+    datasets
+        .bookmark("tank/chain@one", "tank/chain#one")
+        .unwrap();
     write(&pool, "tank/chain", "a", 150_000);
     write(&pool, "tank/chain", "c", 300_000);
     datasets.snapshot(&["tank/chain@two"], &[]).unwrap();
     write(&pool, "tank/chain", "c", 250_000);
     datasets.hold(&["tank/chain@one"], "kept").unwrap();
-    datasets.clone_snapshot("tank/chain@two", "tank/clone", &[]).unwrap();
-    write(&pool, "tank/clone", "d", 120_000);
-    write(&pool, "tank/clone", "a", 90_000);
+    datasets
+        .clone_snapshot("tank/chain@two", "tank/clone", &[])
+        .unwrap();
+    write(&pool, "tank/clone", "d", 60_000);
     pool.export().unwrap();
 }
 
@@ -207,6 +229,11 @@ impl Scene {
         let pointers = object.dnode().block_pointers.len();
         (block, at + 64 + 128 * pointers + byte)
     }
+    /// Where a byte of a file's attributes lies, counted from behind their header.
+    pub fn attribute(&self, file: &Object, byte: usize) -> (usize, usize) {
+        let header = u16::from_le_bytes([file.dnode().bonus[4], file.dnode().bonus[5]]);
+        self.bonus(file, usize::from(header >> 10) * 8 + byte)
+    }
     /// An object's data block.
     pub fn data(&self, object: &Object, block: u64) -> usize {
         let pointer = object.pointer(Level(0), BlockId(block)).unwrap();
@@ -223,8 +250,14 @@ impl Scene {
         let bytes = &self.image.blocks[block].content;
         let mut wanted = name.as_bytes().to_vec();
         wanted.push(0);
-        let entries = bytes.chunks_exact(64).skip(1).position(|entry| entry[14..].starts_with(&wanted));
-        (block, (entries.unwrap_or_else(|| panic!("no entry {name}")) + 1) * 64)
+        let entries = bytes
+            .chunks_exact(64)
+            .skip(1)
+            .position(|entry| entry[14..].starts_with(&wanted));
+        (
+            block,
+            (entries.unwrap_or_else(|| panic!("no entry {name}")) + 1) * 64,
+        )
     }
 }
 

@@ -387,7 +387,10 @@ impl Changed<'_> {
                         .with_context(|| format!("block {number} does not fit any more"))?
                 }
             };
-            ensure!(stored.len() <= psize, "block {number} does not fit any more");
+            ensure!(
+                stored.len() <= psize,
+                "block {number} does not fit any more"
+            );
             stored.resize(psize, 0);
             let kind = block.pointer.checksum_kind().context("no checksum")?;
             let words = checksum(kind, &stored, block.pointer.endian(), None)?;
