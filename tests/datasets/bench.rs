@@ -64,6 +64,20 @@ impl ContentsPort for Contents {
     }
 }
 
+/// Leaves new datasets without an object.
+struct Nothing;
+
+impl ContentsPort for Nothing {
+    fn create(
+        &self,
+        _: &Arc<LiveObjectSet>,
+        _: &Transaction,
+        _: &NewContents,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(())
+    }
+}
+
 /// A pool in a folder of its own, driven by its test.
 pub struct Bench {
     folder: tempfile::TempDir,
@@ -116,6 +130,18 @@ impl Bench {
     }
 
     pub fn with_features(name: &str, features: FeatureChoice) -> Self {
+        Self::make(name, features, Arc::new(Contents(Env::real())))
+    }
+
+    /// A pool whose root file system holds no object at all, as `ztest` leaves it.
+    pub fn of_empty_root(name: &str) -> Self {
+        let bench = Self::make(name, FeatureChoice::Default, Arc::new(Nothing));
+        bench.judge();
+        bench.reopen();
+        bench
+    }
+
+    fn make(name: &str, features: FeatureChoice, contents: Arc<dyn ContentsPort>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = Env::real();
         let path = folder.path().join("d0.img");
@@ -149,7 +175,7 @@ impl Bench {
             system: "here 6.1 #1 x86_64".into(),
             cache_bytes: 32 << 20,
         };
-        let datasets = LiveDatasets::new(Arc::new(Contents(env.clone())));
+        let datasets = LiveDatasets::new(contents);
         let port = Arc::clone(&datasets);
         let pool = LivePool::create(&env, &new, &|_| false, port).unwrap();
         Self {
@@ -299,12 +325,14 @@ impl Bench {
 
     /// Has the kernel module import, scrub and read the pool, then change it; `zdb` looks again.
     fn ask_kernel(&self) {
-        use oracle::kernel::{Release, change, judge};
+        use oracle::kernel::{Release, judge, judge_and_change};
         let images = [self.folder.path().join("d0.img")];
         let pool = &self.pool_name;
         let verdict = judge(Release::V2_3, &images, pool, None).unwrap();
         verdict.require(&format!("{}: kernel", self.name));
-        let verdict = change(Release::V2_3, &images, pool).unwrap();
+        let share = tempfile::tempdir().unwrap();
+        let changed = judge_and_change(Release::V2_3, &images, pool, share.path(), "one");
+        let verdict = changed.unwrap();
         verdict.require(&format!("{}: changed by the kernel", self.name));
         let verdict = oracle::zdb::judge(self.folder.path(), pool).unwrap();
         verdict.require(&format!("{}: after the kernel", self.name));

@@ -25,6 +25,17 @@ fn a_new_pool_has_the_skeleton_that_openzfs_makes() {
 }
 
 #[test]
+fn a_file_system_without_any_object_passes_nothing_on() {
+    let bench = Bench::of_empty_root("empty root");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/a", &[]).unwrap();
+    datasets.snapshot(&["tank@s", "tank/a@s"], &[]).unwrap();
+    datasets.clone_snapshot("tank@s", "tank/c", &[]).unwrap();
+    datasets.create_filesystem("tank/c/below", &[]).unwrap();
+    bench.judge();
+}
+
+#[test]
 fn file_systems_and_volumes_are_made_and_destroyed() {
     let bench = Bench::new("create");
     let datasets = bench.datasets();

@@ -75,7 +75,10 @@ pub fn run(
 ) -> Result<Output> {
     let mut command = Command::new(workspace().join("tools/kernel/run"));
     command.env("MILLPOND_ZFS", release.name());
-    command.args(["--timeout", "1800"]);
+    // An emulated machine beside other work is slow: this ends one that hangs, not one that is late.
+    let patience = std::env::var("MILLPOND_KERNEL_SECONDS");
+    let patience = patience.unwrap_or_else(|_| "7200".to_owned());
+    command.args(["--timeout", &patience]);
     for image in images {
         command.arg(match disks {
             Disks::Kept => "--tmp-disk",
@@ -115,19 +118,30 @@ pub fn judge(
     }
     let script = workspace().join("tools/kernel/check");
     let output = run(release, images, Disks::Kept, share, &script, &[pool])?;
+    output.lines.iter().for_each(|line| println!("    {line}"));
     Ok(verdict(&output))
 }
 
-/// Has the kernel module change the pool on the images themselves.
+/// As [`judge`], and then the module goes on with the pool on the images themselves: it leaves files and
+/// snapshots named after `tag`, and `changed.txt`, the manifest after that, in `share`.
 ///
 /// # Errors
 /// If the machine cannot be started.
-pub fn change(release: Release, images: &[PathBuf], pool: &str) -> Result<Verdict> {
+pub fn judge_and_change(
+    release: Release,
+    images: &[PathBuf],
+    pool: &str,
+    share: &Path,
+    tag: &str,
+) -> Result<Verdict> {
     if let Some(why) = absent(release) {
         return Ok(Verdict::Absent(why));
     }
-    let script = workspace().join("tools/kernel/change");
-    let output = run(release, images, Disks::Changed, None, &script, &[pool])?;
+    let script = workspace().join("tools/kernel/check");
+    let arguments = ["--change", tag, pool];
+    let share = Some(share);
+    let output = run(release, images, Disks::Changed, share, &script, &arguments)?;
+    output.lines.iter().for_each(|line| println!("    {line}"));
     Ok(verdict(&output))
 }
 
@@ -136,7 +150,13 @@ fn verdict(output: &Output) -> Verdict {
         return Verdict::Clean;
     }
     let mut faults = vec![format!("exit status {:?}", output.status)];
+    faults.extend(fault_lines(output));
     let from = output.lines.len().saturating_sub(60);
     faults.extend(output.lines[from..].iter().cloned());
     Verdict::Faults(faults)
+}
+
+fn fault_lines(output: &Output) -> impl Iterator<Item = String> {
+    let accusing = output.lines.iter().filter(|line| line.starts_with("FAULT"));
+    accusing.cloned()
 }

@@ -25,6 +25,33 @@ impl Verdict {
         *self == Self::Clean
     }
 
+    /// What this judge says that it did not say before: of pools that were not clean when we got them. Two
+    /// complaints are the same if their words are; of exit statuses only the number counts.
+    #[must_use]
+    pub fn beyond(&self, before: &Self) -> Self {
+        let (Self::Faults(lines), Self::Faults(old)) = (self, before) else {
+            return self.clone();
+        };
+        let words = |line: &str| match line.split_once("exit status") {
+            Some((judge, rest)) => {
+                let number = rest.split(':').next().unwrap_or_default();
+                format!("{judge}exit status{number}")
+            }
+            None => line.to_owned(),
+        };
+        let mut known: Vec<String> = old.iter().map(|line| words(line)).collect();
+        let mut new = lines.clone();
+        // Each old complaint excuses one.
+        new.retain(|line| {
+            let found = known.iter().position(|old| *old == words(line));
+            found.map(|at| known.swap_remove(at)).is_none()
+        });
+        if new.is_empty() {
+            return Self::Clean;
+        }
+        Self::Faults(new)
+    }
+
     /// Ends the test if something is wrong; says so if nobody judged.
     ///
     /// # Panics
@@ -45,4 +72,27 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         .map(|line| line.trim_end().to_owned())
         .filter(|line| !line.trim().is_empty())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_complaints_that_are_new_count_against_a_pool_that_was_not_clean() {
+        let faults =
+            |lines: &[&str]| Verdict::Faults(lines.iter().map(|line| (*line).to_owned()).collect());
+        let before = faults(&["object 7 leaked", "zdb -d: exit status Some(2): 5 | 6"]);
+        let same = faults(&["zdb -d: exit status Some(2): 8 | 9", "object 7 leaked"]);
+        assert_eq!(same.beyond(&before), Verdict::Clean);
+        for more in [
+            &["object 7 leaked", "object 7 leaked"][..],
+            &["object 8 leaked"],
+            &["zdb -d: exit status Some(3): 5 | 6"],
+        ] {
+            assert!(matches!(faults(more).beyond(&before), Verdict::Faults(new) if new.len() == 1));
+        }
+        assert_eq!(faults(&["x"]).beyond(&Verdict::Clean), faults(&["x"]));
+        assert_eq!(Verdict::Clean.beyond(&before), Verdict::Clean);
+    }
 }

@@ -11,5 +11,5 @@ mod model;
 
 pub use crate::hostile::dice::Dice;
 pub use act::{Act, Life};
-pub use manifest::manifest;
+pub use manifest::{figures, manifest, space_by_owner};
 pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Tree};

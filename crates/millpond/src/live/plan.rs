@@ -125,7 +125,8 @@ impl PoolPlan {
         self.properties.push((name.to_owned(), value.to_owned()));
         self
     }
-    /// A property of its root file system, as `zpool create -O` takes it.
+    /// A property of its root file system, as `zpool create -O` takes it, but with numbers in full: bytes,
+    /// without the letter of a unit.
     #[must_use]
     pub fn root_property(mut self, name: &str, value: &str) -> Self {
         self.root_properties
