@@ -2,6 +2,7 @@
 
 mod basics;
 mod crash;
+mod exhaustive;
 mod faults;
 mod full;
 mod log;

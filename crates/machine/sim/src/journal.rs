@@ -2,7 +2,8 @@
 
 use crate::{Content, Seed};
 use millpond_env::sync::Arc;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// One thing that reached a disk.
 #[derive(Debug, Clone)]
@@ -70,6 +71,17 @@ pub enum PowerCut {
     First(usize),
     /// All but this one did (counted over all disks from the oldest).
     AllBut(usize),
+    /// Just these did (counted over all disks from the oldest), whole or in part.
+    Only(BTreeMap<usize, Kept>),
+}
+
+/// How much of a request reached the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// All.
+    Whole,
+    /// Of a write, these of its sectors.
+    Sectors(Range<usize>),
 }
 
 /// Everything that happened to the disks of a world since it was last rebuilt.
@@ -116,6 +128,27 @@ impl Journal {
         self.settle(&mut disks, events, &unflushed, cut);
         disks
     }
+    /// The requests among the first `count` events that no flush covers, oldest first: what
+    /// [`PowerCut::AllBut`] and [`PowerCut::Only`] count in. Of a write how many sectors it has; 1 of others.
+    #[must_use]
+    pub fn unflushed_at(&self, count: usize) -> Vec<usize> {
+        let events = self.events.get(..count).unwrap_or(&self.events);
+        let mut pending: BTreeMap<usize, usize> = BTreeMap::new();
+        for (index, event) in events.iter().enumerate() {
+            match event {
+                Event::Flush { disk } => pending.retain(|at, _| events[*at].disk() != *disk),
+                Event::Write { disk, bytes, .. } => {
+                    let sector = self.start.get(*disk).map_or(512, |(_, sector)| *sector);
+                    let sectors = bytes.len().div_ceil(sector.max(1) as usize);
+                    pending.insert(index, sectors);
+                }
+                Event::Discard { .. } => {
+                    pending.insert(index, 1);
+                }
+            }
+        }
+        pending.into_values().collect()
+    }
 
     fn settle(
         &self,
@@ -155,9 +188,37 @@ impl Journal {
                             event.apply(&mut disks[number]);
                         }
                     }
+                    PowerCut::Only(kept) => {
+                        let ordinal = all.range(..index).count();
+                        match kept.get(&ordinal) {
+                            None => {}
+                            Some(Kept::Whole) => event.apply(&mut disks[number]),
+                            Some(Kept::Sectors(range)) => {
+                                keep_sectors(event, &mut disks[number], sector, range);
+                            }
+                        }
+                    }
                     PowerCut::Torn(_) => tear(event, &mut disks[number], sector, &mut seed),
                 }
             }
+        }
+    }
+}
+
+/// Applies some sectors of a write.
+fn keep_sectors(event: &Event, content: &mut Content, sector: u32, range: &Range<usize>) {
+    let Event::Write {
+        offset_bytes,
+        bytes,
+        ..
+    } = event
+    else {
+        return;
+    };
+    let sector = sector.max(1) as usize;
+    for (index, piece) in bytes.chunks(sector).enumerate() {
+        if range.contains(&index) {
+            content.write(offset_bytes + (index * sector) as u64, piece);
         }
     }
 }

@@ -35,6 +35,6 @@ mod world;
 pub use content::Content;
 pub use disk::SimDisk;
 pub use fault::{Fault, FaultPlan, Scope};
-pub use journal::{Event, Journal, PowerCut};
+pub use journal::{Event, Journal, Kept, PowerCut};
 pub use seed::Seed;
 pub use world::World;

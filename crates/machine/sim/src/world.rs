@@ -294,4 +294,30 @@ mod tests {
         disk.set_absent(false);
         assert_eq!(read(&disk, 0, 512), [1; 512]);
     }
+
+    #[test]
+    fn chosen_requests_are_kept_whole_or_in_part_and_all_others_lost() {
+        use crate::Kept;
+        let world = World::new(5);
+        let (one, two) = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
+        one.write(0, &[1; 512]).unwrap();
+        one.flush().unwrap();
+        one.write(0, &[2; 512]).unwrap();
+        two.write(512, &[3; 2048]).unwrap();
+        one.write(4096, &[4; 1024]).unwrap();
+        let journal = world.journal();
+        assert_eq!(journal.unflushed_at(journal.len()), [1, 4, 2]);
+        assert_eq!(journal.unflushed_at(1), [1]);
+        assert!(journal.unflushed_at(2).is_empty());
+        let kept = [(1, Kept::Sectors(1..3)), (2, Kept::Whole)];
+        let after = world.power_cut(PowerCut::Only(kept.into_iter().collect()));
+        let byte = |disk: usize, at: u64| {
+            let mut bytes = [0];
+            after[disk].read(at, &mut bytes).unwrap();
+            bytes[0]
+        };
+        assert_eq!((byte(0, 0), byte(0, 4096), byte(0, 5119)), (1, 4, 4));
+        let sectors = [512, 1024, 1536, 2048].map(|at| byte(1, at));
+        assert_eq!(sectors, [0, 3, 3, 0]);
+    }
 }

@@ -1,0 +1,214 @@
+//! The power fails in a small piece of work at every place, and of what was not flushed every subset is left.
+//!
+//! Between two flushes a disk may keep any of the requests given to it. Just before each flush that set is
+//! largest, and what an earlier cut leaves is a subset of it; so cutting there with every subset is all there is.
+//! Up to [`EVERY_SUBSET_MAX`] requests all subsets are tried; of more, every prefix, every one left out, every
+//! one alone, and random subsets. Besides, each request is torn: every number of its first sectors, and of its
+//! last, with all others there.
+//!
+//! Every day a sample; all with `MILLPOND_WRITING_ALL`.
+
+use crate::sim;
+use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond::live::{Caller, LivePool, NewMode, SetAttributes, WriteAt};
+use millpond::{FileKind, Pool};
+use millpond_sim::{Event, Kept, PowerCut, Seed, World};
+use millpond_tests::oracle::zdb;
+use std::collections::BTreeMap;
+
+/// Of so many requests every subset is tried: 4,096.
+const EVERY_SUBSET_MAX: usize = 12;
+/// Of more requests so many random subsets.
+const RANDOM_SUBSETS: usize = 400;
+/// One of so many states is judged by `zdb`, and one of so many is gone on with.
+const JUDGED_OF: usize = 700;
+const GONE_ON_OF: usize = 40;
+
+type Files = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
+    let mut all = Files::new();
+    let files = pool.dataset("tank")?.file_system()?;
+    for entry in files.root()?.entries()? {
+        let entry = entry?;
+        let node = files.node(entry.id)?;
+        assert_eq!(node.kind(), FileKind::Regular);
+        let mut bytes = vec![0; node.size_bytes() as usize];
+        node.read(0, &mut bytes)?;
+        all.insert(entry.name, bytes);
+    }
+    Ok(all)
+}
+
+/// The work, a step each: what a program would do before it calls `fsync` for everything.
+fn step(pool: &LivePool, number: usize, state: &mut Files) {
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let noise: Vec<u8> = (0..9000u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> (8 + number)) as u8)
+        .collect();
+    match number {
+        0 => {
+            let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
+            let at = WriteAt::Offset(0);
+            files.write(&caller, &node, at, &noise[..5000]).unwrap();
+            state.insert(b"a".to_vec(), noise[..5000].to_vec());
+        }
+        1 => {
+            let node = files.lookup(&root, b"a").unwrap();
+            let at = WriteAt::Offset(3000);
+            files.write(&caller, &node, at, &noise).unwrap();
+            let old = state.get_mut(&b"a"[..]).unwrap();
+            old.truncate(3000);
+            old.extend(&noise);
+        }
+        2 => {
+            let (node, _) = files.create(&caller, &root, b"b", mode, true).unwrap();
+            let at = WriteAt::Offset(0);
+            files.write(&caller, &node, at, b"small").unwrap();
+            state.insert(b"b".to_vec(), b"small".to_vec());
+            let node = files.lookup(&root, b"a").unwrap();
+            let set = SetAttributes {
+                size_bytes: Some(100),
+                ..SetAttributes::default()
+            };
+            files.set_attributes(&caller, &node, &set).unwrap();
+            state.get_mut(&b"a"[..]).unwrap().truncate(100);
+        }
+        _ => {
+            files.unlink(&root, b"a").unwrap();
+            state.remove(&b"a"[..]);
+        }
+    }
+    files.reap().unwrap();
+}
+
+/// The ways to cut with these unflushed requests of so many sectors each.
+fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
+    let count = unflushed.len();
+    let only = |which: &mut dyn Iterator<Item = usize>| {
+        PowerCut::Only(which.map(|one| (one, Kept::Whole)).collect())
+    };
+    let mut all = vec![];
+    if count <= EVERY_SUBSET_MAX {
+        for mask in 0..1usize << count {
+            all.push(only(&mut (0..count).filter(|one| mask >> one & 1 != 0)));
+        }
+    } else {
+        for first in 0..=count {
+            all.push(only(&mut (0..first)));
+        }
+        for one in 0..count {
+            all.push(only(&mut (0..count).filter(|other| *other != one)));
+            all.push(only(&mut std::iter::once(one)));
+        }
+        for _ in 0..RANDOM_SUBSETS {
+            all.push(only(&mut (0..count).filter(|_| seed.below(2) == 0)));
+        }
+    }
+    for (one, sectors) in unflushed.iter().enumerate() {
+        // A label's uberblock ring and other large requests: some of their tears.
+        let step = (sectors / 8).max(1);
+        for cut in (1..*sectors).step_by(step) {
+            for range in [0..cut, cut..*sectors] {
+                let mut kept: BTreeMap<usize, Kept> =
+                    (0..count).map(|other| (other, Kept::Whole)).collect();
+                kept.insert(one, Kept::Sectors(range));
+                all.push(PowerCut::Only(kept));
+            }
+        }
+    }
+    all
+}
+
+fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
+    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let world = World::new(11);
+    let pool = sim::create(&world, tops, 64);
+    pool.sync().unwrap();
+    world.forget();
+    let mut state = Files::new();
+    // After how many events each was promised.
+    let mut states = vec![(0, state.clone())];
+    for number in 0..4 {
+        step(&pool, number, &mut state);
+        pool.sync().unwrap();
+        states.push((world.recorded(), state.clone()));
+    }
+    drop(pool);
+    let journal = world.journal();
+    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
+    let mut places: Vec<usize> = (0..journal.len()).filter(is_flush).collect();
+    places.push(journal.len());
+    let mut seed = Seed::new(12);
+    let (mut tried, mut judged, mut whole, mut largest) = (0usize, 0, 0, 0);
+    let mut number = 0usize;
+    for count in &places {
+        let unflushed = journal.unflushed_at(*count);
+        whole += usize::from(unflushed.len() <= EVERY_SUBSET_MAX);
+        largest = largest.max(unflushed.len());
+        for cut in cuts(&unflushed, &mut seed) {
+            number += 1;
+            // Every day some of them only.
+            if !is_all && !number.is_multiple_of(97) {
+                continue;
+            }
+            let what = format!(
+                "{shape}: after {count} of {} events, {cut:?}",
+                journal.len()
+            );
+            let after = world.reborn(*count, &cut);
+            let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let least = states.iter().rposition(|(at, _)| at <= count).unwrap();
+            let matching = states.iter().skip(least).find(|(_, state)| *state == found);
+            assert!(matching.is_some(), "{what}: is no state from {least} on");
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(read);
+            tried += 1;
+            if tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all && tried == 20) {
+                let folder = tempfile::tempdir().unwrap();
+                sim::to_files(&after, folder.path());
+                zdb::judge(folder.path(), "tank").unwrap().require(&what);
+                judged += 1;
+            }
+            if tried % GONE_ON_OF == 7 {
+                let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let files = pool.file_system("tank").unwrap();
+                let (root, caller) = (files.root().unwrap(), Caller::root());
+                let mode = NewMode::exactly(0o600);
+                files.create(&caller, &root, b"on", mode, true).unwrap();
+                drop((root, files));
+                pool.export().unwrap();
+                let read = sim::read(&after).unwrap();
+                let mut wanted = found;
+                wanted.insert(b"on".to_vec(), vec![]);
+                assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
+                sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
+            }
+        }
+    }
+    println!(
+        "{shape}: {} events, {} places to cut ({whole} with every subset, at most {largest} requests unflushed), \
+         {tried} of {number} states tried, {judged} judged by zdb",
+        journal.len(),
+        places.len()
+    );
+    assert!(tried > 20, "{shape}: {tried} states prove nothing");
+}
+
+#[test]
+fn a_file_on_one_disk_survives_every_subset_of_what_was_not_flushed() {
+    exhaust("exhaustive one", &[(Single, 1)]);
+}
+
+#[test]
+fn a_file_on_a_mirror_survives_every_subset_of_what_was_not_flushed() {
+    exhaust("exhaustive mirror", &[(Mirror, 2)]);
+}
+
+#[test]
+fn a_file_on_a_raidz_survives_every_subset_of_what_was_not_flushed() {
+    exhaust("exhaustive raidz", &[(Raidz(1), 3)]);
+}
