@@ -4,6 +4,7 @@
 //! virtual machine with the kernel module on copies of the images. Both say [`Verdict::Absent`] with a
 //! reason where they are not to be had; callers pass on that reason instead of passing the test in silence.
 
+pub mod figures;
 pub mod kernel;
 pub mod zdb;
 

@@ -1,6 +1,6 @@
 //! `zdb` as a judge.
 
-use super::{Verdict, lines};
+use super::{Verdict, figures, lines};
 use crate::images::{cache_folder, hex, workspace};
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{SeekFrom, seek};
@@ -56,7 +56,8 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
 }
 
 /// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
-/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`).
+/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`), and the figures
+/// of all three equal to ours ([`figures`]).
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -66,7 +67,15 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     }
     let arguments = [JUDGING, pool];
     let output = kept_or(folder, &arguments, || until_history(folder, &arguments))?;
-    let faults = faults_in(&output, JUDGING);
+    let mut faults = faults_in(&output, JUDGING);
+    // Numbers of a pool that it could not even open say nothing.
+    if output.status == Some(0) {
+        match figures::disagreements(&output.lines, folder, pool) {
+            Ok((found, 0)) => faults.push(format!("no figures to compare: {found:?}")),
+            Ok((found, _)) => faults.extend(found),
+            Err(error) => faults.push(format!("figures: {error:#}")),
+        }
+    }
     Ok(if faults.is_empty() {
         Verdict::Clean
     } else {
@@ -76,7 +85,7 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
 
 /// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
 /// everything before it.
-const JUDGING: &str = "-bccdmmh";
+const JUDGING: &str = "-Pbccdmmh";
 const HISTORY: &str = "History:";
 
 /// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five

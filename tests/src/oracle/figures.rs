@@ -1,0 +1,200 @@
+//! The numbers that `zdb -P -bccdmm` prints beside our own: every dataset's number, txg, bytes and objects;
+//! every metaslab's place and free bytes, as our replay of its map finds them; the sum of all blocks' bytes.
+
+use anyhow::{Context, Result};
+use millpond::{OpenOptions, Pool, Search};
+use millpond_alloc::{UnflushedLogs, load_metaslab};
+use millpond_pool::PoolSpaceMaps;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What `zdb` says of one dataset: number, creation txg, referenced bytes, objects.
+type DatasetFigures = (u64, u64, u64, u64);
+/// What it says of one metaslab: offset, free bytes, and of its map allocated bytes.
+type MetaslabFigures = (u64, u64, Option<i64>);
+
+/// Where our numbers differ from those of `zdb`, a line each; and how many were compared.
+///
+/// # Errors
+/// If the pool cannot be read here.
+pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec<String>, usize)> {
+    let pool = Pool::open(&Search::new([folder]), pool, &OpenOptions::default())
+        .context("the pool whose figures zdb printed")?;
+    let mut found = vec![];
+    let mut count = 0;
+    let theirs = datasets(lines);
+    let ours = our_datasets(&pool)?;
+    count += differing("dataset", &ours, &theirs, &mut found);
+    let theirs = metaslabs(lines);
+    let ours = our_metaslabs(&pool)?;
+    count += differing("metaslab", &ours, &theirs, &mut found);
+    let vdevs = &pool.inner().space()?.figures.vdevs;
+    let ours: u64 = vdevs.iter().map(|vdev| vdev.allocated_bytes).sum();
+    match blocks_bytes(lines) {
+        Some(theirs) if theirs == ours => count += 1,
+        theirs => found.push(format!("allocated: we {ours}, zdb's blocks {theirs:?}")),
+    }
+    Ok((found, count))
+}
+
+/// Compares two tables and gives how many rows there are.
+fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    ours: &BTreeMap<K, V>,
+    theirs: &BTreeMap<K, V>,
+    found: &mut Vec<String>,
+) -> usize {
+    for (key, value) in ours {
+        match theirs.get(key) {
+            Some(their) if their == value => {}
+            other => found.push(format!("{what} {key:?}: we {value:?}, zdb {other:?}")),
+        }
+    }
+    for (key, value) in theirs.iter().filter(|(key, _)| !ours.contains_key(key)) {
+        found.push(format!("{what} {key:?}: only zdb has it: {value:?}"));
+    }
+    theirs.len()
+}
+
+/// `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`. The MOS is no dataset.
+fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
+    let one = |line: &String| {
+        let rest = line.strip_prefix("Dataset ")?;
+        let (name, rest) = rest.rsplit_once(" [")?;
+        let mut parts = rest.split(", ").skip(1);
+        let number = |part: &str, prefix: &str| part.strip_prefix(prefix)?.parse().ok();
+        let id = number(parts.next()?, "ID ")?;
+        let txg = number(parts.next()?, "cr_txg ")?;
+        let bytes = parts.next()?.parse().ok()?;
+        let objects = parts.next()?.split(' ').next()?.parse().ok()?;
+        (name != "mos").then(|| (name.to_owned(), (id, txg, bytes, objects)))
+    };
+    lines.iter().filter_map(one).collect()
+}
+
+fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
+    let mut all = BTreeMap::new();
+    for head in pool.datasets() {
+        let head = head?;
+        let mut those = head.snapshots()?;
+        those.push(head);
+        for dataset in those {
+            let phys = dataset.inner().phys();
+            let figures = (
+                dataset.inner().id().0,
+                phys.creation_txg.0,
+                phys.referenced_bytes,
+                phys.block_pointer.fill(),
+            );
+            all.insert(dataset.name().to_owned(), figures);
+        }
+    }
+    Ok(all)
+}
+
+/// `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc = 0x6a00`.
+fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
+    let mut all: BTreeMap<(u32, u64), MetaslabFigures> = BTreeMap::new();
+    let (mut vdev, mut last, mut is_its_map) = (0, None, false);
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["vdev", number, ..] => {
+                vdev = number.parse().unwrap_or(u32::MAX);
+                last = None;
+            }
+            [
+                "metaslab",
+                index,
+                "offset",
+                offset,
+                "spacemap",
+                object,
+                "free",
+                free,
+            ] => {
+                let (Ok(index), Ok(offset), Ok(free)) =
+                    (index.parse(), u64::from_str_radix(offset, 16), free.parse())
+                else {
+                    continue;
+                };
+                all.insert((vdev, index), (offset, free, None));
+                last = Some((vdev, index, format!("{object}:")));
+                is_its_map = false;
+            }
+            // Other maps are shown as well.
+            ["space", "map", "object", object] => {
+                is_its_map = last.as_ref().is_some_and(|(.., map)| map == object);
+            }
+            ["smp_alloc", "=", number] if is_its_map => {
+                let number = number.trim_start_matches("0x");
+                let allocated = u64::from_str_radix(number, 16).ok();
+                let of = last.take();
+                let of = of.and_then(|(vdev, index, _)| all.get_mut(&(vdev, index)));
+                if let (Some(figures), Some(allocated)) = (of, allocated) {
+                    figures.2 = Some(allocated as i64);
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// By replay of the map alone: what is only in logs `zdb` leaves out as well.
+fn our_metaslabs(pool: &Pool) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
+    let maps = PoolSpaceMaps::load(pool.inner())?;
+    let without_logs = UnflushedLogs::default();
+    let mut all = BTreeMap::new();
+    for vdev in maps.geometries().into_keys() {
+        for (metaslab, header) in maps.headers(vdev)? {
+            let key = (vdev.0, metaslab.id.index);
+            let offset = metaslab.range.start;
+            let space = load_metaslab(&maps, metaslab, &without_logs)?;
+            let allocated = header.map(|header| header.allocated_bytes);
+            all.insert(key, (offset, space.free.bytes(), allocated));
+        }
+    }
+    Ok(all)
+}
+
+/// `bp allocated: 314880 avg: 1896`: bytes of all blocks that it came by.
+fn blocks_bytes(lines: &[String]) -> Option<u64> {
+    let line = lines.iter().find(|line| line.contains("bp allocated:"))?;
+    line.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_zdb_are_understood() {
+        let text = "Dataset mos [META], ID 0, cr_txg 4, 136704, 74 objects\n\
+            Dataset tank/a b, c@s [ZPL], ID 22, cr_txg 54, 12288, 9 objects\n\
+            \tvdev          0      ms_unflushed_phys object 74\n\
+            \tmetaslab      1   offset      1000000   spacemap     75   free    16750080\n\
+            space map object 75:\n  smp_length = 0x78\n  smp_alloc = 0x6a00\n\
+            \tmetaslab      2   offset      2000000   spacemap      0   free    16777216\n\
+            space map object 74:\n  smp_length = 0x78\n  smp_alloc = 0x1\n\
+            \tbp allocated:            314880      avg:   1896";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let expected = [("tank/a b, c@s".to_owned(), (22, 54, 12288, 9))];
+        assert_eq!(datasets(&lines), expected.into_iter().collect());
+        let expected = [
+            ((0, 1), (0x100_0000, 16_750_080, Some(0x6a00))),
+            ((0, 2), (0x200_0000, 16_777_216, None)),
+        ];
+        assert_eq!(metaslabs(&lines), expected.into_iter().collect());
+        assert_eq!(blocks_bytes(&lines), Some(314_880));
+    }
+
+    #[test]
+    fn every_difference_of_two_tables_is_told() {
+        let ours = BTreeMap::from([(1, 10), (2, 20), (3, 30)]);
+        let theirs = BTreeMap::from([(1, 10), (2, 21), (4, 40)]);
+        let mut found = vec![];
+        assert_eq!(differing("thing", &ours, &theirs, &mut found), 3);
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+}
