@@ -9,17 +9,34 @@ use std::sync::Arc;
 /// One object as it was printed: words by their first word.
 type Printed = BTreeMap<String, String>;
 
-fn objects(lines: &[String]) -> BTreeMap<u64, Printed> {
+fn objects(text: &str) -> BTreeMap<u64, Printed> {
     let mut found: BTreeMap<u64, Printed> = BTreeMap::new();
     let mut at = None;
     let mut is_next_head = false;
-    for line in lines {
+    let mut is_in_path = false;
+    for line in text.split('\n') {
+        // A path goes on, with every blank and newline in it, until the next field is printed.
+        let is_next_field = line.starts_with("\tuid ") || line.starts_with("\ttarget\t");
+        if is_in_path && !is_next_field {
+            if let Some(path) = at.and_then(|id| found.get_mut(&id)?.get_mut("path")) {
+                path.push('\n');
+                path.push_str(line);
+            }
+            continue;
+        }
+        is_in_path = false;
+        if let (Some(id), Some(path)) = (at, line.strip_prefix("\tpath\t")) {
+            let object = found.entry(id).or_default();
+            is_in_path = true;
+            object.insert("path".into(), path.into());
+            continue;
+        }
         let words: Vec<&str> = line.split_whitespace().collect();
         if words.first() == Some(&"Object") {
             is_next_head = true;
             continue;
         }
-        if is_next_head {
+        if is_next_head && !words.is_empty() {
             is_next_head = false;
             at = words[0].parse().ok();
             if let Some(id) = at {
@@ -46,8 +63,8 @@ pub fn compare(folder: &Path, name: &str, files: &Arc<FileSystem>) {
         eprintln!("not compared: {why}");
         return;
     }
-    let output = zdb::run(folder, &["-ddddd", name]).unwrap();
-    let printed = objects(&output.lines);
+    let output = zdb::print(folder, &["-ddddd", name]).unwrap();
+    let printed = objects(&output);
     let mut compared = 0;
     for object in files.object_set().objects() {
         let object = object.unwrap();
@@ -75,14 +92,6 @@ fn compare_one(name: &str, files: &Arc<FileSystem>, node: &Node, printed: &Print
         FileKind::Socket => 0o140_000,
     } | stat.permissions;
     let expect = |key: &str, wanted: String| {
-        // What zdb prints is read line by line: of a name with a newline only the first is known,
-        // and blanks at the end are gone.
-        let wanted = wanted
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_end()
-            .to_owned();
         let found = printed.get(key).map(String::as_str);
         assert_eq!(
             found,

@@ -55,6 +55,16 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
     })
 }
 
+/// As [`run`], but what it printed on standard output as it is, blanks at the ends of lines and empty ones too:
+/// names may have them.
+///
+/// # Errors
+/// If `zdb` cannot be started.
+pub fn print(folder: &Path, arguments: &[&str]) -> Result<String> {
+    let done = zdb(folder, arguments).output().context("zdb")?;
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
 /// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
 /// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`), and the figures
 /// of all three equal to ours ([`figures`]).

@@ -33,14 +33,15 @@ impl BlockStore {
                     Ok((mut content, endian)) => {
                         Ok(treat(&mut content, endian, what).map(|()| content))
                     }
-                    Err(_) => Err((pointer, address, what)),
+                    Err(_) => Err(Box::new((pointer, address, what))),
                 },
             )
         };
         let results = tries.into_iter().map(|outcome| match outcome {
             Ok(treated) => Ok(treated),
             // Again on this thread, which may be patient and wants to know why.
-            Err((pointer, address, what)) => {
+            Err(failed) => {
+                let (pointer, address, what) = *failed;
                 let block = self.read(&pointer, address, None)?;
                 let mut content = block.bytes.to_vec();
                 Ok(treat(&mut content, block.endian, what).map(|()| content))
