@@ -210,7 +210,7 @@ fn lists_of_rights(rig: &Rig) {
     // The list decides, not the umask of the process.
     File::create(&file).unwrap();
     assert_eq!(mode_of(&file) & 0o777, 0o660);
-    let mut value = vec![0; 200];
+    let mut value = [0; 200];
     let name = "system.posix_acl_access";
     let count = rustix::fs::getxattr(&file, name, &mut value[..]).unwrap();
     let expected = list(&[
