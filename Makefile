@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-scale demo bench bench-write install uninstall fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write install uninstall fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -69,6 +69,10 @@ test-writing-all: setup ## changed pools, all of them: every golden case, more s
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
 		$(CARGO) test --locked --package millpond-tests --test writing --test adopted -- --test-threads 2
+
+test-check: setup ## the checker on every golden case, its numbers held against zdb's (minutes)
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	MILLPOND_CASES=all $(CARGO) test --locked --package millpond-tests --test check
 
 test-scale: setup ## very many files, datasets and bytes; takes long, needs 8 GB of disk and memory
 	@MILLPOND_SCALE=full $(CARGO) test --release --locked --package millpond-tests --test scale -- --test-threads=1 --nocapture

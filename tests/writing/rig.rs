@@ -52,8 +52,10 @@ impl Rig {
     pub fn read(&self, name: &str) -> Pool {
         Pool::open(&Search::new([self.folder()]), name, &OpenOptions::default()).unwrap()
     }
-    /// zdb finds nothing wrong.
+    /// Neither our checker nor zdb finds anything wrong.
     pub fn judge(&self, name: &str) {
+        let faults = millpond_tests::recount::faults_of(self.read(name).inner());
+        assert!(faults.is_empty(), "{name}: {}", faults.join("\n"));
         zdb::judge(self.folder(), name).unwrap().require(name);
     }
     /// Copies the images to `MILLPOND_KEEP` for a look, if that is set.

@@ -200,9 +200,6 @@ kinds! {
     /// The intent log of a dataset is wrong.
     IntentLog "intent-log" Wrong
         "what was synced last may be lost; import and compare the newest files",
-    /// The dedup tables contradict the blocks.
-    DedupTable "dedup-table" Danger
-        "do not free files in deduplicated datasets; send them to another pool",
     /// The clone tables contradict the blocks.
     CloneTable "clone-table" Danger
         "do not remove files that share blocks; copy them to another pool",
