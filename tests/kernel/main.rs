@@ -3,6 +3,7 @@
 //!
 //! Minutes each, so only `make test-kernel` runs them. `MILLPOND_KERNEL_SEED` starts elsewhere.
 
+mod log;
 mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;

@@ -1,0 +1,156 @@
+//! Measures fsync: `fsync [--folder FOLDER] [--seconds N]`.
+//!
+//! Writers add 4 KiB to a file of their own and wait for it to be on stable storage, in a file system of a pool on one
+//! image; beside it writers of 4 KiB and `fdatasync` in plain files of the same folder, which is the most that the
+//! folder's disk gives. Both by turns, so that a busy machine slows both.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use millpond::live::{Caller, NewMode, PoolPlan, WriteAt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const BYTES: usize = 4096;
+const ROUNDS: usize = 3;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (mut folder, mut seconds) = (std::env::temp_dir(), 3u64);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .with_context(|| format!("{argument}: what?"))
+        };
+        match argument.as_str() {
+            "--folder" => folder = PathBuf::from(value()?),
+            "--seconds" => seconds = value()?.parse()?,
+            _ => anyhow::bail!("unknown argument {argument}"),
+        }
+    }
+    let scratch = folder.join(format!("millpond-fsync-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let outcome = run(&scratch, Duration::from_secs(seconds));
+    std::fs::remove_dir_all(&scratch)?;
+    outcome
+}
+
+fn run(scratch: &Path, time: Duration) -> Result<()> {
+    println!("| writers | plain /s | median us | pool /s | median us | ratio |");
+    println!("|---|---|---|---|---|---|");
+    for writers in [1usize, 4] {
+        let (mut plain, mut pool) = (vec![], vec![]);
+        for _ in 0..ROUNDS {
+            plain.push(plain_files(scratch, writers, time)?);
+            pool.push(pool_files(scratch, writers, time)?);
+        }
+        let (plain, pool) = (best(plain), best(pool));
+        println!(
+            "| {writers} | {:.0} | {} | {:.0} | {} | {:.2} |",
+            plain.per_second,
+            plain.median.as_micros(),
+            pool.per_second,
+            pool.median.as_micros(),
+            pool.per_second / plain.per_second
+        );
+    }
+    Ok(())
+}
+
+struct Figures {
+    per_second: f64,
+    median: Duration,
+}
+
+fn best(figures: Vec<Figures>) -> Figures {
+    figures
+        .into_iter()
+        .max_by(|one, other| one.per_second.total_cmp(&other.per_second))
+        .unwrap_or(Figures {
+            per_second: 0.0,
+            median: Duration::ZERO,
+        })
+}
+
+/// Calls each step again and again on a thread of its own.
+fn measure(
+    time: Duration,
+    steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send + '_>>,
+) -> Result<Figures> {
+    let start = Instant::now();
+    let outcomes: Vec<Result<Vec<Duration>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = steps
+            .into_iter()
+            .map(|mut step| {
+                scope.spawn(move || {
+                    let mut took = vec![];
+                    while start.elapsed() < time {
+                        let begun = Instant::now();
+                        step(took.len() as u64)?;
+                        took.push(begun.elapsed());
+                    }
+                    Ok(took)
+                })
+            })
+            .collect();
+        let outcomes = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        outcomes
+            .map(|outcome| outcome.unwrap_or_else(|_| anyhow::bail!("a writer panicked")))
+            .collect()
+    });
+    let elapsed = start.elapsed();
+    let mut took = vec![];
+    for outcome in outcomes {
+        took.extend(outcome?);
+    }
+    took.sort();
+    Ok(Figures {
+        per_second: took.len() as f64 / elapsed.as_secs_f64(),
+        median: took.get(took.len() / 2).copied().unwrap_or_default(),
+    })
+}
+
+fn plain_files(scratch: &Path, writers: usize, time: Duration) -> Result<Figures> {
+    let mut steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send>> = vec![];
+    for number in 0..writers {
+        let path = scratch.join(format!("plain{number}"));
+        let file = File::create(&path)?;
+        // Written once before, so that no metadata of the file has to follow.
+        for at in 0..4096u64 {
+            file.write_all_at(&[1; BYTES], at * BYTES as u64)?;
+        }
+        file.sync_all()?;
+        steps.push(Box::new(move |at| {
+            file.write_all_at(&[7; BYTES], at % 4096 * BYTES as u64)?;
+            Ok(file.sync_data()?)
+        }));
+    }
+    measure(time, steps)
+}
+
+fn pool_files(scratch: &Path, writers: usize, time: Duration) -> Result<Figures> {
+    let image = scratch.join("disk.img");
+    File::create(&image)?.set_len(2 << 30)?;
+    let pool = PoolPlan::new("bench").single(&image).create()?;
+    let files = pool.file_system("bench")?;
+    let (root, caller) = (files.root()?, Caller::root());
+    let mut steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send>> = vec![];
+    for number in 0..writers {
+        let name = format!("f{number}").into_bytes();
+        let (node, _) = files.create(&caller, &root, &name, NewMode::exactly(0o600), true)?;
+        files.fsync(&node)?;
+        let (files, caller) = (files.clone(), caller.clone());
+        steps.push(Box::new(move |at| {
+            let at = WriteAt::Offset(at * BYTES as u64);
+            files.write(&caller, &node, at, &[7; BYTES])?;
+            Ok(files.fsync(&node)?)
+        }));
+    }
+    let figures = measure(time, steps)?;
+    drop((root, files));
+    pool.export()?;
+    std::fs::remove_file(&image)?;
+    Ok(figures)
+}
