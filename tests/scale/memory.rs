@@ -1,7 +1,8 @@
 use crate::rig::Rig;
 use crate::{Steps, peak_bytes, resident_bytes, size};
-use millpond::live::{Caller, NewMode, WriteAt, WriteOptions};
+use millpond::live::{Caller, Drive, NewMode, WriteAt, WriteOptions};
 use millpond_txg::DirtyLimits;
+use std::time::Duration;
 
 /// The budget of `docs/memory.md` beyond cache and dirty data.
 const OVERHEAD_BYTES: u64 = 192 << 20;
@@ -49,5 +50,56 @@ fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
         assert!(peak <= budget, "{peak} bytes are more than {budget}");
     }
     drop((node, root, files));
+    pool.export().unwrap();
+}
+
+#[test]
+fn what_new_files_take_in_memory_before_they_are_written_is_shown() {
+    let count = size(5000, 200_000);
+    // So large that no worst case that was announced has to wait for a txg: nothing is written until it is
+    // asked for.
+    let rig = Rig::new(1, size(4096, 65_536));
+    let limits = DirtyLimits {
+        limit_bytes: 8 << 30,
+        period: Duration::from_secs(3600),
+        ..DirtyLimits::default()
+    };
+    let plan = rig.stripe("tank").cache_bytes(32 << 20);
+    let pool = plan
+        .writing(WriteOptions {
+            limits,
+            drive: Drive::Caller,
+            ..WriteOptions::default()
+        })
+        .create()
+        .unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mut steps = Steps::new(&format!("{count} new files in memory"));
+    let mode = NewMode::exactly(0o644);
+    let synced = pool.engine().groups().synced_txg();
+    let (before, charged_before) = (resident_bytes(), pool.engine().groups().dirty_bytes());
+    for number in 0..count {
+        let name = number.to_string();
+        files
+            .create(&caller, &root, name.as_bytes(), mode, true)
+            .unwrap();
+    }
+    assert_eq!(
+        pool.engine().groups().synced_txg(),
+        synced,
+        "a txg was written"
+    );
+    let taken = resident_bytes().saturating_sub(before);
+    let charged = pool.engine().groups().dirty_bytes() - charged_before;
+    println!(
+        "scale: {count} new files in memory: {} bytes each, of which {} are charged as dirty",
+        taken / count,
+        charged / count
+    );
+    steps.done("create");
+    pool.sync().unwrap();
+    steps.done("sync");
+    drop((root, files));
     pool.export().unwrap();
 }
