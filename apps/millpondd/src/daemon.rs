@@ -32,6 +32,9 @@ pub struct Daemon {
     state: Arc<State>,
     /// Cache files that were written for pools with one of their own.
     written: Mutex<BTreeMap<PathBuf, ()>>,
+    /// Pools of the cache file that were not to be had at the start, by guid: a disk may be late. They stay
+    /// in the file until they are imported.
+    absent: Mutex<BTreeMap<u64, (String, NvList)>>,
     /// Calls under way, and the monotonic time of the last end of one.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
@@ -70,6 +73,7 @@ impl Daemon {
             events: Events::new(env),
             state,
             written: Mutex::default(),
+            absent: Mutex::default(),
             busy: AtomicU64::new(0),
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
             complain,
@@ -115,10 +119,13 @@ impl Daemon {
                         }
                     }
                 }
-                Err(error) => (self.complain)(&format!(
-                    "pool '{name}' of the cache file is not imported: {error:?}; \
-                     look at it with: zpool import"
-                )),
+                Err(error) => {
+                    (self.complain)(&format!(
+                        "pool '{name}' of the cache file is not imported: {error:?}; \
+                         look at it with: zpool import"
+                    ));
+                    self.absent.lock().insert(guid, (name, config.clone()));
+                }
             }
         }
     }
@@ -146,6 +153,12 @@ impl Daemon {
             }
         }
         drop(written);
+        let mut absent = self.absent.lock();
+        absent.retain(|guid, _| !self.pools.is_held(*guid));
+        if let Some(own) = files.get_mut(&self.state.places().cache_file()) {
+            own.extend(absent.values().cloned());
+        }
+        drop(absent);
         for (path, pools) in files {
             if let Err(error) = write_cache_file(&path, &pools) {
                 (self.complain)(&error.to_string());

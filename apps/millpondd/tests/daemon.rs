@@ -189,6 +189,28 @@ fn a_pool_lives_from_one_start_to_the_next() {
 }
 
 #[test]
+fn a_pool_whose_disk_is_late_is_not_forgotten() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("late", "a"), "").unwrap();
+    drop(asked);
+    gone(daemon);
+    let (image, away) = (stage.image("a"), stage.folder.path().join("away"));
+    std::fs::create_dir(&away).unwrap();
+    std::fs::rename(&image, away.join("a")).unwrap();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("other", "b"), "").unwrap();
+    assert_eq!(asked.pools().unwrap(), ["other"]);
+    drop(asked);
+    gone(daemon);
+    std::fs::rename(away.join("a"), &image).unwrap();
+    let daemon = stage.start("state");
+    assert_eq!(client(&daemon, 0).pools().unwrap(), ["late", "other"]);
+}
+
+#[test]
 fn two_daemons_never_have_one_pool() {
     let stage = Stage::new();
     let first = stage.start("one");

@@ -210,6 +210,12 @@ impl HeldPools {
         self.pools.read().get(name).map(Arc::clone)
     }
 
+    /// Whether the pool of a guid is held.
+    #[must_use]
+    pub fn is_held(&self, guid: u64) -> bool {
+        self.is_open(Guid(guid))
+    }
+
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<(String, Arc<HeldPool>)> {
