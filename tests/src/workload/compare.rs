@@ -56,7 +56,7 @@ impl Model {
         for (name, head) in &self.heads {
             content_differences(pool, name, &head.content, found)?;
             for snapshot in &head.snapshots {
-                if (snapshot.id + turn) % turns.max(1) != 0 {
+                if !(snapshot.id + turn).is_multiple_of(turns.max(1)) {
                     continue;
                 }
                 let name = format!("{name}@{}", snapshot.name);
