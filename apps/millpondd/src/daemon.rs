@@ -168,7 +168,14 @@ impl Daemon {
 
     /// Unmounts everything, writes everything and lets all pools go. They stay in the cache file, so
     /// that the next start brings them back.
+    ///
+    /// Nobody will resume a pool any more: one that is suspended is left as a crash would leave it.
     pub fn stop(&self) {
+        for (name, reason) in self.pools.stop_waiting() {
+            (self.complain)(&format!(
+                "pool '{name}' is suspended; what was not written is lost: {reason}"
+            ));
+        }
         for note in self.mounts.unmount_all(true) {
             if let Note::StillMounted {
                 mountpoint, why, ..
@@ -190,6 +197,11 @@ impl Daemon {
         let since_ns = self.last_call_ns.load(Ordering::Relaxed);
         let now_ns = self.env.clock.monotonic_ns();
         Some(now_ns.saturating_sub(since_ns) / 1_000_000_000)
+    }
+
+    /// The pools it holds.
+    pub fn pools(&self) -> &HeldPools {
+        &self.pools
     }
 
     /// Where its files are.

@@ -142,6 +142,7 @@ impl Change for Verbs<'_> {
                 PoolChange::Destroy => "pool_destroy",
                 PoolChange::Export => "pool_export",
                 PoolChange::Reguid => "pool_reguid",
+                PoolChange::Clear { .. } => "vdev_clear",
                 _ => continue,
             };
             if done.is_ok() {

@@ -73,10 +73,11 @@ pub const COMMANDS: &[Command] = &[
         with_longs("ft", &[long("power", "power")]),
         &["missing pool name", "missing device name"],
     ),
-    not_built(
+    built(
         "clear",
         with_longs("nFX", &[long("power", "power")]),
         &["missing pool name"],
+        manage::clear,
     ),
     not_built("reopen", letters("n"), &[]),
     not_built(

@@ -1,10 +1,12 @@
-//! The short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
+//! The short commands that change a whole pool: `destroy`, `export`, `clear`, `set`, `labelclear`, `reguid`, `sync`.
 
 use super::change_text::{Verb, failure, message, reason};
 use super::create::plain_number;
+use super::groups;
+use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
+use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange, VdevInfo};
 
 /// The names of the pools that are there.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
@@ -53,9 +55,12 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     each(session, &names, |session, name| {
         require(session, name)?;
-        let done = session
-            .change()?
-            .change(name, &[PoolChange::Export], &parsed.line);
+        // Only who insists gives up what a suspended pool has not written.
+        let changes: &[PoolChange] = match parsed.has("f") || parsed.has("F") {
+            true => &[PoolChange::Abandon, PoolChange::Export],
+            false => &[PoolChange::Export],
+        };
+        let done = session.change()?.change(name, changes, &parsed.line);
         let action = format!("cannot export '{name}'");
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
         Ok(())
@@ -97,6 +102,60 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
         Ok(())
     })
+}
+
+/// Forgets the errors of devices and lets a suspended pool go on.
+pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name, devices @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing pool name".into()));
+    };
+    require(session, name)?;
+    let leaves = match devices {
+        [] => None,
+        _ => Some(leaves_of(session, name, devices)?),
+    };
+    // A pool that is held could be opened, and so there are no txgs to discard for it: `-F` adds
+    // nothing, and `-n`, which only looks whether it would, has nothing to do.
+    if parsed.has("n") {
+        return Ok(0);
+    }
+    let change = PoolChange::Clear { leaves };
+    let done = session.change()?.change(name, &[change], &parsed.line);
+    let action = format!("cannot clear errors for {name}");
+    done.map_err(|told| match &told.error {
+        ChangeError::Suspended(_) => Failure::Refused(format!("{action}: I/O error")),
+        other => failure(Verb::Other, &action, other),
+    })?;
+    Ok(0)
+}
+
+/// The guids of the leaves that are these devices or below them.
+fn leaves_of(session: &Session, name: &str, devices: &[String]) -> Result<Vec<u64>, Failure> {
+    let info = session.control()?.pool(name);
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let mut leaves = vec![];
+    for device in devices {
+        let mut all = groups::walk(&info).into_iter();
+        let Some((vdev, _)) = all.find(|(vdev, _)| is_called(vdev, device)) else {
+            return Err(Failure::Refused(format!(
+                "cannot clear errors for {device}: no such device in pool"
+            )));
+        };
+        let mut stack = vec![vdev];
+        while let Some(vdev) = stack.pop() {
+            if vdev.children.is_empty() {
+                leaves.push(vdev.guid);
+            }
+            stack.extend(&vdev.children);
+        }
+    }
+    Ok(leaves)
+}
+
+fn is_called(vdev: &VdevInfo, name: &str) -> bool {
+    vdev.path.as_deref() == Some(name)
+        || vdev.guid.to_string() == name
+        || Naming::default().of(vdev) == name
 }
 
 /// Gives a pool a new guid.

@@ -80,6 +80,12 @@ impl LeafCounters {
             flushes: self.flushes.load(Ordering::Relaxed),
         }
     }
+    /// Forgets the errors; what was done stays counted.
+    pub fn clear_errors(&self) {
+        for errors in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            errors.store(0, Ordering::Relaxed);
+        }
+    }
     pub(crate) fn count_writes(&self, writes: u64, bytes: u64, errors: u64) {
         self.writes.fetch_add(writes, Ordering::Relaxed);
         self.write_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use crate::control::local::compatibility::requested;
 use crate::control::{RequestedFeatures, Value};
 use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime};
 use crate::{ObjectId, OwnerKind, PropertyValue};
+use millpond_ondisk::Guid;
 use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
@@ -47,6 +48,17 @@ pub(in crate::control) fn apply(
             engine.reguid()?;
         }
         PoolChange::Sync => pool.sync()?,
+        PoolChange::Clear { leaves } => {
+            let leaves = leaves.as_ref();
+            let guids = leaves.map(|all| all.iter().copied().map(Guid).collect::<Vec<_>>());
+            engine.clear_errors(guids.as_deref());
+            engine.resume()?;
+        }
+        PoolChange::Abandon => {
+            if engine.suspension().is_some() {
+                engine.abandon();
+            }
+        }
         PoolChange::Dataset(change) => of_dataset(pool, change)?,
     }
     Ok(())

@@ -90,6 +90,8 @@ pub enum ChangeError {
     },
     /// Whoever gave the command may only look.
     Denied,
+    /// The pool is suspended, for this reason: nothing can be written.
+    Suspended(String),
     /// Not possible yet.
     NotBuilt(String),
     /// Anything else, with its text.
@@ -135,6 +137,7 @@ impl From<Error> for ChangeError {
             },
             Error::Setting(error) => Self::Setting(error),
             Error::Dataset(error) => error.into(),
+            Error::Pool(error) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -166,6 +169,7 @@ impl From<DatasetError> for ChangeError {
             DatasetError::InvalidProperty {
                 property, reason, ..
             } => Self::Property { property, reason },
+            DatasetError::Pool(error) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -173,7 +177,10 @@ impl From<DatasetError> for ChangeError {
 
 impl From<PoolError> for ChangeError {
     fn from(error: PoolError) -> Self {
-        Self::Failed(error.to_string())
+        match error {
+            PoolError::Suspended { reason } => Self::Suspended(reason),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 

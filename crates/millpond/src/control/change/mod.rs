@@ -64,6 +64,14 @@ pub enum PoolChange {
     Reguid,
     /// Nothing but another txg.
     Sync,
+    /// The errors counted of devices are forgotten, and a suspended pool goes on.
+    Clear {
+        /// The guids of the leaves whose errors are meant; all if `None`.
+        leaves: Option<Vec<u64>>,
+    },
+    /// If the pool is suspended: what it could not write is given up, so that it can be exported. Nothing
+    /// otherwise.
+    Abandon,
     /// A change of a dataset.
     Dataset(DatasetChange),
 }

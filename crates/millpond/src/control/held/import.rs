@@ -177,6 +177,7 @@ impl HeldPools {
             altroot,
             cache_file: Mutex::new(cache_file),
             held_since_s: self.now_s(),
+            last: Mutex::new(None),
         };
         self.hold(&name, held);
         Ok(Imported {

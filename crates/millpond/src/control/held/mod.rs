@@ -5,6 +5,7 @@
 //! Figures may lag a txg behind. The page is `docs/daemon.md`.
 
 mod import;
+mod suspended;
 
 use super::change::apply;
 use super::change::checks::{self, Around};
@@ -13,14 +14,14 @@ use super::local::{self, dataset, io, pool_of, tree};
 use super::{
     ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
-    Source, SuspendReason, Value, VdevAux, VdevState,
+    Source, Value, VdevAux, VdevState,
 };
 use crate::live::{LivePool, WriteOptions};
 use crate::{Error, Pool};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
-use millpond_pool::live::{FailMode, HistoryCommand};
+use millpond_pool::live::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ pub struct HeldPool {
     cache_file: Mutex<CacheFile>,
     /// Seconds since 1970.
     held_since_s: u64,
+    /// What was last told of it, for when its devices cannot be read.
+    last: Mutex<Option<PoolInfo>>,
 }
 
 impl HeldPool {
@@ -121,7 +124,7 @@ impl HeldPool {
         }
     }
 
-    fn info(&self) -> Result<PoolInfo, ControlError> {
+    fn read_info(&self) -> Result<PoolInfo, ControlError> {
         let view = self.view().map_err(io)?;
         let locate = |vdev: &mut super::VdevInfo| match &self.located {
             Some(located) => tree::locate(vdev, &|guid| located.get(&guid).cloned()),
@@ -169,14 +172,7 @@ impl HeldPool {
                 false => Source::Local,
             };
         }
-        if let Some(live) = self.live()
-            && live.engine().suspension().is_some()
-        {
-            info.suspended = Some(match live.engine().failmode() {
-                FailMode::Continue => SuspendReason::IoContinue,
-                _ => SuspendReason::IoWait,
-            });
-        }
+        info.suspended = self.suspend_reason();
         Ok(info)
     }
 }
@@ -228,6 +224,7 @@ impl HeldPools {
         WriteOptions {
             hostid: self.hostid,
             hostname: self.hostname.clone(),
+            can_be_resumed: true,
             ..WriteOptions::default()
         }
     }
@@ -238,6 +235,7 @@ impl HeldPools {
 
     fn hold(&self, name: &str, pool: HeldPool) -> Arc<HeldPool> {
         let pool = Arc::new(pool);
+        pool.remember();
         self.pools
             .write()
             .insert(name.to_owned(), Arc::clone(&pool));
@@ -289,6 +287,7 @@ impl HeldPools {
             altroot,
             cache_file: Mutex::new(cache_file),
             held_since_s: self.now_s(),
+            last: Mutex::new(None),
         };
         self.hold(name, held);
         Ok(())
@@ -343,6 +342,12 @@ impl HeldPools {
             *held.cache_file.lock() = CacheFile::parse(value);
             return Ok(());
         }
+        if *change == PoolChange::Abandon
+            && self.get(pool).is_some_and(|held| held.live().is_none())
+        {
+            // What is only read never waits to be written.
+            return Ok(());
+        }
         if let PoolChange::Add(devices) = change {
             checks::check(self, devices, Some(pool))?;
         }
@@ -353,7 +358,8 @@ impl HeldPools {
     /// used its file systems must have stopped.
     ///
     /// # Errors
-    /// If it cannot be written; then it is held still. A suspended pool is let go as it is.
+    /// If it cannot be written; then it is held still. [`ChangeError::Suspended`] for a pool that may be
+    /// resumed; one that is suspended for good is let go as it is.
     pub fn leave(
         &self,
         name: &str,
@@ -364,6 +370,7 @@ impl HeldPools {
         let held = self.get(name).ok_or(ChangeError::NoSuchPool)?;
         if let Some(live) = held.live() {
             let engine = live.engine();
+            held.refuse_if_waiting()?;
             if engine.suspension().is_none() {
                 if let Some(command) = command {
                     engine.record_command(command)?;
@@ -420,6 +427,7 @@ impl HeldPools {
         }
         let mut changed = Changed::default();
         for (done, change) in changes.iter().enumerate() {
+            self.refuse_if_suspended(pool, change).map_err(at(done))?;
             around(Step::Before(change), &mut changed).map_err(at(done))?;
             if matches!(change, PoolChange::Destroy | PoolChange::Export) {
                 // The last words about a pool come before its end.
@@ -436,7 +444,9 @@ impl HeldPools {
             }
             around(Step::After(change), &mut changed).map_err(at(done))?;
         }
-        if let Ok(live) = self.writable(pool) {
+        if let Ok(live) = self.writable(pool)
+            && live.engine().suspension().is_none()
+        {
             let noted = live.engine().record_command(command);
             noted.map_err(|error| at(changes.len())(error.into()))?;
         }

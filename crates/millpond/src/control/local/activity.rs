@@ -7,10 +7,11 @@ use super::super::{
     ActivityState, CheckpointInfo, ErrorScrubInfo, ExpansionInfo, PoolInfo, ProgressState,
     RebuildInfo, VdevActivity, VdevInfo,
 };
+use millpond_block::Topology;
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
 use millpond_pool::Pool;
-use millpond_vdev::VdevNode;
+use millpond_vdev::{LeafId, VdevNode};
 use millpond_zap::Zap;
 
 /// Bytes that one entry of a removed vdev's mapping takes in memory.
@@ -161,12 +162,9 @@ fn mapping_bytes(pool: &Pool) -> u64 {
         .saturating_mul(MAPPING_ENTRY_BYTES)
 }
 
-/// What a device did and does.
-fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
-    let topology = pool.store().topology();
-    let Some(id) = topology.tree.find_leaf(Guid(vdev.guid)) else {
-        return;
-    };
+/// What a device did. Reads nothing. `None` if this is none of the topology's leaves.
+pub(in crate::control) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> Option<LeafId> {
+    let id = topology.tree.find_leaf(Guid(vdev.guid))?;
     let figures = topology.figures(id);
     vdev.read_errors = figures.read_errors;
     vdev.checksum_errors = figures.checksum_errors;
@@ -176,6 +174,15 @@ fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
     vdev.io.writes = figures.writes;
     vdev.io.written_bytes = figures.write_bytes;
     vdev.self_healed_bytes = figures.repaired_bytes;
+    Some(id)
+}
+
+/// What a device did and does.
+fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
+    let topology = pool.store().topology();
+    let Some(id) = figures(&topology, vdev) else {
+        return;
+    };
     let zap = topology.tree.leaf(id).and_then(|node| node.config.zap_leaf);
     let Some(zap) = vdev_zap(pool, zap) else {
         return;

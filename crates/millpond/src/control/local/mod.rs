@@ -1,7 +1,7 @@
 //! [`Control`] answered in this process, for pools found on devices and image files and opened for
 //! reading. Nothing is imported and nothing is written.
 
-mod activity;
+pub(in crate::control) mod activity;
 pub(super) mod compatibility;
 pub(super) mod dataset;
 mod history;

@@ -151,7 +151,12 @@ impl FailureState {
 
     /// Nobody waits any more, now or later.
     pub(crate) fn abandon(&self) {
-        self.state.lock().is_abandoned = true;
+        let mut state = self.state.lock();
+        state.is_abandoned = true;
+        if let Some(suspension) = &mut state.suspension {
+            suspension.can_resume = false;
+        }
+        drop(state);
         self.changed.notify_all();
     }
 

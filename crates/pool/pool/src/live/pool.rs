@@ -218,6 +218,27 @@ impl LivePool {
         self.failure.resume()
     }
 
+    /// From now on devices that fail are an error and no reason to wait: a pool that is suspended, or will
+    /// be, is so for good, and whoever waits for it gets the error. For the end of a process, which
+    /// nobody will resume. A pool that is well is not disturbed.
+    pub fn stop_waiting(&self) {
+        match self.suspension() {
+            Some(_) => self.abandon(),
+            None => self.failure.abandon(),
+        }
+    }
+
+    /// Forgets the errors counted of these leaves, or of all.
+    pub fn clear_errors(&self, leaves: Option<&[Guid]>) {
+        let topology = self.store.topology();
+        for (leaf, node) in topology.tree.leaves() {
+            let is_meant = leaves.is_none_or(|guids| guids.contains(&node.config.guid));
+            if is_meant && let Some(counters) = topology.counters.get(leaf.0 as usize) {
+                counters.clear_errors();
+            }
+        }
+    }
+
     /// Ends at once, as a crash would: what is not on stable storage is lost, whoever waits gets an error,
     /// and nothing can be changed any more. For suspended pools that nobody will resume.
     pub fn abandon(&self) {

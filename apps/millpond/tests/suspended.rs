@@ -1,0 +1,279 @@
+//! A pool whose disk fails and comes back, held by a daemon in this process: what the program shows and
+//! does meanwhile, one process a command.
+
+use millpond::live::{
+    AllocationClass, Caller, FeatureChoice, LivePool, NewDevice, NewLayout, NewMode, NewPool,
+    NewTop, NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteAt, WriteOptions,
+};
+use millpond_daemon::{Daemon, Listener, Places, PretendMounter};
+use millpond_env::Env;
+use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A daemon that holds the pool `tank` on a disk that obeys the test.
+struct Stage {
+    folder: tempfile::TempDir,
+    daemon: Arc<Daemon>,
+    live: LivePool,
+    disk: Arc<SimDisk>,
+    told: Arc<Mutex<Vec<String>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // The listener looks up at the next connection.
+        let _ = UnixStream::connect(self.daemon.places().socket());
+        self.daemon.stop();
+    }
+}
+
+impl Stage {
+    fn new(seed: u64, failmode: &str) -> Self {
+        let world = World::without_journal(seed);
+        let disk = world.disk(96 << 20, 512);
+        let device = NewDevice::file("/sim/0", Arc::clone(&disk) as _);
+        let new = NewPool {
+            name: "tank".into(),
+            vdevs: NewVdevs {
+                tops: vec![NewTop {
+                    layout: NewLayout::Single,
+                    class: AllocationClass::Normal,
+                    devices: vec![device],
+                }],
+                spares: vec![],
+                caches: vec![],
+            },
+            vdev_options: NewVdevOptions {
+                ashift: None,
+                force: false,
+            },
+            features: FeatureChoice::Default,
+            settings: vec![
+                PoolSetting::parse("failmode", failmode, SettingTime::Creation).unwrap(),
+            ],
+            root_properties: BTreeMap::new(),
+            writing: WriteOptions {
+                can_be_resumed: true,
+                ..WriteOptions::default()
+            },
+            system: "millpond".into(),
+            cache_bytes: 64 << 20,
+        };
+        let live = LivePool::create(&world.env(), &new).unwrap();
+
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["zpool", "zfs"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
+        }
+        let places = Places::in_folder(&folder.path().join("state"));
+        let told = Arc::new(Mutex::new(vec![]));
+        let telling = Arc::clone(&told);
+        let complain = Box::new(move |text: &str| telling.lock().unwrap().push(text.to_owned()));
+        let mounter = Box::new(PretendMounter::default());
+        let daemon = Daemon::start(&Env::real(), &places, mounter, complain).unwrap();
+        daemon.pools().adopt(live.clone());
+        let listener = Listener::bind(&places.socket()).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
+        std::thread::spawn(move || listener.serve(&served, &stopped));
+        Self {
+            folder,
+            daemon,
+            live,
+            disk,
+            told,
+            is_over,
+        }
+    }
+
+    /// What a command printed, standard error first, and its status.
+    fn run(&self, line: &str) -> (String, Option<i32>) {
+        let (program, rest) = line.split_once(' ').unwrap();
+        let done = Command::new(self.folder.path().join(program))
+            .args(rest.split(' '))
+            .env("MILLPOND_DIR", self.folder.path().join("state"))
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        let text = [done.stderr, done.stdout].concat();
+        (String::from_utf8(text).unwrap(), done.status.code())
+    }
+
+    /// The disk takes nothing; it can be read, or that neither.
+    fn fail(&self, also_reads: bool) {
+        match also_reads {
+            true => self.disk.set_absent(true),
+            false => {
+                let plan = FaultPlan::new(Seed::new(1));
+                let plan = plan.with(Scope::Writes, Fault::Fail, 1_000_000);
+                self.disk.set_faults(Some(plan));
+            }
+        }
+    }
+
+    fn recover(&self) {
+        self.disk.set_absent(false);
+        self.disk.set_faults(None);
+    }
+
+    /// A file that is not written yet.
+    fn write(&self, name: &str) {
+        let files = self.live.file_system("tank").unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let mode = NewMode::exactly(0o644);
+        let (file, _) = files
+            .create(&caller, &root, name.as_bytes(), mode, true)
+            .unwrap();
+        let bytes = vec![7; 100_000];
+        files
+            .write(&caller, &file, WriteAt::Offset(0), &bytes)
+            .unwrap();
+    }
+
+    fn await_suspension(&self) {
+        while self.live.engine().suspension().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Somebody waits for what is dirty, and it cannot be written.
+    fn suspend(&self) -> std::thread::JoinHandle<bool> {
+        let live = self.live.clone();
+        let syncing = std::thread::spawn(move || live.sync().is_ok());
+        self.await_suspension();
+        syncing
+    }
+
+    /// The line of `zpool status` about the disk, in single spaces.
+    fn disk_line(&self) -> String {
+        let (status, _) = self.run("zpool status tank");
+        let line = status.lines().find(|line| line.contains("/sim/0"));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let view = self.live.committed().unwrap();
+        let files = view.dataset("tank").unwrap().file_system().unwrap();
+        let found = files.resolve(name.as_bytes(), millpond::Symlinks::Follow);
+        found.is_ok_and(|file| file.size_bytes() == 100_000)
+    }
+}
+
+#[test]
+fn a_suspended_pool_says_so_refuses_changes_and_goes_on_when_it_is_cleared() {
+    for (failmode, id) in [("wait", "HC"), ("continue", "JQ")] {
+        for also_reads in [true, false] {
+            let stage = Stage::new(70, failmode);
+            stage.write("a");
+            stage.fail(also_reads);
+            let syncing = stage.suspend();
+
+            let (status, code) = stage.run("zpool status tank");
+            assert_eq!(code, Some(0), "{status}");
+            let head = format!(
+                "  pool: tank\n state: SUSPENDED\n\
+                 status: One or more devices are faulted in response to IO failures.\n\
+                 action: Make sure the affected devices are connected, then run 'zpool clear'.\n   \
+                 see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{id}\n"
+            );
+            assert!(status.starts_with(&head), "{status}");
+            assert_ne!(stage.disk_line(), "/sim/0 ONLINE 0 0 0");
+            let (list, _) = stage.run("zpool list -H -o health tank");
+            assert_eq!(list, "SUSPENDED\n");
+            let refused = [
+                ("zfs create tank/x", "cannot create 'tank/x'"),
+                ("zpool sync tank", "cannot sync 'tank'"),
+                ("zpool export tank", "cannot export 'tank'"),
+            ];
+            for (line, action) in refused {
+                let words = format!("{action}: pool I/O is currently suspended\n");
+                assert_eq!(stage.run(line), (words, Some(1)));
+            }
+            // Still away.
+            let words = "cannot clear errors for tank: I/O error\n".to_owned();
+            assert_eq!(stage.run("zpool clear tank"), (words, Some(1)));
+            assert!(!syncing.is_finished());
+
+            stage.recover();
+            assert_eq!(
+                stage.run("zpool clear -n -F tank"),
+                (String::new(), Some(0))
+            );
+            assert!(stage.live.engine().suspension().is_some());
+            assert_eq!(stage.run("zpool clear tank"), (String::new(), Some(0)));
+            assert!(syncing.join().unwrap());
+            assert!(stage.has("a"));
+            let (status, _) = stage.run("zpool status -x tank");
+            assert_eq!(status, "pool 'tank' is healthy\n");
+            let (history, _) = stage.run("zpool history tank");
+            assert_eq!(history.matches("zpool clear").count(), 1, "{history}");
+            assert_eq!(stage.run("zfs create tank/x"), (String::new(), Some(0)));
+        }
+    }
+}
+
+#[test]
+fn errors_are_cleared_of_the_device_that_is_named() {
+    let stage = Stage::new(71, "wait");
+    let words = "cannot clear errors for /sim/9: no such device in pool\n";
+    let refused = (words.to_owned(), Some(1));
+    assert_eq!(stage.run("zpool clear tank /sim/9"), refused);
+    for line in ["zpool clear tank /sim/0", "zpool clear -F tank"] {
+        let flushes = FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+        stage.disk.set_faults(Some(flushes));
+        stage.write(
+            line.split(' ')
+                .next_back()
+                .unwrap_or_default()
+                .trim_start_matches("/sim/"),
+        );
+        let syncing = stage.suspend();
+        stage.recover();
+        stage.live.engine().resume().unwrap();
+        assert!(syncing.join().unwrap());
+        assert_ne!(stage.disk_line(), "/sim/0 ONLINE 0 0 0");
+        assert_eq!(stage.run(line), (String::new(), Some(0)));
+        assert_eq!(stage.disk_line(), "/sim/0 ONLINE 0 0 0");
+    }
+}
+
+#[test]
+fn a_suspended_pool_is_exported_by_force_and_what_was_not_written_is_lost() {
+    for failmode in ["wait", "continue"] {
+        let stage = Stage::new(72, failmode);
+        stage.write("kept");
+        stage.live.sync().unwrap();
+        stage.write("lost");
+        stage.fail(true);
+        let syncing = stage.suspend();
+        assert_eq!(stage.run("zpool export -f tank"), (String::new(), Some(0)));
+        assert!(!syncing.join().unwrap());
+        assert_eq!(stage.run("zpool list -H").0, "");
+        stage.recover();
+        assert!(stage.has("kept") && !stage.has("lost"));
+    }
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
+    // Suspended already; or first at the end, when everything is to be written.
+    for is_suspended in [true, false] {
+        let stage = Stage::new(73, "wait");
+        stage.write("a");
+        stage.fail(true);
+        let syncing = is_suspended.then(|| stage.suspend());
+        stage.daemon.stop();
+        assert!(syncing.is_none_or(|syncing| !syncing.join().unwrap()));
+        let told = stage.told.lock().unwrap().join("\n");
+        assert!(told.contains("pool 'tank'"), "{told}");
+    }
+}
