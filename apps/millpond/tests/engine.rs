@@ -132,6 +132,10 @@ const OTHER_STATUS: [(&str, &str); 8] = [
         "corrupt-raidz2-split",
         "errors met by our own reading are counted",
     ),
+    (
+        "dedup-legacy",
+        "lacks only fast_dedup, which is not written here: nobody is told to enable it",
+    ),
     ("expanding", "the rate depends on the time"),
     ("gptdisk", "the device has another name"),
 ];

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use support::Printed;
 use support::recording::{Recorded, session};
 
@@ -266,7 +266,11 @@ fn hold(name: &str, floor: usize) {
     let Some(recorded) = session(name) else {
         return;
     };
+    // One after the other: beside other sessions some commands of this one come out otherwise.
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let equal = replay(name, &recorded);
+    drop(turn);
     assert!(equal >= floor, "{name}: {equal} equal, {floor} before");
 }
 

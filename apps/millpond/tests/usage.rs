@@ -11,7 +11,7 @@ fn replay(name: &str) {
     let Some(session) = recording::session(name) else {
         return;
     };
-    let (mut equal, mut not_built, mut all) = (0, 0, 0);
+    let (mut equal, mut not_built, mut elsewhere, mut all) = (0, 0, 0, 0);
     let mut different = Vec::new();
     for entry in &session {
         let Some(words) = recording::words(&entry.command) else {
@@ -24,11 +24,14 @@ fn replay(name: &str) {
             equal += 1;
         } else if printed.stderr.ends_with(" is not built yet\n") && printed.status == 1 {
             not_built += 1;
+        } else if printed.stderr.ends_with("so that the daemon does it\n") && printed.status == 1 {
+            // `sessions` replays these with a daemon's pools.
+            elsewhere += 1;
         } else {
             different.push((entry.command.clone(), entry.printed.clone(), printed));
         }
     }
-    println!("{name}: {equal} of {all} equal, {not_built} not built");
+    println!("{name}: {equal} of {all} equal, {not_built} not built, {elsewhere} for the daemon");
     for (command, theirs, ours) in different.iter().take(20) {
         println!("--- {command}\ntheirs: {theirs:?}\nours:   {ours:?}");
     }

@@ -56,7 +56,7 @@ pub(super) fn verified(
 
 /// Space figures that are not what the blocks add up to.
 pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
-    let faults = recount::faults_of(pool.inner());
+    let faults = recount::faults_after_a_cut(pool.inner());
     if faults.is_empty() {
         return Ok(());
     }

@@ -96,7 +96,6 @@ fn found(
     };
     let mut found = found.map_err(Failure::Refused)?;
     found.retain(|pool| pool.is_destroyed == parsed.has("D"));
-    found.sort_by(|a, b| a.info.name.cmp(&b.info.name));
     Ok(found)
 }
 

@@ -210,7 +210,7 @@ pub struct Event {
 
 /// The verbs of somebody who keeps pools open.
 pub trait Keep: Control + Change {
-    /// Pools that could be imported from somewhere, in the order of discovery.
+    /// Pools that could be imported from somewhere, in the order of their names.
     ///
     /// # Errors
     /// [`ImportError::CacheFile`].

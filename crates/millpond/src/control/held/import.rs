@@ -83,10 +83,13 @@ impl HeldPools {
     /// [`ImportError::CacheFile`].
     pub fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, ImportError> {
         let found = self.candidates(&mut self.search(places)?);
-        Ok(found
+        let mut pools: Vec<ImportablePool> = found
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
-            .collect())
+            .collect();
+        // Found on many devices at once, they would come in an order of chance.
+        pools.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        Ok(pools)
     }
 
     /// As [`super::super::Keep::import`], without mounting anything and without keys.
