@@ -37,7 +37,7 @@ pub enum LockState {
 /// A regular file or block device. Reads and writes go to the range asked for and nothing else;
 /// concurrent calls do not hinder each other.
 ///
-/// The lock is advisory and lives as long as this value.
+/// The lock is advisory and lives as long as this value, also where other processes were started meanwhile.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -326,6 +326,15 @@ pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
     }
 }
 
+/// A process that is started while a device is open holds the same opening until it becomes another program:
+/// without this the lock would outlive the value by that long, and whoever opens the device next would be refused.
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // A lock that cannot be given back goes with the file.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// Tries to lock the open file: exclusively to write, shared to read.
 fn lock(file: &File, metadata: &std::fs::Metadata, exclusive: bool) -> LockState {
     let operation = if exclusive {
@@ -394,6 +403,18 @@ mod tests {
             device.read_vec(40_000, 20_000),
             Err(DeviceError::Io { .. })
         ));
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_device_although_a_started_process_shares_the_opening() {
+        let file = image(&[7; 8192]);
+        let device = FileDevice::open(file.path(), WRITE).unwrap();
+        // What a process has between its start and the program that it is to run.
+        let shared = device.file.try_clone().unwrap();
+        drop(device);
+        let again = FileDevice::open(file.path(), WRITE).unwrap();
+        assert_eq!(again.lock_state(), LockState::Held);
+        drop(shared);
     }
 
     #[test]
