@@ -325,7 +325,7 @@ fn a_mirror_with_small_sectors_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_stripe_of_three_goes_to_and_fro() {
-    handed_to_and_fro("stripe3", Release::V2_3, 3, 256, |rig| {
+    handed_to_and_fro("stripe3", Release::V2_3, 3, 512, |rig| {
         rig.stripe("tank").ashift(12)
     });
 }
@@ -333,7 +333,7 @@ fn a_stripe_of_three_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz1_with_small_sectors_goes_to_and_fro() {
-    handed_to_and_fro("raidz1", Release::V2_4, 3, 256, |rig| {
+    handed_to_and_fro("raidz1", Release::V2_4, 3, 512, |rig| {
         PoolPlan::new("tank").raidz(1, &rig.images).ashift(9)
     });
 }
@@ -341,7 +341,7 @@ fn a_raidz1_with_small_sectors_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz3_goes_to_and_fro() {
-    handed_to_and_fro("raidz3", Release::V2_3, 6, 256, |rig| {
+    handed_to_and_fro("raidz3", Release::V2_3, 6, 512, |rig| {
         PoolPlan::new("tank").raidz(3, &rig.images)
     });
 }
@@ -349,7 +349,7 @@ fn a_raidz3_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz2_goes_to_and_fro() {
-    handed_to_and_fro("raidz2", Release::V2_4, 5, 256, |rig| {
+    handed_to_and_fro("raidz2", Release::V2_4, 5, 512, |rig| {
         PoolPlan::new("tank").raidz(2, &rig.images)
     });
 }
@@ -357,7 +357,7 @@ fn a_raidz2_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_pool_of_large_sectors_and_large_records_goes_to_and_fro() {
-    handed_to_and_fro("ashift14", Release::V2_3, 1, 1024, |rig| {
+    handed_to_and_fro("ashift14", Release::V2_3, 1, 3072, |rig| {
         rig.stripe("tank")
             .ashift(14)
             .root_property("recordsize", "1048576")
@@ -368,7 +368,7 @@ fn a_pool_of_large_sectors_and_large_records_goes_to_and_fro() {
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_pool_of_all_classes_goes_to_and_fro() {
-    handed_to_and_fro("classes", Release::V2_4, 6, 256, |rig| {
+    handed_to_and_fro("classes", Release::V2_4, 6, 768, |rig| {
         PoolPlan::new("tank")
             .top(Normal, NewLayout::Mirror, some(rig, 0..2))
             .top(Special, NewLayout::Mirror, some(rig, 2..4))

@@ -220,6 +220,10 @@ struct Lived<'p> {
     /// After which event of the journal each txg was acknowledged.
     acknowledged: Vec<(usize, Txg)>,
     openings: u64,
+    /// How many events of the journal the last opening took; 0 once they are forgotten.
+    opened_after: usize,
+    /// No disk was taken away before so many events.
+    none_went_before: usize,
     figures: Figures,
     /// Whether the power failed since all labels were written.
     may_be_torn: bool,
@@ -362,6 +366,8 @@ impl<'p> Lived<'p> {
             states: vec![],
             acknowledged: vec![],
             openings: plan.seed,
+            opened_after: 0,
+            none_went_before: 0,
             figures: Figures::default(),
             may_be_torn: false,
         };
@@ -387,6 +393,8 @@ impl<'p> Lived<'p> {
             is_partial: false,
         })];
         self.acknowledged = vec![(0, self.committed)];
+        self.opened_after = 0;
+        self.none_went_before = 0;
     }
 
     fn tail(&self) -> Vec<String> {
@@ -482,6 +490,7 @@ impl<'p> Lived<'p> {
             Op::Vanish(seed) => {
                 if let Some(victim) = self.victim(seed) {
                     self.absent.insert(victim);
+                    self.none_went_before = self.opened_after;
                     self.harmed.insert(victim);
                     self.disk(victim).set_absent(true);
                     self.life.log.push(format!("disk {victim} is gone"));
@@ -673,7 +682,9 @@ impl<'p> Lived<'p> {
             recorded as u64
         };
         let back = usize::try_from(dice.below(window + 1)).unwrap_or(0);
-        let count = recorded.saturating_sub(back);
+        // What was found when the pool was opened may have stood on the disk that went since: only when the opening
+        // had written its own txg was it certain.
+        let count = recorded.saturating_sub(back).max(self.none_went_before);
         let cut = match dice.below(8) {
             0 => PowerCut::EverythingWritten,
             1 => PowerCut::NothingUnflushed,
@@ -785,6 +796,7 @@ impl<'p> Lived<'p> {
             .map_err(|error| told("opening", &error))?;
         self.pool = Some(pool);
         self.note(None)?;
+        self.opened_after = self.world.recorded();
         Ok(Goes::On)
     }
 }

@@ -766,19 +766,22 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether addresses claim what their block takes.
+    /// Whether addresses claim what their block takes. Blocks of intent logs may claim more: OpenZFS 2.4 gives them
+    /// whatever it found between two sizes.
     fn judge_sizes(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
         if pointer.is_gang() {
             return;
         }
+        let is_of_log = pointer.object_type() == ObjectType::INTENT_LOG;
         for dva in pointer.dvas() {
             let birth = pointer.physical_birth();
             let takes = self
                 .topology
                 .tree
                 .asize(dva.vdev, pointer.psize_bytes(), birth);
-            if takes.is_some_and(|takes| takes != dva.asize_bytes) && !self.space.is_other(dva.vdev)
-            {
+            let is_right =
+                |takes: u64| dva.asize_bytes == takes || (is_of_log && dva.asize_bytes > takes);
+            if takes.is_some_and(|takes| !is_right(takes)) && !self.space.is_other(dva.vdev) {
                 let Holder {
                     dataset,
                     object,
