@@ -8,7 +8,9 @@ mod steps;
 use bench::Bench;
 use millpond_dataset::live::{DestroyOptions, PropertyChanges};
 use millpond_dataset::{Dataset, DatasetError, PropertyValue, Refusal};
+use millpond_ondisk::ObjectId;
 use millpond_pool::live::FeatureChoice;
+use millpond_zap::Zap;
 
 fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
@@ -69,6 +71,45 @@ fn file_systems_and_volumes_are_made_and_destroyed() {
     datasets
         .destroy("tank/a", DestroyOptions::default())
         .unwrap();
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn many_made_and_destroyed_in_one_txg_are_as_those_of_their_own() {
+    let bench = Bench::new("many at once");
+    let datasets = bench.datasets();
+    let folding = [text("casesensitivity", "insensitive")];
+    datasets.create_filesystem("tank/dos", &folding).unwrap();
+    let names = ["tank/dos/a", "tank/dos/a/b", "tank/dos/a/b/c"];
+    datasets.create_filesystems(&names, &[]).unwrap();
+    let pool = bench.read_back();
+    for name in names {
+        // Also from a parent that was made in the same txg.
+        let files = Dataset::find(&pool, name)
+            .unwrap()
+            .object_set(None)
+            .unwrap();
+        let table = Zap::open(files.object(ObjectId(1)).unwrap()).unwrap();
+        let folds = table.lookup_u64(b"casesensitivity").unwrap();
+        assert_eq!(folds, Some(1), "{name}");
+    }
+    bench.write("tank/dos/a/b/c", 3, 20);
+    bench.pool().sync().unwrap();
+    let disordered = ["tank/dos/a/b/c", "tank/dos/a", "tank/dos/a/b"];
+    let refused = why(datasets.destroy_datasets(&disordered));
+    assert_eq!(refused, Refusal::HasChildren);
+    assert_eq!(
+        datasets.names_below("tank").unwrap(),
+        ["tank", "tank/dos", "tank/dos/a", "tank/dos/a/b"]
+    );
+    bench.settle();
+    bench.check();
+    datasets
+        .destroy_datasets(&["tank/dos/a/b", "tank/dos/a"])
+        .unwrap();
+    assert!(!bench.exists("tank/dos/a"));
     bench.settle();
     bench.check();
     bench.judge();

@@ -1,5 +1,38 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
+use millpond::control::{Control, DatasetQuery, LocalPools, Wanted};
+use millpond::{DatasetKind, PropertyValue, Search};
+use millpond_dataset::live::DestroyOptions;
+use millpond_dataset::properties::{Kinds, by_name};
+
+/// Lists everything as `zfs list -r -t all tank` and `zfs get -r all tank` do.
+fn list_all(rig: &Rig, steps: &mut Steps, expected: u64) {
+    let engine = LocalPools::search(&Search::new([rig.folder()]));
+    let columns = ["name", "used", "available", "referenced", "mountpoint"];
+    let columns: Vec<_> = columns.iter().filter_map(|name| by_name(name)).collect();
+    assert_eq!(columns.len(), 5);
+    let wholes = [
+        ("list -r -t all", Wanted::Named(columns)),
+        ("get -r all", Wanted::All),
+    ];
+    for (what, wanted) in wholes {
+        let query = DatasetQuery {
+            root: "tank".into(),
+            depth: DatasetQuery::WHOLE_TREE,
+            kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Snapshot]),
+            wanted,
+        };
+        let mut seen = 0;
+        engine
+            .datasets(&query, &mut |info| {
+                seen += u64::from(!info.properties.is_empty());
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(seen, expected, "{what}");
+        steps.done(what);
+    }
+}
 
 #[test]
 fn very_many_datasets_are_made_listed_and_snapshotted() {
@@ -15,8 +48,10 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
         })
         .collect();
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    pool.datasets().create_filesystems(&all, &[]).unwrap();
-    steps.done("create");
+    for (quarter, names) in (1..).zip(all.chunks(all.len().div_ceil(4))) {
+        pool.datasets().create_filesystems(names, &[]).unwrap();
+        steps.done(&format!("create, quarter {quarter}"));
+    }
     let refused = pool
         .datasets()
         .create_filesystems(&["tank/more", "tank/g0"], &[]);
@@ -28,6 +63,17 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     steps.done("list");
     pool.datasets().snapshot_recursively("tank@all").unwrap();
     steps.done("snapshot -r");
+    // What one change costs beside all the others.
+    for number in 0..10 {
+        let name = format!("tank/single{number}");
+        pool.datasets().create_filesystem(&name, &[]).unwrap();
+    }
+    steps.done("10 more, one by one");
+    let noted = [("some:thing".to_owned(), PropertyValue::Text("x".into()))];
+    for name in &all[..10] {
+        pool.datasets().set_properties(name, &noted).unwrap();
+    }
+    steps.done("10 properties set");
     pool.export().unwrap();
     let pool = rig.open("tank");
     steps.done("export, open");
@@ -37,6 +83,35 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
         .destroy(&snapshot, Default::default())
         .unwrap();
     steps.done("use one, destroy a snapshot");
+    for name in &names {
+        // Each has a head and an intent log in memory as long as the pool is open.
+        drop(pool.file_system(name).unwrap());
+    }
+    steps.done("use each");
+    pool.export().unwrap();
+    rig.judge("tank");
+    // With the root and ten more; of the snapshots one is gone, and the ten have none.
+    let mut steps = Steps::new(&format!("{count} datasets and their snapshots"));
+    list_all(&rig, &mut steps, 2 * (count + 2) + 10 - 1);
+
+    let pool = rig.open("tank");
+    let snapshots: Vec<String> = pool
+        .datasets()
+        .names_below("tank")
+        .unwrap()
+        .iter()
+        .map(|name| format!("{name}@all"))
+        .filter(|name| *name != snapshot && !name.starts_with("tank/single"))
+        .collect();
+    let snapshots: Vec<&str> = snapshots.iter().map(String::as_str).collect();
+    let now = DestroyOptions::default();
+    pool.datasets().destroy_snapshots(&snapshots, now).unwrap();
+    steps.done("open, destroy all snapshots");
+    let below: Vec<String> = pool.datasets().names_below("tank").unwrap();
+    let below: Vec<&str> = below.iter().skip(1).rev().map(String::as_str).collect();
+    pool.datasets().destroy_datasets(&below).unwrap();
+    steps.done("destroy all datasets");
+    assert_eq!(pool.datasets().names_below("tank").unwrap(), ["tank"]);
     pool.export().unwrap();
     rig.judge("tank");
 }

@@ -262,9 +262,20 @@ impl LiveObject {
             if let Some(me) = self.me.upgrade() {
                 self.core.note_dirty(tx.txg(), me);
             }
-            tx.charge(DNODE_SLOT_BYTES as u64);
+            tx.charge(state.dirty_bytes());
         }
         slot
+    }
+
+    /// Makes a new object dirty, with its first bonus.
+    pub(super) fn begin(&self, tx: &Transaction, bonus: Vec<u8>) {
+        let mut state = self.state.lock();
+        let bonus: Arc<[u8]> = bonus.into();
+        let bytes = bonus.len() as u64;
+        let slot = self.dirty_slot(&mut state, tx);
+        state.reshape(slot, |shape| shape.bonus = Arc::clone(&bonus));
+        drop(state);
+        tx.charge(2 * bytes);
     }
 
     fn raise(&self, shape: &Shape, id: u64) -> Result<(), ObjectError> {

@@ -428,9 +428,11 @@ impl LiveObjectSet {
         Ok(dnode)
     }
 
-    fn add(&self, tx: &Transaction, id: ObjectId, dnode: Dnode) -> Arc<LiveObject> {
+    fn add(&self, tx: &Transaction, id: ObjectId, mut dnode: Dnode) -> Arc<LiveObject> {
+        // Only the slot has it: very many new objects may be in memory at a time.
+        let bonus = std::mem::take(&mut dnode.bonus);
         let object = LiveObject::new(Arc::clone(&self.core), id, dnode, false);
-        object.touch(tx);
+        object.begin(tx, bonus);
         let mut table = self.core.table.lock();
         table.insert(&object);
         table.born.insert(id, tx.txg());

@@ -24,9 +24,12 @@ impl Pending {
             .iter()
             .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
-    fn add(&mut self, txg: Txg, bytes: u64) {
+    /// Returns whether this is the first promise in `txg`.
+    fn add(&mut self, txg: Txg, bytes: u64) -> bool {
         let slot = &mut self.0[slot(txg)];
+        let is_first = *slot == 0;
         *slot = slot.saturating_add(bytes);
+        is_first && bytes > 0
     }
     fn clear(&mut self, txg: Txg) {
         self.0[slot(txg)] = 0;
@@ -60,6 +63,8 @@ struct HeadFigures {
 struct Figures {
     directories: BTreeMap<ObjectId, DirectoryFigures>,
     heads: BTreeMap<ObjectId, HeadFigures>,
+    /// Who something was promised to, per txg, heads and directories: settling looks at nobody else.
+    promised: [Vec<ObjectId>; SLOTS],
 }
 
 /// What came of asking.
@@ -157,16 +162,24 @@ impl Admission {
     }
 
     /// Notes what was promised in `txg` to a head and the directories above.
-    pub(crate) fn promise(&self, head: ObjectId, txg: Txg, bytes: u64) {
+    pub(crate) fn promise(&self, id: ObjectId, txg: Txg, bytes: u64) {
         let mut figures = self.figures.lock();
-        let Some(head) = figures.heads.get_mut(&head) else {
+        let figures = &mut *figures;
+        let Some(head) = figures.heads.get_mut(&id) else {
             return;
         };
-        head.pending.add(txg, bytes);
+        let promised = &mut figures.promised[slot(txg)];
+        if head.pending.add(txg, bytes) {
+            promised.push(id);
+        }
         let mut at = Some(head.directory);
         let mut steps = 0;
-        while let Some(directory) = at.and_then(|id| figures.directories.get_mut(&id)) {
-            directory.pending.add(txg, bytes);
+        while let Some(id) = at
+            && let Some(directory) = figures.directories.get_mut(&id)
+        {
+            if directory.pending.add(txg, bytes) {
+                promised.push(id);
+            }
             at = directory.parent;
             steps += 1;
             if steps > crate::directory::DEPTH_MAX {
@@ -178,11 +191,14 @@ impl Admission {
     /// The txg's changes are in the figures now.
     pub(crate) fn settle(&self, txg: Txg) {
         let mut figures = self.figures.lock();
-        for directory in figures.directories.values_mut() {
-            directory.pending.clear(txg);
-        }
-        for head in figures.heads.values_mut() {
-            head.pending.clear(txg);
+        let figures = &mut *figures;
+        for id in std::mem::take(&mut figures.promised[slot(txg)]) {
+            // Numbers of the MOS: one is a head's or a directory's, never both.
+            if let Some(head) = figures.heads.get_mut(&id) {
+                head.pending.clear(txg);
+            } else if let Some(directory) = figures.directories.get_mut(&id) {
+                directory.pending.clear(txg);
+            }
         }
     }
 }

@@ -3,12 +3,14 @@
 
 use super::checks::{check_snapshot_properties, split_snapshot};
 use super::datasets::LiveDatasets;
+use super::syncing::Syncing;
 use super::tree::Head;
 use super::view::contradiction;
 use crate::properties::PropertyValue;
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
+use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
 
 /// Properties with their values, as they are given to a new dataset or set on one. Words of indexed
@@ -22,8 +24,8 @@ pub struct DestroyOptions {
     pub defer: bool,
 }
 
-/// How many datasets are made in one txg at most, which bounds what is dirty.
-const NEW_HEADS_MAX: usize = 512;
+/// How many datasets are made or destroyed in one txg at most, which bounds what is dirty.
+const CHANGED_HEADS_MAX: usize = 512;
 
 impl LiveDatasets {
     /// Makes a file system.
@@ -60,30 +62,11 @@ impl LiveDatasets {
         names: &[&str],
         properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
-        for names in names.chunks(NEW_HEADS_MAX) {
-            // What is refused after others were made must not fail the txg that they are in.
-            let mut refused = None;
-            self.task(
-                |_| Ok(()),
-                |s, ()| {
-                    for name in names {
-                        match s.check_create(name, ObjectSetKind::FileSystem, properties) {
-                            Ok(new) => s.create(name, new)?,
-                            Err(DatasetError::Pool(error)) => return Err(error),
-                            Err(refusal) => {
-                                refused = Some(refusal);
-                                return Ok(());
-                            }
-                        }
-                    }
-                    Ok(())
-                },
-            )?;
-            if let Some(refusal) = refused {
-                return Err(refusal);
-            }
-        }
-        Ok(())
+        self.one_by_one(
+            names,
+            |s, name| s.check_create(name, ObjectSetKind::FileSystem, properties),
+            |s, name, new| s.create(name, new),
+        )
     }
 
     fn create(
@@ -233,22 +216,50 @@ impl LiveDatasets {
 
     fn destroy_dataset(&self, name: &str) -> Result<(), DatasetError> {
         self.task(
-            |s| {
-                let head = s.find_head(name)?;
-                s.check_destroy_head(&head)?;
-                let closed = s.datasets.close_for_good(head.dataset, s.txg());
-                let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
-                Ok((head, closed.log))
-            },
-            |s, (head, log)| {
-                s.free_log_of(log)?;
-                let how = s.how_destroyed(&head)?;
-                s.history(head.dataset, name, "destroy", &how)?;
-                s.destroy_head(head.dataset, name)?;
-                s.wake_background();
-                Ok(())
-            },
+            |s| s.close_to_destroy(name),
+            |s, closed| s.destroy_closed(closed),
         )
+    }
+
+    /// Destroys file systems and volumes one after the other, as [`LiveDatasets::destroy`] does but many
+    /// in one txg, so that few waits are needed. What lies below another comes before it.
+    ///
+    /// # Errors
+    /// As for one, for the first that is refused; those before it are gone then.
+    pub fn destroy_datasets(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.one_by_one(
+            names,
+            |s, name| s.close_to_destroy(name),
+            |s, _, closed| s.destroy_closed(closed),
+        )
+    }
+
+    /// Does something to one dataset after the other, many in one txg, until one is refused.
+    fn one_by_one<P>(
+        &self,
+        names: &[&str],
+        check: impl Fn(&Syncing<'_>, &str) -> Result<P, DatasetError> + Send + Sync,
+        apply: impl Fn(&Syncing<'_>, &str, P) -> Result<(), PoolError> + Send + Sync,
+    ) -> Result<(), DatasetError> {
+        for names in names.chunks(CHANGED_HEADS_MAX) {
+            let refused = self.task(
+                |_| Ok(()),
+                |s, ()| {
+                    for name in names {
+                        match check(s, name) {
+                            Ok(plan) => apply(s, name, plan)?,
+                            // The txg that others were changed in must not fail for it.
+                            Err(refusal) => return Ok(Some(refusal)),
+                        }
+                    }
+                    Ok(None)
+                },
+            )?;
+            if let Some(refusal) = refused {
+                return Err(refusal);
+            }
+        }
+        Ok(())
     }
 
     /// Destroys snapshots, all or none.
@@ -339,7 +350,7 @@ impl LiveDatasets {
                 s.rename_head(&plan)?;
                 let text = format!("-> {to}");
                 s.history(plan.head.dataset, from, "rename", &text)?;
-                s.datasets.refresh(s)
+                s.datasets.refresh(s, plan.head.directory)
             },
         )
     }
@@ -379,7 +390,7 @@ impl LiveDatasets {
                 for setting in &settings {
                     s.apply_setting(&head, setting)?;
                 }
-                s.datasets.refresh(s)
+                s.datasets.refresh(s, head.directory)
             },
         )
     }
@@ -440,7 +451,7 @@ impl LiveDatasets {
             |s| s.find_head(name),
             |s, head| {
                 s.inherit_value(&head, &full, to_received)?;
-                s.datasets.refresh(s)
+                s.datasets.refresh(s, head.directory)
             },
         )
     }
@@ -527,7 +538,7 @@ impl LiveDatasets {
                 let head = head.map_or(Ok(None), |id| s.directory(id).map(|d| d.head_dataset))?;
                 let head = head.ok_or_else(|| contradiction("promotion", "the clone is gone"))?;
                 s.history(head, name, "promote", " ")?;
-                s.datasets.refresh(s)
+                s.datasets.refresh(s, s.root_directory()?)
             },
         )
     }

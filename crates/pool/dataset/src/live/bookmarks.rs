@@ -5,12 +5,14 @@
 use super::features;
 use super::syncing::Syncing;
 use super::view::{During, MosView, required};
+use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
     BookmarkFlags, BookmarkPhys, BookmarkSizes, DslDatasetPhys, ObjectId, ObjectType, Txg,
 };
 use millpond_pool::PoolError;
 use millpond_pool::live::SpaceChange;
+use std::collections::BTreeMap;
 
 const WHAT: &str = "bookmark";
 
@@ -43,10 +45,49 @@ impl MosView<'_> {
         head: ObjectId,
         name: &str,
     ) -> Result<Option<BookmarkPhys>, PoolError> {
-        let found = self.bookmarks(head)?;
-        Ok(found.into_iter().find(|(n, _)| n == name).map(|(_, b)| b))
+        let Some(table) = self.bookmark_table(head)? else {
+            return Ok(None);
+        };
+        let Some(value) = self.lookup_value(table, name)? else {
+            return Ok(None);
+        };
+        let words: Vec<u64> = value.integers().collect();
+        BookmarkPhys::from_words(&words).during(WHAT).map(Some)
     }
+}
 
+pub(crate) fn counts_frees(bookmark: &BookmarkPhys) -> bool {
+    bookmark
+        .flags
+        .contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT)
+}
+
+/// The creation txgs of bookmarks that count frees, ascending and without doubles, by table of bookmarks:
+/// each txg asks for those of the heads that it writes, and tables may be long.
+#[derive(Debug, Default)]
+pub(crate) struct CountingTxgs(Mutex<BTreeMap<ObjectId, Arc<[Txg]>>>);
+
+/// Tables that are remembered. With more all are forgotten.
+const REMEMBERED_TABLES_MAX: usize = 1024;
+
+impl CountingTxgs {
+    fn get(&self, table: ObjectId) -> Option<Arc<[Txg]>> {
+        self.0.lock().get(&table).cloned()
+    }
+    fn put(&self, table: ObjectId, txgs: Arc<[Txg]>) {
+        let mut known = self.0.lock();
+        if known.len() >= REMEMBERED_TABLES_MAX {
+            known.clear();
+        }
+        known.insert(table, txgs);
+    }
+    /// Bookmarks were added to a table or taken out.
+    fn forget(&self, table: ObjectId) {
+        self.0.lock().remove(&table);
+    }
+}
+
+impl Syncing<'_> {
     /// The creation txgs, without doubles, of bookmarks that count frees and are not older than
     /// `from`.
     pub(crate) fn counting_bookmarks(
@@ -54,14 +95,24 @@ impl MosView<'_> {
         head: ObjectId,
         from: Txg,
     ) -> Result<Vec<Txg>, PoolError> {
-        let mut txgs: Vec<Txg> = self
-            .bookmarks(head)?
-            .iter()
-            .filter(|(_, bookmark)| counts_frees(bookmark) && bookmark.creation_txg >= from)
-            .map(|(_, bookmark)| bookmark.creation_txg)
-            .collect();
-        txgs.dedup();
-        Ok(txgs)
+        let Some(table) = self.bookmark_table(head)? else {
+            return Ok(vec![]);
+        };
+        let known = &self.datasets.counting_txgs;
+        let txgs = match known.get(table) {
+            Some(txgs) => txgs,
+            None => {
+                let bookmarks = self.bookmarks(head)?;
+                let counting = bookmarks.iter().filter(|(_, one)| counts_frees(one));
+                let mut txgs: Vec<Txg> = counting.map(|(_, one)| one.creation_txg).collect();
+                txgs.dedup();
+                let txgs: Arc<[Txg]> = txgs.into();
+                known.put(table, Arc::clone(&txgs));
+                txgs
+            }
+        };
+        let first = txgs.partition_point(|txg| *txg < from);
+        Ok(txgs[first..].to_vec())
     }
 
     /// The keys that a head's deadlist needs for bookmarks newer than `after`.
@@ -74,15 +125,7 @@ impl MosView<'_> {
         keys.retain(|key| *key > after);
         Ok(keys)
     }
-}
 
-pub(crate) fn counts_frees(bookmark: &BookmarkPhys) -> bool {
-    bookmark
-        .flags
-        .contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT)
-}
-
-impl Syncing<'_> {
     fn put_bookmark(
         &self,
         table: ObjectId,
@@ -174,6 +217,7 @@ impl Syncing<'_> {
             }
         };
         self.put_bookmark(table, name, bookmark)?;
+        self.datasets.counting_txgs.forget(table);
         for guid in self.bookmark_features(bookmark)? {
             self.ctx.feature_increment(guid)?;
         }
@@ -237,6 +281,7 @@ impl Syncing<'_> {
             return Ok(None);
         };
         self.remove(table, name)?;
+        self.datasets.counting_txgs.forget(table);
         for guid in self.bookmark_features(&bookmark)? {
             // Other software lets the count of this one go out of step.
             if guid != features::BOOKMARK_V2 || self.feature_count(guid) > 0 {

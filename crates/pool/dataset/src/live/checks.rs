@@ -3,6 +3,7 @@
 use super::api::PropertyChanges;
 use super::change_property::Setting;
 use super::contents::NewContents;
+use super::datasets::ClosedHead;
 use super::syncing::Syncing;
 use super::tree::{Head, Snapshot};
 use super::view::During;
@@ -23,6 +24,12 @@ pub(crate) struct NewHead {
     settings: Vec<Setting>,
 }
 
+/// A head that nobody can open any more.
+pub(crate) struct ToDestroy {
+    head: Head,
+    closed: ClosedHead,
+}
+
 impl Syncing<'_> {
     /// Notes an event in the pool's history.
     pub(crate) fn history(
@@ -38,8 +45,8 @@ impl Syncing<'_> {
 
     pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
         // One made in this very txg stands nowhere else.
-        if let Some(kind) = self.datasets.open_kind(head.dataset) {
-            return Ok(kind);
+        if let Some(set) = self.datasets.open_set(head.dataset) {
+            return Ok(set.kind());
         }
         let pointer = self.dataset(head.dataset)?.block_pointer;
         let store = std::sync::Arc::clone(self.pool.store());
@@ -115,6 +122,26 @@ impl Syncing<'_> {
             self.apply_setting(&head, setting)?;
         }
         (self.datasets).fill(self, dataset, directory, &new.contents)
+    }
+
+    /// Looks whether a file system or volume may be destroyed, and keeps it from being opened.
+    pub(crate) fn close_to_destroy(&self, name: &str) -> Result<ToDestroy, DatasetError> {
+        let head = self.find_head(name)?;
+        self.check_destroy_head(&head)?;
+        let closed = self.datasets.close_for_good(head.dataset, self.txg());
+        let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
+        Ok(ToDestroy { head, closed })
+    }
+
+    /// Destroys what [`Syncing::close_to_destroy`] has closed.
+    pub(crate) fn destroy_closed(&self, doomed: ToDestroy) -> Result<(), PoolError> {
+        let ToDestroy { head, closed } = doomed;
+        self.free_log_of(closed.log)?;
+        let how = self.how_destroyed(&head)?;
+        self.history(head.dataset, &head.name, "destroy", &how)?;
+        self.destroy_head(head.dataset, &head.name)?;
+        self.wake_background();
+        Ok(())
     }
 
     /// Whether what a clone takes over fits the quotas of its directory and those above it, as far

@@ -2,6 +2,7 @@
 
 use super::admission::Admission;
 use super::background::{Rest, SLICE_BLOCKS};
+use super::bookmarks::CountingTxgs;
 use super::contents::{ContentsPort, NewContents};
 use super::head::{DirtyHeads, LiveDataset};
 use super::space::Use;
@@ -27,6 +28,7 @@ pub struct LiveDatasets {
     pub(crate) contents: Arc<dyn ContentsPort>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
+    pub(crate) counting_txgs: CountingTxgs,
     /// Found when the pool was opened, to be claimed or let go with its first txg.
     found_logs: Mutex<Vec<super::may_write::HeadLogFound>>,
     found_logs_choice: Mutex<FoundLogs>,
@@ -49,6 +51,8 @@ struct Heads {
     open: BTreeMap<ObjectId, Arc<LiveDataset>>,
     /// Destroyed, or being exchanged, in a txg that is not committed.
     gone: BTreeSet<ObjectId>,
+    /// So many must be open before somebody looks again who is idle.
+    shed_at: usize,
 }
 
 /// What is left of a head that was closed for good.
@@ -57,7 +61,7 @@ pub(crate) struct ClosedHead {
     pub(crate) log: Option<Arc<dyn super::log::HeadLog>>,
 }
 
-/// More open heads than this that nobody holds are let go.
+/// More open heads than this that nobody holds are let go, or than there were in use when somebody looked last.
 const IDLE_HEADS_MAX: usize = 64;
 
 impl std::fmt::Debug for LiveDatasets {
@@ -82,6 +86,7 @@ impl LiveDatasets {
             contents,
             admission: Arc::default(),
             dirty: Arc::default(),
+            counting_txgs: CountingTxgs::default(),
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
@@ -233,10 +238,13 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// Gives open heads the settings that are in force now.
-    pub(crate) fn refresh(&self, view: &MosView<'_>) -> Result<(), PoolError> {
+    /// Gives open heads in a directory and below it the settings that are in force now.
+    pub(crate) fn refresh(&self, view: &MosView<'_>, within: ObjectId) -> Result<(), PoolError> {
         let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
         for head in open {
+            if !view.is_within(head.directory(), within)? {
+                continue;
+            }
             let settings = view.settings(head.directory())?;
             head.set()
                 .set_policy(view.write_policy(&settings, head.kind()));
@@ -246,9 +254,9 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// What an open head is.
-    pub(crate) fn open_kind(&self, head: ObjectId) -> Option<ObjectSetKind> {
-        Some(self.heads.lock().open.get(&head)?.kind())
+    /// The objects of a head, if it is open.
+    pub(crate) fn open_set(&self, head: ObjectId) -> Option<Arc<LiveObjectSet>> {
+        Some(self.heads.lock().open.get(&head)?.set())
     }
 
     /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
@@ -361,7 +369,7 @@ impl LiveDatasets {
 impl Heads {
     /// Lets go of heads that nobody holds and that have nothing to be written.
     fn shed(&mut self, dirty: &DirtyHeads, admission: &Admission) {
-        if self.open.len() < IDLE_HEADS_MAX {
+        if self.open.len() < self.shed_at.max(IDLE_HEADS_MAX) {
             return;
         }
         self.open.retain(|id, head| {
@@ -372,6 +380,8 @@ impl Heads {
             }
             is_needed
         });
+        // Where thousands are in use, not each that comes looks at all of them.
+        self.shed_at = self.open.len() * 2;
     }
 }
 

@@ -3,7 +3,8 @@
 use super::change_property::Setting;
 use super::contents::{NewContents, NewFileSystem};
 use super::features;
-use super::view::{During, MosView};
+use super::syncing::Syncing;
+use super::view::During;
 use crate::DatasetError;
 use crate::properties::{PropertyValue, table};
 use millpond_object::ObjectSet;
@@ -19,7 +20,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 /// Sorts the properties of a new dataset below `parent` into what fixes its contents and what is
 /// stored. A file system takes over from its parent how names are compared, and default quotas.
 pub(crate) fn check(
-    view: &MosView<'_>,
+    view: &Syncing<'_>,
     name: &str,
     kind: ObjectSetKind,
     parent: Option<ObjectId>,
@@ -134,23 +135,34 @@ impl Default for Fixed {
 }
 
 impl Fixed {
-    /// Reads what a file system passes on, from its last committed state.
-    fn inherit(&mut self, view: &MosView<'_>, parent: ObjectId) -> Result<(), PoolError> {
+    /// Reads what a file system passes on, from its last committed state; where it was made in this very
+    /// txg, from memory.
+    fn inherit(&mut self, view: &Syncing<'_>, parent: ObjectId) -> Result<(), PoolError> {
         const WHAT: &str = "master node of the parent";
         let Some(head) = view.directory(parent)?.head_dataset else {
             return Ok(());
         };
         let pointer = view.dataset(head)?.block_pointer;
-        if pointer.is_hole() {
-            return Ok(());
-        }
-        let store = std::sync::Arc::clone(view.pool.store());
-        let set = ObjectSet::open(store, head.0, pointer, None).during(WHAT)?;
-        // One that was made and never filled (`ztest` does so) has nothing to pass on.
-        if set.kind() != ObjectSetKind::FileSystem || set.object_count() == 0 {
-            return Ok(());
-        }
-        let zap = Zap::open(set.object(MASTER_NODE).during(WHAT)?).during(WHAT)?;
+        let zap = if pointer.is_hole() {
+            let Some(set) = view.datasets.open_set(head) else {
+                return Ok(());
+            };
+            // All of it is in memory: it is there or was never made.
+            match set.object(MASTER_NODE) {
+                Ok(node) if set.kind() == ObjectSetKind::FileSystem => {
+                    Zap::open_live(&node).during(WHAT)?
+                }
+                _ => return Ok(()),
+            }
+        } else {
+            let store = std::sync::Arc::clone(view.pool.store());
+            let set = ObjectSet::open(store, head.0, pointer, None).during(WHAT)?;
+            // One that was made and never filled (`ztest` does so) has nothing to pass on.
+            if set.kind() != ObjectSetKind::FileSystem || set.object_count() == 0 {
+                return Ok(());
+            }
+            Zap::open(set.object(MASTER_NODE).during(WHAT)?).during(WHAT)?
+        };
         let number = |key: &str| zap.lookup_u64(key.as_bytes()).during(WHAT);
         self.files.normalization = number(master_node::NORMALIZATION)?.unwrap_or(0);
         self.files.is_utf8_only = number(master_node::UTF8_ONLY)?.unwrap_or(0) != 0;

@@ -3,7 +3,7 @@
 //! Page `docs/format/properties.md`.
 
 use super::features;
-use super::view::MosView;
+use super::view::{DATASET, During, MosView};
 use crate::directory::DEPTH_MAX;
 use crate::properties::{DATASET_PROPERTIES, table};
 use millpond_compress::ZstdLevel;
@@ -14,9 +14,10 @@ use millpond_ondisk::dsl::keys::{
 };
 use millpond_ondisk::{ChecksumKind, CompressionKind, ObjectId, ObjectSetKind};
 use millpond_pool::PoolError;
-use millpond_pool::properties::{Edit, Form, PropertyValue, preset_value};
+use millpond_pool::properties::{Edit, Form, PropertyValue, Shape, preset_value};
 use millpond_zap::ZapValue;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// The settings in force in a head: every property of OpenZFS that is stored as a number, by name.
 /// Words stand for their numbers.
@@ -45,19 +46,25 @@ impl MosView<'_> {
         table: ObjectId,
         name: &str,
     ) -> Result<Option<(PropertyValue, bool)>, PoolError> {
-        let with = |suffix: &str| format!("{name}{suffix}");
-        if let Some(value) = self.lookup_value(table, &with(PROPERTY_UNKNOWN_VALUE_SUFFIX))? {
-            return Ok(Some((property_value(&value), false)));
+        let table = self.table(table)?;
+        in_force(name, |key| table.lookup(key.as_bytes()).during(DATASET))
+    }
+
+    /// Everything that a table of properties says of settings, read in one go. Holds a few entries for
+    /// each setting at most, whatever else the table has.
+    fn stored_settings(&self, table: ObjectId) -> Result<StoredSettings, PoolError> {
+        let mut stored = StoredSettings::new();
+        for entry in self.table(table)?.iter() {
+            let entry = entry.during(DATASET)?;
+            let Ok(key) = String::from_utf8(entry.name) else {
+                continue;
+            };
+            let name = key.split('$').next().unwrap_or(&key);
+            if SETTINGS.contains_key(name) {
+                stored.insert(key, entry.value);
+            }
         }
-        if let Some(value) = self.lookup_value(table, name)? {
-            return Ok(Some((property_value(&value), false)));
-        }
-        let inherits = self.lookup_value(table, &with(PROPERTY_INHERIT_SUFFIX))?;
-        if inherits.is_some() {
-            return Ok(None);
-        }
-        let received = self.lookup_value(table, &with(PROPERTY_RECEIVED_SUFFIX))?;
-        Ok(received.map(|value| (property_value(&value), true)))
+        Ok(stored)
     }
 
     /// The value in force in a directory: stored there, or inherited; `None` where the default is.
@@ -111,15 +118,37 @@ impl MosView<'_> {
             .is_some())
     }
 
-    /// Every number in force in a head.
+    /// Every number in force in a head. Reads each table of properties above it once.
     pub(crate) fn settings(&self, directory: ObjectId) -> Result<Settings, PoolError> {
+        let mut chain = vec![];
+        let mut at = Some(directory);
+        while let Some(id) = at
+            && chain.len() < DEPTH_MAX
+        {
+            let phys = self.directory(id)?;
+            let stored = phys.properties.map(|table| self.stored_settings(table));
+            chain.push(stored.transpose()?.unwrap_or_default());
+            at = phys.parent;
+        }
         let mut numbers = BTreeMap::new();
-        for property in &DATASET_PROPERTIES {
-            let shape = &property.shape;
-            let is_setting = matches!(shape.edit, Edit::Settable | Edit::Inheritable);
-            if is_setting && !matches!(shape.form, Form::Text) {
-                numbers.insert(shape.name, self.number(directory, shape.name)?);
+        for (name, shape) in SETTINGS.iter() {
+            let reach = match shape.edit {
+                Edit::Inheritable => chain.len(),
+                _ => 1,
+            };
+            let mut set = None;
+            for stored in chain.iter().take(reach).filter(|stored| !stored.is_empty()) {
+                set = in_force(name, |key| Ok(stored.get(key).cloned()))?;
+                if set.is_some() {
+                    break;
+                }
             }
+            let set = set.map(|(value, _)| value);
+            let number = match set.or_else(|| preset_value(shape)) {
+                Some(PropertyValue::Number(number)) => number,
+                _ => 0,
+            };
+            numbers.insert(*name, number);
         }
         Ok(Settings { numbers })
     }
@@ -158,6 +187,38 @@ impl MosView<'_> {
             accounts_projects: is_files && is_enabled(features::PROJECT_QUOTA),
         }
     }
+}
+
+/// What a table of properties says of settings, by key.
+type StoredSettings = BTreeMap<String, ZapValue>;
+
+/// The properties that are numbers and can be changed, by name.
+static SETTINGS: LazyLock<BTreeMap<&'static str, &'static Shape>> = LazyLock::new(|| {
+    let shapes = DATASET_PROPERTIES.iter().map(|property| &property.shape);
+    let settings = shapes.filter(|shape| {
+        matches!(shape.edit, Edit::Settable | Edit::Inheritable)
+            && !matches!(shape.form, Form::Text)
+    });
+    settings.map(|shape| (shape.name, shape)).collect()
+});
+
+/// The value of a property that is in force by what one table says, with whether it was received.
+fn in_force(
+    name: &str,
+    mut lookup: impl FnMut(&str) -> Result<Option<ZapValue>, PoolError>,
+) -> Result<Option<(PropertyValue, bool)>, PoolError> {
+    let with = |suffix: &str| format!("{name}{suffix}");
+    if let Some(value) = lookup(&with(PROPERTY_UNKNOWN_VALUE_SUFFIX))? {
+        return Ok(Some((property_value(&value), false)));
+    }
+    if let Some(value) = lookup(name)? {
+        return Ok(Some((property_value(&value), false)));
+    }
+    if lookup(&with(PROPERTY_INHERIT_SUFFIX))?.is_some() {
+        return Ok(None);
+    }
+    let received = lookup(&with(PROPERTY_RECEIVED_SUFFIX))?;
+    Ok(received.map(|value| (property_value(&value), true)))
 }
 
 /// The function of a checksum property: `on` is fletcher4.
