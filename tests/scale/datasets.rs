@@ -75,8 +75,9 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     }
     steps.done("10 properties set");
     pool.export().unwrap();
+    steps.done("export");
     let pool = rig.open("tank");
-    steps.done("export, open");
+    steps.done("open");
     drop(pool.file_system(names.last().unwrap()).unwrap());
     let snapshot = format!("{}@all", names[count as usize / 2]);
     pool.datasets()
@@ -95,6 +96,7 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     list_all(&rig, &mut steps, 2 * (count + 2) + 10 - 1);
 
     let pool = rig.open("tank");
+    steps.done("open again");
     let snapshots: Vec<String> = pool
         .datasets()
         .names_below("tank")
@@ -106,7 +108,7 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     let snapshots: Vec<&str> = snapshots.iter().map(String::as_str).collect();
     let now = DestroyOptions::default();
     pool.datasets().destroy_snapshots(&snapshots, now).unwrap();
-    steps.done("open, destroy all snapshots");
+    steps.done("destroy all snapshots");
     let below: Vec<String> = pool.datasets().names_below("tank").unwrap();
     let below: Vec<&str> = below.iter().skip(1).rev().map(String::as_str).collect();
     pool.datasets().destroy_datasets(&below).unwrap();
