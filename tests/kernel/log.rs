@@ -28,6 +28,32 @@ fn everything(pool: &LivePool, name: &str) {
     files
         .allocate(&old, Allocate::PunchHole, 40_000, 50_000)
         .unwrap();
+    // Whole blocks, which are written for themselves: of noise, of one byte, of zeros; one of them overwritten
+    // before it is promised, one after, one cut off.
+    let mut large: Vec<u8> = (0..8u32 << 17)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
+        .collect();
+    large[1 << 17..2 << 17].fill(7);
+    large[2 << 17..3 << 17].fill(0);
+    let (node, _) = files
+        .create(&caller, &root, b"large", exactly(0o600), true)
+        .unwrap();
+    let write = |at: usize, bytes: &[u8]| {
+        let at = WriteAt::Offset(at as u64);
+        files.write(&caller, &node, at, bytes).unwrap();
+    };
+    write(0, &large);
+    write(3 << 17, &large[77..77 + (1 << 17)]);
+    write((4 << 17) + 99, b"inside a block");
+    let set = SetAttributes {
+        size_bytes: Some((7 << 17) + 1000),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&caller, &node, &set).unwrap();
+    files.fsync(&node).unwrap();
+    write(5 << 17, &large[33..33 + (2 << 17)]);
+    files.fsync(&node).unwrap();
+    drop(node);
     let dir = files
         .make_directory(&caller, &root, b"dir", exactly(0o750))
         .unwrap();
@@ -161,7 +187,10 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
     pool.datasets()
         .create_filesystem("tank/files", &[])
         .unwrap();
-    let size = [("volsize".to_owned(), PropertyValue::Number(16 << 20))];
+    let size = [
+        ("volsize".to_owned(), PropertyValue::Number(16 << 20)),
+        ("volblocksize".to_owned(), PropertyValue::Number(64 << 10)),
+    ];
     pool.datasets().create_volume("tank/disk", &size).unwrap();
     let volume = pool.volume("tank/disk").unwrap();
     volume.write(0, &[3; 300_000]).unwrap();
@@ -190,7 +219,11 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
     everything(&pool, "tank");
     everything(&pool, "tank/files");
     volume.write(100_000, &[4; 100_000]).unwrap();
-    volume.discard(16384, 65536).unwrap();
+    volume.discard(256 << 10, 128 << 10).unwrap();
+    let noise: Vec<u8> = (0..1u32 << 20)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    volume.write(1 << 20, &noise).unwrap();
     volume.commit_log().unwrap();
     assert_eq!(
         pool.engine().uberblock().txg,

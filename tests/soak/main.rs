@@ -1,6 +1,6 @@
 //! Lives on simulated disks: a few short ones every day. `make soak` lives for hours.
 
-use millpond_tests::soak::{Options, Plan, SHAPES, Shape, crowd, run};
+use millpond_tests::soak::{Op, Options, Plan, SHAPES, Shape, crowd, run};
 
 fn live(shape: &str, seeds: std::ops::Range<u64>, ops: usize) {
     let shape = Shape::named(shape).unwrap();
@@ -39,6 +39,38 @@ fn lives_on_raidz_of_which_disks_fail() {
     live("raidz1", 1..2, 250);
     live("raidz2", 1..2, 250);
     live("raidz3", 1..2, 250);
+}
+
+#[test]
+fn lives_with_log_devices() {
+    live("log", 1..3, 250);
+    live("logmirror", 1..2, 250);
+}
+
+#[test]
+fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
+    let shape = Shape::named("log").unwrap();
+    let mut lost = 0;
+    for seed in 1..4 {
+        // The first commit makes the chain and waits for its txg.
+        let ops = vec![
+            Op::Work(seed),
+            Op::Commit(seed),
+            Op::Work(seed + 10),
+            Op::Commit(seed + 1),
+            Op::Work(seed + 20),
+            Op::Commit(seed + 2),
+            Op::LoseLog(seed),
+            Op::Work(seed + 30),
+            Op::Commit(seed + 3),
+            Op::Cut(seed),
+            Op::Reopen,
+        ];
+        let plan = Plan { shape, seed, ops };
+        let figures = run(&plan, &Options::default()).map_err(|failure| failure.text);
+        lost += figures.unwrap().lost_logs;
+    }
+    assert_eq!(lost, 3);
 }
 
 #[test]

@@ -21,12 +21,12 @@ const EVERY_SUBSET_MAX: usize = 12;
 /// Of more requests so many random subsets.
 const RANDOM_SUBSETS: usize = 400;
 /// One of so many states is judged by `zdb`, and one of so many is gone on with.
-const JUDGED_OF: usize = 700;
+pub(crate) const JUDGED_OF: usize = 700;
 const GONE_ON_OF: usize = 40;
 
-type Files = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
+pub(crate) fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
     let mut all = Files::new();
     let files = pool.dataset("tank")?.file_system()?;
     for entry in files.root()?.entries()? {
@@ -85,7 +85,7 @@ fn step(pool: &LivePool, number: usize, state: &mut Files) {
 }
 
 /// The ways to cut with these unflushed requests of so many sectors each.
-fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
+pub(crate) fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
     let count = unflushed.len();
     let only = |which: &mut dyn Iterator<Item = usize>| {
         PowerCut::Only(which.map(|one| (one, Kept::Whole)).collect())

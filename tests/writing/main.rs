@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod exhaustive;
+mod exhaustive_log;
 mod faults;
 mod full;
 mod log;

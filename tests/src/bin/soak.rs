@@ -261,8 +261,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
     let _ = writeln!(
         text,
         "\nSeeds from {first} on, {build} build, {seconds} s, {} s of processor:\n\n\
-         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | ended between | by threads: runs | operations | reopened | compared | failed |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | promises | brought back by logs | torn | logs lost | by threads: runs | operations | reopened | compared | failed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         processor_seconds()
     );
     for (name, account) in all {
@@ -279,7 +279,10 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
             f.recounted,
             f.judged,
             f.full,
-            f.partial,
+            f.promises,
+            f.brought_back,
+            f.torn,
+            f.lost_logs,
             account.crowds,
             c.ops,
             c.reopened,

@@ -5,23 +5,39 @@ use crate::oracle::{Verdict, zdb};
 use crate::recount;
 use crate::workload::{Content, Kind, Model};
 use millpond::live::{LiveNode, LivePool};
-use millpond::verify::{Problem, VerifyProgress};
+use millpond::verify::{Problem, ProblemKind, VerifyProgress};
 use millpond::{Error, Pool};
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_ondisk::Level;
 use millpond_sim::World;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
+/// Where verification says that blocks of intent logs lie.
+const LOG_LEVEL: Level = Level(254);
+
 /// What verification finds beyond the disks that were made to fail. Where the power failed while labels were
-/// written some are torn (`may_be_torn`), until all are written again.
+/// written some are torn (`may_be_torn`), until all are written again; so may the last blocks of intent logs be,
+/// of which one disk has what another lacks.
 pub(super) fn verified(
     pool: &Pool,
     victims: &BTreeSet<String>,
     may_be_torn: bool,
 ) -> Result<(), String> {
     let first = millpond_env::sync::Mutex::new(None);
+    let in_logs = millpond_env::sync::Mutex::new(Vec::<String>::new());
+    let torn = AtomicU64::new(0);
     let progress = VerifyProgress::default();
     let note = |problem: &Problem| {
+        if may_be_torn
+            && problem.address.level == LOG_LEVEL
+            && let ProblemKind::Repairable(leaves) = &problem.kind
+        {
+            torn.fetch_add(1, Ordering::Relaxed);
+            in_logs.lock().extend(leaves.iter().cloned());
+            return;
+        }
         first.lock().get_or_insert_with(|| format!("{problem:?}"));
     };
     let report = pool
@@ -30,12 +46,18 @@ pub(super) fn verified(
     let named: BTreeSet<String> = report
         .leaves
         .values()
-        .filter(|leaf| leaf.wrong > 0 || leaf.faults > 0 || !(may_be_torn || leaf.is_clean()))
+        .filter(|leaf| {
+            let in_logs = in_logs.lock();
+            let torn = in_logs.iter().filter(|text| text.starts_with(&leaf.name));
+            let wrong = leaf.wrong.saturating_sub(torn.count() as u64);
+            wrong > 0 || leaf.faults > 0 || !(may_be_torn || leaf.is_clean())
+        })
         .map(|leaf| leaf.name.clone())
         .collect();
     let is_expected = |name: &String| victims.iter().any(|victim| name.ends_with(victim));
     let is_sound = report.lost == 0 && report.invalid == 0 && report.gave_up.is_none();
-    let is_repairable = report.repairable > 0 && victims.is_empty();
+    let torn = torn.load(Ordering::Relaxed);
+    let is_repairable = report.repairable > torn && victims.is_empty();
     if !is_sound || is_repairable || !named.iter().all(is_expected) {
         return Err(format!(
             "verification: {} lost, {} repairable, {} invalid, gave up: {:?}, blames {:?} (may fail: {victims:?}); first {:?}",

@@ -1,12 +1,14 @@
 //! A life, lived.
 
 use super::compare::{judged, read_back, recounted, verified};
+use super::logs::{Done, Logs, Wanted};
 use super::op::{Op, Plan};
+use super::states::State;
 use crate::hostile::dice::Dice;
-use crate::workload::{Life, Model};
+use crate::workload::{Deed, Life, Model, bytes_of, content_differences};
 use millpond::live::{
-    Drive, FeatureChoice, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    WriteOptions,
+    Drive, FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, WriteOptions,
 };
 use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
 use millpond_device::{Candidate, Device};
@@ -86,9 +88,14 @@ pub struct Figures {
     pub judged: u64,
     /// Lives that ended early because the pool was full.
     pub full: u64,
-    /// Lives that ended early because the power failed between the transactions of one operation: nobody
-    /// knows how much of it must be there. What was there was verified.
-    pub partial: u64,
+    /// Promises of intent logs kept.
+    pub promises: u64,
+    /// Effects that only an intent log brought back after a power cut.
+    pub brought_back: u64,
+    /// Power cuts after which a log brought back more than was promised, or less than was under way.
+    pub torn: u64,
+    /// Log devices lost, with what was promised on them.
+    pub lost_logs: u64,
 }
 
 impl AddAssign for Figures {
@@ -103,7 +110,10 @@ impl AddAssign for Figures {
         self.compared += other.compared;
         self.judged += other.judged;
         self.full += other.full;
-        self.partial += other.partial;
+        self.promises += other.promises;
+        self.brought_back += other.brought_back;
+        self.torn += other.torn;
+        self.lost_logs += other.lost_logs;
     }
 }
 
@@ -163,7 +173,7 @@ fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Fai
         for (number, op) in plan.ops.iter().enumerate() {
             at.store(number, Ordering::Relaxed);
             if let Goes::Out = lived.one(*op)? {
-                lived.figures.full = 1 - lived.figures.partial;
+                lived.figures.full = 1;
                 break;
             }
         }
@@ -195,19 +205,13 @@ enum Goes {
     Out,
 }
 
-/// What may be found at a txg.
-struct State {
-    txg: Txg,
-    models: Vec<Model>,
-    /// Whether it may hold a part of one operation, which is several transactions to the engine.
-    is_partial: bool,
-}
-
 struct Lived<'p> {
     options: &'p Options,
     world: World,
     victims: Vec<usize>,
     absent: BTreeSet<usize>,
+    /// Log devices without a copy.
+    log_disks: BTreeSet<usize>,
     /// Disks that hold something wrong or old, until the end: nothing here writes it again.
     harmed: BTreeSet<usize>,
     pool: Option<LivePool>,
@@ -217,6 +221,10 @@ struct Lived<'p> {
     committed: Txg,
     /// What the pool held at committed txgs, oldest first.
     states: Vec<State>,
+    /// What intent logs promised since then.
+    logs: Logs,
+    /// The number of the next effect.
+    next: u64,
     /// After which event of the journal each txg was acknowledged.
     acknowledged: Vec<(usize, Txg)>,
     openings: u64,
@@ -227,6 +235,8 @@ struct Lived<'p> {
     figures: Figures,
     /// Whether the power failed since all labels were written.
     may_be_torn: bool,
+    /// Whether a log was given up with its device.
+    may_leak: bool,
 }
 
 /// What distinguishes one life from another besides what is done in it.
@@ -352,11 +362,13 @@ impl<'p> Lived<'p> {
         life.keeps_open = mood.keeps_open;
         life.makes_many = mood.makes_many;
         life.syncs_seldom = true;
+        life.sets_synchrony = true;
         let mut lived = Self {
             options,
             world,
             victims,
             absent: BTreeSet::new(),
+            log_disks: plan.shape.single_logs(),
             harmed: BTreeSet::new(),
             pool: None,
             committed: pool.engine().uberblock().txg,
@@ -364,12 +376,15 @@ impl<'p> Lived<'p> {
             mood,
             seed: plan.seed,
             states: vec![],
+            logs: Logs::default(),
+            next: 0,
             acknowledged: vec![],
             openings: plan.seed,
             opened_after: 0,
             none_went_before: 0,
             figures: Figures::default(),
             may_be_torn: false,
+            may_leak: false,
         };
         lived.start(pool);
         Ok(lived)
@@ -387,11 +402,10 @@ impl<'p> Lived<'p> {
         self.world.forget();
         let last = self.states.pop();
         let last = last.filter(|state| state.txg == self.committed);
-        self.states = vec![last.unwrap_or_else(|| State {
-            txg: self.committed,
-            models: vec![self.life.model.clone()],
-            is_partial: false,
-        })];
+        let last =
+            last.unwrap_or_else(|| State::of(self.committed, self.life.model.clone(), self.next));
+        self.logs.forget(last.from);
+        self.states = vec![last];
         self.acknowledged = vec![(0, self.committed)];
         self.opened_after = 0;
         self.none_went_before = 0;
@@ -411,31 +425,58 @@ impl<'p> Lived<'p> {
         self.pool.as_ref().ok_or_else(|| "not open".to_owned())
     }
 
-    /// Notes what an operation has committed; `before` is the model before it.
-    fn note(&mut self, before: Option<Model>) -> Result<(), String> {
+    /// Takes in what was done and promised since the disks had got `began` requests; `is_kept` says whether
+    /// promises were kept.
+    fn take_deeds(&mut self, began: usize, is_kept: bool) -> Vec<Done> {
+        let mut effects = vec![];
+        let mut kept = None;
+        for (dataset, deed) in std::mem::take(&mut self.life.deeds) {
+            if let Deed::Effect(effect) = &deed {
+                let done = Done {
+                    number: self.next,
+                    dataset: dataset.as_str().into(),
+                    effect: Arc::clone(effect),
+                };
+                self.next += 1;
+                effects.push(done.clone());
+                self.logs.append(done);
+                continue;
+            }
+            if matches!(deed, Deed::Commit { .. }) && is_kept {
+                self.figures.promises += 1;
+                kept = Some(self.world.recorded());
+            }
+            self.logs.note(&dataset, &deed, began, kept);
+        }
+        effects
+    }
+
+    /// Notes what an operation has committed: the model before it, the number of its first effect, its effects.
+    fn note(&mut self, work: Option<(Model, u64, Vec<Done>)>) -> Result<(), String> {
         let now = self.pool()?.engine().uberblock().txg;
-        if now <= self.committed {
-            return Ok(());
-        }
-        let after = self.life.model.clone();
-        self.figures.txgs += now.0 - self.committed.0;
-        let is_work = before.is_some();
-        let is_long = |act: &String| act.contains(": create ") || act.contains(": write ");
-        let is_partial = is_work && self.life.log.last().is_some_and(is_long);
-        // Each of the txgs of one operation holds it or does not.
-        for txg in self.committed.0 + 1..=now.0 {
-            let mut models = vec![after.clone()];
-            models.extend(before.clone());
-            self.states.push(State {
-                txg: Txg(txg),
-                models,
-                is_partial,
-            });
-        }
-        self.committed = now;
         let events = self.world.recorded();
-        self.acknowledged.push((events, now));
-        if events > JOURNAL_EVENTS_MAX || self.world.recorded_bytes() > JOURNAL_BYTES_MAX {
+        if now > self.committed {
+            let after = self.life.model.clone();
+            self.figures.txgs += now.0 - self.committed.0;
+            // Each of the txgs of one operation holds it or does not, or a first part of it.
+            for txg in self.committed.0 + 1..=now.0 {
+                let state = match &work {
+                    None => State::of(Txg(txg), after.clone(), self.next),
+                    Some((before, from, effects)) => State {
+                        then: effects.clone(),
+                        after: Some(after.clone()),
+                        ..State::of(Txg(txg), before.clone(), *from)
+                    },
+                };
+                self.states.push(state);
+            }
+            self.committed = now;
+            self.acknowledged.push((events, now));
+            if self.world.recorded_bytes() > JOURNAL_BYTES_MAX {
+                self.forget();
+            }
+        }
+        if events > JOURNAL_EVENTS_MAX {
             self.forget();
         }
         Ok(())
@@ -446,6 +487,7 @@ impl<'p> Lived<'p> {
         match op {
             Op::Work(seed) => {
                 let before = self.life.model.clone();
+                let (from, began) = (self.next, self.world.recorded());
                 self.life.dice = Dice::new(seed);
                 let Self { life, pool, .. } = self;
                 let pool = pool.as_ref().ok_or("not open")?;
@@ -461,7 +503,8 @@ impl<'p> Lived<'p> {
                     }
                     return Err(format!("refused: {error}: {error:?}"));
                 }
-                self.note(Some(before))?;
+                let effects = self.take_deeds(began, true);
+                self.note(Some((before, from, effects)))?;
                 if self.figures.ops.is_multiple_of(64) {
                     let space = self.pool()?.engine().space().pool();
                     if space.allocated_bytes > FULL_BYTES {
@@ -472,6 +515,14 @@ impl<'p> Lived<'p> {
             Op::Sync => {
                 self.sync()?;
             }
+            Op::Commit(seed) => {
+                let began = self.world.recorded();
+                self.commit(seed)
+                    .map_err(|error| format!("commit refused: {error}"))?;
+                self.take_deeds(began, true);
+                self.note(None)?;
+            }
+            Op::LoseLog(seed) => return self.lose_log(seed),
             Op::ReadBack(seed) => {
                 let names: Vec<String> = self.life.model.heads.keys().cloned().collect();
                 let name = Dice::new(seed).pick(&names).cloned().unwrap_or_default();
@@ -482,7 +533,7 @@ impl<'p> Lived<'p> {
                 self.sync()?;
                 let read = self.pool()?.committed();
                 let read = read.map_err(|error| told("committed", &error))?;
-                self.demand(&read, std::slice::from_ref(&self.life.model))?;
+                self.demand(&read, &[(self.life.model.clone(), 0)])?;
                 self.figures.compared += 1;
             }
             Op::Reopen => return self.reopen(),
@@ -515,6 +566,15 @@ impl<'p> Lived<'p> {
         let synced = self.pool()?.sync();
         synced.map_err(|error| told("sync", &error))?;
         self.note(None)
+    }
+
+    fn commit(&mut self, seed: u64) -> Result<(), millpond::Error> {
+        self.life.dice = Dice::new(seed);
+        let Self { life, pool, .. } = self;
+        match pool {
+            Some(pool) => life.commit(pool),
+            None => Ok(()),
+        }
     }
 
     fn victim(&mut self, seed: u64) -> Option<usize> {
@@ -603,9 +663,16 @@ impl<'p> Lived<'p> {
             Scope::Writes
         };
         let plan = FaultPlan::new(dice.fork()).with(scope, Fault::Fail, rate);
+        // Half of the time it is an intent log that is refused first; the txg is its way out.
+        let is_commit = dice.below(2) == 0;
+        let began = self.world.recorded();
         disks[number].set_faults(Some(plan));
-        let synced = self.pool()?.sync();
+        let synced = match is_commit {
+            true => self.commit(dice.bits()),
+            false => self.pool()?.sync().map(drop),
+        };
         disks[number].set_faults(None);
+        self.take_deeds(began, synced.is_ok());
         let shown = synced.as_ref().err().map(ToString::to_string);
         self.life.log.push(format!(
             "disk {number} refused {scope:?} ({rate} of a million): {shown:?}"
@@ -624,20 +691,19 @@ impl<'p> Lived<'p> {
         }
         // Uberblocks of the txg that failed may stand on some disks.
         for txg in 1..=3 {
-            self.states.push(State {
-                txg: Txg(self.committed.0 + txg),
-                models: vec![self.life.model.clone()],
-                is_partial: false,
-            });
+            let txg = Txg(self.committed.0 + txg);
+            let state = State::of(txg, self.life.model.clone(), self.next);
+            self.states.push(state);
         }
         self.committed = Txg(self.committed.0 + 3);
         self.harmed.insert(number);
         self.cut(dice.bits())
     }
 
-    fn demand(&self, read: &Pool, models: &[Model]) -> Result<usize, String> {
+    /// Which of these models a pool holds.
+    fn demand(&self, read: &Pool, models: &[(Model, u64)]) -> Result<usize, String> {
         let mut all = vec![];
-        for (number, model) in models.iter().enumerate() {
+        for (number, (model, _)) in models.iter().enumerate() {
             // Verification has read all blocks; of the snapshots' files a part is compared each time.
             let differences = model.differences_in_turn(read, self.openings, SNAPSHOT_TURNS);
             if differences.is_empty() {
@@ -658,18 +724,29 @@ impl<'p> Lived<'p> {
         self.life.let_go();
         pool.export().map_err(|error| told("export", &error))?;
         self.states.clear();
+        self.logs = Logs::default();
         self.figures.reopened += 1;
         self.may_be_torn = false;
         self.life.log.push("exported".to_owned());
-        let state = State {
-            txg: Txg(0),
-            models: vec![self.life.model.clone()],
-            is_partial: false,
-        };
-        self.open_again(|_| Ok(state))
+        let state = State::of(Txg(0), self.life.model.clone(), self.next);
+        self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
+    }
+
+    /// The power fails, and the log devices with it that have no copy. What was promised on them may be given up,
+    /// nothing else; and nobody gives it up unasked.
+    fn lose_log(&mut self, seed: u64) -> Result<Goes, String> {
+        if self.log_disks.is_empty() || !self.absent.is_disjoint(&self.log_disks) {
+            return Ok(Goes::On);
+        }
+        self.figures.lost_logs += 1;
+        self.cut_with(seed, true)
     }
 
     fn cut(&mut self, seed: u64) -> Result<Goes, String> {
+        self.cut_with(seed, false)
+    }
+
+    fn cut_with(&mut self, seed: u64, loses_logs: bool) -> Result<Goes, String> {
         self.note(None)?;
         self.life.let_go();
         self.pool = None;
@@ -700,13 +777,18 @@ impl<'p> Lived<'p> {
             .sum();
         self.figures.broken_promises += broken;
         self.world = self.world.reborn(count, &cut);
+        if loses_logs {
+            self.absent.extend(&self.log_disks);
+            self.harmed.extend(&self.log_disks);
+        }
         for number in &self.absent {
             self.disk(*number).set_absent(true);
         }
         self.figures.cuts += 1;
         self.may_be_torn = true;
         self.life.log.push(format!(
-            "power cut after {count} of {recorded} requests, {cut:?}"
+            "power cut after {count} of {recorded} requests, {cut:?}{}",
+            if loses_logs { ", log devices gone" } else { "" }
         ));
         let least = self
             .acknowledged
@@ -716,7 +798,11 @@ impl<'p> Lived<'p> {
             .map_or(Txg(0), |(_, txg)| *txg);
         let states = std::mem::take(&mut self.states);
         let last = self.committed;
-        self.open_again(|txg| {
+        let found_logs = match loses_logs {
+            true => FoundLogs::Discard,
+            false => FoundLogs::Replay,
+        };
+        let expected = |txg| {
             if txg < least || txg > last {
                 return Err(format!(
                     "txg {txg} is found; {least} was acknowledged, {last} is the last that was written"
@@ -724,7 +810,8 @@ impl<'p> Lived<'p> {
             }
             let at = states.into_iter().find(|state| state.txg == txg);
             at.ok_or_else(|| format!("nothing is known of txg {txg}"))
-        })
+        };
+        self.open_again(count, expected, found_logs)
     }
 
     /// The last judges: every snapshot, and now and then `zdb`.
@@ -753,10 +840,13 @@ impl<'p> Lived<'p> {
         Ok(())
     }
 
-    /// Judges what is on the disks, then opens the pool again. `expected` tells what may be there.
+    /// Judges what is on the disks, then opens the pool again, and judges what intent logs brought back.
+    /// `expected` tells what may be there at a txg, `count` how many requests the disks had got.
     fn open_again(
         &mut self,
+        count: usize,
         expected: impl FnOnce(Txg) -> Result<State, String>,
+        found_logs: FoundLogs,
     ) -> Result<Goes, String> {
         self.openings += 1;
         let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
@@ -765,38 +855,118 @@ impl<'p> Lived<'p> {
             cache_bytes: self.mood.cache_bytes,
             ..OpenOptions::default()
         };
-        {
+        let (state, from) = {
             let candidate = found(&self.world, &self.absent)?;
             let read = Pool::open_candidate(&candidate, &options)
                 .map_err(|error| told("opening for reading", &error))?;
-            let state = expected(read.inner().uberblock().txg)?;
-            let outcome = self.demand(&read, &state.models);
-            if outcome.is_err() && state.is_partial {
-                verified(&read, &harmed, self.may_be_torn)?;
-                self.figures.partial += 1;
-                return Ok(Goes::Out);
+            let mut state = expected(read.inner().uberblock().txg)?;
+            let mut from = state.from;
+            if !state.is_replaying {
+                let mut candidates = state.candidates();
+                let which = self.demand(&read, &candidates)?;
+                (state.model, from) = candidates.swap_remove(which);
+                self.figures.compared += 1;
             }
-            let which = outcome?;
-            self.figures.compared += 1;
-            self.life.model = state.models.into_iter().nth(which).unwrap_or_default();
             verified(&read, &harmed, self.may_be_torn)?;
-            if is_due(self.options.recount_every) {
+            // Of logs whose device is gone nobody knows what they held; it stays allocated there.
+            self.may_leak |= found_logs == FoundLogs::Discard;
+            if is_due(self.options.recount_every) && !self.may_leak {
                 recounted(&read)?;
                 self.figures.recounted += 1;
             }
-        }
+            (state, from)
+        };
         let candidate = found(&self.world, &self.absent)?;
-        self.states.clear();
         // Opening writes, too: the power may fail in it.
         self.committed = candidate
             .newest()
             .map_or(Txg(0), |found| found.uberblock.txg);
-        self.forget();
-        let pool = LivePool::open_candidate(&self.world.env(), &candidate, &options, &writing())
-            .map_err(|error| told("opening", &error))?;
+        self.world.forget();
+        let mut wanted = std::mem::take(&mut self.logs).after(from, count);
+        let open = |found_logs| {
+            let writing = WriteOptions {
+                found_logs,
+                ..writing()
+            };
+            LivePool::open_candidate(&self.world.env(), &candidate, &options, &writing)
+        };
+        if found_logs == FoundLogs::Discard {
+            // A replay interrupted before is not looked into here.
+            let is_promised = wanted.iter().any(|wanted| !wanted.kept.is_empty());
+            if is_promised && state.replayed.is_none() && open(FoundLogs::Replay).is_ok() {
+                return Err("what was promised on a lost log device was given up unasked".into());
+            }
+            wanted.clear();
+        }
+        let pool = open(found_logs).map_err(|error| told("opening", &error))?;
+        self.life.model = state.model.clone();
+        let is_given_up = found_logs == FoundLogs::Discard;
+        if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
+            self.life.model = Model::clone(replayed);
+            let read = pool.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
+            self.demand(&read, &[(self.life.model.clone(), 0)])
+                .map_err(|text| format!("replayed once more: {text}"))?;
+        } else if !wanted.is_empty() {
+            let read = pool.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
+            self.brought_back(&read, &wanted)?;
+        } else if is_given_up && state.is_replaying {
+            // What a replay had done until then is nowhere noted.
+            return Ok(Goes::Out);
+        }
+        let first = self.committed;
+        let last = pool.engine().uberblock().txg;
+        let is_replayed = state.is_replaying || !wanted.is_empty();
+        let replayed = is_replayed.then(|| Arc::new(self.life.model.clone()));
+        self.states = vec![State {
+            replayed: replayed.clone(),
+            from: self.next,
+            then: vec![],
+            after: None,
+            ..state
+        }];
+        self.states[0].txg = first;
+        for txg in first.0 + 1..=last.0 {
+            let mut state = State::of(Txg(txg), self.life.model.clone(), self.next);
+            state.is_replaying = is_replayed && txg < last.0;
+            state.replayed = replayed.clone().filter(|_| txg < last.0);
+            self.states.push(state);
+        }
+        self.acknowledged = vec![(0, first), (self.world.recorded(), last)];
+        self.figures.txgs += last.0 - first.0;
+        self.committed = last;
         self.pool = Some(pool);
-        self.note(None)?;
         self.opened_after = self.world.recorded();
         Ok(Goes::On)
+    }
+
+    /// Judges what intent logs made of the pool: exactly what was promised, or more of what was under way.
+    fn brought_back(&mut self, read: &Pool, wanted: &[Wanted]) -> Result<(), String> {
+        for one in wanted {
+            let is_it = |content: &_| {
+                let differences = content_differences(read, &one.dataset, content);
+                match differences.is_empty() {
+                    true => Ok(()),
+                    false => Err(differences.join("\n  ")),
+                }
+            };
+            let shared = |content: &_, effect: &_| {
+                let there = bytes_of(read, &one.dataset, content, effect)?;
+                let (at, length) = effect.range()?;
+                let new = effect.bytes()?;
+                let same = there.get(at..)?.iter().zip(new);
+                let same = same.take_while(|(one, other)| one == other).count();
+                (same > 0 && same < length).then_some(same)
+            };
+            let base = &self.life.model;
+            let (content, more) = one.find(base, is_it, shared)?;
+            if let Some(head) = self.life.model.heads.get_mut(&*one.dataset) {
+                head.content = content;
+            }
+            self.figures.brought_back += (one.kept.len() + more) as u64;
+            self.figures.torn += u64::from(!one.maybe.is_empty());
+        }
+        Ok(())
     }
 }

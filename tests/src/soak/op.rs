@@ -11,6 +11,10 @@ pub enum Op {
     Work(u64),
     /// Everything so far becomes durable.
     Sync,
+    /// A file, a file system or a volume is put on stable storage by its intent log.
+    Commit(u64),
+    /// The power fails, and log devices that have no copy are gone.
+    LoseLog(u64),
     /// The files of a dataset are read through the changing side, unsynced changes included.
     ReadBack(u64),
     /// Everything becomes durable, then the committed state is compared.
@@ -38,7 +42,7 @@ impl Op {
     pub fn is_fault(self) -> bool {
         matches!(
             self,
-            Self::Vanish(_) | Self::Rot(_) | Self::Err(_) | Self::Refuse(_)
+            Self::LoseLog(_) | Self::Vanish(_) | Self::Rot(_) | Self::Err(_) | Self::Refuse(_)
         )
     }
 }
@@ -65,6 +69,9 @@ impl Plan {
         let mut dice = Dice::new(mixed);
         // Some lives commit often, some seldom.
         let syncs = *dice.pick(&[60, 150, 400]).unwrap_or(&0);
+        // So do programs in them; where much is promised the power fails more often.
+        let commits = *dice.pick(&[0, 200, 1000, 4000]).unwrap_or(&0);
+        let cuts = 40 + commits / 40;
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
                 let word = dice.word();
@@ -72,13 +79,15 @@ impl Plan {
                     0..50 => Op::ReadBack(word),
                     50..60 => Op::Look,
                     60..70 => Op::Reopen,
-                    70..110 => Op::Cut(word),
                     110..140 => Op::Vanish(word),
                     140..160 => Op::Rot(word),
                     160..180 => Op::Err(word),
                     180..190 => Op::Refuse(word),
                     190..230 => Op::Heal,
-                    rest if rest < 230 + syncs => Op::Sync,
+                    230..240 => Op::LoseLog(word),
+                    rest if rest < 240 + cuts => Op::Cut(word),
+                    rest if rest < 240 + cuts + syncs => Op::Sync,
+                    rest if rest < 240 + cuts + syncs + commits => Op::Commit(word),
                     _ => Op::Work(word),
                 }
             })

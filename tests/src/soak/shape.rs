@@ -61,6 +61,16 @@ pub const SHAPES: &[Shape] = &[
         tops: &[(Normal, Mirror, 2), (Special, Mirror, 2), (Log, Single, 1)],
         ashift: 12,
     },
+    Shape {
+        name: "log",
+        tops: &[(Normal, Single, 1), (Log, Single, 1)],
+        ashift: 9,
+    },
+    Shape {
+        name: "logmirror",
+        tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
+        ashift: 12,
+    },
 ];
 
 impl Shape {
@@ -73,6 +83,19 @@ impl Shape {
     #[must_use]
     pub fn disks(&self) -> usize {
         self.tops.iter().map(|(.., leaves)| leaves).sum()
+    }
+    /// Log devices that are alone in their group.
+    #[must_use]
+    pub fn single_logs(&self) -> BTreeSet<usize> {
+        let mut disks = BTreeSet::new();
+        let mut first = 0;
+        for (class, _, leaves) in self.tops {
+            if *class == Log && *leaves == 1 {
+                disks.insert(first);
+            }
+            first += leaves;
+        }
+        disks
     }
     /// Disks that may all fail at once, any way they like. One life in three has none.
     #[must_use]

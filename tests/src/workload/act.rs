@@ -1,6 +1,7 @@
 //! One step of work, done to pool and model.
 
-use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Tree};
+use super::effect::Effect;
+use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
 use crate::hostile::dice::Dice;
 use millpond::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
@@ -29,6 +30,10 @@ pub struct Life {
     pub keeps_open: bool,
     /// Whether steps that commit everything come seldom.
     pub syncs_seldom: bool,
+    /// Whether properties of intent logs are set, too.
+    pub sets_synchrony: bool,
+    /// What was done since somebody took it, with the dataset.
+    pub deeds: Vec<(String, Deed)>,
     open: BTreeMap<String, Arc<LiveFileSystem>>,
     pool: String,
     next_name: u64,
@@ -36,6 +41,23 @@ pub struct Life {
 
 /// Something done, for people to read.
 pub type Act = String;
+
+/// What concerns an intent log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deed {
+    /// A change.
+    Effect(Arc<Effect>),
+    /// What was changed in a file until now stands in the order of everything from now on.
+    Promote(u64),
+    /// Everything that stands in order, and what was changed in these files one after the other, was promised to be
+    /// on stable storage; then, in any order, what was changed in others if it is about all.
+    Commit {
+        /// Files, in the order in which their records are written.
+        files: Vec<u64>,
+        /// Whether it is about all.
+        is_all: bool,
+    },
+}
 
 /// A step that was refused for a reason that the model does not know.
 type Outcome = Result<Act, Error>;
@@ -94,6 +116,8 @@ impl Life {
             makes_many: true,
             keeps_open: false,
             syncs_seldom: false,
+            sets_synchrony: false,
+            deeds: vec![],
             open: BTreeMap::new(),
             pool: pool.to_owned(),
             next_name: 0,
@@ -247,41 +271,114 @@ impl Life {
         }
     }
 
-    fn volume_step(&mut self, pool: &LivePool, name: &str, mut bytes: Arc<Vec<u8>>) -> Outcome {
+    /// Notes a change of a dataset that was made, and a promise that came with it.
+    fn note(&mut self, dataset: &str, effect: Effect) {
+        let mut note = |deed| self.deeds.push((dataset.to_owned(), deed));
+        note(Deed::Effect(Arc::new(effect)));
+        if self.model.synchrony(dataset) == Synchrony::Always {
+            note(Deed::Commit {
+                files: vec![],
+                is_all: true,
+            });
+        }
+    }
+    /// As [`Life::note`], for a file system whose tree the caller holds, and does it there.
+    fn did(&mut self, dataset: &str, tree: &mut Tree, effect: Effect) {
+        effect.apply_to(tree);
+        self.note(dataset, effect);
+    }
+    fn promised(&mut self, dataset: &str, files: Vec<u64>, is_all: bool) {
+        if self.model.synchrony(dataset) != Synchrony::Disabled {
+            let deed = Deed::Commit { files, is_all };
+            self.deeds.push((dataset.to_owned(), deed));
+        }
+    }
+
+    /// Puts something on stable storage by an intent log: a file, a file system or a volume.
+    ///
+    /// # Errors
+    /// What the library says. The promise is noted before it is kept: [`Life::deeds`] has what was aimed at.
+    pub fn commit(&mut self, pool: &LivePool) -> Result<(), Error> {
+        let names: Vec<String> = self.model.heads.keys().cloned().collect();
+        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let tree = match &self.model.heads[&name].content {
+            Content::Volume(_) => {
+                let volume = pool.volume(&name)?;
+                self.promised(&name, vec![], true);
+                self.log.push(format!("{name}: flush"));
+                return Ok(volume.flush()?);
+            }
+            Content::Files(tree) => Arc::clone(tree),
+        };
+        let files = self.files(pool, &name)?;
+        let (_, all) = tree.survey();
+        let plain: Vec<_> = all.iter().filter(|named| named.is_file).collect();
+        let picked = self
+            .dice
+            .pick(&plain)
+            .filter(|_| self.dice.clone().below(8) > 0);
+        let Some(picked) = picked.copied() else {
+            // Records of files follow each other by object numbers, which may be those of older files.
+            let mut numbers = vec![];
+            for named in &plain {
+                let node = files.lookup(&walk(&files, &named.path)?, named.name)?;
+                numbers.push((node.id(), named.id));
+            }
+            numbers.sort_unstable();
+            let order = numbers.into_iter().map(|(_, id)| id).collect();
+            self.promised(&name, order, true);
+            self.log.push(format!("{name}: commit"));
+            return Ok(files.commit_log()?);
+        };
+        let node = files.lookup(&walk(&files, &picked.path)?, picked.name)?;
+        self.promised(&name, vec![picked.id], false);
+        let shown = String::from_utf8_lossy(picked.name);
+        self.log.push(format!("{name}: fsync {shown}"));
+        Ok(files.fsync(&node)?)
+    }
+
+    fn volume_step(&mut self, pool: &LivePool, name: &str, bytes: Arc<Vec<u8>>) -> Outcome {
         let volume = pool.volume(name)?;
         let size = bytes.len();
         let at = self.dice.below(size);
         let length = (1 + self.length()).min(size - at);
-        let act = match self.dice.below(8) {
+        drop(bytes);
+        let (act, effect) = match self.dice.below(8) {
             0 => {
                 volume.discard(at as u64, length as u64)?;
                 let block = volume.block_bytes() as usize;
                 let (start, end) = (at.div_ceil(block) * block, (at + length) / block * block);
-                if start < end {
-                    Arc::make_mut(&mut bytes)[start..end].fill(0);
-                }
-                format!("{name}: discard {at}+{length}")
+                let effect = Effect::VolumeZeros {
+                    at: start,
+                    length: end.saturating_sub(start),
+                };
+                let effect = (start < end).then_some(effect);
+                (format!("{name}: discard {at}+{length}"), effect)
             }
             1 => {
                 volume.zero(at as u64, length as u64)?;
-                Arc::make_mut(&mut bytes)[at..at + length].fill(0);
-                format!("{name}: zero {at}+{length}")
+                let effect = Effect::VolumeZeros { at, length };
+                (format!("{name}: zero {at}+{length}"), Some(effect))
             }
             2 => {
                 let block = volume.block_bytes() as usize;
                 let size = (1 + self.dice.below(2 * self.file_bytes_max / block)) * block;
                 volume.resize(size as u64)?;
-                Arc::make_mut(&mut bytes).resize(size, 0);
-                format!("{name}: volsize {size}")
+                let effect = Effect::VolumeSize(size);
+                (format!("{name}: volsize {size}"), Some(effect))
             }
             _ => {
                 let new = self.bytes(length);
                 volume.write(at as u64, &new)?;
-                Arc::make_mut(&mut bytes)[at..at + length].copy_from_slice(&new);
-                format!("{name}: write {at}+{length}")
+                let bytes = Arc::new(new);
+                let effect = Effect::VolumeBytes { at, bytes };
+                (format!("{name}: write {at}+{length}"), Some(effect))
             }
         };
-        self.set_content(name, Content::Volume(bytes));
+        if let Some(effect) = effect {
+            effect.apply(&mut self.head(name).content);
+            self.note(name, effect);
+        }
         Ok(act)
     }
 
@@ -313,20 +410,14 @@ impl Life {
                 let length = if count == 1 { self.length() } else { number };
                 let content = self.bytes(length);
                 let (node, _) = files.create(&caller, &at, &name, NewMode::exactly(0o640), true)?;
-                let id = tree.add(
-                    directory,
-                    &name,
-                    Node::new(Kind::File(Arc::default()), 0o640),
-                );
+                let made = Node::new(Kind::File(Arc::default()), 0o640);
+                let id = self.made(dataset, tree, directory, &name, made);
                 for (index, piece) in content.chunks(70_000).enumerate() {
-                    files.write(
-                        &caller,
-                        &node,
-                        WriteAt::Offset(index as u64 * 70_000),
-                        piece,
-                    )?;
+                    let at = index * 70_000;
+                    files.write(&caller, &node, WriteAt::Offset(at as u64), piece)?;
+                    let bytes = Arc::new(piece.to_vec());
+                    self.did(dataset, tree, Effect::Bytes { id, at, bytes });
                 }
-                *tree.bytes(id) = content;
             }
             return Ok(format!("{dataset}: create {new} x{count}"));
         }
@@ -352,12 +443,11 @@ impl Life {
                 let length = 1 + self.length().min(self.file_bytes_max);
                 let new = self.bytes(length);
                 for (index, piece) in new.chunks(90_000).enumerate() {
-                    let at = WriteAt::Offset((offset + index * 90_000) as u64);
-                    files.write(&caller, &node, at, piece)?;
+                    let at = offset + index * 90_000;
+                    files.write(&caller, &node, WriteAt::Offset(at as u64), piece)?;
+                    let bytes = Arc::new(piece.to_vec());
+                    self.did(dataset, tree, Effect::Bytes { id, at, bytes });
                 }
-                let bytes = tree.bytes(id);
-                bytes.resize(size.max(offset + length), 0);
-                bytes[offset..offset + length].copy_from_slice(&new);
                 Ok(format!(
                     "{dataset}: write {shown} {offset}+{length} of {size}"
                 ))
@@ -373,47 +463,55 @@ impl Life {
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&caller, &node, &set)?;
-                tree.bytes(id).resize(length, 0);
+                self.did(dataset, tree, Effect::Length { id, length });
                 Ok(format!("{dataset}: truncate {shown} {size} -> {length}"))
             }
             50..=54 if size > 0 => {
                 let offset = self.dice.below(size);
                 let length = 1 + self.dice.below(size - offset);
                 files.allocate(&node, Allocate::PunchHole, offset as u64, length as u64)?;
-                tree.bytes(id)[offset..offset + length].fill(0);
+                let at = offset;
+                self.did(dataset, tree, Effect::Hole { id, at, length });
                 Ok(format!(
                     "{dataset}: punch {shown} {offset}+{length} of {size}"
                 ))
             }
             55..=61 => {
                 files.unlink(&holder, &of_name)?;
-                tree.remove(of_directory, &of_name);
+                let removed = Effect::Removed {
+                    directory: of_directory,
+                    name: of_name,
+                };
+                self.did(dataset, tree, removed);
                 Ok(format!("{dataset}: unlink {shown}"))
             }
             62..=66 => {
                 files.link(&node, &at, name)?;
-                tree.entries(directory).insert(name.to_vec(), id);
+                let linked = Effect::Linked {
+                    directory,
+                    name: name.to_vec(),
+                    id,
+                };
+                self.did(dataset, tree, linked);
                 Ok(format!("{dataset}: link {shown} {new}"))
             }
             67..=70 => {
                 files.make_directory(&caller, &at, name, NewMode::exactly(0o755))?;
-                tree.add(
-                    directory,
-                    name,
-                    Node::new(Kind::Directory(BTreeMap::new()), 0o755),
-                );
+                let made = Node::new(Kind::Directory(BTreeMap::new()), 0o755);
+                self.made(dataset, tree, directory, name, made);
                 Ok(format!("{dataset}: mkdir {new}"))
             }
             71..=73 => {
                 let target = "target/".repeat(1 + self.dice.below(40)).into_bytes();
                 files.make_symlink(&caller, &at, name, &target)?;
-                tree.add(directory, name, Node::new(Kind::Link(target), 0o777));
+                let made = Node::new(Kind::Link(target), 0o777);
+                self.made(dataset, tree, directory, name, made);
                 Ok(format!("{dataset}: symlink {new}"))
             }
             74 => {
                 let mode = NewMode::exactly(0o600);
                 files.make_special(&caller, &at, name, SpecialFile::Fifo, mode)?;
-                tree.add(directory, name, Node::new(Kind::Fifo, 0o600));
+                self.made(dataset, tree, directory, name, Node::new(Kind::Fifo, 0o600));
                 Ok(format!("{dataset}: fifo {new}"))
             }
             75..=81 => {
@@ -442,9 +540,13 @@ impl Life {
                     };
                     files.rename(&caller, from, to, RenameMode::Replace)?;
                     if moved != id {
-                        tree.remove(of_directory, &of_name);
-                        tree.entries(from_directory).remove(&from_name);
-                        tree.entries(of_directory).insert(of_name.clone(), moved);
+                        self.moved(
+                            dataset,
+                            tree,
+                            (from_directory, from_name),
+                            (of_directory, of_name),
+                            moved,
+                        );
                     }
                     return Ok(format!("{dataset}: rename onto {shown}"));
                 }
@@ -453,8 +555,8 @@ impl Life {
                     name,
                 };
                 files.rename(&caller, from, to, RenameMode::NoReplace)?;
-                tree.entries(from_directory).remove(&from_name);
-                tree.entries(directory).insert(name.to_vec(), moved);
+                let to = (directory, name.to_vec());
+                self.moved(dataset, tree, (from_directory, from_name), to, moved);
                 Ok(format!("{dataset}: rename to {new}"))
             }
             82..=86 => {
@@ -475,16 +577,16 @@ impl Life {
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&caller, &node, &set)?;
-                let node = tree.node(id);
-                (node.mode, node.uid, node.gid) = (mode, uid, gid);
+                self.did(dataset, tree, Effect::Owner { id, mode, uid, gid });
                 Ok(format!("{dataset}: owner and mode of {shown}"))
             }
             87..=94 => {
                 let name = format!("user.x{}", self.dice.below(8)).into_bytes();
-                let xattrs = &mut tree.node(id).xattrs;
-                if xattrs.contains_key(&name) && self.dice.below(2) == 0 {
+                let has_it = tree.nodes[&id].xattrs.contains_key(&name);
+                if has_it && self.dice.below(2) == 0 {
                     files.remove_xattr(&node, &name)?;
-                    xattrs.remove(&name);
+                    let value = None;
+                    self.did(dataset, tree, Effect::Xattr { id, name, value });
                     return Ok(format!("{dataset}: remove xattr of {shown}"));
                 }
                 let length = match self.dice.below(4) {
@@ -495,8 +597,8 @@ impl Life {
                 };
                 let value = self.bytes(length);
                 files.set_xattr(&caller, &node, &name, &value, XattrMode::Set)?;
-                let node = tree.node(id);
-                node.xattrs.insert(name, value);
+                let value = Some(value);
+                self.did(dataset, tree, Effect::Xattr { id, name, value });
                 Ok(format!("{dataset}: set xattr of {shown}, {length}"))
             }
             95..=97 => {
@@ -510,7 +612,11 @@ impl Life {
                 let holder = walk(files, above)?;
                 files.remove_directory(&holder, last)?;
                 let above = directories.iter().find(|(path, _)| path[..] == *above);
-                tree.remove(above.map_or(0, |(_, id)| *id), last);
+                let removed = Effect::Removed {
+                    directory: above.map_or(0, |(_, id)| *id),
+                    name: last.clone(),
+                };
+                self.did(dataset, tree, removed);
                 Ok(format!("{dataset}: rmdir"))
             }
             // A whole txg: dear where it is not the subject.
@@ -520,6 +626,38 @@ impl Life {
             }
             _ => Ok("nothing".to_owned()),
         }
+    }
+
+    fn made(
+        &mut self,
+        dataset: &str,
+        tree: &mut Tree,
+        directory: u64,
+        name: &[u8],
+        node: Node,
+    ) -> u64 {
+        let (id, node) = (tree.next, Arc::new(node));
+        let name = name.to_vec();
+        let effect = Effect::Made {
+            directory,
+            name,
+            id,
+            node,
+        };
+        self.did(dataset, tree, effect);
+        id
+    }
+
+    fn moved(
+        &mut self,
+        dataset: &str,
+        tree: &mut Tree,
+        from: (u64, Vec<u8>),
+        to: (u64, Vec<u8>),
+        id: u64,
+    ) {
+        self.deeds.push((dataset.to_owned(), Deed::Promote(id)));
+        self.did(dataset, tree, Effect::Moved { from, to, id });
     }
 
     fn dataset_step(&mut self, pool: &LivePool) -> Outcome {
@@ -648,6 +786,25 @@ impl Life {
                 let head = self.model.heads.remove(&name).expect("it was picked");
                 self.model.heads.insert(new.clone(), head);
                 Ok(format!("rename {name} {new}"))
+            }
+            79..=88 if self.sets_synchrony => {
+                let values = [
+                    ("standard", Synchrony::Standard),
+                    ("always", Synchrony::Always),
+                    ("disabled", Synchrony::Disabled),
+                ];
+                let (value, synchrony) = *self.dice.pick(&values).unwrap_or(&values[0]);
+                datasets.set_properties(&name, &[text("sync", value)])?;
+                self.head(&name).synchrony = Some(synchrony);
+                Ok(format!("set sync={value} {name}"))
+            }
+            89..=92 if self.sets_synchrony => {
+                let value = self
+                    .dice
+                    .pick(&["latency", "throughput"])
+                    .unwrap_or(&"latency");
+                datasets.set_properties(&name, &[text("logbias", value)])?;
+                Ok(format!("set logbias={value} {name}"))
             }
             _ => {
                 let is_volume = matches!(self.model.heads[&name].content, Content::Volume(_));

@@ -1,5 +1,6 @@
 //! The model against a pool as our own reader sees it.
 
+use super::effect::Effect;
 use super::model::{Content, Kind, Model};
 use millpond::{DatasetKind, FileKind, Node, Pool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,20 +55,61 @@ impl Model {
             return Ok(());
         }
         for (name, head) in &self.heads {
-            content_differences(pool, name, &head.content, found)?;
+            content_look(pool, name, &head.content, found)?;
             for snapshot in &head.snapshots {
                 if !(snapshot.id + turn).is_multiple_of(turns.max(1)) {
                     continue;
                 }
                 let name = format!("{name}@{}", snapshot.name);
-                content_differences(pool, &name, &snapshot.content, found)?;
+                content_look(pool, &name, &snapshot.content, found)?;
             }
         }
         Ok(())
     }
 }
 
-fn content_differences(
+/// Where one dataset differs from what it must hold.
+#[must_use]
+pub fn content_differences(pool: &Pool, name: &str, content: &Content) -> Vec<String> {
+    let mut found = vec![];
+    if let Err(error) = content_look(pool, name, content, &mut found) {
+        found.push(format!("{name}: cannot be read: {error}"));
+    }
+    found.truncate(DIFFERENCES_MAX);
+    found
+}
+
+/// The bytes of the file or volume that an effect is about, where `content` says that the file has a name.
+#[must_use]
+pub fn bytes_of(pool: &Pool, name: &str, content: &Content, effect: &Effect) -> Option<Vec<u8>> {
+    let dataset = pool.dataset(name).ok()?;
+    match content {
+        Content::Volume(bytes) => {
+            let mut there = vec![0; bytes.len()];
+            dataset.volume().ok()?.read(0, &mut there).ok()?;
+            Some(there)
+        }
+        Content::Files(tree) => {
+            let (_, names) = tree.survey();
+            let named = names
+                .iter()
+                .find(|named| Some(named.id) == effect.object())?;
+            let files = dataset.file_system().ok()?;
+            let mut node = files.root().ok()?;
+            for name in named.path.iter().map(Vec::as_slice).chain([named.name]) {
+                let mut entries = node.entries().ok()?.filter_map(Result::ok);
+                let entry = entries.find(|entry| entry.name == name)?;
+                drop(entries);
+                node = files.node(entry.id).ok()?;
+            }
+            let mut there = vec![0; usize::try_from(node.size_bytes()).ok()?];
+            node.read(0, &mut there).ok()?;
+            Some(there)
+        }
+    }
+}
+
+fn content_look(
     pool: &Pool,
     name: &str,
     content: &Content,

@@ -6,10 +6,13 @@
 
 mod act;
 mod compare;
+mod effect;
 mod manifest;
 mod model;
 
 pub use crate::hostile::dice::Dice;
-pub use act::{Act, Life};
+pub use act::{Act, Deed, Life};
+pub use compare::{bytes_of, content_differences};
+pub use effect::Effect;
 pub use manifest::{figures, manifest, space_by_owner};
-pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Tree};
+pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Synchrony, Tree};

@@ -20,6 +20,19 @@ pub struct Head {
     pub snapshots: Vec<Snapshot>,
     /// The snapshot it is a clone of.
     pub origin: Option<u64>,
+    /// The property `sync`, where it is set.
+    pub synchrony: Option<Synchrony>,
+}
+
+/// When changes are on stable storage: the property `sync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Synchrony {
+    /// When somebody asks for it.
+    Standard,
+    /// When the call returns.
+    Always,
+    /// When their txg is committed, whoever asks.
+    Disabled,
 }
 
 /// A snapshot.
@@ -166,13 +179,6 @@ impl Tree {
         }
         counts
     }
-    pub(super) fn add(&mut self, directory: u64, name: &[u8], node: Node) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        self.nodes.insert(id, Arc::new(node));
-        self.entries(directory).insert(name.to_vec(), id);
-        id
-    }
     pub(super) fn entries(&mut self, directory: u64) -> &mut BTreeMap<Vec<u8>, u64> {
         match &mut self.node(directory).kind {
             Kind::Directory(entries) => entries,
@@ -209,11 +215,21 @@ impl Head {
             content,
             snapshots: vec![],
             origin: None,
+            synchrony: None,
         }
     }
 }
 
 impl Model {
+    /// The `sync` that is in force for a dataset: its own, or the pool's.
+    #[must_use]
+    pub fn synchrony(&self, name: &str) -> Synchrony {
+        let pool = name.split('/').next().unwrap_or(name);
+        let set = |name: &str| self.heads.get(name).and_then(|head| head.synchrony);
+        set(name)
+            .or_else(|| set(pool))
+            .unwrap_or(Synchrony::Standard)
+    }
     /// Whether a head is a clone of this snapshot.
     #[must_use]
     pub fn has_clones(&self, snapshot: u64) -> bool {

@@ -4,6 +4,7 @@ use millpond_dataset::live::{Estimate as DatasetEstimate, LiveDataset, Settings 
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
 use millpond_intent::live::LiveLog;
+use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
 use millpond_posix::live::{
     AclInherit, AclKind, AclMode, Atime, Begin, BeginError, ChangeLog, Estimate, Settings, Space,
@@ -27,6 +28,13 @@ pub(super) struct Gate {
 const SYNC_ALWAYS: u64 = 1;
 const SYNC_DISABLED: u64 = 2;
 const LOGBIAS_THROUGHPUT: u64 = 1;
+/// Blocks of at least this size are written for themselves under `logbias=throughput`: smaller ones would cost more
+/// as records than what they save.
+const THROUGHPUT_BLOCK_BYTES: u64 = 4096;
+/// From here on a write goes to blocks of its own if these are as large, and no device is there for logs.
+const LARGE_WRITE_BYTES: u64 = 32 << 10;
+/// From here on it does so although a device is there for logs, which are for what cannot wait.
+const HUGE_WRITE_BYTES: u64 = 512 << 10;
 /// The feature that records of extended attributes need.
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
@@ -38,6 +46,11 @@ impl Gate {
             log,
             takes_xattrs: is_enabled(ZILSAXATTR),
         }
+    }
+    fn has_log_device(&self) -> bool {
+        self.dataset
+            .pool()
+            .is_ok_and(|pool| pool.allocator().has_log_vdevs())
     }
     fn setting(&self, name: &str) -> u64 {
         self.dataset.settings().number(name)
@@ -51,14 +64,28 @@ impl ChangeLog for Gate {
     fn commits_always(&self) -> bool {
         self.setting("sync") == SYNC_ALWAYS
     }
-    fn is_for_throughput(&self) -> bool {
-        self.setting("logbias") == LOGBIAS_THROUGHPUT
+    fn separate_from(&self, write_bytes: u64) -> Option<u64> {
+        if self.setting("logbias") == LOGBIAS_THROUGHPUT {
+            return Some(THROUGHPUT_BLOCK_BYTES);
+        }
+        let is_large = write_bytes >= LARGE_WRITE_BYTES;
+        let is_huge = write_bytes >= HUGE_WRITE_BYTES;
+        (is_huge || is_large && !self.has_log_device()).then_some(LARGE_WRITE_BYTES)
     }
     fn takes_xattrs(&self) -> bool {
         self.takes_xattrs
     }
     fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>) {
         self.log.append(tx, object, record);
+    }
+    fn append_block(
+        &self,
+        tx: &Transaction,
+        object: ObjectId,
+        record: Vec<u8>,
+        block: LoggedBlock,
+    ) {
+        self.log.append_block(tx, object, record, block);
     }
     fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>) {
         self.log.append_unlogged(tx, object);

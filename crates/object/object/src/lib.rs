@@ -27,7 +27,8 @@ mod tree;
 pub use error::ObjectError;
 pub use live::{
     AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, LiveObject, LiveObjectSet,
-    NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet, WriteJob, WritePolicy,
+    LoggedBlock, NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet, WriteJob,
+    WritePolicy,
 };
 pub use millpond_block::{Block, BlockAddress, BlockError};
 pub use object::Object;

@@ -152,6 +152,11 @@ impl Topology {
             .unwrap_or_default()
     }
 
+    /// The numbers of all leaves.
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = LeafId> {
+        (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
+    }
+
     /// The device and counters of a leaf; `None` if it is absent.
     pub(crate) fn writable_leaf(
         &self,

@@ -1,6 +1,7 @@
 //! The chain of log blocks as it stands on disk.
 
 use millpond_dataset::live::{LogTrim, header_words};
+use millpond_env::sync::{Arc, Weak};
 use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
 use std::collections::VecDeque;
 
@@ -36,8 +37,18 @@ struct Ruin {
     last_birth: Txg,
 }
 
+/// A block that a record points to. The sync of the txg that it was written in takes it over if it still can: as
+/// long as the file's dirty block holds it.
+#[derive(Debug)]
+struct Data {
+    pointer: BlockPointer,
+    in_file: Weak<BlockPointer>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct LiveChain {
+    /// Blocks that records point to, until the sync of their txg.
+    data: Vec<Data>,
     open: Option<OpenChain>,
     ruin: Option<Ruin>,
     /// The last record's sequence number.
@@ -76,6 +87,29 @@ impl LiveChain {
             open.next = next;
         }
     }
+    /// Notes a block that records are to point to, in the txg that it was written in, while that is open. The file
+    /// may take it over by what is returned.
+    pub(super) fn keep_data(&mut self, pointer: BlockPointer) -> Arc<BlockPointer> {
+        let in_file = Arc::new(pointer);
+        self.data.push(Data {
+            pointer,
+            in_file: Arc::downgrade(&in_file),
+        });
+        in_file
+    }
+    /// Of the blocks that records point to, those written in a txg up to this one: which the file did not keep.
+    /// They are free as its sync ends; a file's dirty block cannot change any more when that begins.
+    fn data_to_free(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let mut free = vec![];
+        self.data.retain(|data| {
+            let is_now = data.pointer.birth() <= txg;
+            if is_now && data.in_file.strong_count() == 0 {
+                free.push(data.pointer);
+            }
+            !is_now
+        });
+        free
+    }
     pub(super) fn note_burst(&mut self, bytes: u64) {
         self.bursts.push_back(bytes);
         if self.bursts.len() > BURSTS_MAX {
@@ -98,9 +132,13 @@ impl LiveChain {
     }
 
     pub(super) fn trim(&mut self, txg: Txg) -> LogTrim {
-        let mut trim = LogTrim::default();
+        let mut trim = LogTrim {
+            free: self.data_to_free(txg),
+            header: None,
+        };
+        let data = trim.free.len();
         if let Some(ruin) = self.ruin.take_if(|ruin| ruin.last_birth <= txg) {
-            trim.free = ruin.blocks;
+            trim.free.extend(ruin.blocks);
             trim.header = Some([0; 24]);
             return trim;
         }
@@ -114,7 +152,7 @@ impl LiveChain {
             }
             trim.free.push(first.pointer);
         }
-        if !trim.free.is_empty() {
+        if trim.free.len() > data {
             let first = open
                 .written
                 .front()
@@ -131,7 +169,8 @@ impl LiveChain {
             written.chain([open.next.birth(), open.made_in])
         });
         let is_later = births.any(|birth| birth > txg)
-            || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg);
+            || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg)
+            || self.data.iter().any(|data| data.pointer.birth() > txg);
         if is_later {
             return None;
         }
@@ -194,6 +233,20 @@ mod tests {
         assert_eq!(chain.trim(Txg(8)), LogTrim::default());
         assert_eq!(chain.let_go(Txg(7)), None);
         assert_eq!(chain.let_go(Txg(8)), Some(vec![block(4, 8)]));
+    }
+
+    #[test]
+    fn a_block_of_its_own_is_freed_with_its_txg_unless_the_file_took_it_over() {
+        let mut chain = LiveChain::default();
+        let kept = chain.keep_data(block(1, 5));
+        drop(chain.keep_data(block(2, 5)));
+        drop(chain.keep_data(block(3, 6)));
+        assert_eq!(chain.let_go(Txg(5)), None);
+        assert_eq!(chain.trim(Txg(4)), LogTrim::default());
+        assert_eq!(chain.trim(Txg(5)).free, [block(2, 5)]);
+        drop(kept);
+        let trim = chain.trim(Txg(6));
+        assert_eq!((trim.free, trim.header), (vec![block(3, 6)], None));
     }
 
     #[test]

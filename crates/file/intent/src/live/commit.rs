@@ -29,6 +29,11 @@ pub const RECORD_BYTES_MAX: usize = BLOCK_BYTES_MAX - INTENT_LOG_BLOCK_HEADER_BY
 const BURST_BYTES_MAX: u64 = 2 << 20;
 /// Where a record's sequence number stands.
 const SEQUENCE_AT: usize = 24;
+/// Where the pointer of a record of a write stands, and its length.
+const POINTER_AT: usize = 64;
+const POINTER_BYTES: usize = 128;
+/// Where a pointer says how many sectors its block has, less one.
+const LSIZE_MASK: u64 = 0xffff;
 /// The feature that records of extended attributes need.
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
@@ -127,6 +132,8 @@ impl LiveLog {
         // As long as this lives the txg that the new blocks are allocated in is not written: then either they
         // are part of the chain on disk, or the chain is given up with them in that txg.
         let tx = begin(head)?;
+        let mut batch = batch;
+        let has_data = self.write_data(pool, &tx, &mut batch)?;
         let mut allocated = vec![];
         let mut filled: Vec<Filling> = vec![];
         let mut filling = Filling::new(place);
@@ -174,7 +181,7 @@ impl LiveLog {
             .map(|(block, next)| seal(head, block, next))
             .collect();
         let is_written =
-            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
+            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes, has_data).is_ok());
         if !is_written {
             return self.give_up(&allocated);
         }
@@ -189,6 +196,59 @@ impl LiveLog {
         drop(chain);
         drop(tx);
         Ok(())
+    }
+
+    /// Writes the blocks that records are to point to, not flushed, and lets the records point to them. Whether
+    /// there are any. The chain has not been touched yet if this fails.
+    fn write_data(
+        &self,
+        pool: &LivePool,
+        tx: &Transaction,
+        batch: &mut Batch,
+    ) -> Result<bool, NotWritten> {
+        let blocks = batch
+            .entries
+            .iter()
+            .filter_map(|entry| entry.block.as_ref());
+        let jobs: Vec<_> = blocks.map(|block| block.job(tx.txg())).collect();
+        if jobs.is_empty() {
+            return Ok(false);
+        }
+        let mut outcomes = pool.write_log_data(tx, jobs).into_iter();
+        let mut is_whole = true;
+        let mut has_places = false;
+        for entry in &mut batch.entries {
+            let (Some(block), Some(record)) = (&entry.block, &mut entry.record) else {
+                continue;
+            };
+            let Some(Ok(mut pointer)) = outcomes.next() else {
+                is_whole = false;
+                continue;
+            };
+            if pointer.is_hole() {
+                // Zeros: all that is said of them is how many.
+                let size = pointer.words[6] & LSIZE_MASK;
+                pointer = BlockPointer::default();
+                pointer.words[6] = size;
+            } else if !pointer.is_embedded() {
+                has_places = true;
+                let stored = self.chain.lock().keep_data(pointer);
+                // If it is not taken over it lives until its txg is written.
+                let _ = block.hand_over(stored);
+            }
+            let place = record.get_mut(POINTER_AT..POINTER_AT.saturating_add(POINTER_BYTES));
+            let Some(place) = place else {
+                is_whole = false;
+                continue;
+            };
+            for (bytes, word) in place.chunks_exact_mut(8).zip(pointer.words) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        match is_whole {
+            true => Ok(has_places),
+            false => Err(NotWritten::Failed),
+        }
     }
 
     /// After a failure nobody can say what of the last blocks is on disk. Whatever it is, it tells of things that

@@ -17,9 +17,10 @@ use chain::LiveChain;
 use core::any::Any;
 use millpond_dataset::live::{HeadLog, LiveDataset, LogTrim};
 use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_object::LoggedBlock;
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_txg::Transaction;
-use queue::Queue;
+use queue::{Entry, Queue};
 
 /// The intent log of one head. Shared by all threads; lives as long as the head is open.
 ///
@@ -51,12 +52,28 @@ impl LiveLog {
     /// is committed, or (`None`) at once in the order of everything. The record's sequence number is filled in
     /// when it is written.
     pub fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>) {
-        self.queue.lock().append(tx.txg(), object, Some(record));
+        let entry = Entry::new(tx.txg(), Some(record));
+        self.queue.lock().append(entry, object);
+    }
+    /// As [`LiveLog::append`], for the record of a write that is a whole block of its file: if somebody commits it,
+    /// the block is written for itself, and the record points to it. The record has room for the pointer.
+    pub fn append_block(
+        &self,
+        tx: &Transaction,
+        object: ObjectId,
+        record: Vec<u8>,
+        block: LoggedBlock,
+    ) {
+        let entry = Entry {
+            block: Some(block),
+            ..Entry::new(tx.txg(), Some(record))
+        };
+        self.queue.lock().append(entry, Some(object));
     }
     /// Takes note of a change that no record can tell, or none is worth: whoever commits the object (or,
     /// with `None`, anything) waits for the txg.
     pub fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>) {
-        self.queue.lock().append(tx.txg(), object, None);
+        self.queue.lock().append(Entry::new(tx.txg(), None), object);
     }
     /// Puts the records of an object in the order of everything: what follows depends on them.
     pub fn promote(&self, object: ObjectId) {

@@ -1,5 +1,6 @@
 //! What a file system asks of the layer that hands out transactions.
 
+use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
 use millpond_txg::Transaction;
 
@@ -81,13 +82,16 @@ pub trait ChangeLog: Send + Sync {
     fn is_wanted(&self) -> bool;
     /// Whether each operation is committed before it returns (`sync=always`).
     fn commits_always(&self) -> bool;
-    /// Whether what is written rather waits for its txg than being written twice (`logbias=throughput`).
-    fn is_for_throughput(&self) -> bool;
+    /// How much of a block-aligned write of so many bytes goes to blocks of its own, to which records point, rather
+    /// than into the log: blocks of the file from this size on; `None` for nothing.
+    fn separate_from(&self, write_bytes: u64) -> Option<u64>;
     /// Whether records of extended attributes may be written.
     fn takes_xattrs(&self) -> bool;
     /// Takes in the record of a change made in `tx`: of `object` alone, which matters once somebody commits
     /// it, or of something that all later records may depend on.
     fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>);
+    /// Takes in the record of a write that is the whole of a block, with room for the pointer to it.
+    fn append_block(&self, tx: &Transaction, object: ObjectId, record: Vec<u8>, block: LoggedBlock);
     /// Notes a change that no record tells.
     fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>);
     /// What follows depends on the records of an object.

@@ -7,6 +7,7 @@
 use super::error::FileError;
 use super::file_system::LiveFileSystem;
 use super::node::NodeInner;
+use super::record_write::record_write;
 use super::replay::Forced;
 use super::set_attributes::SetAttributes;
 use super::state::NodeState;
@@ -15,16 +16,11 @@ use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{
     CreateKind, CreateRecord, LogAttributes, LogRecord, LogRecordBody, LogStamp, RenameKind,
-    SetAttributesRecord, SizedObject, WriteContent,
+    SetAttributesRecord, SizedObject,
 };
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
-/// More bytes written at once than this are not copied into the log: whoever waits for them waits for their
-/// txg, which writes them once.
-const WRITE_BYTES_MAX: usize = 512 << 10;
-/// Bytes of data in one record.
-const RECORD_DATA_BYTES_MAX: usize = 96 << 10;
 /// A record with longer names or values than any of ours is not made.
 const RECORD_BYTES_MAX: usize = 128 << 10;
 
@@ -262,22 +258,13 @@ impl LiveFileSystem {
         if node.state().links == 0 && !self.replay.is_on() {
             return;
         }
-        let prefers_txg = self.port().log().is_some_and(|log| log.is_for_throughput());
-        if bytes.len() > WRITE_BYTES_MAX || prefers_txg {
-            return self.record_nothing(tx, Some(node.id));
+        if !self.records(tx) {
+            return;
         }
-        let mut at = offset;
-        for piece in bytes.chunks(RECORD_DATA_BYTES_MAX) {
-            let length = piece.len() as u64;
-            let body = LogRecordBody::Write {
-                object: node.id,
-                offset: at,
-                length,
-                content: WriteContent::Immediate(piece),
-            };
-            self.record(tx, Some(node.id), body);
-            at += length;
-        }
+        let Some(log) = self.port().log() else {
+            return;
+        };
+        record_write(log, tx, &node.object, offset, bytes);
     }
 
     /// Records a new length (`length` 0) or a hole.

@@ -7,13 +7,8 @@ use millpond_env::sync::Arc;
 use millpond_object::{Block, ObjectError};
 use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId};
+use millpond_posix::live::record_write;
 use millpond_txg::Transaction;
-
-/// More bytes written at once than this are not copied into the log: whoever waits for them waits for their
-/// txg, which writes them once.
-const WRITE_BYTES_MAX: usize = 512 << 10;
-/// Bytes of data in one record.
-const RECORD_DATA_BYTES_MAX: usize = 96 << 10;
 
 /// Reads the block that a record points to, given the object and the byte offset that it is for.
 pub type ReplayBlock<'a> =
@@ -36,20 +31,9 @@ impl LiveVolume {
 
     pub(super) fn record_write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) {
         let Some(log) = self.begin.log() else { return };
-        if bytes.len() > WRITE_BYTES_MAX || log.is_for_throughput() || !log.is_wanted() {
-            return log.append_unlogged(tx, Some(DATA));
-        }
-        let mut at = offset;
-        for piece in bytes.chunks(RECORD_DATA_BYTES_MAX) {
-            let length = piece.len() as u64;
-            let body = LogRecordBody::Write {
-                object: DATA,
-                offset: at,
-                length,
-                content: WriteContent::Immediate(piece),
-            };
-            self.record(tx, body);
-            at += length;
+        match log.is_wanted() {
+            true => record_write(log, tx, &self.data, offset, bytes),
+            false => log.append_unlogged(tx, None),
         }
     }
     pub(super) fn record_free(&self, tx: &Transaction, offset: u64, length: u64) {

@@ -9,6 +9,7 @@ mod attributes;
 mod core;
 mod dnode_array;
 mod foreign;
+mod logged;
 mod numbers;
 mod object;
 mod parts;
@@ -22,6 +23,7 @@ mod sync;
 mod writer;
 
 pub use accounting::{AccountingChange, Owners};
+pub use logged::LoggedBlock;
 pub use object::LiveObject;
 pub use policy::{BlockPolicy, BlockTraits, RedundantMetadata, WritePolicy};
 pub use port::{BlockSink, WriteJob};

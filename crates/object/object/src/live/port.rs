@@ -9,7 +9,8 @@ use millpond_ondisk::{BlockPointer, Level, ObjectType, Txg};
 /// Births and deaths are accounted inside, each exactly once: those of `write` and of `kill`.
 pub trait BlockSink: Sync {
     /// Compresses, checksums, allocates and writes, in parallel if it likes; outcomes come in the order
-    /// of `jobs`. A block that turns out to be zero becomes a hole, a tiny one stands in its pointer.
+    /// of `jobs`. What is stored already ([`WriteJob::stored`]) keeps its place, or is written anew: then its
+    /// place is nobody's, which its writer must know. A block that turns out to be zero becomes a hole, a tiny one stands in its pointer.
     ///
     /// The sink kills `previous` of each job that succeeds itself (it may instead overwrite in place
     /// what was born in this txg, from pass 2 on); [`BlockSink::kill`] is not called for it.
@@ -48,6 +49,9 @@ pub struct WriteJob {
     pub txg: Txg,
     /// The sync pass, from 1.
     pub pass: u32,
+    /// Where the content stands already, written in this txg by an intent log: it is born there and need not be
+    /// written.
+    pub stored: Option<BlockPointer>,
 }
 
 impl WriteJob {

@@ -63,16 +63,28 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub(super) struct DirtyBlock {
     content: Arc<Vec<u8>>,
+    /// Where an intent log has written this very content already. Whoever wrote it frees it if this goes before
+    /// the sync takes it over.
+    stored: Option<Arc<BlockPointer>>,
 }
 
 impl DirtyBlock {
     pub(super) fn new(content: Arc<Vec<u8>>) -> Self {
-        Self { content }
+        Self {
+            content,
+            stored: None,
+        }
     }
     pub(super) fn content(&self) -> &Arc<Vec<u8>> {
         &self.content
     }
+    /// The pointer under which it was written already, if it was written in this txg.
+    pub(super) fn stored_in(&self, txg: Txg) -> Option<BlockPointer> {
+        let stored = self.stored.as_deref().copied();
+        stored.filter(|pointer| pointer.birth() == txg)
+    }
     pub(super) fn content_mut(&mut self) -> &mut Vec<u8> {
+        self.stored = None;
         Arc::make_mut(&mut self.content)
     }
     /// The content as readers of whole blocks get it. While they hold it a change copies it.
@@ -282,6 +294,31 @@ impl State {
     /// Whether some of a block's bytes are those of the synced tree, looking at the first `slots` slots.
     pub(super) fn needs_synced(&self, id: u64, slots: usize) -> bool {
         matches!(self.layers(id, slots).0, Bottom::Synced)
+    }
+
+    /// A block's content if all of it is new in this txg.
+    pub(super) fn whole_in(&self, txg: Txg, id: u64) -> Option<Arc<Vec<u8>>> {
+        let block = self.slot_of(txg)?.blocks.get(&id)?.as_whole()?;
+        Some(Arc::clone(block.content()))
+    }
+
+    /// Notes where a block's content of a txg was written, if it is still that content.
+    pub(super) fn note_stored(
+        &mut self,
+        txg: Txg,
+        id: u64,
+        content: &Arc<Vec<u8>>,
+        stored: Arc<BlockPointer>,
+    ) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.txg == txg);
+        let change = slot.and_then(|slot| slot.blocks.get_mut(&id));
+        match change.and_then(BlockChange::as_whole_mut) {
+            Some(block) if Arc::ptr_eq(&block.content, content) => {
+                block.stored = Some(stored);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn newest_place(&self, id: u64) -> Place {

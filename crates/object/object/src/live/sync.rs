@@ -59,7 +59,8 @@ struct Active {
 /// A change to a leaf or to leaves.
 enum Step {
     Free(u64, u64),
-    Write(u64, Arc<Vec<u8>>),
+    /// With the place where it stands already, if it does.
+    Write(u64, Arc<Vec<u8>>, Option<BlockPointer>),
     /// Over what the synced tree has.
     Patch(u64, Parts),
 }
@@ -298,7 +299,8 @@ impl Sync<'_> {
                     (_, Some((id, block))) => {
                         steps.push(match block {
                             BlockChange::Whole(block) => {
-                                Step::Write(*id, Arc::clone(block.content()))
+                                let stored = block.stored_in(run.txg);
+                                Step::Write(*id, Arc::clone(block.content()), stored)
                             }
                             BlockChange::Parts(parts) => Step::Patch(*id, parts.clone()),
                         });
@@ -316,7 +318,7 @@ impl Sync<'_> {
         let mut patched = patched.into_iter();
         for step in steps {
             let step = match step {
-                Step::Patch(id, _) => Step::Write(id, patched.next().unwrap_or_default()),
+                Step::Patch(id, _) => Step::Write(id, patched.next().unwrap_or_default(), None),
                 step => step,
             };
             match step {
@@ -324,12 +326,12 @@ impl Sync<'_> {
                     active.tree.free_leaves(run, first, last)?;
                     active.tree.cursor = last.saturating_add(1);
                 }
-                Step::Write(id, content) => {
+                Step::Write(id, content, stored) => {
                     let previous = active.tree.pointer(run, 0, id)?;
                     batch.bytes += content.len() as u64;
-                    batch
-                        .jobs
-                        .push(run.job(&active.tree, 0, id, content, previous));
+                    let mut job = run.job(&active.tree, 0, id, content, previous);
+                    job.stored = stored;
+                    batch.jobs.push(job);
                     batch.homes.push(Home::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);
                 }
@@ -606,6 +608,7 @@ impl Sync<'_> {
             previous: head.root,
             txg: self.run.txg,
             pass: self.run.pass,
+            stored: None,
         };
         if job.is_rewritten_late() {
             job.policy.compression = millpond_ondisk::CompressionKind::Off;

@@ -58,6 +58,7 @@ impl Run<'_> {
             previous,
             txg: self.txg,
             pass: self.pass,
+            stored: None,
         }
     }
 

@@ -62,7 +62,7 @@ impl LiveDatasets {
             return Ok(());
         }
         let first = Txg(pool.uberblock().txg.0.saturating_add(1));
-        let found = FoundLog::read(pool.store(), set.dataset(), &header, first)?;
+        let found = FoundLog::read(pool.store(), set.dataset(), &header, first, false)?;
         pool.sync_task(|ctx| {
             for block in &found.blocks {
                 if block.is_chain {

@@ -53,8 +53,14 @@ pub(crate) fn may_write(
         let is_partial = head.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
         if header.has_chain() && !is_partial {
             let first = Txg(pool.uberblock().txg.0.saturating_add(1));
-            let found = FoundLog::read(pool.store(), set.dataset(), &header, first)?;
             let is_locked = head.phys().block_pointer.has_crypt_bit();
+            let is_given_up = match choice {
+                FoundLogs::Replay => false,
+                FoundLogs::DiscardLocked => is_locked,
+                FoundLogs::Discard => true,
+            };
+            let (store, dataset) = (pool.store(), set.dataset());
+            let found = FoundLog::read(store, dataset, &header, first, is_given_up)?;
             let is_wanted = found.has_records && choice == FoundLogs::Replay;
             if is_locked && is_wanted && found.has_clones {
                 return Err(PoolError::Unsupported {

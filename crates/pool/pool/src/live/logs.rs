@@ -78,12 +78,14 @@ impl FoundLog {
     /// later are in no space map, unless the log is claimed.
     ///
     /// # Errors
-    /// If a device is missing that the log lies on: then it is not known what it holds.
+    /// If a device is missing that the log lies on: then it is not known what it holds. A log that `is_given_up`
+    /// ends there instead; what lies behind stays allocated on the device that is gone.
     pub fn read(
         store: &BlockStore,
         dataset: u64,
         header: &IntentLogHeader,
         first: Txg,
+        is_given_up: bool,
     ) -> Result<Self, PoolError> {
         let is_claimed = header.claim_txg.0 != 0;
         let limits = is_claimed
@@ -95,6 +97,7 @@ impl FoundLog {
             dataset,
             data_from: if is_claimed { header.claim_txg } else { first },
             is_claimed,
+            is_given_up,
             first,
             record_sequence_max: if limits {
                 header.claim_record_sequence
@@ -144,6 +147,7 @@ struct Walk<'s> {
     /// Blocks behind write records that are born earlier belong to the tree.
     data_from: Txg,
     is_claimed: bool,
+    is_given_up: bool,
     first: Txg,
     record_sequence_max: u64,
     found: FoundLog,
@@ -262,7 +266,7 @@ impl Walk<'_> {
         let is_there = pointer
             .dvas()
             .all(|dva| topology.tree.survives(dva.vdev, &is_lost));
-        if is_end && is_there {
+        if self.is_given_up || is_end && is_there {
             return Ok(());
         }
         Err(error).reading(WHAT)

@@ -1,11 +1,13 @@
 //! Where the blocks of the MOS go, and the part of writing a dataset's blocks that is the pool's.
 
 use super::context::{SpaceChange, SyncContext};
-use millpond_block::{BlockError, BlockWrite, WrittenBlock};
+use super::pool::LivePool;
+use millpond_block::{BlockAddress, BlockError, BlockWrite, WrittenBlock, WrittenForm};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
 use millpond_object::{BlockSink, ObjectError, WriteJob};
 use millpond_ondisk::BlockPointer;
+use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
 
 impl SyncContext<'_> {
@@ -15,13 +17,57 @@ impl SyncContext<'_> {
     pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
         self.round.has_changes.store(true, Ordering::Relaxed);
         let takes_small_blocks = self.pool.allocator.takes_small_blocks();
+        let stored: Vec<Option<BlockPointer>> = jobs.iter().map(|job| job.stored).collect();
+        let jobs = jobs.into_iter().filter(|job| job.stored.is_none());
         let writes = jobs
-            .into_iter()
             .map(|job| block_write(job, takes_small_blocks))
             .collect();
-        self.pool
+        let store = &self.pool.store;
+        let written = store.write(self.txg(), &self.pool.allocator, writes);
+        if stored.iter().all(Option::is_none) {
+            return written;
+        }
+        let mut written = written.into_iter();
+        let lost = || {
+            Err(BlockError::Write {
+                address: BlockAddress::object_set(0),
+                reason: "the outcome of a block was lost".to_owned(),
+            })
+        };
+        let outcomes = stored.into_iter().map(|stored| match stored {
+            Some(pointer) => Ok(WrittenBlock {
+                pointer,
+                form: WrittenForm::Contiguous,
+            }),
+            None => written.next().unwrap_or_else(lost),
+        });
+        outcomes.collect()
+    }
+}
+
+impl LivePool {
+    /// Writes blocks for an intent log into the txg of `tx`, each in one piece, not flushed. What is allocated and
+    /// not taken over by the sync of that txg is the caller's to free in it
+    /// ([`SyncContext::free_log_block`]).
+    ///
+    /// # Errors
+    /// Of each block: no space, or the devices. Nothing is allocated for it then.
+    pub fn write_log_data(
+        &self,
+        tx: &Transaction,
+        jobs: Vec<WriteJob>,
+    ) -> Vec<Result<BlockPointer, BlockError>> {
+        let takes_small_blocks = self.allocator.takes_small_blocks();
+        let writes = jobs.into_iter().map(|job| {
+            let mut write = block_write(job, takes_small_blocks);
+            write.may_gang = false;
+            write
+        });
+        let written = self
             .store
-            .write(self.txg(), &self.pool.allocator, writes)
+            .write(tx.txg(), &self.allocator, writes.collect());
+        let pointers = written.into_iter();
+        pointers.map(|written| Ok(written?.pointer)).collect()
     }
 }
 

@@ -22,13 +22,17 @@ pub struct LogWrite {
 }
 
 impl BlockStore {
-    /// Writes blocks of an intent log and makes them durable. What other writes left unflushed is none
-    /// of its business, and stays noted for [`BlockStore::flush`].
+    /// Writes blocks of an intent log and makes them durable; with `flushes_all` whatever was written before to
+    /// any leaf, too. What other writes left unflushed stays noted for [`BlockStore::flush`] all the same.
     ///
     /// # Errors
     /// [`BlockError::Write`] if one of them cannot be read back, or a leaf that holds a part of one could
     /// not flush: then none of them may be relied on.
-    pub fn write_log_blocks(&self, blocks: &[LogWrite]) -> Result<(), BlockError> {
+    pub fn write_log_blocks(
+        &self,
+        blocks: &[LogWrite],
+        flushes_all: bool,
+    ) -> Result<(), BlockError> {
         let topology = self.topology();
         let pools = self.writing.pools(&topology);
         let mut extents = vec![];
@@ -58,15 +62,20 @@ impl BlockStore {
         let issued = issue(&topology, birth, extents, &pools.processors, &pools.queues);
         let (leaves, outcomes) = issued.finish();
         for (block, outcome) in blocks.iter().zip(outcomes) {
-            self.note_missed(&topology, &outcome.missed, block.pointer.birth());
             if let Some(reason) = outcome.failure {
+                // Nobody relies on this block, so that its leaves have missed nothing: the next txg must not be
+                // judged by it.
                 return Err(BlockError::Write {
                     address: block.address,
                     reason,
                 });
             }
+            self.note_missed(&topology, &outcome.missed, block.pointer.birth());
         }
-        let leaves: BTreeSet<LeafId> = leaves.into_iter().collect();
+        let mut leaves: BTreeSet<LeafId> = leaves.into_iter().collect();
+        if flushes_all {
+            leaves.extend(topology.leaves());
+        }
         let flushed = {
             let topology = Arc::clone(&topology);
             pools

@@ -1,0 +1,294 @@
+//! What operations do to what a dataset holds, in the pieces that an intent log keeps or loses.
+
+use super::model::{Content, Node, Tree};
+use std::sync::Arc;
+
+/// A change of one dataset's content, as small as a record of an intent log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A file of this number is made under a name.
+    Made {
+        /// The directory that gets the name.
+        directory: u64,
+        /// The name.
+        name: Vec<u8>,
+        /// The new file's number.
+        id: u64,
+        /// What it is.
+        node: Arc<Node>,
+    },
+    /// A file gets one more name.
+    Linked {
+        /// The directory that gets the name.
+        directory: u64,
+        /// The name.
+        name: Vec<u8>,
+        /// The file.
+        id: u64,
+    },
+    /// A name goes; with its last one, the file.
+    Removed {
+        /// The directory that loses the name.
+        directory: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A name goes elsewhere, in place of what was there.
+    Moved {
+        /// Directory and name before.
+        from: (u64, Vec<u8>),
+        /// Directory and name after.
+        to: (u64, Vec<u8>),
+        /// The file.
+        id: u64,
+    },
+    /// Bytes of a file, which grows if they end behind its end.
+    Bytes {
+        /// The file.
+        id: u64,
+        /// Where the bytes go.
+        at: usize,
+        /// The bytes.
+        bytes: Arc<Vec<u8>>,
+    },
+    /// A new length of a file.
+    Length {
+        /// The file.
+        id: u64,
+        /// Its bytes.
+        length: usize,
+    },
+    /// A hole inside a file.
+    Hole {
+        /// The file.
+        id: u64,
+        /// Where it starts.
+        at: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// Owner and permissions of a file.
+    Owner {
+        /// The file.
+        id: u64,
+        /// Permissions.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// An extended attribute of a file.
+    Xattr {
+        /// The file.
+        id: u64,
+        /// Its name.
+        name: Vec<u8>,
+        /// `None` takes it away.
+        value: Option<Vec<u8>>,
+    },
+    /// Bytes of a volume.
+    VolumeBytes {
+        /// Where they go.
+        at: usize,
+        /// The bytes.
+        bytes: Arc<Vec<u8>>,
+    },
+    /// Zeros in a volume.
+    VolumeZeros {
+        /// Where they start.
+        at: usize,
+        /// How many.
+        length: usize,
+    },
+    /// Another size of a volume. No record tells it: whoever commits what comes later waits for its txg.
+    VolumeSize(usize),
+}
+
+impl Effect {
+    /// The file that it concerns alone: its record waits until somebody commits that file. Of volumes it is
+    /// always 1; `None` stands in the order of everything.
+    #[must_use]
+    pub fn object(&self) -> Option<u64> {
+        match self {
+            Self::Bytes { id, .. }
+            | Self::Length { id, .. }
+            | Self::Hole { id, .. }
+            | Self::Owner { id, .. }
+            | Self::Xattr { id, .. } => Some(*id),
+            Self::VolumeBytes { .. } | Self::VolumeZeros { .. } => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Does it. What concerns a file that is gone does nothing.
+    ///
+    /// # Panics
+    /// If it is of another kind of dataset.
+    pub fn apply(&self, content: &mut Content) {
+        match content {
+            Content::Files(tree) => self.apply_to(Arc::make_mut(tree)),
+            Content::Volume(bytes) => self.apply_to_volume(Arc::make_mut(bytes)),
+        }
+    }
+
+    fn apply_to_volume(&self, volume: &mut Vec<u8>) {
+        match self {
+            Self::VolumeBytes { at, bytes } => {
+                volume[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Self::VolumeZeros { at, length } => volume[*at..at + length].fill(0),
+            Self::VolumeSize(size) => volume.resize(*size, 0),
+            other => panic!("{other:?} is nothing of a volume"),
+        }
+    }
+
+    pub(super) fn apply_to(&self, tree: &mut Tree) {
+        if self
+            .object()
+            .is_some_and(|id| !tree.nodes.contains_key(&id))
+        {
+            return;
+        }
+        match self {
+            Self::Made {
+                directory,
+                name,
+                id,
+                node,
+            } => {
+                tree.next = tree.next.max(id + 1);
+                tree.nodes.insert(*id, Arc::clone(node));
+                tree.entries(*directory).insert(name.clone(), *id);
+            }
+            Self::Linked {
+                directory,
+                name,
+                id,
+            } => {
+                tree.entries(*directory).insert(name.clone(), *id);
+            }
+            Self::Removed { directory, name } => tree.remove(*directory, name),
+            Self::Moved { from, to, id } => {
+                tree.entries(from.0).remove(&from.1);
+                if tree.entries(to.0).contains_key(&to.1) {
+                    tree.remove(to.0, &to.1);
+                }
+                tree.entries(to.0).insert(to.1.clone(), *id);
+            }
+            Self::Bytes { id, at, bytes } => {
+                let end = at + bytes.len();
+                let content = tree.bytes(*id);
+                content.resize(content.len().max(end), 0);
+                content[*at..end].copy_from_slice(bytes);
+            }
+            Self::Length { id, length } => tree.bytes(*id).resize(*length, 0),
+            Self::Hole { id, at, length } => tree.bytes(*id)[*at..at + length].fill(0),
+            Self::Owner { id, mode, uid, gid } => {
+                let node = tree.node(*id);
+                (node.mode, node.uid, node.gid) = (*mode, *uid, *gid);
+            }
+            Self::Xattr { id, name, value } => {
+                let xattrs = &mut tree.node(*id).xattrs;
+                match value {
+                    Some(value) => xattrs.insert(name.clone(), value.clone()),
+                    None => xattrs.remove(name),
+                };
+            }
+            other => panic!("{other:?} is nothing of a file system"),
+        }
+    }
+
+    /// The same write as far as its first `length` bytes go; other effects are not divided.
+    #[must_use]
+    pub fn first_bytes(&self, length: usize) -> Option<Self> {
+        let first = |bytes: &Arc<Vec<u8>>| Some(Arc::new(bytes.get(..length)?.to_vec()));
+        match self {
+            Self::Bytes { id, at, bytes } => Some(Self::Bytes {
+                id: *id,
+                at: *at,
+                bytes: first(bytes)?,
+            }),
+            Self::VolumeBytes { at, bytes } => Some(Self::VolumeBytes {
+                at: *at,
+                bytes: first(bytes)?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// What is written.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes { bytes, .. } | Self::VolumeBytes { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+    /// Where a write goes, and its length.
+    #[must_use]
+    pub fn range(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Bytes { at, bytes, .. } | Self::VolumeBytes { at, bytes } => {
+                Some((*at, bytes.len()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Kind;
+    use super::*;
+
+    fn file() -> Arc<Node> {
+        Arc::new(Node::new(Kind::File(Arc::default()), 0o644))
+    }
+
+    #[test]
+    fn what_concerns_a_file_that_is_gone_does_nothing() {
+        let mut tree = Tree::default();
+        let name = b"a".to_vec();
+        let made = Effect::Made {
+            directory: 0,
+            name: name.clone(),
+            id: 7,
+            node: file(),
+        };
+        made.apply_to(&mut tree);
+        let bytes = Effect::Bytes {
+            id: 7,
+            at: 2,
+            bytes: Arc::new(vec![1]),
+        };
+        bytes.apply_to(&mut tree);
+        assert_eq!(*tree.bytes(7), [0, 0, 1]);
+        Effect::Removed { directory: 0, name }.apply_to(&mut tree);
+        bytes.apply_to(&mut tree);
+        assert!(!tree.nodes.contains_key(&7));
+        assert_eq!(tree.next, 8);
+    }
+
+    #[test]
+    fn a_name_that_moves_onto_another_takes_its_file_away() {
+        let mut tree = Tree::default();
+        for (name, id) in [(b"a", 1), (b"b", 2)] {
+            Effect::Made {
+                directory: 0,
+                name: name.to_vec(),
+                id,
+                node: file(),
+            }
+            .apply_to(&mut tree);
+        }
+        Effect::Moved {
+            from: (0, b"a".to_vec()),
+            to: (0, b"b".to_vec()),
+            id: 1,
+        }
+        .apply_to(&mut tree);
+        assert_eq!(tree.entries(0).get(&b"b"[..]), Some(&1));
+        assert_eq!(tree.nodes.len(), 2);
+    }
+}

@@ -1,0 +1,209 @@
+//! The power fails in a small piece of work with `fsync` at every place, and of what was not flushed every subset
+//! is left ([`crate::exhaustive`]): what was promised is there once the log is replayed, and what is there beyond it
+//! is what came next.
+//!
+//! Every day a sample; all with `MILLPOND_WRITING_ALL`.
+
+use crate::exhaustive::{Files, JUDGED_OF, cuts, files_of};
+use crate::sim;
+use millpond::live::{
+    AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt,
+};
+use millpond_sim::{Event, Seed, World};
+use millpond_tests::oracle::zdb;
+use std::sync::Arc;
+
+const RECORD_BYTES: usize = 128 << 10;
+
+/// What the file system held after each record, and the promises: after how many events which of these.
+struct History {
+    states: Vec<Files>,
+    promises: Vec<(usize, usize)>,
+}
+
+impl History {
+    fn now(&self) -> Files {
+        self.states.last().cloned().unwrap_or_default()
+    }
+    fn change(&mut self, change: impl FnOnce(&mut Files)) {
+        let mut state = self.now();
+        change(&mut state);
+        self.states.push(state);
+    }
+    fn promise(&mut self, world: &World) {
+        self.promises
+            .push((world.recorded(), self.states.len() - 1));
+    }
+    fn least(&self, events: usize) -> usize {
+        let kept = self.promises.iter().filter(|(at, _)| *at <= events);
+        kept.map(|(_, state)| *state).max().unwrap_or(0)
+    }
+}
+
+/// Writes, in the pieces that records have, and notes each.
+fn write(files: &Arc<LiveFileSystem>, name: &[u8], at: usize, bytes: &[u8], history: &mut History) {
+    let node = files.lookup(&files.root().unwrap(), name).unwrap();
+    let offset = WriteAt::Offset(at as u64);
+    files.write(&Caller::root(), &node, offset, bytes).unwrap();
+    let mut from = 0;
+    while from < bytes.len() {
+        let to = bytes
+            .len()
+            .min(from + RECORD_BYTES - (at + from) % RECORD_BYTES);
+        history.change(|files| {
+            let file = files.get_mut(name).unwrap();
+            file.resize(file.len().max(at + to), 0);
+            file[at + from..at + to].copy_from_slice(&bytes[from..to]);
+        });
+        from = to;
+    }
+}
+
+fn work(pool: &LivePool, world: &World, history: &mut History) {
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let noise: Vec<u8> = (0..3 * RECORD_BYTES as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8)
+        .collect();
+    let create = |name: &[u8], history: &mut History| {
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = files.create(&caller, &root, name, mode, true).unwrap();
+        history.change(|files| drop(files.insert(name.to_vec(), vec![])));
+        node
+    };
+    let a = create(b"a", history);
+    write(&files, b"a", 0, &noise[..5000], history);
+    files.fsync(&a).unwrap();
+    history.promise(world);
+    write(&files, b"a", 3000, &noise[7..9007], history);
+    files.fsync(&a).unwrap();
+    history.promise(world);
+    // Two blocks, each written for itself.
+    write(&files, b"a", 0, &noise[..2 * RECORD_BYTES], history);
+    files.fsync(&a).unwrap();
+    history.promise(world);
+    // One of them once more, which its txg takes over, and a change behind that it must not take over.
+    write(
+        &files,
+        b"a",
+        RECORD_BYTES,
+        &noise[99..99 + RECORD_BYTES],
+        history,
+    );
+    files.fsync(&a).unwrap();
+    history.promise(world);
+    write(&files, b"a", 100, b"changed behind", history);
+    pool.sync().unwrap();
+    history.promise(world);
+    let b = create(b"b", history);
+    write(&files, b"b", 0, b"small", history);
+    files.fsync(&b).unwrap();
+    history.promise(world);
+    write(&files, b"a", 0, &noise[50..50 + RECORD_BYTES], history);
+    files.fsync(&a).unwrap();
+    history.promise(world);
+    drop(a);
+    files.unlink(&root, b"a").unwrap();
+    history.change(|files| drop(files.remove(&b"a"[..])));
+    files.commit_log().unwrap();
+    history.promise(world);
+    files.reap().unwrap();
+    pool.sync().unwrap();
+    history.promise(world);
+}
+
+fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
+    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let world = World::new(13);
+    let pool = sim::create_of(&world, tops, 64, sim::by_caller());
+    {
+        // The chain is there from the start: beginning one waits for a txg.
+        let files = pool.file_system("tank").unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let mode = NewMode::exactly(0o600);
+        files.create(&caller, &root, b"z", mode, true).unwrap();
+        files.commit_log().unwrap();
+    }
+    pool.sync().unwrap();
+    world.forget();
+    let mut history = History {
+        states: vec![Files::from([(b"z".to_vec(), vec![])])],
+        promises: vec![(0, 0)],
+    };
+    work(&pool, &world, &mut history);
+    drop(pool);
+    let journal = world.journal();
+    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
+    let mut places: Vec<usize> = (0..journal.len()).filter(is_flush).collect();
+    places.push(journal.len());
+    let mut seed = Seed::new(14);
+    let (mut tried, mut judged, mut replayed, mut number) = (0usize, 0, 0usize, 0usize);
+    for count in &places {
+        let unflushed = journal.unflushed_at(*count);
+        for cut in cuts(&unflushed, &mut seed) {
+            number += 1;
+            if !is_all && !number.is_multiple_of(97) {
+                continue;
+            }
+            let what = format!(
+                "{shape}: after {count} of {} events, {cut:?}",
+                journal.len()
+            );
+            let after = world.reborn(*count, &cut);
+            let is_judged = tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all && tried == 9);
+            let judge = |what: &str| {
+                let folder = tempfile::tempdir().unwrap();
+                sim::to_files(&after, folder.path());
+                zdb::judge(folder.path(), "tank").unwrap().require(what);
+            };
+            if is_judged {
+                judge(&what);
+                judged += 1;
+            }
+            let before = {
+                let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+                files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
+            };
+            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = files_of(&pool.committed().unwrap());
+            let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let least = history.least(*count);
+            let is_one = history.states[least..].contains(&found);
+            assert!(is_one, "{what}: is no state from {least} on");
+            replayed += usize::from(found != before);
+            pool.export().unwrap();
+            let read = sim::read(&after).unwrap();
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(files_of(&read).unwrap(), found, "{what}, exported");
+            drop(read);
+            if is_judged {
+                judge(&format!("{what}, replayed"));
+            }
+            tried += 1;
+        }
+    }
+    println!(
+        "{shape}: {} events, {} places to cut, {tried} of {number} states tried, a log brought something back in \
+         {replayed}, {judged} judged by zdb",
+        journal.len(),
+        places.len()
+    );
+    assert!(
+        tried > 9 && replayed > 2,
+        "{shape}: {tried} states, {replayed} replayed prove nothing"
+    );
+}
+
+use AllocationClass::{Log, Normal};
+use NewLayout::{Mirror, Single};
+
+#[test]
+fn what_was_fsynced_on_one_disk_survives_every_subset_of_what_was_not_flushed() {
+    exhaust("exhaustive fsync", &[(Normal, Single, 1)]);
+}
+
+#[test]
+fn what_was_fsynced_to_a_log_device_survives_every_subset_of_what_was_not_flushed() {
+    let tops = [(Normal, Single, 1), (Log, Mirror, 2)];
+    exhaust("exhaustive fsync, log device", &tops);
+}
