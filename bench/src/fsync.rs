@@ -1,7 +1,7 @@
 //! Measures fsync: `fsync [--folder FOLDER] [--seconds N]`.
 //!
-//! Writers add 4 KiB to a file of their own and wait for it to be on stable storage, in a file system of a pool on one
-//! image; beside it writers of 4 KiB and `fdatasync` in plain files of the same folder, which is the most that the
+//! Writers add 4 KiB, or 1 MiB, to a file of their own and wait for it to be on stable storage, in a file system of a pool
+//! on one image; beside it writers of as much and `fdatasync` in plain files of the same folder, which is the most that the
 //! folder's disk gives. Both by turns, so that a busy machine slows both.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const BYTES: usize = 4096;
+/// What is written at once, in bytes, and after how many bytes a file begins anew.
+const SIZES: [(usize, u64); 2] = [(4096, 16 << 20), (1 << 20, 128 << 20)];
 const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
@@ -38,17 +39,21 @@ fn main() -> Result<()> {
 }
 
 fn run(scratch: &Path, time: Duration) -> Result<()> {
-    println!("| writers | plain /s | median us | pool /s | median us | ratio |");
-    println!("|---|---|---|---|---|---|");
-    for writers in [1usize, 4] {
+    println!("| bytes | writers | plain /s | median us | pool /s | median us | ratio |");
+    println!("|---|---|---|---|---|---|---|");
+    let cases = SIZES
+        .iter()
+        .flat_map(|size| [1usize, 4].map(|writers| (*size, writers)));
+    for (size, writers) in cases {
         let (mut plain, mut pool) = (vec![], vec![]);
         for _ in 0..ROUNDS {
-            plain.push(plain_files(scratch, writers, time)?);
-            pool.push(pool_files(scratch, writers, time)?);
+            plain.push(plain_files(scratch, writers, size, time)?);
+            pool.push(pool_files(scratch, writers, size, time)?);
         }
         let (plain, pool) = (best(plain), best(pool));
         println!(
-            "| {writers} | {:.0} | {} | {:.0} | {} | {:.2} |",
+            "| {} | {writers} | {:.0} | {} | {:.0} | {} | {:.2} |",
+            size.0,
             plain.per_second,
             plain.median.as_micros(),
             pool.per_second,
@@ -112,25 +117,50 @@ fn measure(
     })
 }
 
-fn plain_files(scratch: &Path, writers: usize, time: Duration) -> Result<Figures> {
+fn plain_files(
+    scratch: &Path,
+    writers: usize,
+    (bytes, all): (usize, u64),
+    time: Duration,
+) -> Result<Figures> {
+    let count = all / bytes as u64;
     let mut steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send>> = vec![];
     for number in 0..writers {
         let path = scratch.join(format!("plain{number}"));
         let file = File::create(&path)?;
         // Written once before, so that no metadata of the file has to follow.
-        for at in 0..4096u64 {
-            file.write_all_at(&[1; BYTES], at * BYTES as u64)?;
+        for at in 0..count {
+            file.write_all_at(&vec![1; bytes], at * bytes as u64)?;
         }
         file.sync_all()?;
+        let noise = noise(bytes);
         steps.push(Box::new(move |at| {
-            file.write_all_at(&[7; BYTES], at % 4096 * BYTES as u64)?;
+            file.write_all_at(&noise, at % count * bytes as u64)?;
             Ok(file.sync_data()?)
         }));
     }
     measure(time, steps)
 }
 
-fn pool_files(scratch: &Path, writers: usize, time: Duration) -> Result<Figures> {
+/// Bytes that do not become shorter by compression.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn pool_files(
+    scratch: &Path,
+    writers: usize,
+    (bytes, all): (usize, u64),
+    time: Duration,
+) -> Result<Figures> {
+    let count = all / bytes as u64;
     let image = scratch.join("disk.img");
     File::create(&image)?.set_len(2 << 30)?;
     let pool = PoolPlan::new("bench").single(&image).create()?;
@@ -142,9 +172,10 @@ fn pool_files(scratch: &Path, writers: usize, time: Duration) -> Result<Figures>
         let (node, _) = files.create(&caller, &root, &name, NewMode::exactly(0o600), true)?;
         files.fsync(&node)?;
         let (files, caller) = (files.clone(), caller.clone());
+        let noise = noise(bytes);
         steps.push(Box::new(move |at| {
-            let at = WriteAt::Offset(at * BYTES as u64);
-            files.write(&caller, &node, at, &[7; BYTES])?;
+            let at = WriteAt::Offset(at % count * bytes as u64);
+            files.write(&caller, &node, at, &noise)?;
             Ok(files.fsync(&node)?)
         }));
     }

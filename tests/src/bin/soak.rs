@@ -261,8 +261,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
     let _ = writeln!(
         text,
         "\nSeeds from {first} on, {build} build, {seconds} s, {} s of processor:\n\n\
-         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | promises | brought back by logs | torn | logs lost | by threads: runs | operations | reopened | compared | failed |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | promises | brought back by logs | torn | logs lost | by threads: runs | operations | reopened | compared | power cuts | promises | failed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         processor_seconds()
     );
     for (name, account) in all {
@@ -287,6 +287,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
             c.ops,
             c.reopened,
             c.compared,
+            c.cuts,
+            c.promises,
             account.failures,
         ];
         let columns: Vec<String> = columns.iter().map(u64::to_string).collect();

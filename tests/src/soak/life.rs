@@ -256,7 +256,7 @@ impl Mood {
         Self {
             dataset_percent: *dice.pick(&[0, 0, 1, 1, 1, 4]).unwrap_or(&1),
             file_bytes_max: *dice
-                .pick(&[4000, 4000, 12_000, 12_000, 24_000, 200_000])
+                .pick(&[4000, 4000, 12_000, 12_000, 24_000, 200_000, 400_000])
                 .unwrap_or(&12_000),
             keeps_open: dice.below(4) > 0,
             makes_many: dice.below(6) == 0,
@@ -882,6 +882,7 @@ impl<'p> Lived<'p> {
             .newest()
             .map_or(Txg(0), |found| found.uberblock.txg);
         self.world.forget();
+        self.none_went_before = 0;
         let mut wanted = std::mem::take(&mut self.logs).after(from, count);
         let open = |found_logs| {
             let writing = WriteOptions {

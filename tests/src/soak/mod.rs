@@ -8,6 +8,7 @@
 //! [`shrink`]ed, and the same plan fails again.
 
 mod compare;
+mod deeds;
 mod life;
 mod logs;
 mod op;

@@ -1,7 +1,9 @@
 //! Many threads at one pool, each with files of its own and some in a shared directory. What happens when
-//! is the machine's choice; what must be there in the end is not.
+//! is the machine's choice; what must be there in the end is not. Every other round the power fails in the middle,
+//! and what was fsynced until then must be there.
 
 use super::compare::{recounted, verified};
+use super::deeds::{Clock, Deeds, Key};
 use super::life::{POOL, create, found, limits};
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
@@ -12,7 +14,7 @@ use millpond::live::{
 use millpond::{Error, OpenOptions, Pool};
 use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
-use millpond_sim::World;
+use millpond_sim::{PowerCut, Seed, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +29,10 @@ pub struct ThreadFigures {
     pub reopened: u64,
     /// Comparisons of everything, snapshots included.
     pub compared: u64,
+    /// Power cuts survived.
+    pub cuts: u64,
+    /// Promises made to threads, most of them by intent logs, before the power failed.
+    pub promises: u64,
 }
 
 impl AddAssign for ThreadFigures {
@@ -34,6 +40,8 @@ impl AddAssign for ThreadFigures {
         self.ops += other.ops;
         self.reopened += other.reopened;
         self.compared += other.compared;
+        self.cuts += other.cuts;
+        self.promises += other.promises;
     }
 }
 
@@ -46,8 +54,9 @@ const COMMON: &str = "common";
 const STRIPE_BYTES: usize = 20_000;
 
 /// `threads` threads do `steps` things each, `rounds` times. At the end of each round a snapshot is made whose
-/// content must stay, the pool is exported and opened again, verified, counted anew, and compared. Who does not
-/// end within `limit` hangs; his threads are left alone.
+/// content must stay, the pool is exported and opened again, verified, counted anew, and compared. In every other
+/// round the power fails instead, at some request of the disks: each thread's files and names are as they were after
+/// one of its steps, none older than what was promised to anybody before that request. Who does not end within `limit` hangs; his threads are left alone.
 ///
 /// # Errors
 /// What was wrong.
@@ -82,7 +91,7 @@ fn meet(
     steps: usize,
 ) -> Result<ThreadFigures, String> {
     let say = |error: Error| error.to_string();
-    let world = World::without_journal(seed);
+    let mut world = World::new(seed);
     let writing = WriteOptions {
         limits: limits(),
         ..WriteOptions::default()
@@ -96,6 +105,7 @@ fn meet(
             files: BTreeMap::new(),
             stripe: vec![0; STRIPE_BYTES],
             next: 0,
+            deeds: Deeds::default(),
         })
         .collect();
     {
@@ -104,12 +114,17 @@ fn meet(
     }
     let mut kept: Vec<(String, Files)> = vec![];
     for round in 0..rounds {
+        world.forget();
+        let clock = Clock::new(&world, threads);
+        for worker in &mut workers {
+            worker.deeds = Deeds::begin(worker.files.clone(), worker.stripe.clone());
+        }
         let outcomes: Vec<Result<(), Error>> = thread::scope(|scope| {
             let running: Vec<_> = workers
                 .iter_mut()
                 .map(|worker| {
-                    let pool = pool.clone();
-                    scope.spawn(move || worker.work(&pool, steps))
+                    let (pool, clock) = (pool.clone(), clock.clone());
+                    scope.spawn(move || worker.work(&pool, steps, &clock))
                 })
                 .collect();
             running
@@ -124,6 +139,58 @@ fn meet(
             outcome.map_err(say)?;
         }
         figures.ops += (threads * steps) as u64;
+        if round % 2 == 1 {
+            figures.promises += clock.promises();
+            let mut dice = Seed::new(seed.wrapping_mul(977).wrapping_add(round as u64));
+            let recorded = world.recorded();
+            let count = usize::try_from(dice.below(recorded as u64 + 1)).unwrap_or(0);
+            let cut = match dice.below(4) {
+                0 => PowerCut::EverythingWritten,
+                1 => PowerCut::NothingUnflushed,
+                _ => PowerCut::Torn(dice.fork()),
+            };
+            drop(pool);
+            world = world.reborn(count, &cut);
+            let what = format!("power cut after {count} of {recorded} requests, {cut:?}");
+            let candidate = found(&world, &BTreeSet::new())?;
+            let options = OpenOptions {
+                cache_bytes: 64 << 20,
+                ..OpenOptions::default()
+            };
+            {
+                let read = Pool::open_candidate(&candidate, &options).map_err(say)?;
+                verified(&read, &BTreeSet::new(), true)
+                    .map_err(|error| format!("{what}: {error}"))?;
+            }
+            pool = LivePool::open_candidate(&world.env(), &candidate, &options, &writing)
+                .map_err(say)?;
+            let read = pool.committed().map_err(say)?;
+            let there = files_of(&read, POOL, threads)?;
+            let common_key = (SHARED.to_owned(), COMMON.to_owned());
+            let common = there.get(&common_key).cloned().unwrap_or_default();
+            for (number, worker) in workers.iter_mut().enumerate() {
+                let prefix = format!("f{number}-");
+                let mine = there
+                    .iter()
+                    .filter(|((_, name), _)| name.starts_with(&prefix));
+                let mine: Files = mine
+                    .map(|(key, file)| (key.clone(), file.clone()))
+                    .collect();
+                let stripe = common.get(number * STRIPE_BYTES..(number + 1) * STRIPE_BYTES);
+                let stripe = stripe.unwrap_or_default().to_vec();
+                worker
+                    .deeds
+                    .judge(number, &mine, &stripe, &clock, count)
+                    .map_err(|error| format!("round {round}: {what}: thread {number}: {error}"))?;
+                (worker.files, worker.stripe) = (mine, stripe);
+            }
+            for (snapshot, expected) in &kept {
+                compare(&read, snapshot, threads, expected)?;
+            }
+            figures.cuts += 1;
+            figures.compared += 1;
+            continue;
+        }
         let snapshot = format!("{POOL}@r{round}");
         let made = pool.datasets().snapshot(&[&snapshot], &[]);
         made.map_err(|error| error.to_string())?;
@@ -143,7 +210,7 @@ fn meet(
             gone.map_err(|error| error.to_string())?;
         }
         // What the changing side committed is what another opening finds.
-        if round % 2 == 0 {
+        {
             pool.sync().map_err(say)?;
             let read = pool.committed().map_err(say)?;
             compare_all(&read, &kept, threads)?;
@@ -199,6 +266,8 @@ struct Worker {
     files: Files,
     stripe: Vec<u8>,
     next: u64,
+    /// What it did in this round.
+    deeds: Deeds,
 }
 
 impl Worker {
@@ -215,19 +284,33 @@ impl Worker {
             .collect()
     }
 
-    fn work(&mut self, pool: &LivePool, steps: usize) -> Result<(), Error> {
+    fn work(&mut self, pool: &LivePool, steps: usize, clock: &Clock) -> Result<(), Error> {
         let mut files = pool.file_system(POOL)?;
         for _ in 0..steps {
+            // The power never fails but between two of these as far as this thread can tell.
+            clock.set(self.number, self.deeds.step());
             // Anew now and then: snapshots and settings meet handles being opened.
             if self.dice.below(8) == 0 {
                 files = pool.file_system(POOL)?;
             }
-            self.step(pool, &files)?;
+            self.step(pool, &files, clock)?;
         }
+        clock.set(self.number, self.deeds.step());
         Ok(())
     }
 
-    fn step(&mut self, pool: &LivePool, files: &Arc<LiveFileSystem>) -> Result<(), Error> {
+    /// What was done to this file, until now, by this thread is one step more.
+    fn did(&mut self, key: &Key) {
+        let content = self.files.get(key).cloned();
+        self.deeds.file(key, content);
+    }
+
+    fn step(
+        &mut self,
+        pool: &LivePool,
+        files: &Arc<LiveFileSystem>,
+        clock: &Clock,
+    ) -> Result<(), Error> {
         let (root, caller) = (files.root()?, Caller::root());
         let own = format!("t{}", self.number);
         let place = if self.dice.below(3) == 0 {
@@ -238,7 +321,7 @@ impl Worker {
         let directory = files.lookup(&root, place.as_bytes())?;
         let mine: Vec<(String, String)> = self.files.keys().cloned().collect();
         let picked = self.dice.pick(&mine).cloned();
-        let what = self.dice.below(20);
+        let what = self.dice.below(22);
         let Some((of, name)) = picked.filter(|_| what > 3) else {
             self.next += 1;
             let name = format!("f{}-{}", self.number, self.next);
@@ -246,8 +329,12 @@ impl Worker {
             let content = self.bytes(length);
             let mode = NewMode::exactly(0o644);
             let (node, _) = files.create(&caller, &directory, name.as_bytes(), mode, true)?;
+            let key = (place, name);
+            self.files.insert(key.clone(), vec![]);
+            self.did(&key);
             files.write(&caller, &node, WriteAt::Offset(0), &content)?;
-            self.files.insert((place, name), content);
+            self.files.insert(key.clone(), content);
+            self.did(&key);
             return Ok(());
         };
         let holder = files.lookup(&root, of.as_bytes())?;
@@ -264,6 +351,7 @@ impl Worker {
                     content.resize(content.len().max(end), 0);
                     content[offset..end].copy_from_slice(&new);
                 }
+                self.did(&key);
             }
             10 => {
                 let size = self.dice.below(20_000);
@@ -275,10 +363,12 @@ impl Worker {
                 if let Some(content) = self.files.get_mut(&key) {
                     content.resize(size, 0);
                 }
+                self.did(&key);
             }
             11..=13 => {
                 files.unlink(&holder, key.1.as_bytes())?;
                 self.files.remove(&key);
+                self.did(&key);
             }
             14 | 15 => {
                 self.next += 1;
@@ -292,9 +382,11 @@ impl Worker {
                     name: name.as_bytes(),
                 };
                 files.rename(&caller, from, to, RenameMode::NoReplace)?;
+                let new = (place, name);
                 if let Some(content) = self.files.remove(&key) {
-                    self.files.insert((place, name), content);
+                    self.files.insert(new.clone(), content);
                 }
+                self.deeds.moved(&key, &new);
             }
             16 => {
                 let mut there = vec![0; 40_000];
@@ -314,15 +406,31 @@ impl Worker {
                 let offset = (self.number * STRIPE_BYTES + start) as u64;
                 files.write(&caller, &common, WriteAt::Offset(offset), &new)?;
                 self.stripe[start..start + length].copy_from_slice(&new);
+                self.deeds.stripe(self.stripe.clone());
             }
-            _ if self.dice.below(8) == 0 => pool.sync()?,
+            19 | 20 => {
+                let aim = clock.aim(self.number, self.deeds.step());
+                files.fsync(&node)?;
+                clock.keep(aim, Some(self.number), self.deeds.file_number(&key));
+            }
+            _ if self.dice.below(8) == 0 => {
+                let aim = clock.aim(self.number, self.deeds.step());
+                pool.sync()?;
+                clock.keep(aim, None, None);
+            }
+            _ if self.dice.below(4) == 0 => {
+                let aim = clock.aim(self.number, self.deeds.step());
+                files.commit_log()?;
+                clock.keep(aim, None, None);
+            }
             _ => {}
         }
         Ok(())
     }
 }
 
-fn compare(pool: &Pool, dataset: &str, threads: usize, expected: &Files) -> Result<(), String> {
+/// All files there, of all threads.
+fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Files, String> {
     let say = |error: Error| format!("{dataset}: {error}");
     let files = pool.dataset(dataset).and_then(|it| it.file_system());
     let files = files.map_err(say)?;
@@ -350,6 +458,11 @@ fn compare(pool: &Pool, dataset: &str, threads: usize, expected: &Files) -> Resu
         Ok(())
     };
     read(&mut there).map_err(|error| format!("{dataset}: {error}"))?;
+    Ok(there)
+}
+
+fn compare(pool: &Pool, dataset: &str, threads: usize, expected: &Files) -> Result<(), String> {
+    let there = files_of(pool, dataset, threads)?;
     if there == *expected {
         return Ok(());
     }

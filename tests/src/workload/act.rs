@@ -412,8 +412,8 @@ impl Life {
                 let (node, _) = files.create(&caller, &at, &name, NewMode::exactly(0o640), true)?;
                 let made = Node::new(Kind::File(Arc::default()), 0o640);
                 let id = self.made(dataset, tree, directory, &name, made);
-                for (index, piece) in content.chunks(70_000).enumerate() {
-                    let at = index * 70_000;
+                for (index, piece) in content.chunks(280_000).enumerate() {
+                    let at = index * 280_000;
                     files.write(&caller, &node, WriteAt::Offset(at as u64), piece)?;
                     let bytes = Arc::new(piece.to_vec());
                     self.did(dataset, tree, Effect::Bytes { id, at, bytes });
@@ -442,8 +442,8 @@ impl Life {
                 };
                 let length = 1 + self.length().min(self.file_bytes_max);
                 let new = self.bytes(length);
-                for (index, piece) in new.chunks(90_000).enumerate() {
-                    let at = offset + index * 90_000;
+                for (index, piece) in new.chunks(280_000).enumerate() {
+                    let at = offset + index * 280_000;
                     files.write(&caller, &node, WriteAt::Offset(at as u64), piece)?;
                     let bytes = Arc::new(piece.to_vec());
                     self.did(dataset, tree, Effect::Bytes { id, at, bytes });

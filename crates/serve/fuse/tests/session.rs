@@ -1,6 +1,7 @@
 //! A session on a real pool, without a kernel: messages in, replies out.
 
-use millpond::live::{LivePool, PoolPlan, Vfs};
+use millpond::live::{LivePool, PoolPlan, Vfs, WriteOptions};
+use millpond::{OpenOptions, Search};
 use millpond_env::Env;
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
 use millpond_fuse::session::Session;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 struct Rig {
     session: Session,
     pool: LivePool,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 const ENOENT: i32 = 2;
@@ -33,7 +34,7 @@ impl Rig {
         Self {
             session,
             pool,
-            _folder: folder,
+            folder,
         }
     }
     fn begun() -> Self {
@@ -130,6 +131,31 @@ fn a_file_is_made_written_read_and_found_again() {
     assert_ne!(absent[16..24], [0; 8]);
     assert_eq!(rig.error(opcode::UNLINK, ROOT_NODE, b"nothing\0"), ENOENT);
     assert_eq!(rig.error(opcode::FLUSH, node, &[0; 24]), ENOSYS);
+}
+
+#[test]
+fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking() {
+    let rig = Rig::begun();
+    let node = rig.create(b"note");
+    // The first one makes the log's chain, for which a txg is waited for.
+    let mut first = write(0, b"first");
+    first[32..36].copy_from_slice(&0o4_010_000u32.to_ne_bytes());
+    rig.done(opcode::WRITE, node, &first);
+    let mut synced = write(5, b" and second");
+    synced[32..36].copy_from_slice(&0o10_000u32.to_ne_bytes());
+    rig.done(opcode::WRITE, node, &synced);
+    // What stands on the disk at this moment.
+    let crashed = tempfile::tempdir().unwrap();
+    let image = "disk.img";
+    std::fs::copy(rig.folder.path().join(image), crashed.path().join(image)).unwrap();
+    let search = Search::new([crashed.path()]);
+    let (open, writing) = (OpenOptions::default(), WriteOptions::default());
+    let pool = LivePool::open(&search, "tank", &open, &writing).unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let node = files.lookup(&files.root().unwrap(), b"note").unwrap();
+    let mut there = [0; 32];
+    let count = files.read(&node, 0, &mut there).unwrap();
+    assert_eq!(&there[..count], b"first and second");
 }
 
 #[test]

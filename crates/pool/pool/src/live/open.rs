@@ -30,6 +30,7 @@ use millpond_object::{LiveObjectSet, ObjectSet, WritePolicy};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
+use millpond_vdev::{Health, LeafHealth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -344,7 +345,12 @@ fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, Po
     let topology = read.store().topology();
     let tree = Arc::new(topology.tree.clone());
     let exists = |id| tree.top(id).is_some();
-    let (vdevs, logs) = maps.opened(&tree)?;
+    let (mut vdevs, logs) = maps.opened(&tree)?;
+    // A pool goes without a lost log device: logs that were put there would fail, one after the other.
+    let is_lost = |leaf| topology.health.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
+    for vdev in &mut vdevs {
+        vdev.space.is_allocating &= tree.survives(vdev.space.vdev(), &is_lost);
+    }
     let unflushed = UnflushedLogs::load(maps, &maps.geometries(), &exists)?;
     let forms = space::forms(read.features());
     Ok(PoolAllocator::open(

@@ -1,0 +1,226 @@
+//! What each of many threads did, and what was promised to it, so that a power cut can be judged.
+//!
+//! A thread counts its steps: each changes one of its files, or one name. Who asks for something to be on stable
+//! storage notes first how many steps each thread has behind it: names of all threads stand in one order, so that a
+//! kept promise is about the names of all until then, and about the bytes of one file or of all.
+
+use millpond_env::sync::{Arc, Mutex};
+use millpond_sim::World;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Directory and name.
+pub(super) type Key = (String, String);
+type Files = BTreeMap<Key, Vec<u8>>;
+
+/// The steps of one thread in one round.
+#[derive(Debug, Default)]
+pub(super) struct Deeds {
+    /// After each step which file has which name.
+    names: Vec<Arc<BTreeMap<Key, u64>>>,
+    /// What each file held from which step on.
+    contents: BTreeMap<u64, Vec<(usize, Vec<u8>)>>,
+    /// What the thread's part of the common file held from which step on.
+    stripes: Vec<(usize, Vec<u8>)>,
+    next: u64,
+}
+
+/// A promise: how many steps of each thread were done when it was asked for.
+#[derive(Debug)]
+struct Promise {
+    /// Requests of the disks when it was kept.
+    kept: usize,
+    steps: Vec<usize>,
+    /// The one file, of the thread of this number, whose bytes it is about; `None`: all.
+    file: Option<(usize, u64)>,
+}
+
+/// What all threads share in a round.
+#[derive(Clone)]
+pub(super) struct Clock {
+    recorded: Arc<dyn Fn() -> usize + Send + Sync>,
+    steps: Arc<Mutex<Vec<usize>>>,
+    promises: Arc<Mutex<Vec<Promise>>>,
+}
+
+impl Clock {
+    pub(super) fn new(world: &World, threads: usize) -> Self {
+        let world = world.clone();
+        Self {
+            recorded: Arc::new(move || world.recorded()),
+            steps: Arc::new(Mutex::new(vec![0; threads])),
+            promises: Arc::default(),
+        }
+    }
+    /// So many steps of a thread are done.
+    pub(super) fn set(&self, thread: usize, steps: usize) {
+        self.steps.lock()[thread] = steps;
+    }
+    /// What is about to be promised.
+    pub(super) fn aim(&self, thread: usize, steps: usize) -> Vec<usize> {
+        let mut all = self.steps.lock();
+        all[thread] = steps;
+        all.clone()
+    }
+    /// It was kept.
+    pub(super) fn keep(&self, steps: Vec<usize>, thread: Option<usize>, file: Option<u64>) {
+        let kept = (self.recorded)();
+        let file = thread.zip(file);
+        self.promises.lock().push(Promise { kept, steps, file });
+    }
+    pub(super) fn promises(&self) -> u64 {
+        self.promises.lock().len() as u64
+    }
+    /// The least step at which a thread's names must be after so many requests; with `file` that of its bytes.
+    fn least(&self, thread: usize, count: usize, file: Option<Option<u64>>) -> usize {
+        let promises = self.promises.lock();
+        let kept = promises.iter().filter(|promise| {
+            let is_about = match (file, promise.file) {
+                (None, _) | (_, None) => true,
+                (Some(file), Some((of, named))) => of == thread && file == Some(named),
+            };
+            promise.kept <= count && is_about
+        });
+        kept.map(|promise| promise.steps[thread]).max().unwrap_or(0)
+    }
+}
+
+impl Deeds {
+    /// A round begins with these files.
+    pub(super) fn begin(files: Files, stripe: Vec<u8>) -> Self {
+        let mut deeds = Self {
+            stripes: vec![(0, stripe)],
+            ..Self::default()
+        };
+        let mut names = BTreeMap::new();
+        for (key, content) in files {
+            names.insert(key, deeds.next);
+            deeds.contents.insert(deeds.next, vec![(0, content)]);
+            deeds.next += 1;
+        }
+        deeds.names.push(Arc::new(names));
+        deeds
+    }
+    /// How many steps are done.
+    pub(super) fn step(&self) -> usize {
+        self.names.len().saturating_sub(1)
+    }
+    fn now(&self) -> Arc<BTreeMap<Key, u64>> {
+        self.names.last().cloned().unwrap_or_default()
+    }
+    pub(super) fn file_number(&self, key: &Key) -> Option<u64> {
+        self.now().get(key).copied()
+    }
+    /// A file was made, changed or (`None`) removed.
+    pub(super) fn file(&mut self, key: &Key, content: Option<Vec<u8>>) {
+        let mut names = self.now();
+        let step = self.names.len();
+        match (names.get(key).copied(), content) {
+            (Some(file), Some(content)) => {
+                self.contents.entry(file).or_default().push((step, content));
+            }
+            (None, Some(content)) => {
+                Arc::make_mut(&mut names).insert(key.clone(), self.next);
+                self.contents.insert(self.next, vec![(step, content)]);
+                self.next += 1;
+            }
+            (_, None) => drop(Arc::make_mut(&mut names).remove(key)),
+        }
+        self.names.push(names);
+    }
+    pub(super) fn moved(&mut self, from: &Key, to: &Key) {
+        let mut names = self.now();
+        let all = Arc::make_mut(&mut names);
+        if let Some(file) = all.remove(from) {
+            all.insert(to.clone(), file);
+        }
+        self.names.push(names);
+    }
+    pub(super) fn stripe(&mut self, content: Vec<u8>) {
+        self.stripes.push((self.names.len(), content));
+        self.names.push(self.now());
+    }
+
+    /// What is wrong with what was found of this thread's files after a power cut after so many requests.
+    pub(super) fn judge(
+        &self,
+        thread: usize,
+        files: &Files,
+        stripe: &[u8],
+        clock: &Clock,
+        count: usize,
+    ) -> Result<(), String> {
+        let least = clock.least(thread, count, None);
+        let found: BTreeSet<&Key> = files.keys().collect();
+        let fits =
+            |names: &&Arc<BTreeMap<Key, u64>>| names.keys().collect::<BTreeSet<_>>() == found;
+        // Names that were the same at several steps: the files under them were, too, for none is made twice.
+        let Some(names) = self.names.iter().skip(least).find(fits) else {
+            let wanted = self.names.get(least).map(|names| names.keys().cloned());
+            let wanted: BTreeSet<Key> = wanted.into_iter().flatten().collect();
+            let found: BTreeSet<Key> = files.keys().cloned().collect();
+            return Err(format!(
+                "names are those of no step from {least} to {}: beyond {least} there are {:?}, and lacking {:?}",
+                self.step(),
+                found.difference(&wanted).collect::<Vec<_>>(),
+                wanted.difference(&found).collect::<Vec<_>>(),
+            ));
+        };
+        for (key, file) in names.iter() {
+            let least = clock.least(thread, count, Some(Some(*file)));
+            let versions = self.contents.get(file).map_or(&[][..], Vec::as_slice);
+            let content = files.get(key).map_or(&[][..], Vec::as_slice);
+            fits_one(versions, least, content)
+                .map_err(|text| format!("{key:?} (promised: step {least}): {text}"))?;
+        }
+        let least = clock.least(thread, count, Some(None));
+        fits_one(&self.stripes, least, stripe)
+            .map_err(|text| format!("its part of the common file (promised: step {least}): {text}"))
+    }
+}
+
+/// Whether this is what was there at a step, or later.
+fn fits_one(versions: &[(usize, Vec<u8>)], least: usize, found: &[u8]) -> Result<(), String> {
+    let first = versions.iter().rposition(|(step, _)| *step <= least);
+    let may_be = &versions[first.unwrap_or(0)..];
+    if may_be.iter().any(|(_, content)| content == found) {
+        return Ok(());
+    }
+    let at = versions.iter().position(|(_, content)| content == found);
+    let lengths: Vec<_> = may_be
+        .iter()
+        .map(|(step, content)| (step, content.len()))
+        .collect();
+    Err(format!(
+        "{} bytes, those of version {at:?}; wanted one of {lengths:?}",
+        found.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("t0".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn what_was_promised_may_not_be_older_and_what_was_not_may_be_lost() {
+        let world = World::new(1);
+        let clock = Clock::new(&world, 1);
+        let mut deeds = Deeds::begin(Files::new(), vec![]);
+        deeds.file(&key("a"), Some(vec![]));
+        deeds.file(&key("a"), Some(vec![1]));
+        let aim = clock.aim(0, deeds.step());
+        clock.keep(aim, Some(0), deeds.file_number(&key("a")));
+        deeds.file(&key("a"), Some(vec![2]));
+        deeds.file(&key("b"), Some(vec![3]));
+        let judge = |files: &[(&str, u8)]| {
+            let files = files.iter().map(|(name, byte)| (key(name), vec![*byte]));
+            deeds.judge(0, &files.collect(), &[], &clock, 0).is_ok()
+        };
+        assert!(judge(&[("a", 1)]) && judge(&[("a", 2)]));
+        assert!(judge(&[("a", 2), ("b", 3)]) && judge(&[("a", 1), ("b", 3)]));
+        assert!(!judge(&[]) && !judge(&[("b", 3)]) && !judge(&[("a", 0)]));
+    }
+}
