@@ -11,13 +11,10 @@ pub fn faults_of(pool: &Arc<Pool>) -> Vec<String> {
 
 /// As [`faults_of`], for a pool that a power cut has ended: half of its labels may be torn, or of a txg that was
 /// never committed, and a volume that was being made smaller may still own what lies behind its end (nobody
-/// reads that, and it is freed before the volume grows).
+/// reads that, and it is freed when the volume is opened for changes, or resized).
 pub fn faults_after_a_cut(pool: &Arc<Pool>) -> Vec<String> {
     faults(pool, &|finding| {
-        // In a file system object 1 is no file.
-        let is_tail_of_a_volume =
-            finding.kind == FindingKind::FileSize && finding.object == Some(1);
-        finding.kind != FindingKind::Label && !is_tail_of_a_volume
+        !matches!(finding.kind, FindingKind::Label | FindingKind::VolumeTail)
     })
 }
 

@@ -7,6 +7,7 @@ mod exhaustive_log;
 mod faults;
 mod full;
 mod log;
+mod properties;
 mod repair;
 mod rig;
 mod sim;

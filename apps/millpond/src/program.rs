@@ -190,6 +190,7 @@ impl OpenControl for Folders {
             let name = name.nodename().to_string_lossy().into_owned();
             let user = rustix::process::getuid().as_raw();
             LocalChanges::new(search_of(&self.folders), Some(name), user.into())
+                .with_system(system())
         }))
     }
 
@@ -238,6 +239,18 @@ pub(crate) fn hostid() -> u64 {
     bytes
         .first_chunk::<4>()
         .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
+}
+
+/// The running system, for histories of pools: node, release, version, machine.
+fn system() -> String {
+    let name = rustix::system::uname();
+    let parts = [
+        name.nodename(),
+        name.release(),
+        name.version(),
+        name.machine(),
+    ];
+    parts.map(|part| part.to_string_lossy()).join(" ")
 }
 
 /// This system's name, for labels of pools.

@@ -56,6 +56,13 @@ impl Daemon {
         let state = Arc::new(State::take(places)?);
         let hostid = state.hostid(env)?;
         let name = rustix::system::uname();
+        let parts = [
+            name.nodename(),
+            name.release(),
+            name.version(),
+            name.machine(),
+        ];
+        let system = parts.map(|part| part.to_string_lossy()).join(" ");
         let hostname = name.nodename().to_string_lossy().into_owned();
         let hostname = (!hostname.is_empty()).then_some(hostname);
         let noting = Arc::clone(&state);
@@ -68,7 +75,7 @@ impl Daemon {
         );
         let daemon = Arc::new(Self {
             env: env.clone(),
-            pools: HeldPools::new(env, hostid, hostname),
+            pools: HeldPools::new(env, hostid, hostname).with_system(system),
             mounts,
             events: Events::new(env),
             state,

@@ -59,6 +59,12 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
+    /// Something else writes the intent log of this file system or volume.
+    #[error("cannot open '{name}': its intent log is written by something else")]
+    OtherLog {
+        /// The file system or volume.
+        name: String,
+    },
     /// A device for a new vdev cannot be opened.
     #[error("cannot use {}: {error}", path.display())]
     Device {

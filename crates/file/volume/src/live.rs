@@ -228,6 +228,17 @@ impl LiveVolume {
 
     /// Frees a range whose lock the caller holds, so many blocks in each transaction.
     fn free(&self, start: u64, end: u64) -> Result<(), VolumeError> {
+        self.free_each(start, end, &|tx, at, length| {
+            self.record_free(tx, at, length);
+        })
+    }
+
+    fn free_each(
+        &self,
+        start: u64,
+        end: u64,
+        record: &dyn Fn(&Transaction, u64, u64),
+    ) -> Result<(), VolumeError> {
         let block = self.block_bytes();
         let mut at = start;
         while at < end {
@@ -240,19 +251,35 @@ impl LiveVolume {
             if at >= end {
                 return Ok(());
             }
-            let to = (at - at % block + FREE_BLOCKS_MAX * block).min(end);
+            let to = (at - at % block).saturating_add(FREE_BLOCKS_MAX * block);
+            let to = to.min(end);
             let tx = self.begin(FREE_DIRTY_BYTES + 2 * block, true)?;
             let freed = self.data.free_range(&tx, at, to - at);
             freed.map_err(|error| self.errors().object(error))?;
-            self.record_free(&tx, at, to - at);
+            record(&tx, at, to - at);
             at = to;
         }
         Ok(())
     }
 
+    /// Frees what lies behind the end: what a volume lost that was being made smaller when the power
+    /// failed. Whoever opens a volume for changes calls this first; it costs one look where there is
+    /// nothing. No record tells of it: nobody could read those bytes.
+    ///
+    /// # Errors
+    /// [`VolumeError::Begin`]; if the volume's tree cannot be read.
+    pub fn free_behind_end(&self) -> Result<(), VolumeError> {
+        let _resizing = self.resizing.lock();
+        let block = self.block_bytes();
+        let end = self.size_bytes().div_ceil(block).saturating_mul(block);
+        let _range = self.ranges.write(end..u64::MAX);
+        self.free_each(end, u64::MAX, &|_, _, _| {})
+    }
+
     /// Changes the size: a multiple of the block size. What a smaller volume loses is freed once the
-    /// smaller size is on stable storage; if the power failed before that, it is freed before the volume
-    /// grows again, so that what is new reads as zeros.
+    /// smaller size is on stable storage; if the power failed before that, it is freed when the volume is
+    /// opened again ([`LiveVolume::free_behind_end`]), and in any case before it grows, so that what is new
+    /// reads as zeros.
     ///
     /// # Errors
     /// [`VolumeError::Refused`] for a size that cannot be; [`VolumeError::Begin`]; if the table cannot be

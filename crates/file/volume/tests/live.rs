@@ -5,7 +5,7 @@
 mod support;
 
 use millpond_env::thread;
-use millpond_ondisk::{ObjectId, ObjectSetKind};
+use millpond_ondisk::{BlockId, ObjectId, ObjectSetKind};
 use millpond_volume::{LiveVolume, Volume, VolumeError, create_volume};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -100,6 +100,27 @@ fn what_a_crash_left_behind_the_end_is_gone_when_the_volume_grows() {
     let mut found = vec![1; 1 << 20];
     committed(&rig).read(0, &mut found).unwrap();
     assert!(found.iter().all(|byte| *byte == 0));
+    rig.check_space();
+}
+
+#[test]
+fn what_a_crash_left_behind_the_end_is_freed_by_who_opens_the_volume() {
+    let (rig, volume) = volume(BLOCK.into());
+    volume.write(0, &[7; BLOCK as usize]).unwrap();
+    let data = rig.set.object(ObjectId(1)).unwrap();
+    let far = u64::from(BLOCK) * 1_000_000;
+    for at in [u64::from(BLOCK), far] {
+        let tx = rig.groups.begin(0).unwrap();
+        data.write(&tx, at, &[9; 100]).unwrap();
+    }
+    rig.sync();
+    assert!(data.next_data(BlockId(1), false).unwrap().is_some());
+    volume.free_behind_end().unwrap();
+    rig.sync();
+    assert_eq!(data.next_data(BlockId(1), false).unwrap(), None);
+    let mut found = vec![0; BLOCK as usize];
+    committed(&rig).read(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 7));
     rig.check_space();
 }
 

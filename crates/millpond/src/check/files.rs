@@ -162,18 +162,18 @@ impl<'a> FilesJob<'a> {
             Err(error) => return self.tell(FindingKind::MissingObject, 2, error),
         };
         match set.object(VOLUME_DATA) {
-            Ok(data) => self.judge_length(&data, size),
+            Ok(data) => self.judge_length(FindingKind::VolumeTail, &data, size),
             Err(error) => self.tell(FindingKind::MissingObject, 1, error.to_string()),
         }
     }
 
     /// Nothing is stored behind the end.
-    fn judge_length(&self, object: &Object, size: u64) {
+    fn judge_length(&self, kind: FindingKind, object: &Object, size: u64) {
         let block = object.block_bytes().max(1);
         let end = BlockId(size.div_ceil(block));
         if let Ok(Some(block)) = object.next_data_block(end) {
             let detail = format!("block {block} is stored, behind its end at {size} bytes");
-            self.tell(FindingKind::FileSize, object.id().0, detail);
+            self.tell(kind, object.id().0, detail);
         }
     }
 
@@ -263,7 +263,7 @@ impl<'a> FilesJob<'a> {
         attributes.acl().map_err(words)?;
         attributes.crtime().map_err(words)?;
         match kind {
-            FileKind::Regular => self.judge_length(object, size),
+            FileKind::Regular => self.judge_length(FindingKind::FileSize, object, size),
             FileKind::Symlink => {
                 let target = attributes.symlink_target().map_err(words)?;
                 let length = target.map_or(0, |target| target.len() as u64);

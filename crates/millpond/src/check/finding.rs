@@ -176,6 +176,9 @@ kinds! {
     /// A file's size and its blocks disagree.
     FileSize "file-size" Wrong
         "read the file and compare it with a backup",
+    /// A volume has blocks behind its end: it was being made smaller when the power failed.
+    VolumeTail "volume-tail" Harmless
+        "nobody reads these blocks; they are freed when the volume is next opened for changes, or resized",
     /// A file's directory of extended attributes is wrong.
     XattrDirectory "xattr-directory" Wrong
         "copy the file with its attributes, remove the old one",

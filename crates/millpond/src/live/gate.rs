@@ -1,6 +1,8 @@
 //! Between files and datasets: transactions handed out, properties turned into settings.
 
-use millpond_dataset::live::{Estimate as DatasetEstimate, LiveDataset, Settings as Numbers};
+use millpond_dataset::live::{
+    Estimate as DatasetEstimate, LiveDataset, OtherLog, Settings as Numbers,
+};
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
 use millpond_intent::live::LiveLog;
@@ -39,13 +41,16 @@ const HUGE_WRITE_BYTES: u64 = 512 << 10;
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
 impl Gate {
-    pub(super) fn new(dataset: Arc<LiveDataset>, is_enabled: impl Fn(&str) -> bool) -> Self {
-        let log = LiveLog::of(&dataset);
-        Self {
+    pub(super) fn new(
+        dataset: Arc<LiveDataset>,
+        is_enabled: impl Fn(&str) -> bool,
+    ) -> Result<Self, OtherLog> {
+        let log = LiveLog::of(&dataset)?;
+        Ok(Self {
             dataset,
             log,
             takes_xattrs: is_enabled(ZILSAXATTR),
-        }
+        })
     }
     fn has_log_device(&self) -> bool {
         self.dataset

@@ -95,8 +95,8 @@ pub use millpond_pool::live::{
     SettingTime, WhyReadOnly, WriteOptions,
 };
 pub use millpond_posix::live::{
-    Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, RenameMode, Seek,
-    SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
+    Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,
+    QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
 pub use millpond_posix::vfs::{StoredFiles, Vfs, WithSnapshots};
 pub use millpond_vdev::{AllocationClass, VdevType};

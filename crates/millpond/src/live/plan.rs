@@ -187,6 +187,7 @@ impl PoolPlan {
         for (name, value) in &self.properties {
             settings.push(PoolSetting::parse(name, value, SettingTime::Creation)?);
         }
+        let system = self.writing.system.clone();
         let new = NewPool {
             name: self.name,
             vdevs,
@@ -198,7 +199,7 @@ impl PoolPlan {
             settings,
             root_properties: self.root_properties,
             writing: self.writing,
-            system: "millpond".to_owned(),
+            system: system.unwrap_or_else(|| "millpond".to_owned()),
             cache_bytes: self.cache_bytes,
         };
         LivePool::create(&self.env.0, &new)

@@ -33,6 +33,8 @@ pub struct LivePool {
     env: Env,
     /// Everybody gets the same file system of a dataset: its locks are in it.
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
+    /// And the same volume: its size and locks are in it.
+    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveVolume>>>>,
     /// Keys given to any of its committed states are known to all.
     keys: Arc<crate::pool::KeyRing>,
 }
@@ -104,6 +106,7 @@ impl LivePool {
         })?;
         let pool = Self::new(engine, datasets, env);
         pool.replay_logs()?;
+        pool.datasets.destroy_half_received()?;
         Ok(pool)
     }
 
@@ -113,6 +116,7 @@ impl LivePool {
             datasets,
             env: env.clone(),
             files: Arc::default(),
+            volumes: Arc::default(),
             keys: Arc::default(),
         }
     }
@@ -147,7 +151,7 @@ impl LivePool {
             return Ok(open);
         }
         let (id, set) = (dataset.id(), dataset.set());
-        let gate = Arc::new(self.gate(dataset));
+        let gate = Arc::new(self.gate(name, dataset)?);
         let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
         files.insert(id, Arc::downgrade(&open));
         drop(files);
@@ -157,9 +161,10 @@ impl LivePool {
         Ok(open)
     }
 
-    fn gate(&self, dataset: Arc<LiveDataset>) -> Gate {
+    fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<Gate, Error> {
         let features = self.engine.features();
-        Gate::new(dataset, |guid| features.count(guid).is_some())
+        let gate = Gate::new(dataset, |guid| features.count(guid).is_some());
+        gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 
     fn settings_of(&self, dataset: &LiveDataset) -> millpond_posix::live::Settings {
@@ -167,14 +172,27 @@ impl LivePool {
         file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
     }
 
-    /// Opens a volume for changes.
+    /// Opens a volume for changes. What a power cut left behind its end is freed first.
     ///
     /// # Errors
     /// If there is none of this name, or it cannot be written.
-    pub fn volume(&self, name: &str) -> Result<LiveVolume, Error> {
+    pub fn volume(&self, name: &str) -> Result<Arc<LiveVolume>, Error> {
         let dataset = self.datasets.open_head(name)?;
-        let set = dataset.set();
-        Ok(LiveVolume::open(name, &set, Arc::new(self.gate(dataset)))?)
+        let mut volumes = self.volumes.lock();
+        volumes.retain(|_, open| open.strong_count() > 0);
+        if let Some(open) = volumes.get(&dataset.id()).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let (id, set) = (dataset.id(), dataset.set());
+        let is_read_only = self.settings_of(&dataset).is_read_only;
+        let gate = Arc::new(self.gate(name, dataset)?);
+        let open = Arc::new(LiveVolume::open(name, &set, gate)?);
+        volumes.insert(id, Arc::downgrade(&open));
+        drop(volumes);
+        if !is_read_only {
+            open.free_behind_end()?;
+        }
+        Ok(open)
     }
 
     /// Waits until everything so far is on stable storage.

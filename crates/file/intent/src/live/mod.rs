@@ -14,8 +14,7 @@ pub use commit::RECORD_BYTES_MAX;
 pub use replay::{ReplayStep, replay};
 
 use chain::LiveChain;
-use core::any::Any;
-use millpond_dataset::live::{HeadLog, LiveDataset, LogTrim};
+use millpond_dataset::live::{HeadLog, LiveDataset, LogTrim, OtherLog};
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_object::LoggedBlock;
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
@@ -36,16 +35,10 @@ pub struct LiveLog {
 impl LiveLog {
     /// The log of a head; everybody gets the same one.
     ///
-    /// # Panics
-    /// If the head was given a log of another kind.
-    #[must_use]
-    #[allow(clippy::panic)] // A program that mixes kinds of logs cannot be right.
-    pub fn of(head: &LiveDataset) -> Arc<Self> {
-        let log = head.log_or(|| Arc::new(Self::default()) as Arc<dyn HeadLog>);
-        match log.as_any().downcast::<Self>() {
-            Ok(log) => log,
-            Err(_) => panic!("the head has a log of another kind"),
-        }
+    /// # Errors
+    /// [`OtherLog`] if somebody gave the head a log of another kind.
+    pub fn of(head: &LiveDataset) -> Result<Arc<Self>, OtherLog> {
+        head.log_or(Self::default)
     }
 
     /// Takes in the record of a change made in `tx`, in the order of these calls: for `object` alone until it
@@ -100,8 +93,5 @@ impl HeadLog for LiveLog {
     fn committed(&self, txg: Txg) {
         self.queue.lock().committed(txg);
         self.changed.notify_all();
-    }
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }

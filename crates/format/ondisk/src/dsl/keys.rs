@@ -112,6 +112,14 @@ pub mod master_node {
         "defaultgroupobjquota",
         "defaultprojectobjquota",
     ];
+    /// Whose default quota has this name (0 user, 1 group, 2 project), and whether it counts objects;
+    /// `None` for other names.
+    #[must_use]
+    pub fn default_quota(name: &str) -> Option<(usize, bool)> {
+        let at = |names: &[&str; 3]| names.iter().position(|known| *known == name);
+        let bytes = at(&DEFAULT_QUOTAS).map(|owner| (owner, false));
+        bytes.or_else(|| at(&DEFAULT_OBJECT_QUOTAS).map(|owner| (owner, true)))
+    }
     /// In the property object (object 2) of a volume: its size in bytes.
     pub const VOLUME_SIZE: &str = "size";
 }

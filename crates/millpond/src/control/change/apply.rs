@@ -7,6 +7,7 @@ use crate::control::{RequestedFeatures, Value};
 use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime};
 use crate::{ObjectId, OwnerKind, PropertyValue};
 use millpond_ondisk::Guid;
+use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
@@ -131,14 +132,17 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
                 OwnerKind::Group => QuotaOwner::Group,
                 OwnerKind::Project => QuotaOwner::Project,
             };
-            let measure = match of_objects {
-                true => QuotaMeasure::Objects,
-                false => QuotaMeasure::Bytes,
-            };
             let files = pool.file_system(name)?;
-            let done = files.set_quota(owner, measure, *id, *limit);
+            let done = files.set_quota(owner, measure(*of_objects), *id, *limit);
             done.map_err(|error| ChangeError::Failed(error.to_string()))?;
             pool.sync()?;
+        }
+        // Nothing is received of a default quota: without its own value it is none.
+        DatasetChange::Inherit { name, property, .. }
+            if master_node::default_quota(property).is_some() =>
+        {
+            let none = Value::Number(0);
+            set_in_contents(pool, name, &[(property.clone(), none)])?;
         }
         DatasetChange::Inherit {
             name,
@@ -149,21 +153,59 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
     Ok(())
 }
 
-/// The size of a volume lies in the volume, the other properties beside it.
+/// Sets properties: those that lie in the file system or volume itself after those beside it.
 fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeError> {
-    let mut rest = properties.clone();
-    let size = rest.iter().position(|(name, _)| name == "volsize");
-    let size = size.map(|at| rest.remove(at).1);
-    if !rest.is_empty() {
-        pool.datasets().set_properties(name, &values(&rest))?;
+    let is_inside = |property: &str| {
+        matches!(property, "volsize" | "version") || master_node::default_quota(property).is_some()
+    };
+    let pairs = properties.iter().cloned();
+    let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
+    // Known before anything is changed.
+    if inside.iter().any(|(property, _)| property == "version") {
+        let what = "raising the version of a file system";
+        return Err(ChangeError::NotBuilt(what.into()));
     }
-    if let Some(Value::Number(bytes)) = size {
-        let volume = pool.volume(name)?;
-        let resized = volume.resize(bytes);
-        resized.map_err(|error| ChangeError::Failed(error.to_string()))?;
+    if !beside.is_empty() {
+        pool.datasets().set_properties(name, &values(&beside))?;
+    }
+    set_in_contents(pool, name, &inside)
+}
+
+/// Sets the size of a volume and the default quotas of a file system. They are on stable storage when this
+/// returns.
+fn set_in_contents(
+    pool: &LivePool,
+    name: &str,
+    properties: &[(String, Value)],
+) -> Result<(), ChangeError> {
+    let failed = |error: &dyn std::fmt::Display| ChangeError::Failed(error.to_string());
+    for (property, value) in properties {
+        let Value::Number(number) = *value else {
+            return Err(ChangeError::Failed(format!(
+                "bad numeric value for '{property}'"
+            )));
+        };
+        if let Some((owner, of_objects)) = master_node::default_quota(property) {
+            let owners = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
+            let files = pool.file_system(name)?;
+            let set = files.set_default_quota(owners[owner], measure(of_objects), number);
+            set.map_err(|error| failed(&error))?;
+        } else {
+            let resized = pool.volume(name)?.resize(number);
+            resized.map_err(|error| failed(&error))?;
+        }
+    }
+    if !properties.is_empty() {
         pool.sync()?;
     }
     Ok(())
+}
+
+fn measure(of_objects: bool) -> QuotaMeasure {
+    match of_objects {
+        true => QuotaMeasure::Objects,
+        false => QuotaMeasure::Bytes,
+    }
 }
 
 /// Opens devices for new vdevs.

@@ -23,6 +23,7 @@ use millpond_vdev::{AllocationClass, VdevConfig};
 pub struct LocalChanges {
     search: Search,
     hostname: Option<String>,
+    system: Option<String>,
     user: u64,
 }
 
@@ -34,8 +35,17 @@ impl LocalChanges {
         Self {
             search,
             hostname,
+            system: None,
             user,
         }
+    }
+
+    /// With the running system as histories name it: node, release, version, machine. Histories of new pools
+    /// begin with it. That a pool was opened for a command they do not tell: the command is enough.
+    #[must_use]
+    pub fn with_system(mut self, system: String) -> Self {
+        self.system = Some(system);
+        self
     }
 
     fn writing(&self) -> WriteOptions {
@@ -132,7 +142,11 @@ impl Change for LocalChanges {
             return Err(ChangeError::PoolExists);
         }
         drop(found);
-        let pool = plan(request, features, self.writing()).create()?;
+        let writing = WriteOptions {
+            system: self.system.clone(),
+            ..self.writing()
+        };
+        let pool = plan(request, features, writing).create()?;
         pool.engine().record_command(&self.history(command))?;
         Ok(Changed::default())
     }

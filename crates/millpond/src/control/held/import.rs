@@ -13,7 +13,7 @@ use millpond_pool::OpenError;
 use millpond_pool::import::{
     ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
 };
-use millpond_pool::live::HistoryCommand;
+use millpond_pool::live::{HistoryCommand, Opening};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -168,6 +168,10 @@ impl HeldPools {
             }
         };
         if let Open::Live(live) = &open {
+            if let (Some(_), Some(system)) = (command, &self.system) {
+                let noted = live.engine().record_opening(Opening::Import, system);
+                noted.map_err(|error| ImportError::Change(error.into()))?;
+            }
             set_properties(live, request).map_err(ImportError::Change)?;
             if let Some(command) = command {
                 let noted = live.engine().record_command(command);

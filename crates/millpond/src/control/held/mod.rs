@@ -182,6 +182,7 @@ pub struct HeldPools {
     env: Env,
     hostid: u64,
     hostname: Option<String>,
+    system: Option<String>,
     pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
     /// Making, importing and leaving pools go one after the other.
     turn: Mutex<()>,
@@ -195,9 +196,18 @@ impl HeldPools {
             env: env.clone(),
             hostid,
             hostname,
+            system: None,
             pools: RwLock::new(BTreeMap::new()),
             turn: Mutex::new(()),
         }
+    }
+
+    /// With the running system as histories name it: node, release, version, machine. They tell then when
+    /// pools were opened and imported.
+    #[must_use]
+    pub fn with_system(mut self, system: String) -> Self {
+        self.system = Some(system);
+        self
     }
 
     /// The pool of a name.
@@ -224,6 +234,7 @@ impl HeldPools {
         WriteOptions {
             hostid: self.hostid,
             hostname: self.hostname.clone(),
+            system: self.system.clone(),
             can_be_resumed: true,
             ..WriteOptions::default()
         }

@@ -214,7 +214,7 @@ impl LiveDatasets {
         }
     }
 
-    fn destroy_dataset(&self, name: &str) -> Result<(), DatasetError> {
+    pub(super) fn destroy_dataset(&self, name: &str) -> Result<(), DatasetError> {
         self.task(
             |s| s.close_to_destroy(name),
             |s, closed| s.destroy_closed(closed),

@@ -64,7 +64,7 @@ impl MosView<'_> {
             return Err(invalid("is readonly"));
         }
         let is_of_contents = matches!(shape.name, "volsize" | "version")
-            || (shape.name.starts_with("default") && shape.name.ends_with("quota"));
+            || keys::master_node::default_quota(shape.name).is_some();
         if is_of_contents {
             return Err(invalid("is changed through the open file system or volume"));
         }

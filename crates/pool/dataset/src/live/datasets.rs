@@ -32,6 +32,8 @@ pub struct LiveDatasets {
     /// Found when the pool was opened, to be claimed or let go with its first txg.
     found_logs: Mutex<Vec<super::may_write::HeadLogFound>>,
     found_logs_choice: Mutex<FoundLogs>,
+    /// Names of datasets found half received, to be destroyed.
+    pub(super) half_received: Mutex<Vec<String>>,
     /// Of those, names of the ones that wait to be replayed, with whether records refer to other files.
     pub(crate) to_replay: Mutex<BTreeMap<String, bool>>,
     /// The last txg that a claimed block was born in.
@@ -93,6 +95,7 @@ impl LiveDatasets {
             slice_blocks: AtomicU64::new(SLICE_BLOCKS),
             is_swept: AtomicBool::new(false),
             found_logs: Mutex::default(),
+            half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),
             last_claimed_birth: AtomicU64::new(0),
@@ -444,7 +447,9 @@ impl DatasetPort for LiveDatasets {
 
     fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
-        *self.found_logs.lock() = super::may_write::may_write(committed, choice)?;
+        let found = super::may_write::may_write(committed, choice)?;
+        *self.found_logs.lock() = found.logs;
+        *self.half_received.lock() = found.half_received;
         Ok(())
     }
 

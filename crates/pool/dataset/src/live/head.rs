@@ -1,7 +1,7 @@
 //! A head open for changes.
 
 use super::admission::{Admission, Request, Verdict};
-use super::log::HeadLog;
+use super::log::{AttachedLog, HeadLog, OtherLog};
 use super::settings::Settings;
 use crate::{DatasetError, Refusal};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ pub struct LiveDataset {
     marked: [AtomicU64; 4],
     needed_features: Mutex<BTreeSet<&'static str>>,
     has_needed_features: AtomicBool,
-    log: OnceLock<Arc<dyn HeadLog>>,
+    log: OnceLock<AttachedLog>,
 }
 
 impl std::fmt::Debug for LiveDataset {
@@ -214,11 +214,17 @@ impl LiveDataset {
     /// Its intent log, if one was given to it.
     #[must_use]
     pub fn log(&self) -> Option<Arc<dyn HeadLog>> {
-        self.log.get().cloned()
+        self.log.get().map(AttachedLog::log)
     }
     /// Gives it an intent log, unless it has one; returns the one that it has then. The dataset stays open with it.
-    pub fn log_or(&self, log: impl FnOnce() -> Arc<dyn HeadLog>) -> Arc<dyn HeadLog> {
-        Arc::clone(self.log.get_or_init(log))
+    ///
+    /// # Errors
+    /// [`OtherLog`] if the one that it has is of another kind.
+    pub fn log_or<L: HeadLog + 'static>(
+        &self,
+        log: impl FnOnce() -> L,
+    ) -> Result<Arc<L>, OtherLog> {
+        self.log.get_or_init(|| AttachedLog::new(log())).kind()
     }
     pub(crate) fn needed_features(&self) -> Vec<&'static str> {
         if !self.has_needed_features.load(Ordering::Acquire) {

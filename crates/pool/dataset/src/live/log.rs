@@ -35,8 +35,33 @@ pub trait HeadLog: Send + Sync {
     fn let_go(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
     /// `txg` is on stable storage: its records need not be kept.
     fn committed(&self, txg: Txg);
-    /// The implementation.
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// The head's intent log is of another kind: two programs that write logs share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its intent log is written by something else")]
+pub struct OtherLog;
+
+/// A head's log, as its sync knows it and as its owner does.
+pub(crate) struct AttachedLog {
+    log: Arc<dyn HeadLog>,
+    kind: Arc<dyn Any + Send + Sync>,
+}
+
+impl AttachedLog {
+    pub(crate) fn new<L: HeadLog + 'static>(log: L) -> Self {
+        let log = Arc::new(log);
+        Self {
+            log: Arc::clone(&log) as _,
+            kind: log,
+        }
+    }
+    pub(crate) fn log(&self) -> Arc<dyn HeadLog> {
+        Arc::clone(&self.log)
+    }
+    pub(crate) fn kind<L: HeadLog + 'static>(&self) -> Result<Arc<L>, OtherLog> {
+        Arc::clone(&self.kind).downcast().map_err(|_| OtherLog)
+    }
 }
 
 impl LiveDatasets {

@@ -3,6 +3,7 @@
 use crate::DatasetError;
 use crate::Directory;
 use millpond_env::sync::Arc;
+use millpond_ondisk::dsl::keys::resume;
 use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Txg};
 use millpond_pool::live::{FoundLog, FoundLogs};
 use millpond_pool::{Pool, PoolError};
@@ -20,17 +21,23 @@ pub(crate) struct HeadLogFound {
     pub(crate) log: FoundLog,
 }
 
-/// Looks at every live dataset. Returns the intent logs that hang from them.
+/// What a look at every live dataset has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Found {
+    /// Intent logs.
+    pub(crate) logs: Vec<HeadLogFound>,
+    /// Full names of datasets that a receive has left half done and that cannot be gone on with.
+    pub(crate) half_received: Vec<String>,
+}
+
+/// Looks at every live dataset, temporary ones too.
 ///
 /// # Errors
 /// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other files
 /// (nothing would keep those blocks until the log can be replayed), and for deadlists of pools before version 26;
 /// if a device is missing that a log lies on.
-pub(crate) fn may_write(
-    pool: &Arc<Pool>,
-    choice: FoundLogs,
-) -> Result<Vec<HeadLogFound>, PoolError> {
-    let mut logs = vec![];
+pub(crate) fn may_write(pool: &Arc<Pool>, choice: FoundLogs) -> Result<Found, PoolError> {
+    let mut found = Found::default();
     let failed = |error: DatasetError| match error {
         DatasetError::Pool(error) => error,
         other => PoolError::Suspended {
@@ -45,12 +52,18 @@ pub(crate) fn may_write(
         let Some(head) = directory.head().map_err(failed)? else {
             continue;
         };
+        let is_partial = head.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
+        if is_partial {
+            let resumable = head.extension(resume::TO_GUID).map_err(failed)?;
+            if resumable.is_none() {
+                found.half_received.push(directory.name().to_owned());
+            }
+        }
         if head.phys().block_pointer.is_hole() {
             continue;
         }
         let set = head.object_set(None).map_err(failed)?;
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
-        let is_partial = head.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
         if header.has_chain() && !is_partial {
             let first = Txg(pool.uberblock().txg.0.saturating_add(1));
             let is_locked = head.phys().block_pointer.has_crypt_bit();
@@ -60,19 +73,19 @@ pub(crate) fn may_write(
                 FoundLogs::Discard => true,
             };
             let (store, dataset) = (pool.store(), set.dataset());
-            let found = FoundLog::read(store, dataset, &header, first, is_given_up)?;
-            let is_wanted = found.has_records && choice == FoundLogs::Replay;
-            if is_locked && is_wanted && found.has_clones {
+            let log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
+            let is_wanted = log.has_records && choice == FoundLogs::Replay;
+            if is_locked && is_wanted && log.has_clones {
                 return Err(PoolError::Unsupported {
                     what: "writing to a pool with the log of an encrypted dataset in which blocks were cloned",
                 });
             }
-            logs.push(HeadLogFound {
+            found.logs.push(HeadLogFound {
                 name: directory.name().to_owned(),
                 dataset: ObjectId(set.dataset()),
                 is_locked,
                 header,
-                log: found,
+                log,
             });
         }
         for dataset in std::iter::once(&head).chain(&head.snapshots().map_err(failed)?) {
@@ -91,5 +104,5 @@ pub(crate) fn may_write(
             }
         }
     }
-    Ok(logs)
+    Ok(found)
 }

@@ -185,11 +185,10 @@ impl Fixed {
     }
 }
 
+/// The place of a default quota among the six: bytes of user, group and project, then objects.
 fn default_quota_index(name: &str) -> Option<usize> {
-    let mut keys = master_node::DEFAULT_QUOTAS
-        .iter()
-        .chain(&master_node::DEFAULT_OBJECT_QUOTAS);
-    keys.position(|key| *key == name)
+    let (owner, of_objects) = master_node::default_quota(name)?;
+    Some(owner + if of_objects { 3 } else { 0 })
 }
 
 /// A number, or the number of a word.

@@ -63,8 +63,9 @@ impl Content {
         })
     }
 
-    /// A number of a file system's master node: 0 where a property of old file systems is
-    /// missing, `None` for default quotas that were never set.
+    /// A number of a file system's master node: 0 where a property of old file systems is missing. Of
+    /// default quotas 0 takes the key away; they are `None` where none of the six is there, as in file
+    /// systems of software that does not know them.
     pub(super) fn file_system_number(&self, property: &str) -> Option<u64> {
         let Self::Files(numbers) = self else {
             return None;
@@ -73,6 +74,13 @@ impl Content {
             "version" => numbers.get(master_node::VERSION).copied(),
             "normalization" | "utf8only" | "casesensitivity" => {
                 Some(numbers.get(property).copied().unwrap_or(0))
+            }
+            _ if master_node::default_quota(property).is_some() => {
+                let knows_them = numbers
+                    .keys()
+                    .any(|key| master_node::default_quota(key).is_some());
+                let number = numbers.get(property).copied();
+                number.or(knows_them.then_some(0))
             }
             _ => numbers.get(property).copied(),
         }

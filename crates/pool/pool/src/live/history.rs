@@ -92,7 +92,35 @@ impl HistoryCommand {
     }
 }
 
+/// How a pool came to be in use, as its history tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// It was opened for changes: at every import, and when a system starts.
+    Open,
+    /// Somebody asked for its import; stands behind [`Opening::Open`].
+    Import,
+}
+
+impl Opening {
+    fn event(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Import => "import",
+        }
+    }
+}
+
 impl LivePool {
+    /// Notes that the pool was opened or imported, and by what: `system` is the running system.
+    ///
+    /// # Errors
+    /// As [`LivePool::sync_task`].
+    pub fn record_opening(&self, opening: Opening, system: &str) -> Result<(), PoolError> {
+        let text = pool_event_text(self.uberblock().version, system);
+        let event = HistoryEvent::of_pool(opening.event(), text);
+        self.sync_task(|ctx| ctx.history(&event))
+    }
+
     /// Notes a command. The first one ends the part of the history that is never overwritten: it is
     /// the one that made the pool.
     ///

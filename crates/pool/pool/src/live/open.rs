@@ -10,6 +10,7 @@ use super::config::PoolConfig;
 use super::dtl::MissedTxgs;
 use super::failure::FailMode;
 use super::features::FeatureCounts;
+use super::history::Opening;
 use super::may_write::{MayWriteError, may_write};
 use super::pool::{Drive, LivePool, PoolParts, PoolState};
 use super::port::DatasetPort;
@@ -41,6 +42,9 @@ pub struct WriteOptions {
     pub hostid: u64,
     /// The host's name for labels.
     pub hostname: Option<String>,
+    /// The running system as the history names it: node, release, version, machine. With it the history
+    /// tells that the pool was opened; without it nothing is noted.
+    pub system: Option<String>,
     /// Who writes txgs.
     pub drive: Drive,
     /// How much may be dirty.
@@ -101,7 +105,12 @@ impl LivePool {
         let pool = Self::from_parts(parts);
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
-        pool.sync().map_err(at)?;
+        match &writing.system {
+            Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
+            None => {
+                pool.sync().map_err(at)?;
+            }
+        }
         pool.wait_for_devices(writing);
         Ok(pool)
     }

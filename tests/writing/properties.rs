@@ -1,0 +1,256 @@
+//! Properties that lie in a file system or volume itself, changed as the commands change them; what a power cut
+//! leaves of it.
+
+use crate::rig::Rig;
+use millpond::check::{CheckOptions, FindingKind, check_pool};
+use millpond::live::{Caller, FileError, LivePool, NewMode, QuotaMeasure, QuotaOwner, WriteAt};
+use millpond_dataset::live::{HeadLog, LogTrim};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+
+const VOLUME_DATA: ObjectId = ObjectId(1);
+
+fn tank(rig: &Rig) -> LivePool {
+    rig.stripe("tank").create().unwrap()
+}
+
+/// A log that nobody here knows.
+struct Foreign;
+
+impl HeadLog for Foreign {
+    fn trim(&self, _: Txg) -> LogTrim {
+        LogTrim::default()
+    }
+    fn let_go(&self, _: Txg) -> Option<Vec<BlockPointer>> {
+        Some(vec![])
+    }
+    fn committed(&self, _: Txg) {}
+}
+
+#[test]
+fn a_head_with_somebody_elses_log_is_refused() {
+    let rig = Rig::new(1, 128);
+    let pool = tank(&rig);
+    pool.datasets().create_filesystem("tank/a", &[]).unwrap();
+    let head = pool.datasets().open_head("tank/a").unwrap();
+    head.log_or(|| Foreign).unwrap();
+    let refused = pool.file_system("tank/a").unwrap_err();
+    assert!(
+        matches!(&refused, millpond::Error::OtherLog { name } if name == "tank/a"),
+        "{refused}"
+    );
+    // Others are not concerned.
+    pool.file_system("tank").unwrap();
+}
+
+#[test]
+fn default_quotas_stop_owners_without_one_of_their_own() {
+    let rig = Rig::new(1, 128);
+    let pool = tank(&rig);
+    pool.datasets().create_filesystem("tank/a", &[]).unwrap();
+    let files = pool.file_system("tank/a").unwrap();
+    let root = files.root().unwrap();
+    files
+        .set_default_quota(QuotaOwner::User, QuotaMeasure::Bytes, 1000)
+        .unwrap();
+    files
+        .set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 7, 10_000_000)
+        .unwrap();
+    let (limited, exempt) = (Caller::user(1000, 1000), Caller::user(7, 7));
+    for caller in [&limited, &exempt] {
+        let name = format!("of {}", caller.uid);
+        let mode = NewMode::exactly(0o644);
+        let (node, _) = files
+            .create(caller, &root, name.as_bytes(), mode, true)
+            .unwrap();
+        files
+            .write(
+                caller,
+                &node,
+                WriteAt::Offset(0),
+                &[caller.uid as u8; 300_000],
+            )
+            .unwrap();
+    }
+    // Used space counts once it is written. Compressed, both take more than the limit.
+    pool.sync().unwrap();
+    let more = |caller: &Caller| {
+        let node = files.lookup(&root, format!("of {}", caller.uid).as_bytes());
+        files.write(caller, &node.unwrap(), WriteAt::Offset(400_000), &[1; 5000])
+    };
+    assert!(matches!(more(&limited), Err(FileError::OwnerQuota)));
+    more(&exempt).unwrap();
+    files
+        .set_default_quota(QuotaOwner::User, QuotaMeasure::Bytes, 0)
+        .unwrap();
+    more(&limited).unwrap();
+    files
+        .set_default_quota(QuotaOwner::Group, QuotaMeasure::Objects, 5)
+        .unwrap();
+    drop((root, files));
+    // A new file system takes over what is in force above it.
+    pool.sync().unwrap();
+    pool.datasets().create_filesystem("tank/a/b", &[]).unwrap();
+    pool.export().unwrap();
+    rig.judge("tank");
+    let read = rig.read("tank");
+    let shown = |dataset: &str| {
+        let all = read.dataset(dataset).unwrap().literal_properties().unwrap();
+        let mut quotas: Vec<_> = all
+            .into_iter()
+            .filter(|property| property.name.starts_with("default"))
+            .map(|property| (property.name, property.value))
+            .filter(|(_, value)| value != "0")
+            .collect();
+        quotas.sort();
+        quotas
+    };
+    let five = ("defaultgroupobjquota".to_owned(), "5".to_owned());
+    for dataset in ["tank/a", "tank/a/b"] {
+        assert_eq!(shown(dataset), [five.clone()], "{dataset}");
+    }
+    // Nobody ever set one: they are not shown at all.
+    let all = read.dataset("tank").unwrap().literal_properties().unwrap();
+    assert!(
+        !all.iter()
+            .any(|property| property.name.starts_with("default"))
+    );
+}
+
+#[test]
+fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
+    let rig = Rig::new(1, 128);
+    let pool = tank(&rig);
+    let size = (
+        "volsize".to_owned(),
+        millpond::PropertyValue::Number(4 << 20),
+    );
+    pool.datasets().create_volume("tank/v", &[size]).unwrap();
+    let volume = pool.volume("tank/v").unwrap();
+    volume.write(0, &[7; 1 << 20]).unwrap();
+    // Both handles are of one volume.
+    pool.volume("tank/v").unwrap().resize(1 << 20).unwrap();
+    assert_eq!(volume.size_bytes(), 1 << 20);
+    // As if the power had failed between the smaller size and the freeing.
+    let head = pool.datasets().open_head("tank/v").unwrap();
+    let data = head.set().object(VOLUME_DATA).unwrap();
+    for at in [2 << 20, 3 << 20] {
+        let tx = head
+            .begin(millpond_dataset::live::Estimate::default())
+            .unwrap();
+        data.write(&tx, at, &[9; 100_000]).unwrap();
+    }
+    drop((volume, head, data));
+    pool.export().unwrap();
+    let found = || {
+        let report = check_pool(rig.read("tank").inner(), &CheckOptions::default()).unwrap();
+        let kinds = report.findings.iter().map(|finding| finding.kind);
+        kinds.collect::<Vec<_>>()
+    };
+    assert_eq!(found(), [FindingKind::VolumeTail]);
+
+    let pool = rig.open("tank");
+    pool.volume("tank/v").unwrap();
+    pool.export().unwrap();
+    assert_eq!(found(), []);
+    rig.judge("tank");
+    let volume = rig
+        .read("tank")
+        .dataset("tank/v")
+        .unwrap()
+        .volume()
+        .unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    volume.read(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 7));
+}
+
+/// What `zpool history -i` shows of events of the pool, with the words that depend on the system left out.
+fn events(rig: &Rig) -> Vec<String> {
+    let pool = rig.read("tank");
+    let records = pool.inner().history().unwrap().unwrap();
+    let text =
+        |list: &millpond_nvlist::NvList, name: &str| list.string(name).ok().map(str::to_owned);
+    records
+        .map(|record| record.unwrap())
+        .filter_map(|list| text(&list, "internal_name").zip(text(&list, "history internal str")))
+        .filter(|(_, text)| text.starts_with("pool version"))
+        .map(|(name, text)| format!("{name}: {text}"))
+        .collect()
+}
+
+#[test]
+fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
+    let rig = Rig::new(1, 128);
+    tank(&rig).export().unwrap();
+    let open = |system: Option<&str>| {
+        let writing = millpond::live::WriteOptions {
+            system: system.map(str::to_owned),
+            ..Default::default()
+        };
+        let search = millpond::Search::new([rig.folder()]);
+        LivePool::open(&search, "tank", &Default::default(), &writing).unwrap()
+    };
+    open(None).export().unwrap();
+    assert_eq!(events(&rig).len(), 1, "{:?}", events(&rig));
+    open(Some("here 6.1 #1 x86_64")).export().unwrap();
+    let found = events(&rig);
+    let wanted = format!(
+        "open: pool version 5000; software version millpond-{}; uts here 6.1 #1 x86_64",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(found[1..], [wanted]);
+    rig.judge("tank");
+}
+
+#[test]
+fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
+    use millpond_ondisk::dsl::keys::resume;
+    use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Endian};
+    let rig = Rig::new(1, 128);
+    let pool = tank(&rig);
+    for name in ["tank/half", "tank/resumable", "tank/whole"] {
+        pool.datasets().create_filesystem(name, &[]).unwrap();
+        let files = pool.file_system(name).unwrap();
+        let mode = NewMode::exactly(0o644);
+        let root = files.root().unwrap();
+        let (node, _) = files
+            .create(&Caller::root(), &root, b"f", mode, true)
+            .unwrap();
+        files
+            .write(&Caller::root(), &node, WriteAt::Offset(0), &[3; 500_000])
+            .unwrap();
+    }
+    pool.sync().unwrap();
+    // As a receive makes them: inconsistent, and one of them with the state that a stream goes on from.
+    for (name, is_resumable) in [("tank/half", false), ("tank/resumable", true)] {
+        let id = pool.datasets().open_head(name).unwrap().id();
+        let marked = pool.engine().sync_task(|ctx| {
+            let object = ctx.mos().object(id).unwrap();
+            let mut phys = DslDatasetPhys::decode(&object.bonus(), Endian::Little).unwrap();
+            phys.flags |= DslDatasetFlags::INCONSISTENT;
+            object.set_bonus(ctx.tx(), phys.encode()).unwrap();
+            if is_resumable {
+                let table = ctx.table(id)?;
+                table.update_u64(resume::TO_GUID.as_bytes(), 77).unwrap();
+            }
+            Ok(())
+        });
+        marked.unwrap();
+    }
+    pool.export().unwrap();
+
+    let pool = rig.open("tank");
+    let committed = pool.committed().unwrap();
+    assert!(committed.dataset("tank/half").is_err());
+    assert!(committed.dataset("tank/resumable").is_ok());
+    drop(committed);
+    let files = pool.file_system("tank/whole").unwrap();
+    let root = files.root().unwrap();
+    files.lookup(&root, b"f").unwrap();
+    drop((root, files));
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    rig.judge("tank");
+}
