@@ -1,9 +1,12 @@
-//! The numbers that `zdb -P -bccdmm` prints beside our own: every dataset's number, txg, bytes and objects;
-//! every metaslab's place and free bytes, as our replay of its map finds them; the sum of all blocks' bytes.
+//! The numbers that `zdb -P -bccddmmi` prints beside our own: every dataset's number, txg, bytes and objects, the
+//! MOS among them; every metaslab's place and free bytes, as our replay of its map finds them; the sum of all
+//! blocks' bytes. Every object and intent log: [`objects`].
 
+use super::objects;
 use anyhow::{Context, Result};
 use millpond::{OpenOptions, Pool, Search};
 use millpond_alloc::{UnflushedLogs, load_metaslab};
+use millpond_dataset::Directory;
 use millpond_pool::PoolSpaceMaps;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +28,9 @@ pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec
     let theirs = datasets(lines);
     let ours = our_datasets(&pool)?;
     count += differing("dataset", &ours, &theirs, &mut found);
+    let (differences, compared) = objects::disagreements(lines, &pool)?;
+    found.extend(differences);
+    count += compared;
     let theirs = metaslabs(lines);
     let ours = our_metaslabs(&pool)?;
     count += differing("metaslab", &ours, &theirs, &mut found);
@@ -38,7 +44,7 @@ pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec
 }
 
 /// Compares two tables and gives how many rows there are.
-fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+pub(super) fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     what: &str,
     ours: &BTreeMap<K, V>,
     theirs: &BTreeMap<K, V>,
@@ -56,7 +62,7 @@ fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     theirs.len()
 }
 
-/// `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`. The MOS is no dataset.
+/// `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`, with words behind it for half-received ones.
 fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
     let one = |line: &String| {
         let rest = line.strip_prefix("Dataset ")?;
@@ -67,28 +73,35 @@ fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
         let txg = number(parts.next()?, "cr_txg ")?;
         let bytes = parts.next()?.parse().ok()?;
         let objects = parts.next()?.split(' ').next()?.parse().ok()?;
-        (name != "mos").then(|| (name.to_owned(), (id, txg, bytes, objects)))
+        Some((name.to_owned(), (id, txg, bytes, objects)))
     };
     lines.iter().filter_map(one).collect()
 }
 
+/// The txg that `zdb` gives to the MOS: the first one that any pool has.
+const FIRST_TXG: u64 = 4;
+
 fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
     let mut all = BTreeMap::new();
-    for head in pool.datasets() {
-        let head = head?;
-        let mut those = head.snapshots()?;
-        those.push(head);
-        for dataset in those {
-            let phys = dataset.inner().phys();
-            let figures = (
-                dataset.inner().id().0,
-                phys.creation_txg.0,
-                phys.referenced_bytes,
-                phys.block_pointer.fill(),
-            );
-            all.insert(dataset.name().to_owned(), figures);
-        }
+    for dataset in objects::datasets(pool)? {
+        let phys = dataset.phys();
+        let figures = (
+            dataset.id().0,
+            phys.creation_txg.0,
+            phys.referenced_bytes,
+            phys.block_pointer.fill(),
+        );
+        all.insert(dataset.name().to_owned(), figures);
     }
+    // What the MOS takes is charged to a directory of its own.
+    let charged = Directory::root(pool.inner())?.child("$MOS")?;
+    let figures = (
+        0,
+        FIRST_TXG,
+        charged.phys().used_bytes,
+        pool.inner().mos().root().fill(),
+    );
+    all.insert(objects::MOS.to_owned(), figures);
     Ok(all)
 }
 
@@ -179,7 +192,10 @@ mod tests {
             space map object 74:\n  smp_length = 0x78\n  smp_alloc = 0x1\n\
             \tbp allocated:            314880      avg:   1896";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let expected = [("tank/a b, c@s".to_owned(), (22, 54, 12288, 9))];
+        let expected = [
+            ("mos".to_owned(), (0, 4, 136_704, 74)),
+            ("tank/a b, c@s".to_owned(), (22, 54, 12288, 9)),
+        ];
         assert_eq!(datasets(&lines), expected.into_iter().collect());
         let expected = [
             ((0, 1), (0x100_0000, 16_750_080, Some(0x6a00))),

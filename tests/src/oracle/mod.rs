@@ -6,6 +6,7 @@
 
 pub mod figures;
 pub mod kernel;
+pub mod objects;
 pub mod zdb;
 
 /// What a judge said.

@@ -1,5 +1,6 @@
 //! `zdb` as a judge.
 
+use super::objects::is_row;
 use super::{Verdict, figures, lines};
 use crate::images::{cache_folder, hex, workspace};
 use anyhow::{Context, Result, anyhow};
@@ -66,8 +67,8 @@ pub fn print(folder: &Path, arguments: &[&str]) -> Result<String> {
 }
 
 /// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
-/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`), and the figures
-/// of all three equal to ours ([`figures`]).
+/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`), and its figures,
+/// of every object (`-dd`) and intent log (`-i`) too, equal to ours ([`figures`]).
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -95,7 +96,7 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
 
 /// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
 /// everything before it.
-const JUDGING: &str = "-Pbccdmmh";
+const JUDGING: &str = "-Pbccddmmih";
 const HISTORY: &str = "History:";
 
 /// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five
@@ -180,7 +181,9 @@ fn kept_or(
 
 /// The lines that accuse. For `-bcc` the line that acquits has to be there as well.
 fn faults_in(output: &Output, option: &str) -> Vec<String> {
-    let accusing = |line: &&String| ACCUSING.iter().any(|words| line.contains(words));
+    // There is a type of objects called "persistent error log".
+    let accusing =
+        |line: &&String| !is_row(line) && ACCUSING.iter().any(|words| line.contains(words));
     let mut faults: Vec<String> = output
         .lines
         .iter()
