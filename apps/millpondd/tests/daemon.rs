@@ -3,8 +3,8 @@
 
 use millpond::control::{
     CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
-    ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices, NewPoolRequest, Note,
-    Places as Where, PoolChange, Property, TopRequest, Value, Wanted,
+    HistoryEvent, ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices,
+    NewPoolRequest, Note, Places as Where, PoolChange, Property, TopRequest, Value, Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::{
@@ -136,6 +136,25 @@ fn property(client: &Client, dataset: &str, name: &str) -> Option<Property> {
     found
 }
 
+/// Commands and events of the pool itself, in order.
+fn told(client: &Client) -> Vec<String> {
+    let mut all = vec![];
+    let read = client.history("tank", &mut |record| {
+        match record.event {
+            HistoryEvent::Command(command) => all.push(command),
+            HistoryEvent::Internal {
+                event,
+                dataset: None,
+                text,
+            } if text.starts_with("pool version") => all.push(event),
+            _ => {}
+        }
+        Ok(())
+    });
+    read.unwrap();
+    all
+}
+
 #[test]
 fn a_pool_lives_from_one_start_to_the_next() {
     let stage = Stage::new();
@@ -159,14 +178,15 @@ fn a_pool_lives_from_one_start_to_the_next() {
     let asked = client(&daemon, 0);
     assert_eq!(asked.pools().unwrap(), ["tank"]);
     assert_eq!(mounted(&asked), ["tank /tank", "tank/home /tank/home"]);
-    let mut commands = 0;
-    asked
-        .history("tank", &mut |_| {
-            commands += 1;
-            Ok(())
-        })
-        .unwrap();
-    assert!(commands >= 2, "{commands}");
+    assert_eq!(
+        told(&asked),
+        [
+            "create",
+            "zpool create tank a",
+            "zfs create tank/home",
+            "open"
+        ]
+    );
 
     // Exported it is gone, and stays so.
     asked
@@ -186,6 +206,77 @@ fn a_pool_lives_from_one_start_to_the_next() {
         "tank"
     );
     assert_eq!(mounted(&asked).len(), 2);
+    assert_eq!(
+        told(&asked)[4..],
+        ["zpool export tank", "open", "import", "zpool import tank"]
+    );
+}
+
+#[test]
+fn what_lies_in_file_systems_and_volumes_is_set_by_commands() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked
+        .create_pool(&stage.request("tank", "a"), "zpool create tank a")
+        .unwrap();
+    let volume = PoolChange::Dataset(DatasetChange::CreateVolume {
+        name: "tank/v".into(),
+        properties: vec![("volsize".into(), Value::Number(8 << 20))],
+    });
+    asked
+        .change("tank", &[create("tank/home"), volume], "zfs create")
+        .unwrap();
+    let set = |dataset: &str, name: &str, number: u64| {
+        let change = DatasetChange::Set {
+            name: dataset.into(),
+            properties: vec![
+                ("org.x:note".into(), Value::Text("beside".into())),
+                (name.into(), Value::Number(number)),
+            ],
+            mount: false,
+        };
+        asked.change("tank", &[PoolChange::Dataset(change)], "zfs set")
+    };
+    let shown = |dataset: &str, name: &str| property(&asked, dataset, name).and_then(|p| p.value);
+    assert_eq!(shown("tank/home", "defaultuserquota"), None);
+    set("tank/home", "defaultuserquota", 1 << 20).unwrap();
+    set("tank/home", "defaultprojectobjquota", 7).unwrap();
+    for (name, wanted) in [
+        ("defaultuserquota", 1 << 20),
+        ("defaultprojectobjquota", 7),
+        ("defaultgroupquota", 0),
+    ] {
+        assert_eq!(
+            shown("tank/home", name),
+            Some(Value::Number(wanted)),
+            "{name}"
+        );
+    }
+    let back = PoolChange::Dataset(DatasetChange::Inherit {
+        name: "tank/home".into(),
+        property: "defaultuserquota".into(),
+        to_received: true,
+    });
+    asked.change("tank", &[back], "zfs inherit -S").unwrap();
+    assert_eq!(
+        shown("tank/home", "defaultuserquota"),
+        Some(Value::Number(0))
+    );
+    for bytes in [32 << 20, 1 << 20, 16 << 20] {
+        set("tank/v", "volsize", bytes).unwrap();
+        assert_eq!(shown("tank/v", "volsize"), Some(Value::Number(bytes)));
+    }
+    // Nothing of a request is done if one of its properties cannot be set.
+    asked
+        .change("tank", &[create("tank/other")], "zfs create")
+        .unwrap();
+    set("tank/other", "version", 5).unwrap_err();
+    assert_eq!(shown("tank/other", "org.x:note"), None);
+    assert_eq!(
+        shown("tank/home", "org.x:note"),
+        Some(Value::Text("beside".into()))
+    );
 }
 
 #[test]

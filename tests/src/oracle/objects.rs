@@ -9,7 +9,8 @@ use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::IntentLogHeader;
 use std::collections::BTreeMap;
 
-/// Of one object: levels, bytes of its indirect and data blocks, used bytes, bytes of its dnode, length.
+/// Of one object: levels, bytes of its indirect and data blocks, used bytes to the nearest sector, bytes of its
+/// dnode, length.
 type ObjectFigures = [u64; 6];
 /// Objects of a data set by number; 0 is the array of dnodes, what owners use is -1, -2 and -3.
 type Objects = BTreeMap<i64, ObjectFigures>;
@@ -165,6 +166,11 @@ fn ours(pool: &Pool) -> Result<(Sets, Vec<String>)> {
     Ok((sets, with_log))
 }
 
+/// Used bytes as `zdb` shows them: to the nearest sector of 512. On RAID-Z they are no whole sectors.
+fn shown(used_bytes: u64) -> u64 {
+    (used_bytes + 256) / 512 * 512
+}
+
 fn objects(set: &Arc<ObjectSet>) -> Result<Objects> {
     let figures = |object: &Object| -> ObjectFigures {
         let dnode = object.dnode();
@@ -172,7 +178,7 @@ fn objects(set: &Arc<ObjectSet>) -> Result<Objects> {
             dnode.levels.into(),
             1 << dnode.indirect_block_shift,
             object.block_bytes(),
-            dnode.used_bytes(),
+            shown(dnode.used_bytes()),
             dnode.slots() * 512,
             object.length_bytes(),
         ]
