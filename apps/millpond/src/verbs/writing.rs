@@ -29,7 +29,7 @@ pub enum Opened {
         dataset: String,
         path: Vec<u8>,
     },
-    Volume(LiveVolume),
+    Volume(Arc<LiveVolume>),
 }
 
 impl<'g> WritePools<'g> {
