@@ -1,0 +1,301 @@
+//! Which file systems are mounted: mounting and unmounting them one by one, or all below a dataset.
+
+mod follow;
+mod mounter;
+mod settings;
+
+pub use follow::Follow;
+pub use mounter::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
+
+use millpond::control::{
+    Control, DatasetQuery, HeldPools, MountInfo, MountProblem, MountRequest, Note, Wanted,
+};
+use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+use millpond_env::sync::{Arc, Mutex};
+use settings::{Settings, WANTED};
+use std::path::Path;
+
+struct Entry {
+    info: MountInfo,
+    handle: Arc<dyn Mounted>,
+}
+
+type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
+
+/// The mounts of a daemon.
+pub struct Mounts {
+    mounter: Box<dyn Mounter>,
+    table: Mutex<Vec<Entry>>,
+    /// One mounts or unmounts at a time.
+    turn: Mutex<()>,
+    /// Told of every change before it is made.
+    note: Box<Notes>,
+}
+
+fn is_within(name: &str, root: &str) -> bool {
+    name.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Mounts {
+    /// None yet.
+    pub fn new(mounter: Box<dyn Mounter>, note: Box<Notes>) -> Self {
+        Self {
+            mounter,
+            table: Mutex::new(vec![]),
+            turn: Mutex::new(()),
+            note,
+        }
+    }
+
+    /// Takes away what a killed daemon left; what could not be.
+    pub fn clear_dead(&self, left: &[MountInfo]) -> Vec<String> {
+        // What lies in a dead mount cannot be reached, and goes with it: the outer ones come first, and
+        // what was unreachable is looked at again.
+        let clear = |mount: &MountInfo| self.mounter.clear_dead(Path::new(&mount.mountpoint));
+        for mount in left {
+            let _ = clear(mount);
+        }
+        let told = left.iter().filter_map(|mount| {
+            let error = clear(mount).err()?;
+            Some(format!(
+                "cannot clear the dead mount {}: {error}",
+                mount.mountpoint
+            ))
+        });
+        told.collect()
+    }
+
+    /// What is mounted, in the order in which it was.
+    pub fn list(&self) -> Vec<MountInfo> {
+        let mut table = self.table.lock();
+        table.retain(|entry| entry.handle.is_alive());
+        table.iter().map(|entry| entry.info.clone()).collect()
+    }
+
+    /// Whether a dataset is mounted.
+    pub fn is_mounted(&self, dataset: &str) -> bool {
+        let table = self.table.lock();
+        let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
+        own.any(|entry| entry.handle.is_alive())
+    }
+
+    fn read(
+        &self,
+        pools: &HeldPools,
+        root: &str,
+        depth: u32,
+    ) -> Result<Vec<Settings>, MountProblem> {
+        let names = WANTED.iter().filter_map(|name| by_name(name));
+        let query = DatasetQuery {
+            root: root.to_owned(),
+            depth,
+            kinds: Kinds::only(&[DatasetKind::Filesystem]),
+            wanted: Wanted::Named(names.collect()),
+        };
+        let mut all = vec![];
+        let told = pools.datasets(&query, &mut |info| {
+            all.push(Settings::read(&info));
+            Ok(())
+        });
+        told.map_err(|error| match error {
+            millpond::control::ControlError::NoSuchDataset
+            | millpond::control::ControlError::NoSuchPool => MountProblem::NoSuchDataset,
+            other => MountProblem::Failed(other.to_string()),
+        })?;
+        Ok(all)
+    }
+
+    /// Mounts one file system.
+    ///
+    /// # Errors
+    /// [`MountProblem`].
+    pub fn mount(
+        &self,
+        pools: &HeldPools,
+        dataset: &str,
+        request: &MountRequest,
+    ) -> Result<(), MountProblem> {
+        let _turn = self.turn.lock();
+        let mut own = self.read(pools, dataset, 0)?;
+        let Some(mut settings) = own.pop() else {
+            return Err(MountProblem::NotAFileSystem);
+        };
+        settings.override_with(&request.options);
+        settings.overlay |= request.overlay;
+        self.mount_as(pools, &settings)
+    }
+
+    fn mount_as(&self, pools: &HeldPools, settings: &Settings) -> Result<(), MountProblem> {
+        let dataset = settings.dataset.as_str();
+        if settings.can_mount == 0 {
+            return Err(MountProblem::Off);
+        }
+        match settings.mountpoint.as_str() {
+            "legacy" => return Err(MountProblem::Legacy),
+            path if !path.starts_with('/') => return Err(MountProblem::NoMountpoint),
+            _ => {}
+        }
+        if settings.is_locked {
+            return Err(MountProblem::Locked);
+        }
+        if self.is_mounted(dataset) {
+            return Err(MountProblem::Already);
+        }
+        let pool = dataset.split('/').next().unwrap_or(dataset);
+        let pool = pools.get(pool).ok_or(MountProblem::NoSuchDataset)?;
+        let mountpoint = Path::new(&settings.mountpoint);
+        self.mounter.prepare(mountpoint, settings.overlay)?;
+        let info = MountInfo {
+            dataset: dataset.to_owned(),
+            mountpoint: settings.mountpoint.clone(),
+        };
+        let mut coming = self.list();
+        coming.push(info.clone());
+        (self.note)(&coming);
+        let mounted = self.mounter.mount(&Mountable {
+            pool: &pool,
+            dataset,
+            mountpoint,
+            read_only: settings.read_only || pool.live().is_none(),
+            exec: settings.exec,
+            suid: settings.suid,
+            devices: settings.devices,
+            overlay: true,
+        });
+        match mounted {
+            Ok(handle) => {
+                let handle: Arc<dyn Mounted> = Arc::from(handle);
+                self.table.lock().push(Entry { info, handle });
+                Ok(())
+            }
+            Err(problem) => {
+                (self.note)(&self.list());
+                Err(problem)
+            }
+        }
+    }
+
+    /// Mounts everything at and below a dataset that is to be mounted by itself; what could not be.
+    pub fn mount_all(&self, pools: &HeldPools, root: &str) -> Vec<Note> {
+        self.mount_some(pools, root, &|_| true)
+    }
+
+    fn mount_some(
+        &self,
+        pools: &HeldPools,
+        root: &str,
+        wanted: &dyn Fn(&Settings) -> bool,
+    ) -> Vec<Note> {
+        let _turn = self.turn.lock();
+        let mut all = match self.read(pools, root, DatasetQuery::WHOLE_TREE) {
+            Ok(all) => all,
+            Err(why) => {
+                return vec![Note::NotMounted {
+                    dataset: root.to_owned(),
+                    mountpoint: String::new(),
+                    why,
+                }];
+            }
+        };
+        all.retain(|one| one.is_automatic() && !one.is_locked && wanted(one));
+        // What lies below comes later.
+        all.sort_by(|a, b| {
+            let parts = |one: &Settings| {
+                one.mountpoint
+                    .split('/')
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            parts(a)
+                .cmp(&parts(b))
+                .then_with(|| a.dataset.cmp(&b.dataset))
+        });
+        let mut notes = vec![];
+        for one in &all {
+            match self.mount_as(pools, one) {
+                Ok(()) | Err(MountProblem::Already) => {}
+                Err(why) => notes.push(Note::NotMounted {
+                    dataset: one.dataset.clone(),
+                    mountpoint: one.mountpoint.clone(),
+                    why,
+                }),
+            }
+        }
+        notes
+    }
+
+    /// Unmounts a dataset and what is below it, the last mounted first; the names, in the order of
+    /// unmounting. What was unmounted before an error stays so.
+    fn take_away(
+        &self,
+        root: &str,
+        force: bool,
+        taken: &mut Vec<String>,
+    ) -> Result<(), (String, MountProblem)> {
+        let _turn = self.turn.lock();
+        let own: Vec<(MountInfo, Arc<dyn Mounted>)> = {
+            let table = self.table.lock();
+            let own = table.iter().rev();
+            own.filter(|entry| is_within(&entry.info.dataset, root))
+                .map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)))
+                .collect()
+        };
+        let mut outcome = Ok(());
+        for (info, handle) in own {
+            if handle.is_alive()
+                && let Err(problem) = handle.unmount(force)
+            {
+                outcome = Err((info.mountpoint, problem));
+                break;
+            }
+            self.table.lock().retain(|entry| entry.info != info);
+            taken.push(info.dataset);
+        }
+        (self.note)(&self.list());
+        outcome
+    }
+
+    /// Unmounts a file system and what is mounted below it.
+    ///
+    /// # Errors
+    /// [`MountProblem`] with the mount point, or with the dataset if that is not mounted.
+    pub fn unmount(
+        &self,
+        pools: &HeldPools,
+        dataset: &str,
+        force: bool,
+    ) -> Result<(), (String, MountProblem)> {
+        let of = |problem| (dataset.to_owned(), problem);
+        let own = self.read(pools, dataset, 0).map_err(of)?;
+        let settings = own
+            .first()
+            .ok_or_else(|| of(MountProblem::NotAFileSystem))?;
+        if !self.is_mounted(dataset) {
+            return Err(of(match settings.mountpoint.as_str() {
+                "legacy" => MountProblem::Legacy,
+                _ => MountProblem::NotMounted,
+            }));
+        }
+        self.take_away(dataset, force, &mut vec![])
+    }
+
+    /// Unmounts everything; what could not be.
+    pub fn unmount_all(&self, force: bool) -> Vec<Note> {
+        let mut notes = vec![];
+        for mount in self.list().into_iter().rev() {
+            let MountInfo { dataset, .. } = &mount;
+            if !self.is_mounted(dataset) {
+                continue;
+            }
+            if let Err((mountpoint, why)) = self.take_away(dataset, force, &mut vec![]) {
+                notes.push(Note::StillMounted {
+                    dataset: dataset.clone(),
+                    mountpoint,
+                    why,
+                });
+            }
+        }
+        notes
+    }
+}

@@ -1,0 +1,91 @@
+//! What a dataset's properties say of mounting it.
+
+use millpond::control::{DatasetInfo, Source, Value};
+
+/// What decides whether and where a file system is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) dataset: String,
+    pub(super) mountpoint: String,
+    /// The dataset that the mount point comes from.
+    pub(super) mountpoint_from: String,
+    /// 0 off, 1 on, 2 by hand only.
+    pub(super) can_mount: u64,
+    pub(super) read_only: bool,
+    pub(super) exec: bool,
+    pub(super) suid: bool,
+    pub(super) devices: bool,
+    pub(super) overlay: bool,
+    pub(super) is_locked: bool,
+}
+
+/// The properties that [`Settings::read`] wants to see.
+pub(super) const WANTED: [&str; 8] = [
+    "mountpoint",
+    "canmount",
+    "readonly",
+    "exec",
+    "setuid",
+    "devices",
+    "overlay",
+    "keystatus",
+];
+
+impl Settings {
+    pub(super) fn read(info: &DatasetInfo) -> Self {
+        let number = |name: &str, preset: u64| match info.property(name).map(|p| &p.value) {
+            Some(Some(Value::Number(number))) => *number,
+            Some(Some(Value::Text(word))) => match word.as_str() {
+                "on" => 1,
+                "noauto" => 2,
+                _ => 0,
+            },
+            _ => preset,
+        };
+        let mountpoint = info.property("mountpoint");
+        let path = mountpoint.and_then(|p| p.value.as_ref()?.text());
+        let from = match mountpoint.map(|p| &p.source) {
+            Some(Source::Inherited(from)) => from.clone(),
+            Some(Source::Default) => String::new(),
+            _ => info.name.clone(),
+        };
+        Self {
+            dataset: info.name.clone(),
+            mountpoint: path.unwrap_or("none").to_owned(),
+            mountpoint_from: from,
+            can_mount: number("canmount", 1),
+            read_only: number("readonly", 0) == 1,
+            exec: number("exec", 1) == 1,
+            suid: number("setuid", 1) == 1,
+            devices: number("devices", 1) == 1,
+            overlay: number("overlay", 1) == 1,
+            is_locked: info
+                .property("keystatus")
+                .and_then(|p| p.value.as_ref())
+                .is_some_and(|value| {
+                    matches!(value, Value::Number(1)) || value.text() == Some("unavailable")
+                }),
+        }
+    }
+
+    pub(super) fn is_automatic(&self) -> bool {
+        self.can_mount == 1 && self.mountpoint.starts_with('/')
+    }
+
+    /// Mount options that stand in for properties this once.
+    pub(super) fn override_with(&mut self, options: &[String]) {
+        for option in options.iter().flat_map(|words| words.split(',')) {
+            match option {
+                "ro" => self.read_only = true,
+                "rw" => self.read_only = false,
+                "exec" => self.exec = true,
+                "noexec" => self.exec = false,
+                "suid" | "setuid" => self.suid = true,
+                "nosuid" | "nosetuid" => self.suid = false,
+                "dev" | "devices" => self.devices = true,
+                "nodev" | "nodevices" => self.devices = false,
+                _ => {}
+            }
+        }
+    }
+}
