@@ -28,6 +28,7 @@ mod pool;
 mod properties;
 mod search;
 pub mod verify;
+mod walk;
 
 pub use dataset::Dataset;
 pub use error::Error;

@@ -258,6 +258,16 @@ impl BlockPointer {
             raw => Txg(raw),
         }
     }
+    /// The txg that snapshots, deadlists and clones compare: in which the space was allocated. Of a rewritten
+    /// block that is the physical birth, else the birth.
+    #[must_use]
+    pub fn allocation_birth(&self) -> Txg {
+        if self.is_rewritten() {
+            self.physical_birth()
+        } else {
+            self.birth()
+        }
+    }
     /// Blocks (or objects) below this pointer that are not holes.
     #[must_use]
     pub fn fill(&self) -> u64 {

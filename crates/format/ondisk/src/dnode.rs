@@ -72,6 +72,21 @@ impl Dnode {
         }
     }
 
+    /// The slots of a block of dnodes at which a dnode begins or which are free: each one's number in the
+    /// block, and the bytes from its first on.
+    pub fn in_block(block: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+        let mut next = 0usize;
+        core::iter::from_fn(move || {
+            let slot = next;
+            let bytes = block.get(slot.saturating_mul(DNODE_SLOT_BYTES)..)?;
+            if bytes.is_empty() {
+                return None;
+            }
+            next = slot.saturating_add(Self::slot_count(bytes));
+            Some((slot, bytes))
+        })
+    }
+
     /// Reads the dnode that starts at the first byte of `bytes`, or `None` for a free slot.
     ///
     /// `bytes` may go on behind the dnode. Allocates at most 16 KiB.

@@ -48,6 +48,13 @@ number!(
 );
 
 impl ObjectId {
+    /// Stands for the object of space used by user, which lies in the object set block and has no number.
+    pub const USER_USED: Self = Self(u64::MAX);
+    /// The same of groups.
+    pub const GROUP_USED: Self = Self(u64::MAX - 1);
+    /// The same of projects.
+    pub const PROJECT_USED: Self = Self(u64::MAX - 2);
+
     /// The object this field of a structure refers to; 0 stands for none.
     #[must_use]
     pub fn some(self) -> Option<Self> {

@@ -3,7 +3,6 @@
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
 use super::sums::{Ratios, Sums, place_mark};
-use super::walk::allocation_birth;
 use super::{Findings, Mark};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{Object, ObjectSet};
@@ -220,7 +219,7 @@ impl Lists<'_> {
             let end = keys.get(at + 1).map_or(Txg(u64::MAX), |(next, _)| *next);
             let mut wrong = None;
             let sums = self.read(name, *list, &mut |entry| {
-                let birth = allocation_birth(&entry.pointer);
+                let birth = entry.pointer.allocation_birth();
                 if birth <= *key || birth > end {
                     wrong.get_or_insert(birth);
                 }
@@ -285,7 +284,7 @@ impl Lists<'_> {
             let mut entries = vec![];
             self.read(name, list, &mut |entry| entries.push(*entry))?;
             for pointer in live_pointers(&entries) {
-                if allocation_birth(&pointer) <= key {
+                if pointer.allocation_birth() <= key {
                     let detail = format!("a block of txg {} under the key {key}", pointer.birth());
                     self.tell(FindingKind::Livelist, name, list, detail);
                 }

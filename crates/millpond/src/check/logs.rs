@@ -1,7 +1,9 @@
 //! The blocks that intent logs own.
 
+use super::claims::Holder;
 use super::finding::{Finding, FindingKind};
-use super::walk::{Holder, Tree, Walk, allocation_birth};
+use super::walk::{Tree, Walk};
+use crate::walk::LOG_BLOCKS_MAX;
 use millpond_intent::log_block_address;
 use millpond_object::BlockAddress;
 use millpond_ondisk::intent_log::{
@@ -9,9 +11,6 @@ use millpond_ondisk::intent_log::{
     WriteContent,
 };
 use millpond_ondisk::{IntentLogHeader, ObjectSetPhys, Txg};
-
-/// No log is longer; writers keep some thousands of blocks at most.
-const LOG_BLOCKS_MAX: u64 = 1 << 24;
 
 impl Walk<'_> {
     /// Claims the blocks of a head's log: as far as they were written, and the one that comes next.
@@ -49,7 +48,7 @@ impl Walk<'_> {
             let verifier = IntentLogVerifier::of(&pointer);
             let sequence = verifier.sequence;
             // Blocks of txgs that were never written are allocated nowhere yet.
-            if !is_claimed && allocation_birth(&pointer) > self.synced {
+            if !is_claimed && pointer.allocation_birth() > self.synced {
                 return;
             }
             let holder = || Holder {
@@ -94,7 +93,7 @@ impl Walk<'_> {
                             ..
                         } = record.body
                         && !written.is_hole()
-                        && allocation_birth(&written) >= header.claim_txg
+                        && written.allocation_birth() >= header.claim_txg
                     {
                         let holder = || Holder {
                             dataset: tree.name.clone(),

@@ -21,6 +21,8 @@
 //! # Ok(()) }
 //! ```
 
+mod blocks;
+mod claims;
 mod dsl;
 mod features;
 mod figures;
@@ -36,6 +38,7 @@ mod owners;
 mod report;
 mod run;
 mod shared;
+mod side;
 mod space;
 mod sums;
 mod tables;

@@ -1,5 +1,6 @@
 //! The order of a check.
 
+use super::claims::{Figures, Holder, Watch};
 use super::dsl::Dsl;
 use super::figures::{Evidence, Judge};
 use super::files::FilesJob;
@@ -11,14 +12,14 @@ use super::report::Findings;
 use super::shared::Clones;
 use super::space::Space;
 use super::sums::{Mark, Ratios, Sums};
-use super::walk::{Counted, Figures, Holder, Tally, Tree, Walk, Watch, Work};
+use super::walk::{Counted, Tally, Tree, Walk, Work};
 use super::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
 use super::{features, labels, names};
-use crate::verify::Stack;
+use crate::walk::{Budget, Stack};
 use crate::{Error, Pool};
 use millpond_alloc::deflate_ratio;
 use millpond_dataset::live::walk_destroyed_tree;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
 use millpond_ondisk::dsl::keys;
@@ -284,9 +285,7 @@ impl Scene<'_> {
             synced: inner.uberblock().txg,
             figures,
             watch,
-            charged_bytes: AtomicU64::new(0),
-            charged_max: capacity.saturating_mul(2),
-            gave_up: AtomicBool::new(false),
+            budget: Budget::new(capacity.saturating_mul(2)),
         };
         let mut work: Vec<Work<'_>> = vec![];
         let (lists, dead, live, free) = (&lists, &dead, &live, &free);

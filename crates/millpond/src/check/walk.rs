@@ -6,27 +6,26 @@
 //! goes wide. It holds at most two indirect blocks a level for each thread, and the two trees' dnodes of
 //! the blocks under way.
 
+use super::blocks::fill_of;
+use super::claims::{Figures, Watch};
 use super::finding::{Finding, FindingKind};
-use super::space::{Claim, Space};
+use super::side::{At, Side};
+use super::space::Space;
 use super::sums::{Ratios, Sums, is_block};
 use super::uses::Uses;
 use super::{CheckProgress, Findings};
-use crate::verify::Stack;
+use crate::walk::{Budget, Spent, Stack};
 use millpond_block::{Block, BlockAddress, BlockStore, Topology};
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::BlockError;
 use millpond_ondisk::{
-    BlockId, BlockPointer, DNODE_SLOT_BYTES, Dnode, Dva, Level, ObjectId, ObjectSetPhys,
-    ObjectType, SPILL_BLOCK_ID, Txg, VdevId,
+    BlockId, BlockPointer, DNODE_SLOT_BYTES, Dnode, Level, ObjectId, ObjectSetPhys, ObjectType,
+    SPILL_BLOCK_ID, Txg,
 };
 use std::collections::{BTreeMap, HashMap};
 
 /// Positions taken at a time, so that the rest is there for other threads.
 const POSITIONS_AT_ONCE: u64 = 16;
-/// Deduplicated and cloned blocks that are remembered; beyond that repeats are not told from double
-/// allocations.
-const SHARED_MAX: usize = 1 << 21;
 
 /// A dataset to be walked, and where it begins.
 #[derive(Debug, Clone)]
@@ -69,62 +68,17 @@ pub(super) struct Tally {
     pub(super) counted: Mutex<Counted>,
 }
 
-/// One side of a pair of trees, seen from one level.
-#[derive(Clone)]
-enum Side {
-    Empty,
-    /// The pointers of a dnode, or what is above them.
-    Dnode(Arc<Dnode>),
-    /// An indirect block, with the number of its first pointer.
-    Indirect(Arc<Block>, u64),
-}
-
-/// What is at a position of one side.
-enum At {
-    Nothing,
-    /// Higher than the tree reaches; it begins further down.
-    Above,
-    Pointer(BlockPointer),
-}
-
-impl Side {
-    fn at(&self, level: u8, id: u64) -> At {
-        let pointer = match self {
-            Self::Empty => None,
-            Self::Indirect(block, first) => id
-                .checked_sub(*first)
-                .and_then(|slot| usize::try_from(slot).ok()?.checked_mul(128))
-                .and_then(|at| block.bytes.get(at..at.checked_add(128)?))
-                .and_then(|bytes| BlockPointer::decode(bytes, block.endian).ok()),
-            Self::Dnode(dnode) => {
-                let top = dnode.levels.saturating_sub(1);
-                if level > top {
-                    return if id == 0 { At::Above } else { At::Nothing };
-                }
-                let slot = usize::try_from(id).unwrap_or(usize::MAX);
-                dnode.block_pointers.get(slot).copied()
-            }
-        };
-        match pointer {
-            Some(pointer) if !pointer.is_hole() || pointer.birth() != Txg(0) => {
-                At::Pointer(pointer)
-            }
-            _ => At::Nothing,
-        }
-    }
-}
-
 /// An object with both its states.
-struct Owner {
-    tally: Arc<Tally>,
-    object: u64,
+pub(super) struct Owner {
+    pub(super) tally: Arc<Tally>,
+    pub(super) object: u64,
     old: Option<Arc<Dnode>>,
-    new: Option<Arc<Dnode>>,
-    counted: Mutex<Counted>,
+    pub(super) new: Option<Arc<Dnode>>,
+    pub(super) counted: Mutex<Counted>,
 }
 
 impl Owner {
-    fn holds_dnodes(&self) -> bool {
+    pub(super) fn holds_dnodes(&self) -> bool {
         self.object == 0
     }
     fn shift(&self) -> u32 {
@@ -150,54 +104,6 @@ pub(super) struct Positions {
     end: u64,
 }
 
-/// Who owned a disputed range.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Holder {
-    pub(super) dataset: String,
-    pub(super) object: u64,
-    pub(super) words: String,
-}
-
-/// What a second walk looks for.
-#[derive(Default)]
-pub(super) struct Watch {
-    pub(super) ranges: Mutex<Watched>,
-}
-
-/// Ranges by vdev and first byte: the byte behind the last, and who claims some of it.
-pub(super) type Watched = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
-
-/// A disputed range has at most this many owners worth naming.
-const HOLDERS_MAX: usize = 8;
-
-impl Watch {
-    fn look(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
-        let (start, end) = (
-            dva.offset_bytes,
-            dva.offset_bytes.saturating_add(dva.asize_bytes),
-        );
-        let mut ranges = self.ranges.lock();
-        for ((vdev, from), (to, holders)) in ranges.range_mut((dva.vdev, 0)..=(dva.vdev, end)) {
-            let overlaps = *vdev == dva.vdev && *from < end && start < *to;
-            if overlaps && holders.len() < HOLDERS_MAX {
-                holders.push(holder());
-            }
-        }
-    }
-}
-
-/// Figures of all trees.
-#[derive(Debug, Default)]
-pub(super) struct Figures {
-    pub(super) pointers: AtomicU64,
-    pub(super) embedded: AtomicU64,
-    pub(super) logical: AtomicU64,
-    pub(super) physical: AtomicU64,
-    pub(super) allocated: AtomicU64,
-    pub(super) shared: AtomicU64,
-    pub(super) gangs: AtomicU64,
-}
-
 /// The walk's shared state.
 pub(super) struct Walk<'a> {
     pub(super) store: &'a BlockStore,
@@ -215,30 +121,26 @@ pub(super) struct Walk<'a> {
     pub(super) figures: &'a Figures,
     /// Set for a second walk that only looks for owners of ranges.
     pub(super) watch: Option<&'a Watch>,
-    pub(super) charged_bytes: AtomicU64,
-    pub(super) charged_max: u64,
-    pub(super) gave_up: AtomicBool,
+    /// For blocks of metadata: each is met twice at most.
+    pub(super) budget: Budget,
 }
 
 impl Walk<'_> {
     /// Works until all is done. Called by each thread.
     pub(super) fn run(&self) {
-        while let Some(work) = self.stack.take() {
-            match work {
-                Work::Root(tally) => self.root(&tally),
-                Work::Positions(positions) => self.positions(positions),
-                Work::Other(body) => body(self),
-            }
-            self.stack.finish();
-        }
+        self.stack.work(|work| match work {
+            Work::Root(tally) => self.root(&tally),
+            Work::Positions(positions) => self.positions(positions),
+            Work::Other(body) => body(self),
+        });
     }
 
-    fn tell(&self, finding: Finding) {
+    pub(super) fn tell(&self, finding: Finding) {
         if self.watch.is_none() {
             self.findings.add(finding);
         }
     }
-    fn bad(&self, tally: &Tally, object: u64, detail: String) {
+    pub(super) fn bad(&self, tally: &Tally, object: u64, detail: String) {
         let finding = Finding::new(FindingKind::BadPointer, detail);
         self.tell(finding.of(&tally.tree.name).object(object));
     }
@@ -282,16 +184,16 @@ impl Walk<'_> {
             }
         }
         type Part = fn(&ObjectSetPhys) -> Option<&Dnode>;
-        let parts: [(u64, Part); 4] = [
-            (u64::MAX - 2, |phys| phys.project_used.as_ref()),
-            (u64::MAX - 1, |phys| phys.group_used.as_ref()),
-            (u64::MAX, |phys| phys.user_used.as_ref()),
-            (0, |phys| Some(&phys.meta_dnode)),
+        let parts: [(ObjectId, Part); 4] = [
+            (ObjectId::PROJECT_USED, |phys| phys.project_used.as_ref()),
+            (ObjectId::GROUP_USED, |phys| phys.group_used.as_ref()),
+            (ObjectId::USER_USED, |phys| phys.user_used.as_ref()),
+            (ObjectId(0), |phys| Some(&phys.meta_dnode)),
         ];
         for (object, part) in parts {
             let of =
                 |phys: &Option<ObjectSetPhys>| phys.as_ref().and_then(part).cloned().map(Arc::new);
-            self.object(tally, object, of(&old), of(&new));
+            self.object(tally, object.0, of(&old), of(&new));
         }
     }
 
@@ -319,11 +221,9 @@ impl Walk<'_> {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Option<Arc<Block>> {
-        // Each block of metadata is met twice at most, so all cannot be larger than twice the devices.
         let bytes = pointer.psize_bytes().saturating_mul(2);
-        let charged = self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if charged.saturating_add(bytes) > self.charged_max {
-            if !self.gave_up.swap(true, Ordering::Relaxed) {
+        if let Err(spent) = self.budget.charge(bytes) {
+            if spent == Spent::Now {
                 let detail = "the pool's pointers claim more than fits on its devices";
                 self.tell(Finding::new(FindingKind::BadPointer, detail));
                 self.stack.stop();
@@ -544,10 +444,7 @@ impl Walk<'_> {
         let Side::Indirect(block, _) = side else {
             return found;
         };
-        let mut slot = 0usize;
-        while let Some(bytes) = block.bytes.get(slot.saturating_mul(DNODE_SLOT_BYTES)..)
-            && !bytes.is_empty()
-        {
+        for (slot, bytes) in Dnode::in_block(&block.bytes) {
             match Dnode::decode(bytes, block.endian) {
                 Ok(Some(dnode)) => {
                     found.insert(slot as u64, dnode);
@@ -560,287 +457,8 @@ impl Walk<'_> {
                     tally.counted.lock().is_partial = true;
                 }
             }
-            slot = slot.saturating_add(Dnode::slot_count(bytes));
         }
         found
-    }
-
-    /// Whether a pointer counts what is below it.
-    fn judge_fill(&self, owner: &Owner, pointer: &BlockPointer, block: &Block, level: u8) {
-        let counted = if level == 0 {
-            let mut count = 0u64;
-            let mut slot = 0usize;
-            while let Some(bytes) = block.bytes.get(slot.saturating_mul(DNODE_SLOT_BYTES)..)
-                && let Some(kind) = bytes.first()
-            {
-                count = count.wrapping_add(u64::from(*kind != 0));
-                slot = slot.saturating_add(Dnode::slot_count(bytes));
-            }
-            count
-        } else {
-            let pointers = block.bytes.chunks_exact(128);
-            let mut fill = 0u64;
-            let above = allocation_birth(pointer);
-            for child in pointers.filter_map(|bytes| BlockPointer::decode(bytes, block.endian).ok())
-            {
-                fill = fill.wrapping_add(fill_of(&child));
-                if !child.is_hole() && allocation_birth(&child) > above {
-                    let words = format!(
-                        "level {level}: a block of txg {} below one of txg {above}",
-                        allocation_birth(&child)
-                    );
-                    self.bad(&owner.tally, owner.object, words);
-                }
-            }
-            fill
-        };
-        if counted != pointer.fill() {
-            let detail = format!(
-                "level {level}: a pointer counts {} blocks or objects, there are {counted}",
-                pointer.fill()
-            );
-            let finding = Finding::new(FindingKind::FillCount, detail);
-            self.tell(finding.of(&owner.tally.tree.name).object(owner.object));
-        }
-    }
-
-    fn died(&self, owner: &Owner, pointer: &BlockPointer) {
-        if self.watch.is_some() {
-            return;
-        }
-        let tree = &owner.tally.tree;
-        let (sums, birth) = (self.ratios.sums(pointer), allocation_birth(pointer));
-        let mut counted = owner.counted.lock();
-        counted.dead += sums;
-        if birth > tree.origin_txg {
-            counted.dead_own += sums;
-        }
-        if birth > tree.unique_after {
-            counted.dead_unique += sums;
-        }
-    }
-
-    /// Counts and claims a block; whether what is below it is to be looked at.
-    fn was_born(&self, owner: &Owner, pointer: &BlockPointer, level: Level, id: BlockId) -> bool {
-        let tree = &owner.tally.tree;
-        let (object, birth) = (owner.object, allocation_birth(pointer));
-        let is_spill = id == SPILL_BLOCK_ID;
-        let place = || {
-            if is_spill {
-                "spill block".to_owned()
-            } else {
-                format!("level {level} block {id}")
-            }
-        };
-        if birth <= tree.born_after {
-            let words = format!(
-                "{}: born in txg {birth}, and the dataset before, of txg {}, does not have it",
-                place(),
-                tree.born_after
-            );
-            self.bad(&owner.tally, object, words);
-        }
-        if birth > self.synced || pointer.birth() > self.synced {
-            let words = format!("{}: born in txg {birth}, which was never written", place());
-            self.bad(&owner.tally, object, words);
-        }
-        if pointer.level() != level {
-            let words = format!("{}: its pointer says level {}", place(), pointer.level());
-            self.bad(&owner.tally, object, words);
-            owner.counted.lock().is_partial = true;
-            return false;
-        }
-        if let Some(dnode) = &owner.new
-            && !is_spill
-        {
-            let expected = if level.0 > 0 {
-                dnode.indirect_block_bytes()
-            } else {
-                dnode.data_block_bytes()
-            };
-            if pointer.lsize_bytes() != expected {
-                let words = format!(
-                    "{}: {} bytes, and the dnode says {expected}",
-                    place(),
-                    pointer.lsize_bytes()
-                );
-                self.bad(&owner.tally, object, words);
-            }
-        }
-        if level.0 == 0 && !owner.holds_dnodes() && object != 0 {
-            let fill = fill_of(pointer);
-            if fill != 1 {
-                let detail = format!("{}: its pointer counts {fill} blocks, not 1", place());
-                let finding = Finding::new(FindingKind::FillCount, detail);
-                self.tell(finding.of(&tree.name).object(object));
-            }
-        }
-        if let Err(error) = pointer.validate() {
-            self.bad(&owner.tally, object, format!("{}: {error}", place()));
-            owner.counted.lock().is_partial = true;
-            return false;
-        }
-        {
-            let mut counted = owner.counted.lock();
-            counted.born += self.ratios.sums(pointer);
-            counted.uses.insert(Uses::of(pointer));
-        }
-        let holder = || Holder {
-            dataset: tree.name.clone(),
-            object,
-            words: place(),
-        };
-        self.own(pointer, &holder);
-        true
-    }
-
-    /// Claims everything that a pointer owns.
-    pub(super) fn own(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
-        if pointer.is_embedded() {
-            if self.watch.is_none() {
-                let figures = self.figures;
-                figures.embedded.fetch_add(1, Ordering::Relaxed);
-                let bytes = pointer.lsize_bytes();
-                figures.logical.fetch_add(bytes, Ordering::Relaxed);
-            }
-            return;
-        }
-        let add = |figure: &AtomicU64, number: u64| figure.fetch_add(number, Ordering::Relaxed);
-        if self.watch.is_none() {
-            self.progress.add_block(pointer.asize_bytes());
-            add(&self.figures.pointers, 1);
-            add(&self.figures.logical, pointer.lsize_bytes());
-            add(&self.figures.physical, pointer.psize_bytes());
-            add(&self.figures.allocated, pointer.asize_bytes());
-            add(&self.figures.gangs, u64::from(pointer.is_gang()));
-            if self.is_repeat(pointer) {
-                add(&self.figures.shared, pointer.asize_bytes());
-                return;
-            }
-            self.judge_sizes(pointer, holder);
-        }
-        if !pointer.is_gang() {
-            for dva in pointer.dvas() {
-                self.claim(&dva, holder, 0);
-            }
-            return;
-        }
-        let address = BlockAddress::default();
-        match self.store.extents(pointer, address) {
-            Ok(extents) => {
-                for dva in extents {
-                    self.claim(&dva, holder, 0);
-                }
-            }
-            Err(error) => {
-                let Holder {
-                    dataset,
-                    object,
-                    words,
-                } = holder();
-                let detail = format!("{words}: gang block: {error}");
-                let finding = Finding::new(FindingKind::Unreadable, detail);
-                self.tell(finding.of(&dataset).object(object));
-            }
-        }
-    }
-
-    /// Whether a block is shared, and was met before.
-    fn is_repeat(&self, pointer: &BlockPointer) -> bool {
-        let is_content = pointer.level().0 == 0;
-        if !(pointer.is_dedup() || is_content && (self.is_cloned)(pointer)) {
-            return false;
-        }
-        let Some(dva) = pointer.dvas().next() else {
-            return false;
-        };
-        let mut shared = self.shared.lock();
-        let key = (dva.vdev.0, dva.offset_bytes);
-        if let Some(count) = shared.get_mut(&key) {
-            *count = count.saturating_add(1);
-            return true;
-        }
-        if shared.len() < SHARED_MAX {
-            shared.insert(key, 1);
-        }
-        false
-    }
-
-    /// Whether addresses claim what their block takes. Blocks of intent logs may claim more: OpenZFS 2.4 gives them
-    /// whatever it found between two sizes.
-    fn judge_sizes(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
-        if pointer.is_gang() {
-            return;
-        }
-        let is_of_log = pointer.object_type() == ObjectType::INTENT_LOG;
-        for dva in pointer.dvas() {
-            let birth = pointer.physical_birth();
-            let takes = self
-                .topology
-                .tree
-                .asize(dva.vdev, pointer.psize_bytes(), birth);
-            let is_right =
-                |takes: u64| dva.asize_bytes == takes || (is_of_log && dva.asize_bytes > takes);
-            if takes.is_some_and(|takes| !is_right(takes)) && !self.space.is_other(dva.vdev) {
-                let Holder {
-                    dataset,
-                    object,
-                    words,
-                } = holder();
-                let detail = format!(
-                    "{words}: an address claims {} bytes on vdev {}, the block takes {}",
-                    dva.asize_bytes,
-                    dva.vdev,
-                    takes.unwrap_or(0)
-                );
-                let finding = Finding::new(FindingKind::AllocatedSize, detail);
-                self.tell(finding.of(&dataset).object(object));
-            }
-        }
-    }
-
-    fn claim(&self, dva: &Dva, holder: &dyn Fn() -> Holder, depth: u8) {
-        // What lay on a removed vdev lies elsewhere now.
-        if self.space.is_other(dva.vdev) && depth < 32 {
-            let mapping = self.topology.indirect.get(dva.vdev);
-            let pieces = mapping.and_then(|map| map.resolve(dva.offset_bytes, dva.asize_bytes));
-            let Some(pieces) = pieces else {
-                return self.outside(dva, holder);
-            };
-            for piece in pieces {
-                let piece = Dva {
-                    vdev: piece.vdev,
-                    offset_bytes: piece.offset_bytes,
-                    asize_bytes: piece.size_bytes,
-                    ..*dva
-                };
-                self.claim(&piece, holder, depth + 1);
-            }
-            return;
-        }
-        if let Some(watch) = self.watch {
-            watch.look(dva, holder);
-            return;
-        }
-        match self.space.claim(dva) {
-            Claim::Granted | Claim::Unknown => {}
-            Claim::Outside => self.outside(dva, holder),
-            Claim::Disputed => self.space.dispute(dva),
-        }
-    }
-
-    fn outside(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
-        let Holder {
-            dataset,
-            object,
-            words,
-        } = holder();
-        let detail = format!(
-            "{words}: {} bytes at {:#x} of vdev {}, where no block can lie",
-            dva.asize_bytes, dva.offset_bytes, dva.vdev
-        );
-        let finding = Finding::new(FindingKind::OutsideVdev, detail);
-        self.tell(finding.of(&dataset).object(object));
     }
 
     /// Whoever lets an object go last has its sums complete.
@@ -875,18 +493,4 @@ fn add_counted(sum: &mut Counted, other: &Counted) {
     sum.dead_unique += other.dead_unique;
     sum.is_partial |= other.is_partial;
     sum.uses.insert(other.uses);
-}
-
-/// What a pointer adds to the count of the one above.
-fn fill_of(pointer: &BlockPointer) -> u64 {
-    if pointer.is_hole() { 0 } else { pointer.fill() }
-}
-
-/// The txg that decides which snapshots have a block: when its space was allocated.
-pub(super) fn allocation_birth(pointer: &BlockPointer) -> Txg {
-    if pointer.is_rewritten() {
-        pointer.physical_birth()
-    } else {
-        pointer.birth()
-    }
 }

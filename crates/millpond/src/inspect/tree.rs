@@ -75,13 +75,7 @@ impl<'a> TreeWalk<'a> {
     }
 
     fn is_wanted(&self, pointer: &BlockPointer) -> bool {
-        // A block that was rewritten in place keeps its logical birth, but its space is new.
-        let birth = if pointer.is_rewritten() {
-            pointer.physical_birth().max(pointer.birth())
-        } else {
-            pointer.birth()
-        };
-        !pointer.is_hole() && birth > self.born_after
+        !pointer.is_hole() && pointer.allocation_birth() > self.born_after
     }
 
     /// Whether a block may exist at all, by the dnode's largest block id.

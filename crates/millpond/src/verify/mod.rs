@@ -6,22 +6,21 @@
 
 mod report;
 mod walk;
-mod work;
 
 pub use report::{
     DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, Problem, ProblemKind, VerifyReport,
 };
 
+use crate::walk::{Budget, Stack};
 use crate::{Error, Pool};
 use millpond_dataset::{Dataset as DslDataset, Directory};
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_pool::import::read_labels;
 use std::collections::{BTreeMap, HashSet};
 use walk::{Root, Walk, Work};
-pub(crate) use work::Stack;
 
 /// How far a verification has come; read by whoever shows it, while it runs.
 #[derive(Debug, Default)]
@@ -87,7 +86,6 @@ impl Pool {
             tally(&tallies, &overflow, problem);
             on_problem(problem);
         };
-        let topology = store.topology();
         let walk = Walk {
             store,
             progress,
@@ -95,9 +93,7 @@ impl Pool {
             on_problem: &note,
             stack: Stack::new(roots.into_iter().rev().map(Work::Root).collect()),
             shared: Mutex::new(HashSet::new()),
-            charged_bytes: AtomicU64::new(0),
-            charged_max: topology.capacity_bytes(),
-            gave_up: AtomicBool::new(false),
+            budget: Budget::new(store.topology().capacity_bytes()),
         };
         thread::scope(|scope| {
             for _ in 0..thread::parallelism() * 2 {

@@ -1,11 +1,10 @@
 //! Walking every block pointer of a pool and judging every copy of every block.
 
 use super::report::{LeafReport, Problem, ProblemKind};
-use super::work::Stack;
 use super::{VerifyProgress, VerifyReport};
+use crate::walk::{Budget, LOG_BLOCKS_MAX, Spent, Stack};
 use millpond_block::{Block, BlockAddress, BlockAudit, BlockStore};
 use millpond_crypt::verify_indirect_block;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_intent::log_block_address;
 use millpond_ondisk::intent_log::{IntentLogBlock, IntentLogBlockForm};
@@ -21,9 +20,6 @@ const POINTERS_AT_ONCE: usize = 16;
 /// Blocks shared through dedup or cloning that are remembered, so that each is judged once. Beyond
 /// that some are judged again: 32 MiB at most.
 const SHARED_MAX: usize = 1 << 20;
-/// No log chain is longer; writers keep at most some thousands of blocks.
-const LOG_BLOCKS_MAX: u64 = 1 << 24;
-
 /// A tree whose object set is to be walked.
 pub(super) struct Root {
     /// The dataset's object number in the MOS; 0 is the MOS itself.
@@ -93,23 +89,18 @@ pub(super) struct Walk<'a> {
     pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
     pub(super) stack: Stack<Work>,
     pub(super) shared: Mutex<HashSet<(u64, u64)>>,
-    /// Bytes of blocks that belong to one place only, and how many can be.
-    pub(super) charged_bytes: AtomicU64,
-    pub(super) charged_max: u64,
-    pub(super) gave_up: AtomicBool,
+    /// For blocks that belong to one place only.
+    pub(super) budget: Budget,
 }
 
 impl Walk<'_> {
     /// Works until all is done. Called by each thread.
     pub(super) fn run(&self) {
-        while let Some(work) = self.stack.take() {
-            match work {
-                Work::Root(root) => self.root(&root),
-                Work::Pointers(pointers) => self.pointers(pointers),
-                Work::Log { dataset, header } => self.log(dataset, &header),
-            }
-            self.stack.finish();
-        }
+        self.stack.work(|work| match work {
+            Work::Root(root) => self.root(&root),
+            Work::Pointers(pointers) => self.pointers(pointers),
+            Work::Log { dataset, header } => self.log(dataset, &header),
+        });
     }
 
     fn root(&self, root: &Root) {
@@ -121,7 +112,7 @@ impl Walk<'_> {
             return self.invalid(address, "its pointer is not one to an object set");
         }
         // A snapshot of an unchanged dataset shares its root; still, one of the two is walked.
-        if born(&root.pointer) <= root.born_after {
+        if root.pointer.allocation_birth() <= root.born_after {
             return;
         }
         let Some(block) = self.judge(&root.pointer, address) else {
@@ -139,29 +130,17 @@ impl Walk<'_> {
                 header,
             });
         }
-        let accounting = [
-            (u64::MAX, &phys.user_used),
-            (u64::MAX - 1, &phys.group_used),
-            (u64::MAX - 2, &phys.project_used),
+        let dnodes = [
+            (ObjectId::USER_USED, phys.user_used.as_ref()),
+            (ObjectId::GROUP_USED, phys.group_used.as_ref()),
+            (ObjectId::PROJECT_USED, phys.project_used.as_ref()),
+            (ObjectId(0), Some(&phys.meta_dnode)),
         ];
-        for (id, dnode) in accounting {
+        for (id, dnode) in dnodes {
             if let Some(dnode) = dnode {
-                push_dnode(
-                    &mut work,
-                    root.dataset,
-                    ObjectId(id),
-                    root.born_after,
-                    dnode,
-                );
+                push_dnode(&mut work, root.dataset, id, root.born_after, dnode);
             }
         }
-        push_dnode(
-            &mut work,
-            root.dataset,
-            ObjectId(0),
-            root.born_after,
-            &phys.meta_dnode,
-        );
         self.stack.push(work);
     }
 
@@ -203,7 +182,7 @@ impl Walk<'_> {
         id: u64,
         is_spill: bool,
     ) {
-        if born(pointer) <= owner.born_after {
+        if pointer.allocation_birth() <= owner.born_after {
             return;
         }
         let address = BlockAddress {
@@ -255,10 +234,7 @@ impl Walk<'_> {
     fn dnodes(&self, owner: &Owner, block: &Block, address: BlockAddress) {
         let per_block = owner.data_bytes / DNODE_SLOT_BYTES as u64;
         let mut work = vec![];
-        let mut slot = 0;
-        while let Some(bytes) = block.bytes.get(slot * DNODE_SLOT_BYTES..)
-            && !bytes.is_empty()
-        {
+        for (slot, bytes) in Dnode::in_block(&block.bytes) {
             let id = ObjectId(address.block.0 * per_block + slot as u64);
             match Dnode::decode(bytes, block.endian) {
                 Ok(Some(dnode)) => {
@@ -273,7 +249,6 @@ impl Walk<'_> {
                     self.invalid(address, &error.to_string());
                 }
             }
-            slot += Dnode::slot_count(bytes);
         }
         // The first object is to be taken first.
         work.reverse();
@@ -335,7 +310,7 @@ impl Walk<'_> {
             }
             return None;
         }
-        if self.gave_up.load(Ordering::Relaxed) || !self.charge(pointer) {
+        if self.budget.is_spent() || !self.charge(pointer) {
             return None;
         }
         match self.store.audit(pointer, address) {
@@ -361,14 +336,10 @@ impl Walk<'_> {
         }
         // An address may claim less than it leads to.
         let asize = pointer.asize_bytes().max(pointer.psize_bytes());
-        let charged = self
-            .charged_bytes
-            .fetch_add(asize, Ordering::Relaxed)
-            .saturating_add(asize);
-        if charged > self.charged_max && !self.gave_up.swap(true, Ordering::Relaxed) {
+        if self.budget.charge(asize) == Err(Spent::Now) {
             self.report.lock().gave_up = Some(format!(
                 "the pool's pointers claim more than {} bytes, which is more than fits on its devices",
-                self.charged_max
+                self.budget.max_bytes()
             ));
             self.stack.stop();
         }
@@ -444,16 +415,6 @@ fn count(leaf: &mut LeafReport, finding: &AuditFinding) -> Option<String> {
     };
     let (name, offset, length) = (&leaf.name, finding.offset_bytes, finding.length_bytes);
     Some(format!("{name}: {what} ({length} bytes at byte {offset})"))
-}
-
-/// The txg that decides whether an older snapshot has the block: of a rewritten block the txg in which
-/// it was written again, since older snapshots have the old copy.
-fn born(pointer: &BlockPointer) -> Txg {
-    if pointer.is_rewritten() {
-        pointer.birth().max(pointer.physical_birth())
-    } else {
-        pointer.birth()
-    }
 }
 
 fn push_dnode(

@@ -136,12 +136,12 @@ impl ObjectSet {
     #[must_use]
     pub fn accounting(self: &Arc<Self>, which: Accounting) -> Option<Object> {
         let (id, dnode) = match which {
-            Accounting::User => (u64::MAX, &self.phys.user_used),
-            Accounting::Group => (u64::MAX - 1, &self.phys.group_used),
-            Accounting::Project => (u64::MAX - 2, &self.phys.project_used),
+            Accounting::User => (ObjectId::USER_USED, &self.phys.user_used),
+            Accounting::Group => (ObjectId::GROUP_USED, &self.phys.group_used),
+            Accounting::Project => (ObjectId::PROJECT_USED, &self.phys.project_used),
         };
         let dnode = Arc::new(dnode.clone()?);
-        Some(Object::new(Arc::clone(self), ObjectId(id), dnode, false))
+        Some(Object::new(Arc::clone(self), id, dnode, false))
     }
 
     fn slots_per_block(&self) -> u64 {

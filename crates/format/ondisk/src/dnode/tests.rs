@@ -73,6 +73,20 @@ fn a_free_slot_is_no_dnode_and_takes_one_slot() {
 }
 
 #[test]
+fn slots_inside_of_a_large_dnode_are_passed_over() {
+    let mut block = vec![0u8; 8 * 512];
+    (block[512], block[512 + 12]) = (10, 2);
+    (block[5 * 512], block[5 * 512 + 12]) = (10, 200);
+    let slots: Vec<usize> = Dnode::in_block(&block).map(|(slot, _)| slot).collect();
+    assert_eq!(slots, [0, 1, 4, 5]);
+    let lengths: Vec<usize> = Dnode::in_block(&block)
+        .map(|(_, bytes)| bytes.len())
+        .collect();
+    assert_eq!(lengths, [8, 7, 4, 3].map(|slots| slots * 512));
+    assert_eq!(Dnode::in_block(&[]).count(), 0);
+}
+
+#[test]
 fn fields_that_no_writer_makes_are_refused_by_name() {
     let refused = |at: usize, value: u8| {
         let mut bytes = root_directory();

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/deadlist.md`.
 
-use super::space::{allocation_birth, changed};
+use super::space::changed;
 use super::syncing::Syncing;
 use super::view::{During, contradiction};
 use millpond_ondisk::dsl::{hex_key, hex_key_number};
@@ -272,7 +272,7 @@ pub(crate) fn buckets(
     let keys: Vec<Txg> = entries.keys().copied().collect();
     let mut sorted: BTreeMap<Txg, Vec<BlockPointer>> = BTreeMap::new();
     for pointer in pointers {
-        let key = deadlist_key_for_birth(&keys, allocation_birth(pointer))
+        let key = deadlist_key_for_birth(&keys, pointer.allocation_birth())
             .ok_or_else(|| contradiction(WHAT, "no entry is old enough for a block"))?;
         sorted.entry(key).or_default().push(*pointer);
     }

@@ -2,7 +2,6 @@
 //!
 //! Page `docs/format/space-accounting.md`, "How figures change".
 
-use super::space::allocation_birth;
 use millpond_block::BlockError;
 use millpond_env::sync::Mutex;
 use millpond_object::{BlockSink, ObjectError, WriteJob};
@@ -76,7 +75,7 @@ impl Tally {
         if !counts(pointer) {
             return false;
         }
-        let birth = allocation_birth(pointer);
+        let birth = pointer.allocation_birth();
         self.change -= space;
         for (freed, bookmark) in self.freed_of_bookmarks.iter_mut().zip(&facts.bookmarks) {
             if *bookmark >= facts.previous_txg && birth <= *bookmark {

@@ -2,7 +2,7 @@
 //!
 //! Pure functions; `docs/format/space-accounting.md` has the rules.
 
-use millpond_ondisk::{BlockPointer, DecodeError, DslDirectoryFlags, DslDirectoryPhys, Txg};
+use millpond_ondisk::{DecodeError, DslDirectoryFlags, DslDirectoryPhys};
 
 /// A stored size as a signed number. Sizes on disk stay far below 2^63; what does not, saturates.
 pub(crate) fn signed(bytes: u64) -> i64 {
@@ -17,15 +17,6 @@ pub(crate) fn changed(stored: u64, delta: i64, what: &'static str) -> Result<u64
     stored
         .checked_add_signed(delta)
         .ok_or_else(|| DecodeError::new("space accounting", what, 0))
-}
-
-/// The txg that snapshots, deadlists and clones compare: when the space was allocated.
-pub(crate) fn allocation_birth(pointer: &BlockPointer) -> Txg {
-    if pointer.is_rewritten() {
-        pointer.physical_birth()
-    } else {
-        pointer.birth()
-    }
 }
 
 /// What a directory's bytes are used for.

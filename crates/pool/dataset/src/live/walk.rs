@@ -3,7 +3,6 @@
 //!
 //! Page `docs/format/bpobj.md`, "The queue of destroyed trees".
 
-use super::space::allocation_birth;
 use millpond_block::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -126,7 +125,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
     }
 
     fn is_own(&self, pointer: &BlockPointer) -> bool {
-        !pointer.is_hole() && allocation_birth(pointer) > self.born_after
+        !pointer.is_hole() && pointer.allocation_birth() > self.born_after
     }
 
     fn object_set(&mut self, root: &BlockPointer) -> Outcome<V::Error> {
@@ -143,7 +142,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
             is_array_of_dnodes: true,
         })?;
         let special = [phys.project_used, phys.group_used, phys.user_used];
-        for (object, dnode) in (u64::MAX - 2..=u64::MAX).zip(&special) {
+        for (object, dnode) in (ObjectId::PROJECT_USED.0..=ObjectId::USER_USED.0).zip(&special) {
             if let Some(dnode) = dnode
                 && object >= self.from.object
             {
@@ -222,7 +221,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         } else if tree.is_array_of_dnodes {
             let block = self.read(pointer, address, place)?;
             self.dnodes(&block, index.saturating_mul(slots_per_block(tree.dnode)))?;
-        } else if tree.object < u64::MAX - 2 && !self.visitor.goes_on() {
+        } else if tree.object < ObjectId::PROJECT_USED.0 && !self.visitor.goes_on() {
             // Never inside the few blocks of accounting objects: where to go on from there, other
             // software does not say.
             return Err(Stop::Enough(place));
@@ -231,12 +230,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
     }
 
     fn dnodes(&mut self, block: &Block, first: u64) -> Outcome<V::Error> {
-        let mut slot = 0usize;
-        while let Some(bytes) = block.bytes.get(slot * DNODE_SLOT_BYTES..)
-            && !bytes.is_empty()
-        {
+        for (slot, bytes) in Dnode::in_block(&block.bytes) {
             let object = first.saturating_add(slot as u64);
-            slot += Dnode::slot_count(bytes);
             if object < self.from.object {
                 continue;
             }

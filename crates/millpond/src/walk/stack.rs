@@ -1,4 +1,4 @@
-//! The walk's unfinished work: a stack that several threads share.
+//! A walk's unfinished work: a stack that several threads share.
 //!
 //! Last in, first out, so that the walk goes deep before it goes wide and memory stays bounded: each
 //! level of a tree adds at most one block of pointers for each thread.
@@ -30,9 +30,17 @@ impl<T> Stack<T> {
         }
     }
 
+    /// Has items performed until all is done. Called by each thread.
+    pub(crate) fn work(&self, perform: impl Fn(T)) {
+        while let Some(item) = self.take() {
+            perform(item);
+            self.finish();
+        }
+    }
+
     /// The next item, or `None` when all is done. Each item taken must be ended with
     /// [`Stack::finish`].
-    pub(crate) fn take(&self) -> Option<T> {
+    fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
             if state.is_stopped {
@@ -57,7 +65,7 @@ impl<T> Stack<T> {
     }
 
     /// Ends an item that was taken.
-    pub(crate) fn finish(&self) {
+    fn finish(&self) {
         let mut state = self.state.lock();
         state.busy -= 1;
         if state.busy == 0 {
@@ -86,13 +94,12 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    while let Some(item) = stack.take() {
+                    stack.work(|item| {
                         if item > 0 {
                             stack.push([item - 1, item - 1]);
                         }
                         done.fetch_add(1, Ordering::Relaxed);
-                        stack.finish();
-                    }
+                    });
                 });
             }
         });

@@ -1,0 +1,203 @@
+//! Who owns which space: each block takes what its pointer claims out of the map of what is allocated.
+
+use super::finding::{Finding, FindingKind};
+use super::space::Claim;
+use super::walk::Walk;
+use millpond_block::BlockAddress;
+use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_ondisk::{BlockPointer, Dva, ObjectType, VdevId};
+use std::collections::BTreeMap;
+
+/// Deduplicated and cloned blocks that are remembered; beyond that repeats are not told from double
+/// allocations.
+const SHARED_MAX: usize = 1 << 21;
+
+/// Who owned a disputed range.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Holder {
+    pub(super) dataset: String,
+    pub(super) object: u64,
+    pub(super) words: String,
+}
+
+impl Holder {
+    /// Something is wrong with what it owns.
+    fn finding(&self, kind: FindingKind, detail: &str) -> Finding {
+        let finding = Finding::new(kind, format!("{}: {detail}", self.words));
+        finding.of(&self.dataset).object(self.object)
+    }
+}
+
+/// What a second walk looks for.
+#[derive(Default)]
+pub(super) struct Watch {
+    pub(super) ranges: Mutex<Watched>,
+}
+
+/// Ranges by vdev and first byte: the byte behind the last, and who claims some of it.
+pub(super) type Watched = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
+
+/// A disputed range has at most this many owners worth naming.
+const HOLDERS_MAX: usize = 8;
+
+impl Watch {
+    fn look(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
+        let (start, end) = (
+            dva.offset_bytes,
+            dva.offset_bytes.saturating_add(dva.asize_bytes),
+        );
+        let mut ranges = self.ranges.lock();
+        for ((vdev, from), (to, holders)) in ranges.range_mut((dva.vdev, 0)..=(dva.vdev, end)) {
+            let overlaps = *vdev == dva.vdev && *from < end && start < *to;
+            if overlaps && holders.len() < HOLDERS_MAX {
+                holders.push(holder());
+            }
+        }
+    }
+}
+
+/// Figures of all trees.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) pointers: AtomicU64,
+    pub(super) embedded: AtomicU64,
+    pub(super) logical: AtomicU64,
+    pub(super) physical: AtomicU64,
+    pub(super) allocated: AtomicU64,
+    pub(super) shared: AtomicU64,
+    pub(super) gangs: AtomicU64,
+}
+
+impl Walk<'_> {
+    /// Claims everything that a pointer owns.
+    pub(super) fn own(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
+        if pointer.is_embedded() {
+            if self.watch.is_none() {
+                let figures = self.figures;
+                figures.embedded.fetch_add(1, Ordering::Relaxed);
+                let bytes = pointer.lsize_bytes();
+                figures.logical.fetch_add(bytes, Ordering::Relaxed);
+            }
+            return;
+        }
+        let add = |figure: &AtomicU64, number: u64| figure.fetch_add(number, Ordering::Relaxed);
+        if self.watch.is_none() {
+            self.progress.add_block(pointer.asize_bytes());
+            add(&self.figures.pointers, 1);
+            add(&self.figures.logical, pointer.lsize_bytes());
+            add(&self.figures.physical, pointer.psize_bytes());
+            add(&self.figures.allocated, pointer.asize_bytes());
+            add(&self.figures.gangs, u64::from(pointer.is_gang()));
+            if self.is_repeat(pointer) {
+                add(&self.figures.shared, pointer.asize_bytes());
+                return;
+            }
+            self.judge_sizes(pointer, holder);
+        }
+        if !pointer.is_gang() {
+            for dva in pointer.dvas() {
+                self.claim(&dva, holder, 0);
+            }
+            return;
+        }
+        let address = BlockAddress::default();
+        match self.store.extents(pointer, address) {
+            Ok(extents) => {
+                for dva in extents {
+                    self.claim(&dva, holder, 0);
+                }
+            }
+            Err(error) => {
+                let detail = format!("gang block: {error}");
+                self.tell(holder().finding(FindingKind::Unreadable, &detail));
+            }
+        }
+    }
+
+    /// Whether a block is shared, and was met before.
+    fn is_repeat(&self, pointer: &BlockPointer) -> bool {
+        let is_content = pointer.level().0 == 0;
+        if !(pointer.is_dedup() || is_content && (self.is_cloned)(pointer)) {
+            return false;
+        }
+        let Some(dva) = pointer.dvas().next() else {
+            return false;
+        };
+        let mut shared = self.shared.lock();
+        let key = (dva.vdev.0, dva.offset_bytes);
+        if let Some(count) = shared.get_mut(&key) {
+            *count = count.saturating_add(1);
+            return true;
+        }
+        if shared.len() < SHARED_MAX {
+            shared.insert(key, 1);
+        }
+        false
+    }
+
+    /// Whether addresses claim what their block takes. Blocks of intent logs may claim more: OpenZFS 2.4 gives them
+    /// whatever it found between two sizes.
+    fn judge_sizes(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
+        if pointer.is_gang() {
+            return;
+        }
+        let is_of_log = pointer.object_type() == ObjectType::INTENT_LOG;
+        for dva in pointer.dvas() {
+            let birth = pointer.physical_birth();
+            let takes = self
+                .topology
+                .tree
+                .asize(dva.vdev, pointer.psize_bytes(), birth);
+            let is_right =
+                |takes: u64| dva.asize_bytes == takes || (is_of_log && dva.asize_bytes > takes);
+            if takes.is_some_and(|takes| !is_right(takes)) && !self.space.is_other(dva.vdev) {
+                let detail = format!(
+                    "an address claims {} bytes on vdev {}, the block takes {}",
+                    dva.asize_bytes,
+                    dva.vdev,
+                    takes.unwrap_or(0)
+                );
+                self.tell(holder().finding(FindingKind::AllocatedSize, &detail));
+            }
+        }
+    }
+
+    fn claim(&self, dva: &Dva, holder: &dyn Fn() -> Holder, depth: u8) {
+        // What lay on a removed vdev lies elsewhere now.
+        if self.space.is_other(dva.vdev) && depth < 32 {
+            let mapping = self.topology.indirect.get(dva.vdev);
+            let pieces = mapping.and_then(|map| map.resolve(dva.offset_bytes, dva.asize_bytes));
+            let Some(pieces) = pieces else {
+                return self.outside(dva, holder);
+            };
+            for piece in pieces {
+                let piece = Dva {
+                    vdev: piece.vdev,
+                    offset_bytes: piece.offset_bytes,
+                    asize_bytes: piece.size_bytes,
+                    ..*dva
+                };
+                self.claim(&piece, holder, depth + 1);
+            }
+            return;
+        }
+        if let Some(watch) = self.watch {
+            watch.look(dva, holder);
+            return;
+        }
+        match self.space.claim(dva) {
+            Claim::Granted | Claim::Unknown => {}
+            Claim::Outside => self.outside(dva, holder),
+            Claim::Disputed => self.space.dispute(dva),
+        }
+    }
+
+    fn outside(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
+        let detail = format!(
+            "{} bytes at {:#x} of vdev {}, where no block can lie",
+            dva.asize_bytes, dva.offset_bytes, dva.vdev
+        );
+        self.tell(holder().finding(FindingKind::OutsideVdev, &detail));
+    }
+}

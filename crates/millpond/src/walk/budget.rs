@@ -1,0 +1,67 @@
+//! How much a pool's trees may claim before they are taken for forged.
+
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bytes that a walk may visit: what fits on the devices. A tree that repeats itself would never end.
+pub(crate) struct Budget {
+    charged_bytes: AtomicU64,
+    max_bytes: u64,
+    is_spent: AtomicBool,
+}
+
+/// More was charged than there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spent {
+    /// By this charge: whoever made it ends the walk.
+    Now,
+    /// By an earlier one.
+    Before,
+}
+
+impl Budget {
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self {
+            charged_bytes: AtomicU64::new(0),
+            max_bytes,
+            is_spent: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes `bytes`.
+    ///
+    /// # Errors
+    /// [`Spent`] if there were not as many left; just one caller is told [`Spent::Now`].
+    pub(crate) fn charge(&self, bytes: u64) -> Result<(), Spent> {
+        let before = self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) <= self.max_bytes {
+            return Ok(());
+        }
+        match self.is_spent.swap(true, Ordering::Relaxed) {
+            false => Err(Spent::Now),
+            true => Err(Spent::Before),
+        }
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_spent.load(Ordering::Relaxed)
+    }
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_charge_that_does_not_fit_is_told_so_and_the_later_ones_too() {
+        let budget = Budget::new(100);
+        assert_eq!(budget.charge(60), Ok(()));
+        assert_eq!(budget.charge(40), Ok(()));
+        assert!(!budget.is_spent());
+        assert_eq!(budget.charge(1), Err(Spent::Now));
+        assert_eq!(budget.charge(0), Err(Spent::Before));
+        assert!(budget.is_spent());
+    }
+}
