@@ -2,7 +2,7 @@
 //! attributes.
 
 use super::attributes::Attributes;
-use super::links::{FileId, Links};
+use super::links::Links;
 use super::place::Directory;
 use super::report::{Problem, Report};
 use super::tree::link;
@@ -13,6 +13,21 @@ use millpond_ondisk::BlockId;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, pwritev};
 use std::io::IoSlice;
+
+/// A file: which source, which object.
+pub type FileId = (usize, u64);
+
+/// Where a copy stands.
+#[derive(Debug, Clone)]
+pub struct Copied {
+    /// The directory, below the destination.
+    pub below: Vec<u8>,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
+
+/// Hard links between copies on the host.
+pub type HostLinks = Links<FileId, Directory, Copied>;
 
 /// A file that is being copied. When the last handle goes it gets its attributes and the names that
 /// wait for it.
@@ -27,7 +42,7 @@ pub struct OpenFile {
     pub attributes: Option<Attributes>,
     /// Set if it has several names.
     pub link: Option<FileId>,
-    pub links: Arc<Links>,
+    pub links: Arc<HostLinks>,
     pub report: Arc<Report>,
     pub lost: Mutex<Lost>,
     pub has_write_failed: AtomicBool,
@@ -211,8 +226,10 @@ impl Drop for OpenFile {
         let Some(id) = self.link else {
             return;
         };
-        let below = self.directory.below();
-        let copy = (!is_removed).then_some((below, self.name.as_slice()));
+        let copy = (!is_removed).then(|| Copied {
+            below: self.directory.below().to_vec(),
+            name: self.name.clone(),
+        });
         for waiting in self.links.settle(id, copy) {
             let path = waiting.directory.source_of(&waiting.name);
             if is_removed {

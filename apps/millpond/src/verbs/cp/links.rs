@@ -1,57 +1,62 @@
 //! Hard links: the second name of a file becomes a link to the copy of the first.
 
-use super::place::Directory;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
-
-/// A file: which source, which object.
-pub type FileId = (usize, u64);
+use std::hash::Hash;
 
 /// Files with several names that were met. Holds at most [`FILES_MAX`]; further ones are copied once
-/// for each name.
-#[derive(Default)]
-pub struct Links {
-    files: Mutex<HashMap<FileId, Known>>,
+/// for each name. `I` tells a source's file from all others, `D` is a directory of the destination, `C` says
+/// where a copy stands.
+pub struct Links<I, D, C> {
+    files: Mutex<HashMap<I, Known<D, C>>>,
 }
 
-struct Known {
+struct Known<D, C> {
     /// Names not met yet.
     left: u64,
-    state: State,
+    state: State<D, C>,
 }
 
-enum State {
+enum State<D, C> {
     /// The copy is being made; these names want it.
-    Copying(Vec<Name>),
-    /// It stands in this directory below the destination, under this name.
-    Done(Vec<u8>, Vec<u8>),
+    Copying(Vec<Name<D>>),
+    /// It stands here.
+    Done(C),
     /// There is none.
     Failed,
 }
 
 /// A name in a directory of the destination.
-pub struct Name {
-    pub directory: Arc<Directory>,
+pub struct Name<D> {
+    pub directory: Arc<D>,
     pub name: Vec<u8>,
 }
 
 /// What to do with a name.
-pub enum Claim {
+pub enum Claim<C> {
     /// Copy the file, then say [`Links::settle`].
     Copy,
     /// Copy the file; nobody else will ask.
     CopyAlone,
     /// Whoever copies it makes this name, too.
     Waits,
-    /// Link to this name in this directory below the destination.
-    Link(Vec<u8>, Vec<u8>),
+    /// Link to this copy.
+    Link(C),
     /// It could not be copied under its first name.
     Failed,
 }
 
-impl Links {
+impl<I, D, C> Default for Links<I, D, C> {
+    fn default() -> Self {
+        Self {
+            files: Mutex::new(HashMap::new()),
+        }
+    }
+}
+
+impl<I: Eq + Hash, D, C: Clone> Links<I, D, C> {
     /// Says what to do with a name of a file that has `links` names.
-    pub fn claim(&self, id: FileId, links: u64, directory: &Arc<Directory>, name: &[u8]) -> Claim {
+    pub fn claim(&self, id: I, links: u64, directory: &Arc<D>, name: &[u8]) -> Claim<C> {
         let mut files = self.files.lock();
         let is_full = files.len() >= FILES_MAX;
         let Some(known) = files.get_mut(&id) else {
@@ -59,7 +64,7 @@ impl Links {
                 return Claim::CopyAlone;
             }
             let known = Known {
-                left: links - 1,
+                left: links.saturating_sub(1),
                 state: State::Copying(vec![]),
             };
             files.insert(id, known);
@@ -75,7 +80,7 @@ impl Links {
                 });
                 return Claim::Waits;
             }
-            State::Done(below, name) => Claim::Link(below.clone(), name.clone()),
+            State::Done(copy) => Claim::Link(copy.clone()),
             State::Failed => Claim::Failed,
         };
         if is_last {
@@ -85,22 +90,19 @@ impl Links {
     }
 
     /// Says that the copy stands, or that there is none; returns the names that wait for it.
-    pub fn settle(&self, id: FileId, copy: Option<(&[u8], &[u8])>) -> Vec<Name> {
+    pub fn settle(&self, id: I, copy: Option<C>) -> Vec<Name<D>> {
         let mut files = self.files.lock();
         let Some(known) = files.get_mut(&id) else {
             return vec![];
         };
-        let state = match copy {
-            Some((below, name)) => State::Done(below.to_vec(), name.to_vec()),
-            None => State::Failed,
-        };
+        let state = copy.map_or(State::Failed, State::Done);
         let before = std::mem::replace(&mut known.state, state);
         if known.left == 0 {
             files.remove(&id);
         }
         match before {
             State::Copying(waiting) => waiting,
-            State::Done(..) | State::Failed => vec![],
+            State::Done(_) | State::Failed => vec![],
         }
     }
 }
@@ -109,40 +111,29 @@ const FILES_MAX: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::{DIRECTORY_FLAGS, Directory};
-    use super::super::report::Report;
     use super::*;
-    use rustix::fs::{Mode, open};
 
-    fn top() -> Arc<Directory> {
-        let folder = tempfile::tempdir().unwrap();
-        let fd = open(folder.path(), DIRECTORY_FLAGS, Mode::empty()).unwrap();
-        Directory::top(fd, &Arc::new(Report::new(false)))
-    }
+    type TestLinks = Links<(usize, u64), (), &'static str>;
 
     #[test]
     fn names_that_come_while_the_first_is_copied_wait_for_it() {
-        let (links, top) = (Links::default(), top());
+        let (links, top) = (TestLinks::default(), Arc::new(()));
         assert!(matches!(links.claim((0, 7), 3, &top, b"a"), Claim::Copy));
         assert!(matches!(links.claim((0, 7), 3, &top, b"b"), Claim::Waits));
         // The same number in another dataset is another file.
         assert!(matches!(links.claim((1, 7), 3, &top, b"a"), Claim::Copy));
-        let waiting = links.settle((0, 7), Some((b"dir", b"a")));
+        let waiting = links.settle((0, 7), Some("dir/a"));
         assert_eq!(waiting.len(), 1);
         assert_eq!(waiting[0].name, b"b");
-        match links.claim((0, 7), 3, &top, b"c") {
-            Claim::Link(below, name) => {
-                assert_eq!((&below[..], &name[..]), (&b"dir"[..], &b"a"[..]))
-            }
-            _ => panic!("the copy is there"),
-        }
+        let third = links.claim((0, 7), 3, &top, b"c");
+        assert!(matches!(third, Claim::Link("dir/a")));
         // All three names were met: nothing is remembered.
         assert_eq!(links.files.lock().len(), 1);
     }
 
     #[test]
     fn names_of_a_file_that_could_not_be_copied_fail_with_it() {
-        let (links, top) = (Links::default(), top());
+        let (links, top) = (TestLinks::default(), Arc::new(()));
         assert!(matches!(links.claim((0, 7), 2, &top, b"a"), Claim::Copy));
         assert!(links.settle((0, 7), None).is_empty());
         assert!(matches!(links.claim((0, 7), 2, &top, b"b"), Claim::Failed));

@@ -17,7 +17,7 @@ use super::pools::{FileTarget, Pools, Target, explained};
 use crate::session::{Ending, Failure, Session};
 use attributes::Wanted;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use links::Links;
+use file::HostLinks;
 use millpond::{FileKind, Symlinks};
 use millpond_env::sync::Arc;
 use place::Directory;
@@ -149,7 +149,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         refused(format!("{folder}: {}", std::io::Error::from(error)))
     })?;
     let top = Directory::top(fd, &report);
-    let links = Arc::new(Links::default());
+    let links = Arc::new(HostLinks::default());
     let copy = || Copy {
         rules,
         top: Arc::clone(&top),

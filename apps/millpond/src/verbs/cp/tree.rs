@@ -1,8 +1,8 @@
 //! Walking what is to be copied, and the threads that copy it.
 
 use super::attributes::{Attributes, Wanted};
-use super::file::{Chunk, FIRST_NAME_FAILED, Lost, OpenFile};
-use super::links::{Claim, FileId, Links};
+use super::file::{Chunk, Copied, FIRST_NAME_FAILED, FileId, HostLinks, Lost, OpenFile};
+use super::links::Claim;
 use super::place::{DIRECTORY_FLAGS, Directory, is_safe_name};
 use super::queue::{Job, Queue};
 use super::report::Report;
@@ -46,7 +46,7 @@ pub struct Copy {
     /// The destination's directory.
     pub top: Arc<Directory>,
     pub report: Arc<Report>,
-    pub links: Arc<Links>,
+    pub links: Arc<HostLinks>,
     pub queue: Queue<File, Chunk>,
 }
 
@@ -292,7 +292,7 @@ impl Copy {
             Claim::CopyAlone => self.make(file, &node, &stat, None),
             Claim::Waits => {}
             Claim::Failed => self.report.absent(file.path, FIRST_NAME_FAILED),
-            Claim::Link(below, name) => match self.link_to(&below, &name, &file) {
+            Claim::Link(copy) => match self.link_to(&copy, &file) {
                 Ok(()) => self.report.copied(),
                 // The first copy is out of reach (gone, too deep): a second one is as good.
                 Err(_) => self.make(file, &node, &stat, None),
@@ -300,14 +300,20 @@ impl Copy {
         }
     }
 
-    fn link_to(&self, below: &[u8], name: &[u8], file: &File) -> Result<(), Errno> {
-        if below.is_empty() {
-            return link(&self.top, name, &file.directory, &file.name);
+    fn link_to(&self, copy: &Copied, file: &File) -> Result<(), Errno> {
+        if copy.below.is_empty() {
+            return link(&self.top, &copy.name, &file.directory, &file.name);
         }
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = DIRECTORY_FLAGS | OFlags::PATH;
-        let directory = openat2(self.top.fd(), below, flags, Mode::empty(), resolve)?;
-        place_link(directory.as_fd(), name, &file.directory, &file.name)
+        let directory = openat2(
+            self.top.fd(),
+            copy.below.as_slice(),
+            flags,
+            Mode::empty(),
+            resolve,
+        )?;
+        place_link(directory.as_fd(), &copy.name, &file.directory, &file.name)
     }
 
     fn make(&self, file: File, node: &Node, stat: &Stat, link: Option<FileId>) {
@@ -331,7 +337,10 @@ impl Copy {
         let Some(id) = link else {
             return;
         };
-        let copy = is_made.then_some((file.directory.below(), file.name.as_slice()));
+        let copy = is_made.then(|| Copied {
+            below: file.directory.below().to_vec(),
+            name: file.name.clone(),
+        });
         for waiting in self.links.settle(id, copy) {
             let made = if is_made {
                 place(

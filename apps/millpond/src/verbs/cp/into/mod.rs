@@ -1,7 +1,6 @@
 //! Copies into a pool: from the host, from other pools, from other datasets of the same one.
 
 pub mod host;
-mod links;
 pub mod source;
 mod stored;
 pub mod target;
@@ -152,6 +151,15 @@ struct Sources<'g> {
     datasets: BTreeMap<String, u64>,
 }
 
+/// What a word names.
+struct Named {
+    source: Arc<dyn Source>,
+    /// Its own name, if it has one.
+    name: Option<Vec<u8>>,
+    /// How messages call it.
+    shown: Vec<u8>,
+}
+
 impl Sources<'_> {
     fn number(&mut self, dataset: &str) -> u64 {
         let next = u64::MAX - self.datasets.len() as u64;
@@ -165,7 +173,7 @@ impl Sources<'_> {
         is_recursive: bool,
         place: &Place,
     ) -> Result<Order, Failure> {
-        let (source, own_name, path) = if is_address(word) {
+        let named = if is_address(word) {
             self.in_pool(writing, word, is_recursive)?
         } else {
             let path = Path::new(word);
@@ -177,27 +185,33 @@ impl Sources<'_> {
                 true => None,
                 false => path.file_name().map(|name| name.as_bytes().to_vec()),
             };
-            let source: Arc<dyn Source> = Arc::new(file);
-            (source, name, word.as_bytes().to_vec())
+            Named {
+                source: Arc::new(file),
+                name,
+                shown: word.as_bytes().to_vec(),
+            }
         };
-        let is_directory = source.facts().kind == FileKind::Directory;
-        let name = match (&place.name, own_name) {
+        let is_directory = named.source.facts().kind == FileKind::Directory;
+        let name = match (&place.name, named.name) {
             (Some(name), _) => Some(name.clone()),
             (None, Some(name)) => Some(name),
             // What has no name of its own: what it holds goes into the destination.
             (None, None) if is_directory => None,
             (None, None) => return Err(refused("this has no name to copy it by")),
         };
-        Ok(Order { source, path, name })
+        Ok(Order {
+            source: named.source,
+            path: named.shown,
+            name,
+        })
     }
 
-    #[allow(clippy::type_complexity)]
     fn in_pool(
         &mut self,
         writing: &mut WritePools<'_>,
         word: &OsStr,
         is_recursive: bool,
-    ) -> Result<(Arc<dyn Source>, Option<Vec<u8>>, Vec<u8>), Failure> {
+    ) -> Result<Named, Failure> {
         let address = Address::parse(word).map_err(Failure::Usage)?;
         let name = address.last_name().map(<[u8]>::to_vec);
         let shown = super::super::walk::beginning(word.as_bytes());
@@ -221,7 +235,11 @@ impl Sources<'_> {
                 node,
                 source,
             };
-            return Ok((Arc::new(file), name, shown));
+            return Ok(Named {
+                source: Arc::new(file),
+                name,
+                shown,
+            });
         }
         // A snapshot of the pool that is written to is read as of its last commit: its blocks stay.
         if let Some(pool) = writing.committed(address.pool())? {
@@ -244,6 +262,10 @@ impl Sources<'_> {
         };
         let source = self.number(dataset.name());
         let file = ReadFile::new(source, files, node).map_err(refused)?;
-        Ok((Arc::new(file), name, shown))
+        Ok(Named {
+            source: Arc::new(file),
+            name,
+            shown,
+        })
     }
 }

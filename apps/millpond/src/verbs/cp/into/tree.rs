@@ -1,14 +1,14 @@
 //! Walking what is copied into a pool, and the threads that copy it.
 
-use super::links::{Claim, Links};
 use super::source::{Entry, Facts, Source, Xattrs};
 use super::target::{Place, Target, is_end};
+use crate::verbs::cp::links::{Claim, Links};
 use crate::verbs::cp::place::is_safe_name;
 use crate::verbs::cp::queue::{Job, Queue};
 use crate::verbs::cp::report::{Problem, Report};
 use crate::verbs::ls::joined;
-use millpond::FileKind;
 use millpond::live::{Caller, FileError, LiveNode, SetAttributes, WriteAt};
+use millpond::{FileKind, ObjectId};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ pub struct Fill<'p> {
     pub is_recursive: bool,
     /// With it everything happens in the calling thread, in the order of names; without it in several.
     pub pump: Option<&'p Pump<'p>>,
-    links: Links,
+    links: Links<(u64, u64), Directory, ObjectId>,
     queue: Queue<File, Infallible>,
 }
 
