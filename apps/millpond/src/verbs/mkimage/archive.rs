@@ -33,8 +33,8 @@ type Made = (ObjectId, Option<(Facts, Xattrs)>);
 pub fn measure(from: impl Read, mut each: impl FnMut(u64)) -> Result<(), String> {
     let mut archive = Archive::new(from);
     for entry in archive.entries().map_err(told)? {
-        let entry = entry.map_err(told)?;
-        if let Some(item) = item(entry)?.0 {
+        let mut entry = entry.map_err(told)?;
+        if let Some(item) = item(&mut entry)? {
             each(if item.facts.kind == FileKind::Regular {
                 item.facts.size_bytes
             } else {
@@ -65,7 +65,8 @@ pub fn extract(
         if report.is_stopped() {
             break;
         }
-        let (Some(item), entry) = item(entry.map_err(told)?)? else {
+        let mut entry = entry.map_err(told)?;
+        let Some(item) = item(&mut entry)? else {
             continue;
         };
         let path = item.path.clone();
@@ -148,8 +149,7 @@ fn parsed_time(value: &[u8]) -> Option<Timestamp> {
 }
 
 /// Reads an entry's headers; `None` for what is no file.
-#[allow(clippy::type_complexity)]
-fn item<R: Read>(mut entry: Entry<'_, R>) -> Result<(Option<Item>, Entry<'_, R>), String> {
+fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     let header = entry.header();
     let kind = match header.entry_type() {
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse | EntryType::Link => {
@@ -160,7 +160,7 @@ fn item<R: Read>(mut entry: Entry<'_, R>) -> Result<(Option<Item>, Entry<'_, R>)
         EntryType::Fifo => FileKind::Fifo,
         EntryType::Char => FileKind::CharacterDevice,
         EntryType::Block => FileKind::BlockDevice,
-        _ => return Ok((None, entry)),
+        _ => return Ok(None),
     };
     let is_hard_link = header.entry_type() == EntryType::Link;
     let number = |read: std::io::Result<u64>| {
@@ -232,14 +232,13 @@ fn item<R: Read>(mut entry: Entry<'_, R>) -> Result<(Option<Item>, Entry<'_, R>)
     }
     let path = cleaned(&path).ok_or_else(|| format!("{shown}: the name could lead elsewhere"))?;
     let target = entry.link_name_bytes().map(|target| target.into_owned());
-    let item = Item {
+    Ok(Some(Item {
         path,
         facts,
         target: target.unwrap_or_default(),
         is_hard_link,
         xattrs,
-    };
-    Ok((Some(item), entry))
+    }))
 }
 
 impl Directories {
