@@ -58,7 +58,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         assignments.push(known);
     }
     check_together(&pairs).map_err(|reason| refuse(&reason))?;
-    let ancestors = missing_ancestors(session, name, parsed.has("p"), &action)?;
+    let mut changes = make_ancestors(session, name, parsed.has("p"), &action)?;
     if one(session, name, &[])?.is_some() {
         if parsed.has("p") {
             return Ok(0);
@@ -88,20 +88,10 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     } else {
         shown = pairs;
     }
-    tell(session, parsed, name, !ancestors.is_empty(), &shown)?;
+    tell(session, parsed, name, !changes.is_empty(), &shown)?;
     if parsed.has("n") {
         return Ok(0);
     }
-    let mut changes: Vec<PoolChange> = ancestors
-        .into_iter()
-        .map(|name| {
-            PoolChange::Dataset(DatasetChange::CreateFileSystem {
-                name,
-                properties: vec![],
-                mount: true,
-            })
-        })
-        .collect();
     let name = name.clone();
     changes.push(PoolChange::Dataset(match kind {
         DatasetKind::Volume => DatasetChange::CreateVolume { name, properties },
@@ -137,7 +127,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
     if pool_of(name) != pool_of(source) {
         return Err(refuse("source and target pools differ"));
     }
-    let ancestors = missing_ancestors(session, name, parsed.has("p"), &action)?;
+    let mut changes = make_ancestors(session, name, parsed.has("p"), &action)?;
     if one(session, name, &[])?.is_some() {
         if parsed.has("p") {
             return Ok(0);
@@ -150,16 +140,6 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
         one.check_for(kind).map_err(|reason| refuse(&reason))?;
         known.push(one);
     }
-    let mut changes: Vec<PoolChange> = ancestors
-        .into_iter()
-        .map(|name| {
-            PoolChange::Dataset(DatasetChange::CreateFileSystem {
-                name,
-                properties: vec![],
-                mount: true,
-            })
-        })
-        .collect();
     changes.push(PoolChange::Dataset(DatasetChange::Clone {
         snapshot: source.clone(),
         name: name.clone(),
@@ -199,13 +179,14 @@ pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
     Ok(())
 }
 
-/// The datasets above a new one that are not there, from the top; an error if they may not be made.
-pub fn missing_ancestors(
+/// The changes that make the datasets above a new one, as far as they are not there, from the top; an error if
+/// they may not be made.
+pub fn make_ancestors(
     session: &Session,
     name: &str,
     may_make: bool,
     action: &str,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<PoolChange>, Failure> {
     let refuse = |reason: &str| Failure::Refused(format!("{action}: {reason}"));
     let pool = pool_of(name);
     if one(session, pool, &[])?.is_none() {
@@ -226,7 +207,14 @@ pub fn missing_ancestors(
     if !missing.is_empty() && !may_make {
         return Err(refuse("parent does not exist"));
     }
-    Ok(missing)
+    let make = |name| {
+        PoolChange::Dataset(DatasetChange::CreateFileSystem {
+            name,
+            properties: vec![],
+            mount: true,
+        })
+    };
+    Ok(missing.into_iter().map(make).collect())
 }
 
 /// What `-n`, `-v` and `-P` print.

@@ -1,7 +1,7 @@
 //! `zfs promote` and `zfs rename`.
 
 use super::change_text::{failure, reason};
-use super::create::missing_ancestors;
+use super::create::make_ancestors;
 use super::lookup::{self, below, head_of, heads, one, pool_of};
 use super::names;
 use crate::command::Parsed;
@@ -79,17 +79,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
             "New dataset name cannot be a descendant of current dataset name",
         ));
     }
-    let ancestors = missing_ancestors(session, to, with_parents, &create)?;
-    let mut changes: Vec<PoolChange> = ancestors
-        .into_iter()
-        .map(|name| {
-            PoolChange::Dataset(DatasetChange::CreateFileSystem {
-                name,
-                properties: vec![],
-                mount: true,
-            })
-        })
-        .collect();
+    let mut changes = make_ancestors(session, to, with_parents, &create)?;
     changes.push(PoolChange::Dataset(DatasetChange::Rename {
         from: from.clone(),
         to: to.clone(),
