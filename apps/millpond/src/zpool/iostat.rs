@@ -54,17 +54,15 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let seconds = now_ns.saturating_sub(last_ns) as f64 / 1e9;
         last_ns = now_ns;
         let since = (done > 0 || skips_first).then_some(seconds);
+        let report = Report {
+            ask: &ask,
+            chosen: &chosen,
+            pools: &pools,
+            since: since.map(|seconds| (seconds, &before)),
+            now_s: session.environment.now(),
+        };
         let mut text = String::new();
-        report(
-            &mut text,
-            &ask,
-            &chosen,
-            &pools,
-            done == 0,
-            since,
-            &before,
-            session.environment.now(),
-        );
+        report.print(&mut text, done == 0);
         session.out.write_all(text.as_bytes())?;
         for pool in &pools {
             remember(pool, &mut before);
@@ -181,60 +179,57 @@ fn counters(vdev: &VdevInfo) -> IoCounters {
     sum
 }
 
-#[allow(clippy::too_many_arguments)] // one report is one thing
-fn report(
-    text: &mut String,
-    ask: &Ask,
-    chosen: &Chosen,
-    pools: &[PoolInfo],
-    is_first: bool,
-    since: Option<f64>,
-    before: &Before,
+/// One round of figures.
+struct Report<'a> {
+    ask: &'a Ask,
+    chosen: &'a Chosen,
+    pools: &'a [PoolInfo],
+    /// Seconds since the round before, and its counters; without one, figures are those since pools were opened.
+    since: Option<(f64, &'a Before)>,
     now_s: u64,
-) {
-    let table = Table {
-        ask,
-        width: name_width(ask, chosen, pools),
-        column: if ask.is_exact { 15 } else { 5 },
-    };
-    if is_first && !ask.is_script {
-        table.head(
-            text,
-            if chosen.vdevs.is_some() {
-                "vdev"
-            } else {
-                "pool"
-            },
-        );
-    }
-    for pool in pools {
-        let seconds = since.unwrap_or_else(|| {
-            let seconds = now_s.saturating_sub(pool.held_since_s).max(1);
-            seconds as f64
-        });
-        let row = |text: &mut String, vdev: &VdevInfo, name: &str, depth: usize| {
-            let mut now = counters(vdev);
-            if since.is_some()
-                && let Some(old) = before.get(&(pool.name.clone(), vdev.guid))
-            {
-                now.reads = now.reads.saturating_sub(old.reads);
-                now.writes = now.writes.saturating_sub(old.writes);
-                now.read_bytes = now.read_bytes.saturating_sub(old.read_bytes);
-                now.written_bytes = now.written_bytes.saturating_sub(old.written_bytes);
-            }
-            table.row(text, vdev, name, depth, now, seconds);
+}
+
+impl Report<'_> {
+    fn print(&self, text: &mut String, is_first: bool) {
+        let (ask, chosen) = (self.ask, self.chosen);
+        let table = Table {
+            ask,
+            width: name_width(ask, chosen, self.pools),
+            column: if ask.is_exact { 15 } else { 5 },
         };
-        if let Some(wanted) = &chosen.vdevs {
+        if is_first && !ask.is_script {
+            let what = match chosen.vdevs {
+                Some(_) => "vdev",
+                None => "pool",
+            };
+            table.head(text, what);
+        }
+        for pool in self.pools {
+            self.pool(text, &table, pool);
+        }
+        let is_ended = ask.is_verbose && chosen.vdevs.is_none();
+        if !is_ended && (self.pools.len() > 1 || chosen.vdevs.is_some()) {
+            table.line(text);
+        }
+    }
+
+    fn pool(&self, text: &mut String, table: &Table<'_>, pool: &PoolInfo) {
+        let ask = self.ask;
+        let row = |text: &mut String, vdev: &VdevInfo, name: &str, depth: usize| {
+            let (counters, seconds) = self.counted(pool, vdev);
+            table.row(text, vdev, name, depth, counters, seconds);
+        };
+        if let Some(wanted) = &self.chosen.vdevs {
             for (vdev, _) in groups::walk(pool) {
                 if wanted.iter().any(|name| is_called(vdev, name, ask.naming)) {
                     row(text, vdev, &ask.naming.of(vdev), 2);
                 }
             }
-            continue;
+            return;
         }
         row(text, &pool.root, &pool.name, 0);
         if !ask.is_verbose {
-            continue;
+            return;
         }
         for vdev in groups::of_class(pool, VdevClass::Normal) {
             tree(text, vdev, ask.naming, 2, &row);
@@ -256,9 +251,21 @@ fn report(
         }
         table.line(text);
     }
-    let is_ended = ask.is_verbose && chosen.vdevs.is_none();
-    if !is_ended && (pools.len() > 1 || chosen.vdevs.is_some()) {
-        table.line(text);
+
+    /// What a vdev did, and in how many seconds.
+    fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (IoCounters, f64) {
+        let mut now = counters(vdev);
+        let Some((seconds, before)) = self.since else {
+            let held_s = self.now_s.saturating_sub(pool.held_since_s).max(1);
+            return (now, held_s as f64);
+        };
+        if let Some(old) = before.get(&(pool.name.clone(), vdev.guid)) {
+            now.reads = now.reads.saturating_sub(old.reads);
+            now.writes = now.writes.saturating_sub(old.writes);
+            now.read_bytes = now.read_bytes.saturating_sub(old.read_bytes);
+            now.written_bytes = now.written_bytes.saturating_sub(old.written_bytes);
+        }
+        (now, seconds)
     }
 }
 
