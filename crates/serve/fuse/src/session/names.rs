@@ -1,9 +1,9 @@
 //! Names: looked up, made, moved and removed.
 
 use super::{Answered, EINVAL, LONG_S, Refusal, Session, place};
-use crate::abi::{NewFile, Operation, Reply, Request, decode_device};
+use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device};
 use millpond_posix::FileKind;
-use millpond_posix::live::{FileError, NewMode, RenameMode, SpecialFile};
+use millpond_posix::live::{Caller, FileError, NewMode, RenameMode, SpecialFile};
 use millpond_posix::vfs::{VfsNode, VfsPlace};
 
 const RENAME_NOREPLACE: u32 = 1;
@@ -68,6 +68,18 @@ impl Session {
         Ok(())
     }
 
+    /// Makes a file as `make` does in the directory that the request names, and tells the kernel of it.
+    fn made(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+        make: impl FnOnce(&Caller, &VfsNode) -> Result<VfsNode, FileError>,
+    ) -> Answered {
+        let directory = self.node(request.node)?;
+        let node = make(&Self::caller(request), &directory)?;
+        Ok(self.tell(&node, reply)?)
+    }
+
     pub(super) fn symlink(
         &self,
         request: &Request<'_>,
@@ -75,11 +87,10 @@ impl Session {
         target: &[u8],
         reply: &mut Reply<'_>,
     ) -> Answered {
-        let directory = self.node(request.node)?;
-        let caller = Self::caller(request);
-        let at = place(&directory, name);
-        let node = self.vfs.make_symlink(&caller, at, target)?;
-        Ok(self.tell(&node, reply)?)
+        self.made(request, reply, |caller, directory| {
+            let at = place(directory, name);
+            self.vfs.make_symlink(caller, at, target)
+        })
     }
 
     pub(super) fn make_node(
@@ -89,23 +100,22 @@ impl Session {
         device: u32,
         reply: &mut Reply<'_>,
     ) -> Answered {
-        let directory = self.node(request.node)?;
-        let caller = Self::caller(request);
-        let at = place(&directory, new.name);
         let (major, minor) = decode_device(device);
         let what = match FileKind::from_mode(u64::from(new.mode)) {
-            Some(FileKind::Regular) | None => {
-                let (node, _) = self.vfs.create(&caller, at, mode(&new), true)?;
-                return Ok(self.tell(&node, reply)?);
-            }
-            Some(FileKind::Fifo) => SpecialFile::Fifo,
-            Some(FileKind::Socket) => SpecialFile::Socket,
-            Some(FileKind::CharacterDevice) => SpecialFile::CharacterDevice(major, minor),
-            Some(FileKind::BlockDevice) => SpecialFile::BlockDevice(major, minor),
+            Some(FileKind::Regular) | None => None,
+            Some(FileKind::Fifo) => Some(SpecialFile::Fifo),
+            Some(FileKind::Socket) => Some(SpecialFile::Socket),
+            Some(FileKind::CharacterDevice) => Some(SpecialFile::CharacterDevice(major, minor)),
+            Some(FileKind::BlockDevice) => Some(SpecialFile::BlockDevice(major, minor)),
             Some(FileKind::Directory | FileKind::Symlink) => return Err(Refusal::Number(EINVAL)),
         };
-        let node = self.vfs.make_special(&caller, at, what, mode(&new))?;
-        Ok(self.tell(&node, reply)?)
+        self.made(request, reply, |caller, directory| {
+            let at = place(directory, new.name);
+            match what {
+                Some(what) => self.vfs.make_special(caller, at, what, mode(&new)),
+                None => Ok(self.vfs.create(caller, at, mode(&new), true)?.0),
+            }
+        })
     }
 
     pub(super) fn make_directory(
@@ -114,11 +124,10 @@ impl Session {
         new: NewFile<'_>,
         reply: &mut Reply<'_>,
     ) -> Answered {
-        let directory = self.node(request.node)?;
-        let caller = Self::caller(request);
-        let at = place(&directory, new.name);
-        let node = self.vfs.make_directory(&caller, at, mode(&new))?;
-        Ok(self.tell(&node, reply)?)
+        self.made(request, reply, |caller, directory| {
+            let at = place(directory, new.name);
+            self.vfs.make_directory(caller, at, mode(&new))
+        })
     }
 
     pub(super) fn create(
@@ -128,13 +137,12 @@ impl Session {
         flags: u32,
         reply: &mut Reply<'_>,
     ) -> Answered {
-        let directory = self.node(request.node)?;
-        let caller = Self::caller(request);
-        let at = place(&directory, new.name);
         let is_exclusive = flags & O_EXCL != 0;
-        let (node, _) = self.vfs.create(&caller, at, mode(&new), is_exclusive)?;
-        self.tell(&node, reply)?;
-        reply.put_open(crate::abi::OPEN_KEEP_CACHE);
+        self.made(request, reply, |caller, directory| {
+            let at = place(directory, new.name);
+            Ok(self.vfs.create(caller, at, mode(&new), is_exclusive)?.0)
+        })?;
+        reply.put_open(OPEN_KEEP_CACHE);
         Ok(())
     }
 
@@ -144,11 +152,10 @@ impl Session {
         new: NewFile<'_>,
         reply: &mut Reply<'_>,
     ) -> Answered {
-        let directory = self.node(request.node)?;
-        let caller = Self::caller(request);
-        let node = self.vfs.make_unnamed(&caller, &directory, mode(&new))?;
-        self.tell(&node, reply)?;
-        reply.put_open(crate::abi::OPEN_KEEP_CACHE);
+        self.made(request, reply, |caller, directory| {
+            self.vfs.make_unnamed(caller, directory, mode(&new))
+        })?;
+        reply.put_open(OPEN_KEEP_CACHE);
         Ok(())
     }
 
@@ -157,20 +164,25 @@ impl Session {
         self.vfs.lookup(at).ok()
     }
 
-    pub(super) fn unlink(&self, node: u64, name: &[u8]) -> Answered {
+    fn removed(
+        &self,
+        node: u64,
+        name: &[u8],
+        remove: impl FnOnce(VfsPlace<'_>) -> Result<(), FileError>,
+    ) -> Answered {
         let directory = self.node(node)?;
         let at = place(&directory, name);
         let victim = self.victim(at);
-        self.vfs.unlink(at)?;
+        remove(at)?;
         self.let_go(victim)
     }
 
+    pub(super) fn unlink(&self, node: u64, name: &[u8]) -> Answered {
+        self.removed(node, name, |at| self.vfs.unlink(at))
+    }
+
     pub(super) fn remove_directory(&self, node: u64, name: &[u8]) -> Answered {
-        let directory = self.node(node)?;
-        let at = place(&directory, name);
-        let victim = self.victim(at);
-        self.vfs.remove_directory(at)?;
-        self.let_go(victim)
+        self.removed(node, name, |at| self.vfs.remove_directory(at))
     }
 
     fn let_go(&self, victim: Option<VfsNode>) -> Answered {
