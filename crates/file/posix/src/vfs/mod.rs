@@ -123,7 +123,6 @@ pub struct VfsPlace<'p> {
 ///
 /// What changes something is refused with "read-only" unless an implementation says otherwise. Errors are
 /// those of the operations of the same name of [`LiveFileSystem`](crate::live::LiveFileSystem).
-#[allow(clippy::missing_errors_doc)]
 pub trait Vfs: Send + Sync {
     /// The root directory.
     fn root(&self) -> Result<VfsNode, FileError>;
