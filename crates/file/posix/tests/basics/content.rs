@@ -1,0 +1,140 @@
+//! What is in files: blocks that grow, holes, very many blocks.
+
+use super::{MODE, errno, plain, root};
+use crate::support::Rig;
+use millpond_posix::Symlinks;
+use millpond_posix::live::{
+    Allocate, Errno, NewFileSystem, Seek, SetAttributes, Settings, WriteAt,
+};
+use std::sync::atomic::Ordering;
+
+#[test]
+fn a_files_block_grows_as_openzfs_grows_it() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let write = |at, length: usize| {
+        files
+            .write(&root(), &file, WriteAt::Offset(at), &vec![7; length])
+            .unwrap();
+        files.stat(&file).block_bytes
+    };
+    assert_eq!(write(0, 1), 512);
+    assert_eq!(write(1, 699), 1024);
+    assert_eq!(write(700, 99_300), 100_352);
+    assert_eq!(write(100_000, 31_073), 131_072);
+    rig.sync();
+    let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+    let mut content = vec![0; 140_000];
+    assert_eq!(node.read(0, &mut content).unwrap(), 131_073);
+    assert!(content[..131_073].iter().all(|byte| *byte == 7));
+    assert_eq!(node.object().block_id_max().0, 1);
+    let longer = SetAttributes {
+        size_bytes: Some(700),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &file, &longer).unwrap();
+    assert_eq!(files.stat(&file).block_bytes, 131_072);
+    rig.sync();
+    rig.check_space();
+}
+
+#[test]
+fn holes_are_punched_found_and_cut() {
+    let settings = Settings {
+        record_bytes: 4096,
+        ..Settings::default()
+    };
+    let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &vec![5; 40_960])
+        .unwrap();
+    files
+        .allocate(&file, Allocate::PunchHole, 6000, 10_000)
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(files.seek(&file, Seek::Hole, 0).unwrap(), 8192);
+        assert_eq!(files.seek(&file, Seek::Data, 8192).unwrap(), 12_288);
+        assert_eq!(files.seek(&file, Seek::Hole, 12_288).unwrap(), 40_960);
+        assert_eq!(errno(files.seek(&file, Seek::Data, 40_960)), Errno::ENXIO);
+        rig.sync();
+    }
+    let zero = Allocate::ZeroRange { keeps_size: false };
+    files.allocate(&file, zero, 40_000, 10_000).unwrap();
+    assert_eq!(file.size_bytes(), 50_000);
+    let reserve = Allocate::Reserve { keeps_size: true };
+    files.allocate(&file, reserve, 0, 1 << 20).unwrap();
+    rig.port.available_bytes.store(1 << 19, Ordering::Relaxed);
+    assert_eq!(
+        errno(files.allocate(&file, reserve, 0, 1 << 20)),
+        Errno::ENOSPC
+    );
+    rig.port.available_bytes.store(1 << 40, Ordering::Relaxed);
+    rig.sync();
+    let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+    let mut content = vec![1; 50_000];
+    assert_eq!(node.read(0, &mut content).unwrap(), 50_000);
+    for (at, byte) in content.iter().enumerate() {
+        let is_zero = (6000..16_000).contains(&at) || at >= 40_000;
+        assert_eq!(*byte, if is_zero { 0 } else { 5 }, "byte {at}");
+    }
+    let (copy, _) = files.create(&root(), &top, b"copy", MODE, true).unwrap();
+    let copied = files
+        .copy_range(&root(), (&file, 5000), (&copy, 10), 1 << 20)
+        .unwrap();
+    assert_eq!(copied, 45_000);
+    let mut copied = vec![1; 45_010];
+    assert_eq!(files.read(&copy, 0, &mut copied).unwrap(), 45_010);
+    assert_eq!(copied[10..], content[5000..]);
+    rig.sync();
+    rig.check_space();
+}
+
+#[test]
+fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
+    let settings = Settings {
+        record_bytes: 512,
+        ..Settings::default()
+    };
+    let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    // 80000 blocks, and a few far away.
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &vec![1; 40_960_000])
+        .unwrap();
+    for distance in 31..38 {
+        files
+            .write(&root(), &file, WriteAt::Offset(1 << distance), b"far")
+            .unwrap();
+    }
+    rig.sync();
+    let begun = rig.port.begun.load(Ordering::Relaxed);
+    let cut = SetAttributes {
+        size_bytes: Some(1000),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &file, &cut).unwrap();
+    assert!(rig.port.begun.load(Ordering::Relaxed) >= begun + 3);
+    rig.sync();
+    rig.check_space();
+    assert!(rig.sink.living().len() < 100);
+    let mut content = [0; 2000];
+    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 1000);
+    assert!(content[..1000].iter().all(|byte| *byte == 1));
+
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &vec![1; 40_960_000])
+        .unwrap();
+    rig.sync();
+    drop(file);
+    let begun = rig.port.begun.load(Ordering::Relaxed);
+    files.unlink(&top, b"f").unwrap();
+    assert!(rig.port.begun.load(Ordering::Relaxed) >= begun + 4);
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), []);
+    rig.check_space();
+    assert!(rig.sink.living().len() < 100);
+}

@@ -1,0 +1,251 @@
+//! Names: made, moved, removed, found and listed.
+
+use super::{MODE, errno, plain, root};
+use crate::support::Rig;
+use millpond_posix::live::{Errno, NewFileSystem, Place, RenameMode, Settings, WriteAt};
+use millpond_posix::{Case, FileKind, Symlinks};
+use std::sync::atomic::Ordering;
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
+    let (mut rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files
+        .write(&root(), &file, WriteAt::End, &[9; 5000])
+        .unwrap();
+    let id = file.id();
+    files.unlink(&top, b"f").unwrap();
+    assert_eq!(errno(files.lookup(&top, b"f")), Errno::ENOENT);
+    let mut content = [0; 5000];
+    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 5000);
+    assert_eq!(content[4999], 9);
+    assert_eq!(errno(files.link(&file, &top, b"again")), Errno::ENOENT);
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), [id]);
+    drop(file);
+    files.reap().unwrap();
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), []);
+    assert!(rig.set.object(id).is_err());
+    rig.check_space();
+    rig.check_accounting();
+
+    // What a crash leaves is freed after the next opening.
+    let (file, _) = files.create(&root(), &top, b"g", MODE, true).unwrap();
+    let id = file.id();
+    files.unlink(&top, b"g").unwrap();
+    rig.sync();
+    std::mem::forget(file);
+    let files = rig.reopen(Settings::default());
+    assert_eq!(errno(files.node(id)), Errno::ESTALE);
+    files.free_unlinked().unwrap();
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), []);
+    assert!(rig.set.object(id).is_err());
+    rig.check_space();
+}
+
+#[test]
+fn a_file_made_without_a_name_gets_one_or_goes() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let file = files.make_unnamed(&root(), &top, MODE).unwrap();
+    let lost = files.make_unnamed(&root(), &top, MODE).unwrap();
+    files
+        .write(&root(), &file, WriteAt::End, b"content")
+        .unwrap();
+    rig.sync();
+    let mut unlinked = rig.committed().unlinked().unwrap();
+    unlinked.sort();
+    assert_eq!(unlinked, [file.id(), lost.id()]);
+    files.link(&file, &top, b"named").unwrap();
+    drop(lost);
+    files.reap().unwrap();
+    rig.sync();
+    let committed = rig.committed();
+    assert_eq!(committed.unlinked().unwrap(), []);
+    let node = committed.resolve(b"named", Symlinks::Keep).unwrap();
+    assert_eq!((node.id(), node.stat().unwrap().links), (file.id(), 1));
+    rig.check_space();
+}
+
+#[test]
+fn renames_move_replace_exchange_and_leave_whiteouts() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let one = files.make_directory(&root(), &top, b"one", MODE).unwrap();
+    let two = files.make_directory(&root(), &top, b"two", MODE).unwrap();
+    let place = |directory, name| Place { directory, name };
+    let rename = |from: Place<'_>, to: Place<'_>, mode| files.rename(&root(), from, to, mode);
+    let (a, _) = files.create(&root(), &one, b"a", MODE, true).unwrap();
+    let (b, _) = files.create(&root(), &two, b"b", MODE, true).unwrap();
+    let (from, to) = (place(&one, b"a"), place(&two, b"b"));
+    assert_eq!(
+        errno(rename(from, to, RenameMode::NoReplace)),
+        Errno::EEXIST
+    );
+    rename(from, to, RenameMode::Exchange).unwrap();
+    assert_eq!(files.lookup(&one, b"a").unwrap().id(), b.id());
+    assert_eq!(files.lookup(&two, b"b").unwrap().id(), a.id());
+    let b_id = b.id();
+    drop(b);
+    rename(to, from, RenameMode::Whiteout).unwrap();
+    assert_eq!(files.lookup(&one, b"a").unwrap().id(), a.id());
+    let white = files.lookup(&two, b"b").unwrap();
+    assert_eq!(white.kind(), FileKind::CharacterDevice);
+    assert_eq!(files.stat(&white).device, Some((0, 0)));
+    // A directory never comes below itself.
+    let deep = files.make_directory(&root(), &one, b"deep", MODE).unwrap();
+    let result = rename(place(&top, b"one"), place(&deep, b"x"), RenameMode::Replace);
+    assert_eq!(errno(result), Errno::EINVAL);
+    let result = rename(place(&top, b"one"), place(&two, b"b"), RenameMode::Replace);
+    assert_eq!(errno(result), Errno::ENOTDIR);
+    rename(
+        place(&one, b"deep"),
+        place(&two, b"deep"),
+        RenameMode::Replace,
+    )
+    .unwrap();
+    let result = rename(
+        place(&top, b"one"),
+        place(&top, b"two"),
+        RenameMode::Replace,
+    );
+    assert_eq!(errno(result), Errno::ENOTEMPTY);
+    assert_eq!((files.stat(&one).links, files.stat(&two).links), (2, 3));
+    rig.sync();
+    let committed = rig.committed();
+    assert!(rig.set.object(b_id).is_err());
+    assert_eq!(committed.path_of(deep.id()).unwrap().unwrap(), b"two/deep");
+    let stat = committed
+        .resolve(b"one/a", Symlinks::Keep)
+        .unwrap()
+        .stat()
+        .unwrap();
+    assert_eq!(stat, files.stat(&a));
+    rig.check_space();
+    rig.check_accounting();
+}
+
+#[test]
+fn names_are_found_as_the_file_system_compares_them() {
+    let new = NewFileSystem {
+        normalisation: 0x10,
+        case: Case::Insensitive,
+        ..NewFileSystem::default()
+    };
+    let (rig, files) = Rig::new(&new, Settings::default());
+    let top = files.root().unwrap();
+    let (file, _) = files
+        .create(&root(), &top, "tim-Ä".as_bytes(), MODE, true)
+        .unwrap();
+    let decomposed = "TIM-a\u{308}".as_bytes();
+    assert_eq!(files.lookup(&top, decomposed).unwrap().id(), file.id());
+    assert_eq!(
+        errno(files.create(&root(), &top, decomposed, MODE, true)),
+        Errno::EEXIST
+    );
+    assert_eq!(
+        errno(files.create(&root(), &top, b"\xff", MODE, true)),
+        Errno::EILSEQ
+    );
+    let place = |name| Place {
+        directory: &top,
+        name,
+    };
+    let (from, to) = (place(decomposed), place("Tim-Ä".as_bytes()));
+    files
+        .rename(&root(), from, to, RenameMode::Replace)
+        .unwrap();
+    let listed = files.list(&top, 0, 10).unwrap();
+    assert_eq!(listed[2].entry.name, "Tim-Ä".as_bytes());
+    assert_eq!(listed.len(), 3);
+    files.unlink(&top, "TIM-Ä".as_bytes()).unwrap();
+    assert_eq!(files.list(&top, 0, 10).unwrap().len(), 2);
+    rig.sync();
+    assert_eq!(
+        rig.committed().root().unwrap().stat().unwrap().size_bytes,
+        2
+    );
+}
+
+#[test]
+fn mixed_case_finds_exact_names_only() {
+    let new = NewFileSystem {
+        case: Case::Mixed,
+        ..NewFileSystem::default()
+    };
+    let (rig, files) = Rig::new(&new, Settings::default());
+    let top = files.root().unwrap();
+    let (one, _) = files.create(&root(), &top, b"tim", MODE, true).unwrap();
+    let (two, _) = files.create(&root(), &top, b"TIM", MODE, true).unwrap();
+    assert_eq!(files.lookup(&top, b"tim").unwrap().id(), one.id());
+    assert_eq!(files.lookup(&top, b"TIM").unwrap().id(), two.id());
+    assert_eq!(errno(files.lookup(&top, b"Tim")), Errno::ENOENT);
+    rig.sync();
+    let found = rig.committed().resolve(b"TIM", Symlinks::Keep).unwrap();
+    assert_eq!(found.id(), two.id());
+}
+
+#[test]
+fn long_names_are_made_only_where_they_are_allowed() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let long = vec![b'n'; 256];
+    assert_eq!(
+        errno(files.create(&root(), &top, &long, MODE, true)),
+        Errno::ENAMETOOLONG
+    );
+    files.set_settings(Settings {
+        allows_long_names: true,
+        ..Settings::default()
+    });
+    let longest = vec![b'n'; 1023];
+    files.create(&root(), &top, &longest, MODE, true).unwrap();
+    assert_eq!(rig.port.long_names.load(Ordering::Relaxed), 1);
+    files.set_settings(Settings::default());
+    files.lookup(&top, &longest).unwrap();
+    rig.sync();
+    let found = rig.committed().resolve(&longest, Symlinks::Keep);
+    assert!(found.is_ok());
+    files.unlink(&top, &longest).unwrap();
+    rig.sync();
+    rig.check_space();
+}
+
+#[test]
+fn a_listing_goes_on_from_its_cookies_while_the_directory_changes() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let name = |number: u32| format!("file-{number:04}").into_bytes();
+    for number in 0..300 {
+        files
+            .create(&root(), &top, &name(number), MODE, true)
+            .unwrap();
+    }
+    let mut seen = vec![];
+    let mut cookie = 0;
+    loop {
+        let part = files.list(&top, cookie, 7).unwrap();
+        let Some(last) = part.last() else { break };
+        cookie = last.cookie;
+        seen.extend(part.into_iter().map(|listed| listed.entry.name));
+        // Becomes a fat table on the way; what comes and goes does not disturb.
+        let extra = format!("extra-{}", seen.len()).into_bytes();
+        if seen.len() < 1800 {
+            files.create(&root(), &top, &extra, MODE, true).unwrap();
+            if seen.len() % 3 == 0 {
+                files.unlink(&top, &extra).unwrap();
+            }
+        }
+    }
+    assert_eq!(&seen[..2], [b".".to_vec(), b"..".to_vec()]);
+    seen.sort();
+    assert!(seen.windows(2).all(|pair| pair[0] != pair[1]));
+    for number in 0..300 {
+        assert!(seen.binary_search(&name(number)).is_ok());
+    }
+    rig.sync();
+    rig.check_space();
+}

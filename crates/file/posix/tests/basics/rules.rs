@@ -1,0 +1,303 @@
+//! What files may do and get: flags, groups, times, quotas, projects.
+
+use super::{MODE, errno, plain, root};
+use crate::support::Rig;
+use millpond_posix::live::{
+    Atime, Caller, Errno, NewFileSystem, NewMode, Place, QuotaMeasure, QuotaOwner, RenameMode,
+    SetAttributes, SetTime, Settings, WriteAt, XattrMode,
+};
+use millpond_posix::{FileFlags, Symlinks, Timestamp};
+use std::sync::atomic::Ordering;
+
+#[test]
+fn flags_forbid_what_they_are_for() {
+    let (_rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files.write(&root(), &file, WriteAt::End, b"123").unwrap();
+    let flags = |set_flags, clear_flags| SetAttributes {
+        set_flags,
+        clear_flags,
+        ..SetAttributes::default()
+    };
+    let none = FileFlags::empty();
+    let immutable = FileFlags::IMMUTABLE;
+    let user = Caller::user(1, 1);
+    let set = flags(immutable, none);
+    assert_eq!(
+        errno(files.set_attributes(&user, &file, &set)),
+        Errno::EPERM
+    );
+    files.set_attributes(&root(), &file, &set).unwrap();
+    let write = |at| files.write(&root(), &file, at, b"4");
+    assert_eq!(errno(write(WriteAt::End)), Errno::EPERM);
+    assert_eq!(errno(files.unlink(&top, b"f")), Errno::EPERM);
+    assert_eq!(errno(files.link(&file, &top, b"g")), Errno::EPERM);
+    let chmod = SetAttributes {
+        permissions: Some(0o600),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &chmod)),
+        Errno::EPERM
+    );
+    let append = flags(FileFlags::APPENDONLY, immutable);
+    files.set_attributes(&root(), &file, &append).unwrap();
+    assert_eq!(errno(write(WriteAt::Offset(0))), Errno::EPERM);
+    assert_eq!(write(WriteAt::End).unwrap(), 3);
+    let cut = SetAttributes {
+        size_bytes: Some(0),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &cut)),
+        Errno::EPERM
+    );
+    let clear = flags(none, FileFlags::APPENDONLY);
+    files.set_attributes(&root(), &file, &clear).unwrap();
+    files.set_attributes(&root(), &file, &cut).unwrap();
+    let opaque = flags(FileFlags::OPAQUE, none);
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &opaque)),
+        Errno::EOPNOTSUPP
+    );
+}
+
+#[test]
+fn set_group_directories_hand_their_group_down() {
+    let (_rig, files) = plain();
+    let top = files.root().unwrap();
+    let shared = files
+        .make_directory(&root(), &top, b"s", NewMode::exactly(0o2777))
+        .unwrap();
+    let group = SetAttributes {
+        gid: Some(50),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &shared, &group).unwrap();
+    assert_eq!(files.stat(&shared).permissions, 0o2777);
+    let user = Caller::user(1000, 1000);
+    let all = NewMode::exactly(0o6755);
+    let (file, _) = files.create(&user, &shared, b"f", all, true).unwrap();
+    let stat = files.stat(&file);
+    // Set-group is lost: the user is not of the group.
+    assert_eq!((stat.gid, stat.permissions), (50, 0o4755));
+    let below = files
+        .make_directory(&user, &shared, b"d", NewMode::exactly(0o700))
+        .unwrap();
+    let stat = files.stat(&below);
+    assert_eq!((stat.gid, stat.permissions), (50, 0o2700));
+    // Writing by others takes the set-user bit.
+    files.write(&root(), &file, WriteAt::End, b"x").unwrap();
+    assert_eq!(files.stat(&file).permissions, 0o4755);
+    files.write(&user, &file, WriteAt::End, b"x").unwrap();
+    assert_eq!(files.stat(&file).permissions, 0o755);
+}
+
+#[test]
+fn times_follow_posix() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let born = files.stat(&file);
+    assert!(born.atime == born.mtime && born.mtime == born.ctime && born.ctime == born.crtime);
+    files.write(&root(), &file, WriteAt::End, b"x").unwrap();
+    let written = files.stat(&file);
+    assert!(written.mtime > born.mtime && written.mtime == written.ctime);
+    assert_eq!((written.atime, written.crtime), (born.atime, born.crtime));
+    files.touch_atime(&file);
+    let read = files.stat(&file);
+    assert!(read.atime > written.mtime);
+    assert_eq!((read.mtime, read.ctime), (written.mtime, written.ctime));
+    // Newer than the last change already.
+    files.touch_atime(&file);
+    assert_eq!(files.stat(&file), read);
+    files.set_settings(Settings {
+        atime: Atime::Always,
+        ..Settings::default()
+    });
+    files.touch_atime(&file);
+    assert!(files.stat(&file).atime > read.atime);
+    let past = Timestamp {
+        seconds: -5,
+        nanoseconds: 7,
+    };
+    let set = SetAttributes {
+        mtime: Some(SetTime::To(past)),
+        atime: Some(SetTime::Now),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &file, &set).unwrap();
+    let stat = files.stat(&file);
+    assert_eq!((stat.mtime, stat.atime), (past, stat.ctime));
+    rig.sync();
+    let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+    assert_eq!(node.stat().unwrap(), files.stat(&file));
+}
+
+#[test]
+fn quotas_hold_from_the_group_in_which_they_are_reached() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let user = Caller::user(9, 9);
+    let (file, _) = files.create(&user, &top, b"f", MODE, true).unwrap();
+    let write = || files.write(&user, &file, WriteAt::Offset(0), &vec![3; 200_000]);
+    files
+        .set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 9, 100_000)
+        .unwrap();
+    write().unwrap();
+    rig.sync();
+    assert_eq!(errno(write()), Errno::EDQUOT);
+    assert_eq!(
+        errno(files.create(&user, &top, b"g", MODE, true)),
+        Errno::EDQUOT
+    );
+    let chown = SetAttributes {
+        uid: Some(9),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        errno(files.set_attributes(&root(), &top, &chown)),
+        Errno::EDQUOT
+    );
+    files
+        .set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 9, 0)
+        .unwrap();
+    write().unwrap();
+    files
+        .set_default_quota(QuotaOwner::Group, QuotaMeasure::Objects, 1)
+        .unwrap();
+    assert_eq!(
+        errno(files.create(&user, &top, b"g", MODE, true)),
+        Errno::EDQUOT
+    );
+    files
+        .set_quota(QuotaOwner::Group, QuotaMeasure::Objects, 9, 2)
+        .unwrap();
+    files.create(&user, &top, b"g", MODE, true).unwrap();
+    rig.sync();
+    assert_eq!(
+        errno(files.create(&user, &top, b"h", MODE, true)),
+        Errno::EDQUOT
+    );
+    rig.check_accounting();
+    // Quotas are there after opening again.
+    let files = rig.open(Settings::default());
+    let quota = files
+        .quota(QuotaOwner::Group, QuotaMeasure::Objects, 1234)
+        .unwrap();
+    assert_eq!(quota, Some(1));
+    rig.check_space();
+}
+
+#[test]
+fn projects_are_inherited_and_kept_apart() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let directory = files.make_directory(&root(), &top, b"p", MODE).unwrap();
+    let set = SetAttributes {
+        project: Some(42),
+        set_flags: FileFlags::PROJECT_INHERIT,
+        ..SetAttributes::default()
+    };
+    files.set_attributes(&root(), &directory, &set).unwrap();
+    let (file, _) = files.create(&root(), &directory, b"f", MODE, true).unwrap();
+    assert_eq!(files.stat(&file).project, Some(42));
+    let (other, _) = files.create(&root(), &top, b"other", MODE, true).unwrap();
+    assert_eq!(errno(files.link(&other, &directory, b"o")), Errno::EXDEV);
+    let from = Place {
+        directory: &top,
+        name: b"other",
+    };
+    let to = Place {
+        directory: &directory,
+        name: b"o",
+    };
+    assert_eq!(
+        errno(files.rename(&root(), from, to, RenameMode::Replace)),
+        Errno::EXDEV
+    );
+    files
+        .set_quota(QuotaOwner::Project, QuotaMeasure::Objects, 42, 5)
+        .unwrap();
+    rig.sync();
+    let full = files.stat_file_system(&directory).unwrap();
+    assert_eq!((full.files, full.files_free), (5, 3));
+    rig.check_accounting();
+}
+
+#[test]
+fn a_file_without_a_project_gets_one_at_its_place() {
+    let settings = Settings {
+        has_projects: false,
+        ..Settings::default()
+    };
+    let new = NewFileSystem {
+        has_projects: false,
+        ..NewFileSystem::default()
+    };
+    let (rig, files) = Rig::new(&new, settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files
+        .set_xattr(&root(), &file, b"user.a", b"b", XattrMode::Set)
+        .unwrap();
+    assert_eq!(
+        files.stat(&file).flags.bits(),
+        0x408_0000_0004 | 0x8_0000_0000
+    );
+    assert_eq!(files.stat(&file).project, None);
+    let set = SetAttributes {
+        project: Some(3),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &set)),
+        Errno::EOPNOTSUPP
+    );
+    files.set_settings(Settings::default());
+    files.set_attributes(&root(), &file, &set).unwrap();
+    rig.sync();
+    let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+    assert_eq!(node.stat().unwrap().project, Some(3));
+    assert_eq!(node.xattr(b"user.a").unwrap().unwrap(), b"b");
+    let bonus = node.object().bonus().unwrap();
+    assert_eq!(
+        bonus[8 + 8 + 128],
+        3,
+        "16 bytes of header, the project at 128"
+    );
+    rig.check_accounting();
+}
+
+#[test]
+fn a_read_only_file_system_changes_nothing() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files.set_settings(Settings {
+        is_read_only: true,
+        ..Settings::default()
+    });
+    assert_eq!(
+        errno(files.create(&root(), &top, b"g", MODE, true)),
+        Errno::EROFS
+    );
+    assert_eq!(errno(files.unlink(&top, b"f")), Errno::EROFS);
+    assert_eq!(
+        errno(files.write(&root(), &file, WriteAt::End, b"x")),
+        Errno::EROFS
+    );
+    files.touch_atime(&file);
+    rig.port.available_bytes.store(0, Ordering::Relaxed);
+    files.set_settings(Settings::default());
+    assert_eq!(
+        errno(files.create(&root(), &top, b"g", MODE, true)),
+        Errno::ENOSPC
+    );
+    // A full pool still lets files be removed.
+    drop(file);
+    files.unlink(&top, b"f").unwrap();
+    rig.sync();
+    rig.check_space();
+}
