@@ -13,28 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut trials = Vec::new();
-    match golden_trials() {
-        Ok(found) => trials.extend(found),
-        Err(error) => {
-            println!("the golden set cannot be listed: {error:#}");
-            return ExitCode::from(101);
-        }
-    }
-    match checkpoint_trial() {
-        Ok(found) => trials.extend(found),
-        Err(error) => {
-            println!("the golden set cannot be listed: {error:#}");
-            return ExitCode::from(101);
-        }
-    }
-    match mutated_trials() {
-        Ok(found) => trials.extend(found),
-        Err(error) => {
-            println!("the small golden set cannot be listed: {error:#}");
-            return ExitCode::from(101);
-        }
-    }
+    runner::main(trials())
+}
+
+fn trials() -> Result<Vec<Trial>> {
+    let mut trials = golden_trials()?;
+    trials.extend(checkpoint_trial()?);
+    trials.extend(mutated_trials()?);
     match old_pools::folder() {
         Some(folder) => match old_pools::list(&folder) {
             Ok(pools) => trials.extend(pools.into_iter().map(|pool| Trial {
@@ -45,7 +30,7 @@ fn main() -> ExitCode {
         },
         None => println!("pools of old versions: passed over, run tools/oracle/fetch to have them"),
     }
-    runner::main(trials)
+    Ok(trials)
 }
 
 fn golden_trials() -> Result<Vec<Trial>> {

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             run: Box::new(move || random(case)),
         });
     }
-    runner::main(trials)
+    runner::main(Ok(trials))
 }
 
 fn one_child(order: &str) -> Outcome {

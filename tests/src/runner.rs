@@ -35,8 +35,16 @@ struct Wanted {
     threads: Option<usize>,
 }
 
-/// Runs the trials that the command line chooses; the code is a failure if one failed.
-pub fn main(trials: Vec<Trial>) -> ExitCode {
+/// Runs the trials that the command line chooses; the code is a failure if one failed, or if they could not be
+/// listed.
+pub fn main(trials: anyhow::Result<Vec<Trial>>) -> ExitCode {
+    let trials = match trials {
+        Ok(trials) => trials,
+        Err(error) => {
+            println!("the trials cannot be listed: {error:#}");
+            return ExitCode::from(101);
+        }
+    };
     let wanted = Wanted::parse(std::env::args().skip(1));
     let started = Instant::now();
     let total = trials.len();

@@ -2,6 +2,7 @@
 //! were damaged, and the files that are lost.
 #![forbid(unsafe_code)]
 
+use anyhow::{Result, ensure};
 use millpond::verify::{Problem, VerifyProgress, VerifyReport};
 use millpond::{OpenOptions, Pool, Search};
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -11,16 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let set = match images::golden_set() {
-        Ok(set) => set,
-        Err(error) => {
-            println!("the golden set cannot be listed: {error:#}");
-            return ExitCode::from(101);
-        }
-    };
+    runner::main(trials())
+}
+
+fn trials() -> Result<Vec<Trial>> {
+    let set = images::golden_set()?;
     println!("golden cases: {}", set.description);
-    let cases = images::cases(&set.folder).unwrap_or_default();
-    assert!(!cases.is_empty(), "{} holds no case", set.folder.display());
+    let cases = images::cases(&set.folder)?;
+    ensure!(!cases.is_empty(), "{} holds no case", set.folder.display());
     let trials = cases.into_iter().map(|case| {
         let folder = set.folder.join(&case);
         Trial {
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
             }),
         }
     });
-    runner::main(trials.collect())
+    Ok(trials.collect())
 }
 
 /// Which disks of a case hold wrong bytes; of sound cases none.
