@@ -6,16 +6,15 @@
 //! allocation are made alike. Commands that need what there is none of (mounts, other users, files in
 //! mounted file systems) are passed over and counted as such.
 
+#[path = "support/served.rs"]
+mod served;
 mod support;
 
-use millpond_daemon::{Daemon, Listener, Places, PretendMounter};
-use millpond_env::Env;
+use served::Served;
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use support::Printed;
 use support::recording::{Recorded, session};
 
@@ -60,18 +59,9 @@ fn is_harmless(line: &str) -> bool {
 
 /// A folder with the program under its two names, one for image files, and a daemon.
 struct Stage {
+    /// Goes before its folder does.
+    _daemon: Served,
     folder: tempfile::TempDir,
-    daemon: Arc<Daemon>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        // The listener looks up at the next connection.
-        let _ = UnixStream::connect(self.daemon.places().socket());
-        self.daemon.stop();
-    }
 }
 
 impl Stage {
@@ -89,23 +79,10 @@ impl Stage {
             let link = folder.path().join("bin").join(name);
             std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
         }
-        let places = Places::in_folder(&folder.path().join("state"));
-        let mounter = Box::new(PretendMounter::default());
-        let daemon = Daemon::start(
-            &Env::real(),
-            &places,
-            mounter,
-            Box::new(|text| println!("{text}")),
-        );
-        let daemon = daemon.expect("a daemon");
-        let listener = Listener::bind(&places.socket()).expect("a socket");
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
-        std::thread::spawn(move || listener.serve(&served, &stopped));
+        let daemon = Served::start(&folder.path().join("state"), |text| println!("{text}"));
         Self {
             folder,
-            daemon,
-            is_over,
+            _daemon: daemon,
         }
     }
 

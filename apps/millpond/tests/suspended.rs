@@ -1,37 +1,28 @@
 //! A pool whose disk fails and comes back, held by a daemon in this process: what the program shows and
 //! does meanwhile, one process a command.
 
+#[path = "support/served.rs"]
+mod served;
+
 use millpond::live::{
     AllocationClass, Caller, FeatureChoice, LivePool, NewDevice, NewLayout, NewMode, NewPool,
     NewTop, NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteAt, WriteOptions,
 };
-use millpond_daemon::{Daemon, Listener, Places, PretendMounter};
-use millpond_env::Env;
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
+use served::Served;
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A daemon that holds the pool `tank` on a disk that obeys the test.
 struct Stage {
+    /// Goes before its folder does.
+    served: Served,
     folder: tempfile::TempDir,
-    daemon: Arc<Daemon>,
     live: LivePool,
     disk: Arc<SimDisk>,
     told: Arc<Mutex<Vec<String>>>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        // The listener looks up at the next connection.
-        let _ = UnixStream::connect(self.daemon.places().socket());
-        self.daemon.stop();
-    }
 }
 
 impl Stage {
@@ -73,24 +64,17 @@ impl Stage {
             let link = folder.path().join(name);
             std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
         }
-        let places = Places::in_folder(&folder.path().join("state"));
         let told = Arc::new(Mutex::new(vec![]));
         let telling = Arc::clone(&told);
-        let complain = Box::new(move |text: &str| telling.lock().unwrap().push(text.to_owned()));
-        let mounter = Box::new(PretendMounter::default());
-        let daemon = Daemon::start(&Env::real(), &places, mounter, complain).unwrap();
-        daemon.pools().adopt(live.clone());
-        let listener = Listener::bind(&places.socket()).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
-        std::thread::spawn(move || listener.serve(&served, &stopped));
+        let complain = move |text: &str| telling.lock().unwrap().push(text.to_owned());
+        let served = Served::start(&folder.path().join("state"), complain);
+        served.daemon.pools().adopt(live.clone());
         Self {
             folder,
-            daemon,
+            served,
             live,
             disk,
             told,
-            is_over,
         }
     }
 
@@ -271,7 +255,7 @@ fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
         stage.write("a");
         stage.fail(true);
         let syncing = is_suspended.then(|| stage.suspend());
-        stage.daemon.stop();
+        stage.served.daemon.stop();
         assert!(syncing.is_none_or(|syncing| !syncing.join().unwrap()));
         let told = stage.told.lock().unwrap().join("\n");
         assert!(told.contains("pool 'tank'"), "{told}");

@@ -1,0 +1,38 @@
+//! A daemon in this process, with its socket; mounts are only pretended.
+
+use millpond_daemon::{Daemon, Listener, Places, PretendMounter};
+use millpond_env::Env;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A daemon that answers until this is dropped.
+pub struct Served {
+    pub daemon: Arc<Daemon>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Served {
+    /// Starts one with everything in `folder`; `complain` gets what it would write into its log.
+    pub fn start(folder: &Path, complain: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let places = Places::in_folder(folder);
+        let mounter = Box::new(PretendMounter::default());
+        let daemon = Daemon::start(&Env::real(), &places, mounter, Box::new(complain));
+        let daemon = daemon.expect("a daemon");
+        let listener = Listener::bind(&places.socket()).expect("a socket");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
+        std::thread::spawn(move || listener.serve(&served, &stopped));
+        Self { daemon, is_over }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // The listener looks up at the next connection.
+        let _ = UnixStream::connect(self.daemon.places().socket());
+        self.daemon.stop();
+    }
+}
