@@ -5,15 +5,17 @@ mod accounting;
 mod cases;
 mod judge;
 mod model;
+mod objects;
 mod sink;
 mod threads;
+mod txgs;
 
 use judge::judge;
 use millpond_block::BlockStore;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::{LiveObjectSet, NewObjectSet, ObjectSet, SyncedSet, WritePolicy};
-use millpond_ondisk::{ObjectSetKind, Txg};
+use millpond_object::{LiveObjectSet, NewObject, NewObjectSet, ObjectSet, SyncedSet, WritePolicy};
+use millpond_ondisk::{ObjectSetKind, ObjectType, Txg};
 use millpond_txg::{DirtyLimits, SyncingTxg, Transaction, TxgGroups};
 use sink::TestSink;
 use std::time::Duration;
@@ -80,4 +82,30 @@ impl Bench {
         let (root, policy) = (self.set.root(), self.set.policy());
         self.set = LiveObjectSet::open(Arc::clone(&self.store), 7, root, policy).unwrap();
     }
+
+    fn close_after(&self, tx: Transaction) -> SyncingTxg {
+        drop(tx);
+        self.close()
+    }
+}
+
+fn file(block_bytes: u32) -> NewObject {
+    let mut new = NewObject::new(ObjectType::OTHER_U8).with_block_bytes(block_bytes);
+    new.indirect_shift = 12;
+    new
+}
+
+fn dataset() -> Bench {
+    Bench::new(ObjectSetKind::Other, WritePolicy::dataset())
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
 }
