@@ -35,6 +35,7 @@ mod state;
 mod statfs;
 mod unlinked;
 mod xattr;
+mod xattr_directory;
 
 pub use begin::{Begin, BeginError, ChangeLog, Estimate, Space};
 pub use content::{Allocate, FILE_BYTES_MAX, Seek, WriteAt};

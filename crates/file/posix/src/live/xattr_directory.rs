@@ -1,0 +1,274 @@
+//! Extended attributes that are files of their own, in a hidden directory of the file.
+
+use super::attributes::zap;
+use super::error::FileError;
+use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use super::make::{file_object, folding};
+use super::nfs4_acl;
+use super::node::NodeInner;
+use super::state::{Lists, NodeState};
+use crate::FileKind;
+use millpond_env::sync::Arc;
+use millpond_object::LiveObject;
+use millpond_ondisk::{ObjectId, ObjectType};
+use millpond_sa::FileFlags;
+use millpond_txg::Transaction;
+use millpond_zap::{NewZap, Zap, new_salt};
+
+/// The object's number in a directory entry's word.
+const ENTRY_OBJECT: u64 = 0xffff_ffff_ffff;
+
+impl LiveFileSystem {
+    /// The hidden directory of a file, if it has one.
+    pub(super) fn xattr_directory(
+        &self,
+        node: &NodeInner,
+    ) -> Result<Option<(Arc<LiveObject>, NodeState)>, FileError> {
+        let Some(id) = node.state().xattr_directory else {
+            return Ok(None);
+        };
+        let object = self.object_set().object(id)?;
+        let state = self.tables.read(&object)?;
+        if state.kind() != Some(FileKind::Directory) {
+            return Err(self.corrupt(id, "extended attributes are not in a directory"));
+        }
+        Ok(Some((object, state)))
+    }
+
+    pub(super) fn hidden_file(
+        &self,
+        directory: &Arc<LiveObject>,
+        name: &[u8],
+    ) -> Result<Option<(Arc<LiveObject>, NodeState)>, FileError> {
+        let entry = Zap::open_live(directory)?.lookup_entry(name, self.name_match())?;
+        let Some(value) = entry.and_then(|entry| entry.value.first()) else {
+            return Ok(None);
+        };
+        let object = self.object_set().object(ObjectId(value & ENTRY_OBJECT))?;
+        let state = self.tables.read(&object)?;
+        if state.kind() != Some(FileKind::Regular) {
+            return Err(self.corrupt(object.id(), "an extended attribute is no ordinary file"));
+        }
+        Ok(Some((object, state)))
+    }
+
+    /// Puts a value into a file of the hidden directory, both made as needed.
+    pub(super) fn store_hidden_file(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), FileError> {
+        let now = self.now();
+        let (directory, directory_state) = match self.xattr_directory(node)? {
+            Some(found) => found,
+            None => self.make_xattr_directory(tx, node)?,
+        };
+        let (file, state, is_new) = match self.hidden_file(&directory, name)? {
+            Some((file, state)) => (file, state, false),
+            None => {
+                let (file, state) = self.make_hidden(tx, node, &directory, FileKind::Regular)?;
+                (file, state, true)
+            }
+        };
+        let mut new = state;
+        new.size = value.len() as u64;
+        new.content_changed(now);
+        file.free_range(tx, 0, u64::MAX)?;
+        let wanted = (value.len() as u64).div_ceil(512).max(1) * 512;
+        let record = u64::from(self.record_bytes());
+        let block = file.block_bytes();
+        if wanted > block && file.block_id_max().0 == 0 && (block < record) {
+            let bytes = u32::try_from(wanted.min(record)).unwrap_or(512);
+            file.set_block_bytes(tx, bytes, None)?;
+        }
+        if !value.is_empty() {
+            file.write(tx, 0, value)?;
+        }
+        self.store_hidden(tx, &file, &state, &new)?;
+        if is_new {
+            let entry = file.id().0 | FileKind::Regular.entry_type() << 60;
+            zap(&directory, tx).insert_u64(name, entry)?;
+            let mut changed = directory_state;
+            changed.entries_changed(1, 0, now);
+            self.store_hidden(tx, &directory, &directory_state, &changed)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the file of an attribute from the hidden directory, under either of its names.
+    pub(super) fn remove_hidden(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        name: &[u8],
+        bare: Option<&[u8]>,
+    ) -> Result<(), FileError> {
+        for name in [Some(name), bare].into_iter().flatten() {
+            let Some((directory, state)) = self.xattr_directory(node)? else {
+                return Ok(());
+            };
+            let removed = zap(&directory, tx).remove_entry(name, self.name_match())?;
+            let Some(value) = removed.and_then(|entry| entry.value.first()) else {
+                continue;
+            };
+            let id = ObjectId(value & ENTRY_OBJECT);
+            self.object_set().free(tx, id)?;
+            let mut changed = state;
+            changed.entries_changed(-1, 0, self.now());
+            self.store_hidden(tx, &directory, &state, &changed)?;
+        }
+        Ok(())
+    }
+
+    fn make_xattr_directory(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        self.make_xattr_directory_as(tx, node, None)
+    }
+
+    /// The same under a number and with a generation and a time that a record of the intent log says.
+    pub(super) fn make_xattr_directory_as(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        wanted: Option<(ObjectId, u8, u64)>,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        let (object, state) =
+            self.make_hidden_as(tx, node, &node.object, FileKind::Directory, wanted)?;
+        let new = NewZap {
+            normalisation: folding(self.normalisation(), self.case()),
+            ..NewZap::plain(new_salt(self.env()))
+        };
+        zap(&object, tx).create(&new)?;
+        let mut owner = node.state();
+        owner.xattr_directory = Some(object.id());
+        self.store(tx, node, owner, &Lists::default())?;
+        Ok((object, state))
+    }
+
+    /// A hidden directory, or a file in one. It is the owner's, whoever sets the attribute.
+    fn make_hidden(
+        &self,
+        tx: &Transaction,
+        owner: &NodeInner,
+        parent: &Arc<LiveObject>,
+        kind: FileKind,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        self.make_hidden_as(tx, owner, parent, kind, None)
+    }
+
+    fn make_hidden_as(
+        &self,
+        tx: &Transaction,
+        owner: &NodeInner,
+        parent: &Arc<LiveObject>,
+        kind: FileKind,
+        wanted: Option<(ObjectId, u8, u64)>,
+    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+        let owner = owner.state();
+        let is_directory = kind == FileKind::Directory;
+        let permissions = if is_directory { 0o1777 } else { 0o644 };
+        let mode = kind.entry_type() << 12 | permissions;
+        let acl = nfs4_acl::trivial_acl(mode, is_directory);
+        let mut flags =
+            FileFlags::ARCHIVE | FileFlags::AV_MODIFIED | FileFlags::XATTR | nfs4_acl::hints(&acl);
+        if is_directory {
+            flags |= FileFlags::ACL_AUTO_INHERIT;
+        }
+        let project = self
+            .settings()
+            .has_projects
+            .then(|| owner.project_or_zero());
+        if project.is_some() {
+            flags |= FileFlags::PROJECT_ID;
+        }
+        let now = self.now();
+        let state = NodeState {
+            mode,
+            size: if is_directory { 2 } else { 0 },
+            generation: wanted.map_or(tx.txg().0, |(_, _, generation)| generation),
+            uid: owner.uid,
+            gid: owner.gid,
+            parent: parent.id(),
+            flags,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+            links: if is_directory { 2 } else { 1 },
+            project,
+            rdev: None,
+            xattr_directory: None,
+        };
+        let object_type = if is_directory {
+            ObjectType::DIRECTORY
+        } else {
+            ObjectType::PLAIN_FILE
+        };
+        let slots = self.settings().dnode_slots.clamp(1, 32);
+        let set = self.object_set();
+        let object = match wanted {
+            Some((id, slots, _)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
+            None => set.allocate(tx, file_object(object_type, slots))?,
+        };
+        self.tables
+            .write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
+        Ok((object, state))
+    }
+
+    /// Gives the hidden directory, and what is in it, the owners of the file. The caller holds the
+    /// node's change lock.
+    pub(super) fn hand_over_xattrs(
+        &self,
+        tx: &Transaction,
+        owner: &NodeState,
+    ) -> Result<(), FileError> {
+        let Some(id) = owner.xattr_directory else {
+            return Ok(());
+        };
+        let directory = self.object_set().object(id)?;
+        let mut objects = vec![Arc::clone(&directory)];
+        for entry in Zap::open_live(&directory)?.iter() {
+            if let Some(value) = entry?.value.first() {
+                let id = ObjectId(value & ENTRY_OBJECT);
+                objects.push(self.object_set().object(id)?);
+            }
+        }
+        for object in objects {
+            let old = self.tables.read(&object)?;
+            let mut new = old;
+            (new.uid, new.gid) = (owner.uid, owner.gid);
+            if owner.project.is_some() {
+                new.project = owner.project;
+                new.flags |= FileFlags::PROJECT_ID;
+            }
+            self.store_hidden(tx, &object, &old, &new)?;
+        }
+        Ok(())
+    }
+
+    /// Frees everything in a hidden directory whose file is gone, each in a transaction of its own.
+    pub(super) fn empty_xattr_directory(
+        &self,
+        directory: &Arc<LiveObject>,
+    ) -> Result<(), FileError> {
+        loop {
+            let Some(entry) = Zap::open_live(directory)?.iter().next() else {
+                return Ok(());
+            };
+            let entry = entry?;
+            let id = ObjectId(entry.value.first().unwrap_or(0) & ENTRY_OBJECT);
+            let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES)?;
+            zap(directory, &tx).remove(&entry.name)?;
+            match self.object_set().free(&tx, id) {
+                // Gone already: nothing to free.
+                Ok(()) | Err(millpond_object::ObjectError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
