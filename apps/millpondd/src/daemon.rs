@@ -11,7 +11,7 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_nvlist::NvList;
 use millpond_rpc::{Caller, Service};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Why a daemon cannot begin.
@@ -31,7 +31,7 @@ pub struct Daemon {
     pub(crate) events: Events,
     state: Arc<State>,
     /// Cache files that were written for pools with one of their own.
-    written: Mutex<BTreeMap<PathBuf, ()>>,
+    written: Mutex<BTreeSet<PathBuf>>,
     /// Pools of the cache file that were not to be had at the start, by guid: a disk may be late. They stay
     /// in the file until they are imported.
     absent: Mutex<BTreeMap<u64, (String, NvList)>>,
@@ -143,7 +143,7 @@ impl Daemon {
         let mut files: BTreeMap<PathBuf, Vec<(String, NvList)>> = BTreeMap::new();
         files.insert(own, vec![]);
         let mut written = self.written.lock();
-        for path in written.keys() {
+        for path in written.iter() {
             files.insert(path.clone(), vec![]);
         }
         for (name, pool) in self.pools.all() {
@@ -151,7 +151,7 @@ impl Daemon {
                 CacheFile::None => continue,
                 CacheFile::Default => self.state.places().cache_file(),
                 CacheFile::At(path) => {
-                    written.insert(path.clone(), ());
+                    written.insert(path.clone());
                     path
                 }
             };

@@ -56,18 +56,15 @@ impl Listener {
     /// If there is no next connection.
     pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
         let (stream, _) = self.socket.accept()?;
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+        let Some(seat) = Seat::take(&self.connections) else {
             return Ok(());
-        }
-        let (daemon, connections) = (Arc::clone(daemon), Arc::clone(&self.connections));
-        let spawned = thread::spawn("rpc", move || {
+        };
+        let daemon = Arc::clone(daemon);
+        // Without a thread the connection is hung up on.
+        let _ = thread::spawn("rpc", move || {
             answer(stream, &daemon);
-            connections.fetch_sub(1, Ordering::Relaxed);
+            drop(seat);
         });
-        if spawned.is_err() {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-        }
         Ok(())
     }
 
@@ -84,6 +81,22 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// One of the connections that are answered at once; free again when it goes, on the way out of a panic, too.
+struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let seat = Self(Arc::clone(taken));
+        (taken.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX).then_some(seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

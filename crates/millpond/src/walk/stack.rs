@@ -33,13 +33,13 @@ impl<T> Stack<T> {
     /// Has items performed until all is done. Called by each thread.
     pub(crate) fn work(&self, perform: impl Fn(T)) {
         while let Some(item) = self.take() {
+            let _turn = Turn(self);
             perform(item);
-            self.finish();
         }
     }
 
     /// The next item, or `None` when all is done. Each item taken must be ended with
-    /// [`Stack::finish`].
+    /// [`Stack::finish`], which [`Turn`] sees to.
     fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
@@ -80,6 +80,15 @@ impl<T> Stack<T> {
     }
 }
 
+/// Ends an item when it goes, on the way out of a panic, too: the other threads would wait for it for ever.
+struct Turn<'s, T>(&'s Stack<T>);
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +113,25 @@ mod tests {
             }
         });
         assert_eq!(done.load(Ordering::Relaxed), (1 << 12) - 1);
+    }
+
+    #[test]
+    fn a_panic_in_one_thread_does_not_make_the_others_wait() {
+        let stack = Stack::new(vec![0, 1, 2]);
+        let done = AtomicU64::new(0);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        stack.work(|item| {
+                            assert_ne!(item, 2, "this one breaks");
+                            done.fetch_add(1, Ordering::Relaxed);
+                        });
+                    });
+                }
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(done.load(Ordering::Relaxed), 2);
     }
 }

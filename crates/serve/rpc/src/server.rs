@@ -86,17 +86,33 @@ pub fn serve<S: Read + Write>(
             }
         };
         drop(bytes);
-        service.busy(true);
+        let under_way = UnderWay::begin(service);
         let answered = if call.needs_right() && access == Access::Look {
             send(&mut messages, false, Err::<(), _>(denied(&call)))
         } else {
             let verbs = service.verbs(caller);
             answer(&mut messages, verbs.as_ref(), call)
         };
-        service.busy(false);
+        drop(under_way);
         answered?;
     }
     Ok(())
+}
+
+/// A call that is answered; over when it goes, on the way out of a panic, too.
+struct UnderWay<'s>(&'s dyn Service);
+
+impl<'s> UnderWay<'s> {
+    fn begin(service: &'s dyn Service) -> Self {
+        service.busy(true);
+        Self(service)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.busy(false);
+    }
 }
 
 fn denied(call: &Call) -> Failure {
