@@ -6,7 +6,7 @@ use millpond::control::{
     DatasetInfo, FeatureInfo, FeatureState, RequestedFeatures, Value, VdevInfo, VdevKind,
 };
 use serde_json::Value as Json;
-use support::{FakeControl, kind_of, model, recording, run};
+use support::{FakeControl, history, kind_of, model, recording, run};
 
 /// The description of every golden pool, by the name of its case; those that are compressed are
 /// left out.
@@ -174,7 +174,7 @@ fn the_history_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
         let Some(pool) = control.pools.first().map(|pool| pool.name.clone()) else {
             continue;
         };
-        control.history.insert(pool, model::history(theirs));
+        control.history.insert(pool, history::records(theirs));
         let ours = run(&control, &words("zpool history -il")).stdout;
         if ours.trim_end() == theirs.trim_end() {
             equal += 1;

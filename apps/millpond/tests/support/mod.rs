@@ -2,6 +2,7 @@
 //! and the recordings of OpenZFS's own programs.
 #![allow(dead_code)] // each test program uses its part of this
 
+pub mod history;
 pub mod model;
 pub mod recording;
 
