@@ -21,10 +21,12 @@ fn size(small: u64, full: u64) -> u64 {
     }
 }
 
-/// Tells what a step took and how much memory the process had at most in it.
+/// Tells what a step took, how long processors worked for the process (on a busy machine that is what can be
+/// compared), and how much memory it had at most.
 struct Steps {
     what: String,
     begun: Instant,
+    worked: f64,
 }
 
 impl Steps {
@@ -33,18 +35,33 @@ impl Steps {
         Self {
             what: what.to_owned(),
             begun: Instant::now(),
+            worked: processor_seconds(),
         }
     }
     fn done(&mut self, step: &str) {
         let seconds = self.begun.elapsed().as_secs_f64();
+        let worked = processor_seconds() - self.worked;
         let peak = peak_bytes() >> 20;
         println!(
-            "scale: {}: {step}: {seconds:.2} s, peak {peak} MiB",
+            "scale: {}: {step}: {seconds:.2} s, processors {worked:.2} s, peak {peak} MiB",
             self.what
         );
         forget_peak();
-        self.begun = Instant::now();
+        (self.begun, self.worked) = (Instant::now(), processor_seconds());
     }
+}
+
+/// How long processors have worked for this process, in seconds; 0 if the system does not tell.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have blanks: user's and system's time are the 12th and 13th word, in
+    // hundredths of a second.
+    let words = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+    let times = words.skip(11).take(2);
+    times
+        .filter_map(|word| word.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 /// The most memory that the process had since the last [`forget_peak`], in bytes; 0 if the system does not tell.
