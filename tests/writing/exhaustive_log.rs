@@ -14,11 +14,15 @@ use millpond_tests::oracle::zdb;
 use std::sync::Arc;
 
 const RECORD_BYTES: usize = 128 << 10;
+/// Bytes in one record of the log, where they are copied into it.
+const COPIED_BYTES: usize = 96 << 10;
 
 /// What the file system held after each record, and the promises: after how many events which of these.
 struct History {
     states: Vec<Files>,
     promises: Vec<(usize, usize)>,
+    /// With a log device bytes are copied into the log; without one blocks are written for themselves.
+    has_log_device: bool,
 }
 
 impl History {
@@ -47,9 +51,11 @@ fn write(files: &Arc<LiveFileSystem>, name: &[u8], at: usize, bytes: &[u8], hist
     files.write(&Caller::root(), &node, offset, bytes).unwrap();
     let mut from = 0;
     while from < bytes.len() {
-        let to = bytes
-            .len()
-            .min(from + RECORD_BYTES - (at + from) % RECORD_BYTES);
+        let piece = match history.has_log_device {
+            true => COPIED_BYTES,
+            false => RECORD_BYTES - (at + from) % RECORD_BYTES,
+        };
+        let to = bytes.len().min(from + piece);
         history.change(|files| {
             let file = files.get_mut(name).unwrap();
             file.resize(file.len().max(at + to), 0);
@@ -129,6 +135,7 @@ fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
     let mut history = History {
         states: vec![Files::from([(b"z".to_vec(), vec![])])],
         promises: vec![(0, 0)],
+        has_log_device: tops.iter().any(|(class, ..)| *class == Log),
     };
     work(&pool, &world, &mut history);
     drop(pool);

@@ -3,6 +3,7 @@
 
 use crate::sim;
 use crate::soak::env;
+use millpond::PropertyValue;
 use millpond::live::{
     Allocate, AllocationClass, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewLayout,
     NewMode, Place, RenameMode, SetAttributes, WriteAt, XattrMode,
@@ -407,4 +408,29 @@ fn a_mirrored_log_device_keeps_what_was_fsynced() {
         (AllocationClass::Log, NewLayout::Mirror, 2),
     ];
     seeds().for_each(|seed| cut(&tops, seed + 100, 120, 3));
+}
+
+#[test]
+fn a_volume_is_as_large_as_was_promised() {
+    let tops = [(AllocationClass::Normal, NewLayout::Single, 1)];
+    let world = World::new(5);
+    let pool = sim::create_of(&world, &tops, 256, sim::by_caller());
+    let number = |name: &str, value| (name.to_owned(), PropertyValue::Number(value));
+    let always = ("sync".to_owned(), PropertyValue::Text("always".to_owned()));
+    let properties = [
+        number("volsize", 1 << 20),
+        number("volblocksize", 8192),
+        always,
+    ];
+    pool.datasets()
+        .create_volume("tank/disk", &properties)
+        .unwrap();
+    let volume = pool.volume("tank/disk").unwrap();
+    volume.write(0, &[1; 5000]).unwrap();
+    volume.resize(3 << 20).unwrap();
+    let after = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
+    drop(volume);
+    drop(pool);
+    let pool = sim::open(&after).unwrap();
+    assert_eq!(pool.volume("tank/disk").unwrap().size_bytes(), 3 << 20);
 }

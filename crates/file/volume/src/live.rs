@@ -310,7 +310,7 @@ impl LiveVolume {
             let _range = self.ranges.write(size_bytes..u64::MAX);
             self.free(size_bytes, old)?;
         }
-        Ok(())
+        self.settle()
     }
 
     /// Puts everything written before the call on stable storage.
