@@ -192,7 +192,6 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     };
     let mut xattrs = vec![];
     let mut atime = None;
-    let mut real_size = None;
     let mut is_pax_sparse = false;
     let mut real_name = None;
     if let Some(extensions) = entry.pax_extensions().map_err(told)? {
@@ -209,10 +208,10 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
                 b"atime" => atime = parsed_time(value),
                 b"uid" => facts.uid = number().unwrap_or(facts.uid),
                 b"gid" => facts.gid = number().unwrap_or(facts.gid),
-                b"GNU.sparse.realsize" => real_size = number().map(u64::from),
-                b"GNU.sparse.major" => is_pax_sparse = true,
                 b"GNU.sparse.name" => real_name = Some(value.to_vec()),
                 key => {
+                    // Whichever of its versions: what is stored is not the file's bytes.
+                    is_pax_sparse |= key.starts_with(b"GNU.sparse.");
                     if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                         xattrs.push((name.to_vec(), value.to_vec()));
                     }
@@ -224,7 +223,7 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     xattrs.sort_unstable();
     let path = real_name.unwrap_or_else(|| entry.path_bytes().into_owned());
     let shown = String::from_utf8_lossy(&path).into_owned();
-    if is_pax_sparse && real_size.is_some() {
+    if is_pax_sparse {
         return Err(format!(
             "{shown}: a sparse file of the pax form, which is not read yet: make the archive with \
              --format=gnu, or without --sparse"
@@ -372,6 +371,31 @@ mod tests {
         assert_eq!(clean("/etc/passwd"), Some(b"etc/passwd".to_vec()));
         assert_eq!(clean("."), Some(vec![]));
         assert_eq!(clean("a/../../b"), None);
+    }
+
+    #[test]
+    fn sparse_files_of_every_pax_form_are_refused_whatever_their_size() {
+        let refused = |keys: &[(&str, &[u8])]| {
+            let mut builder = tar::Builder::new(vec![]);
+            let keys = keys.iter().copied();
+            builder.append_pax_extensions(keys).unwrap();
+            let mut header = tar::Header::new_ustar();
+            header.set_size(4);
+            header.set_mode(0o644);
+            header.set_uid(0);
+            header.set_gid(0);
+            builder
+                .append_data(&mut header, "big", &b"map\n"[..])
+                .unwrap();
+            measure(&*builder.into_inner().unwrap(), |_| {}).is_err()
+        };
+        let size = ("GNU.sparse.realsize", &b"5368709120"[..]);
+        assert!(refused(&[("GNU.sparse.major", b"1"), size]));
+        assert!(refused(&[
+            ("GNU.sparse.size", b"9"),
+            ("GNU.sparse.map", b"0,4")
+        ]));
+        assert!(!refused(&[("mtime", b"1.5")]));
     }
 
     #[test]
