@@ -106,7 +106,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
     };
     let five = ("defaultgroupobjquota".to_owned(), "5".to_owned());
     for dataset in ["tank/a", "tank/a/b"] {
-        assert_eq!(shown(dataset), [five.clone()], "{dataset}");
+        assert_eq!(shown(dataset), std::slice::from_ref(&five), "{dataset}");
     }
     // Nobody ever set one: they are not shown at all.
     let all = read.dataset("tank").unwrap().literal_properties().unwrap();
