@@ -918,7 +918,9 @@ impl<'p> Lived<'p> {
         }
         let first = self.committed;
         let last = pool.engine().uberblock().txg;
-        let is_replayed = state.is_replaying || !wanted.is_empty();
+        // Opening after opening may fail before its txg is written: each finds the same logs.
+        let is_again = state.replayed.is_some() && !is_given_up;
+        let is_replayed = state.is_replaying || is_again || !wanted.is_empty();
         let replayed = is_replayed.then(|| Arc::new(self.life.model.clone()));
         self.states = vec![State {
             replayed: replayed.clone(),
