@@ -803,7 +803,9 @@ impl<'p> Lived<'p> {
             .map_or(Txg(0), |(_, txg)| *txg);
         let states = std::mem::take(&mut self.states);
         let last = self.committed;
-        let found_logs = match loses_logs {
+        // They may have been gone before, and the power failed before it was written that they are given up.
+        let is_undecided = count < self.opened_after && !self.absent.is_disjoint(&self.log_disks);
+        let found_logs = match loses_logs || is_undecided {
             true => FoundLogs::Discard,
             false => FoundLogs::Replay,
         };
