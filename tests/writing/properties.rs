@@ -248,6 +248,14 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     let root = files.root().unwrap();
     files.lookup(&root, b"f").unwrap();
     drop((root, files));
+    pool.export().unwrap();
+    rig.judge("tank");
+
+    // Whoever gives it up names it.
+    let pool = rig.open("tank");
+    pool.datasets()
+        .destroy("tank/resumable", millpond::live::DestroyOptions::default())
+        .unwrap();
     for _ in 0..4 {
         pool.sync().unwrap();
     }

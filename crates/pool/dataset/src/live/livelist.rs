@@ -11,8 +11,10 @@ use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::{BpObject, SpaceChange};
 
-/// With so many live entries in the newest list a new one begins.
-const LIVE_ENTRIES_MAX: u64 = 500_000;
+/// With more entries in the newest list a new one begins. A list gets one more for each block in it that is
+/// freed later, and no other, so none holds more than twice as many and what one txg brings: who frees a list
+/// has all of it in memory.
+const ENTRIES_MAX: u64 = 500_000;
 /// With this share of what a clone references, in percent, no longer the origin's, a walk is no
 /// worse than the list.
 const SHARED_PERCENT_MIN: u64 = 75;
@@ -86,11 +88,8 @@ impl Syncing<'_> {
         let Some(newest) = newest else {
             return Ok(true);
         };
-        let phys = BpObject::open(self.ctx, newest)?.phys()?;
-        let live = phys
-            .pointer_count
-            .saturating_sub(phys.freed_count.saturating_mul(2));
-        Ok(live > LIVE_ENTRIES_MAX)
+        // Frees count: a few blocks written over and over would make a list without end, with few live entries.
+        Ok(BpObject::open(self.ctx, newest)?.phys()?.pointer_count > ENTRIES_MAX)
     }
 
     /// Drops the livelist of a clone that shares little with its origin by now.
