@@ -1,13 +1,16 @@
 //! Layer `machine`: block devices as traits, and the real ones.
 //!
 //! [`Device`] is the seam at which the simulator, fault injection and crash recording plug in: six
-//! calls (three more have bodies of their own). The real devices (image files, block devices, partitions
+//! calls (the others have bodies of their own). The real devices (image files, block devices, partitions
 //! of whole-disk images) and the search for them live beside it, and [`QueuedDevice`], which keeps a
 //! flood of writes from delaying reads. This crate knows no ZFS structure.
 #![deny(unsafe_code)]
 
 use std::fmt;
 
+// Memory that the kernel fills.
+#[allow(unsafe_code)]
+mod across;
 mod discover;
 mod error;
 mod file;
@@ -15,7 +18,12 @@ mod gpt;
 mod memory;
 mod partition;
 mod queue;
+// Operations of the kernel on borrowed memory.
+#[allow(unsafe_code)]
+mod ring;
+mod way;
 
+pub use across::{DeviceRead, Located, read_across};
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
 pub use file::{FileDevice, LockState, OpenOptions};
@@ -23,11 +31,13 @@ pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
+pub use ring::is_permitted as ring_is_permitted;
+pub use way::IoWay;
 
 /// A flat array of bytes that a pool's leaf vdev lies on.
 ///
-/// Requests block the calling thread; deep queues come from many callers or from
-/// [`Device::read_many`]. Implementations lock nothing that a caller could hold.
+/// Requests block the calling thread; deep queues come from many callers, from
+/// [`Device::read_many`], [`Device::write_many`] and [`read_across`]. Implementations lock nothing that a caller could hold.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
@@ -54,6 +64,16 @@ pub trait Device: Send + Sync + fmt::Debug {
         for request in requests {
             request.outcome = self.read(request.offset_bytes, request.buffer);
         }
+    }
+    /// Where a read within the device ends up among the system's files, for [`read_across`] to give several
+    /// to the system at once. `None`: it is better served by [`Device::read_vec`].
+    fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
+        let _ = (offset_bytes, length_bytes);
+        None
+    }
+    /// How many runs of neighbours [`Device::write_many`] works on at once; at least 1.
+    fn writes_at_once(&self) -> usize {
+        1
     }
     /// Writes `bytes` at `offset_bytes`; durable only after [`Device::flush`].
     ///

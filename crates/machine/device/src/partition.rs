@@ -1,5 +1,6 @@
 //! A byte range of another device, seen as a device.
 
+use crate::across::Located;
 use crate::{Device, DeviceError, ReadRequest, WriteRequest};
 use std::sync::Arc;
 
@@ -86,6 +87,13 @@ impl Device for PartitionDevice {
                 request.offset_bytes = request.offset_bytes.saturating_sub(self.start_bytes);
             }
         }
+    }
+    fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
+        let offset_bytes = self.translate(offset_bytes, length_bytes).ok()?;
+        self.whole.locate(offset_bytes, length_bytes)
+    }
+    fn writes_at_once(&self) -> usize {
+        self.whole.writes_at_once()
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let offset_bytes = self.translate(offset_bytes, bytes.len() as u64)?;

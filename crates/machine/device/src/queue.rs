@@ -1,5 +1,6 @@
 //! Reads before floods of writes.
 
+use crate::across::Located;
 use crate::{Device, DeviceError, ReadRequest, WriteRequest};
 use millpond_env::sync::{Condvar, Mutex};
 use std::fmt;
@@ -8,17 +9,20 @@ use std::sync::Arc;
 /// Neighbours of a batch of writes are given to the device together up to this many bytes.
 pub const RUN_BYTES_MAX: u64 = 1 << 20;
 /// Runs of batches that the device works on at once.
-const RUNS_MAX: usize = 4;
-/// The same while somebody waits for a read or a single write.
+const RUNS_MAX: usize = 16;
+/// Bytes that these have together, unless one alone has more.
+const RUNS_BYTES_MAX: u64 = 4 << 20;
+/// Runs while somebody waits for a read or a single write.
 const RUNS_MAX_BESIDE_URGENT: usize = 1;
 
 /// A device whose batches of writes ([`Device::write_many`]) give way to everything else.
 ///
 /// The rule: reads and single writes are *urgent* and start at once. A batch is cut into runs of
 /// neighbours of at most 1 MiB (a longer single request is a run by itself), and a run starts only
-/// while fewer than 4 runs are under way, or fewer than 1 while anything urgent is under way. So an
-/// urgent request finds at most 4 MiB of batches before it, and a batch always moves on. Flushes and
-/// discards pass through.
+/// while those under way are fewer than 16 and have, with it, at most 4 MiB; while anything urgent is
+/// under way, only if there is no other. So an urgent request finds at most 4 MiB of batches before it,
+/// and a batch always moves on. A device that works on several runs at once
+/// ([`Device::writes_at_once`]) gets as many with one call as may start. Flushes and discards pass through.
 pub struct QueuedDevice {
     inner: Arc<dyn Device>,
     gate: Mutex<Gate>,
@@ -29,6 +33,8 @@ pub struct QueuedDevice {
 struct Gate {
     urgent: usize,
     runs: usize,
+    /// Of all runs under way.
+    bytes: u64,
     waiting: usize,
     figures: QueueFigures,
 }
@@ -71,10 +77,13 @@ impl QueuedDevice {
     }
 }
 
-/// One request under way; its end is noted even if the device panics.
-struct Ticket<'a> {
+/// Something under way; its end is noted even if the device panics.
+pub(crate) struct Ticket<'a> {
     queue: &'a QueuedDevice,
     is_urgent: bool,
+    /// Of a batch: how many runs, and their bytes.
+    runs: usize,
+    bytes: u64,
 }
 
 impl<'a> Ticket<'a> {
@@ -85,29 +94,55 @@ impl<'a> Ticket<'a> {
         Self {
             queue,
             is_urgent: true,
+            runs: 0,
+            bytes: 0,
         }
     }
 
-    /// Waits until a run may start.
-    fn run(queue: &'a QueuedDevice, requests: usize) -> Self {
+    /// Waits until a run may start; tells how many of the requests may go, which is as many runs as may
+    /// start now, up to `at_once`.
+    fn runs(
+        queue: &'a QueuedDevice,
+        requests: &[WriteRequest<'_>],
+        at_once: usize,
+    ) -> (Self, usize) {
+        let mut left = requests;
+        let (mut count, mut bytes) = next_run(left);
         let mut gate = queue.gate.lock();
         let mut was_delayed = false;
-        while gate.runs >= gate.runs_max() {
+        while !gate.admits(bytes) {
             was_delayed = true;
             gate.waiting += 1;
             queue.changed.wait(&mut gate);
             gate.waiting -= 1;
         }
-        gate.runs += 1;
-        let under_way = gate.runs as u64;
-        gate.figures.runs += 1;
-        gate.figures.batched += requests as u64;
-        gate.figures.delayed += u64::from(was_delayed);
-        gate.figures.runs_at_once = gate.figures.runs_at_once.max(under_way);
-        Self {
+        let mut ticket = Self {
             queue,
             is_urgent: false,
+            runs: 0,
+            bytes: 0,
+        };
+        loop {
+            gate.runs += 1;
+            gate.bytes = gate.bytes.saturating_add(bytes);
+            ticket.runs += 1;
+            ticket.bytes = ticket.bytes.saturating_add(bytes);
+            left = left.get(count..).unwrap_or_default();
+            if left.is_empty() || ticket.runs >= at_once {
+                break;
+            }
+            (count, bytes) = next_run(left);
+            if !gate.admits(bytes) {
+                break;
+            }
         }
+        let taken = requests.len() - left.len();
+        let under_way = gate.runs as u64;
+        gate.figures.runs += ticket.runs as u64;
+        gate.figures.batched += taken as u64;
+        gate.figures.delayed += u64::from(was_delayed);
+        gate.figures.runs_at_once = gate.figures.runs_at_once.max(under_way);
+        (ticket, taken)
     }
 }
 
@@ -116,16 +151,25 @@ impl Drop for Ticket<'_> {
         let mut gate = self.queue.gate.lock();
         if self.is_urgent {
             gate.urgent -= 1;
-        } else {
-            gate.runs -= 1;
         }
-        if gate.waiting > 0 && gate.runs < gate.runs_max() {
+        gate.runs -= self.runs;
+        gate.bytes = gate.bytes.saturating_sub(self.bytes);
+        if gate.waiting > 0 && gate.admits(0) {
             self.queue.changed.notify_all();
         }
     }
 }
 
 impl Gate {
+    /// Whether a run of so many bytes may start.
+    fn admits(&self, bytes: u64) -> bool {
+        if self.runs == 0 {
+            return true;
+        }
+        let is_within = self.bytes.saturating_add(bytes) <= RUNS_BYTES_MAX;
+        self.runs < self.runs_max() && is_within
+    }
+
     fn runs_max(&self) -> usize {
         if self.urgent > 0 {
             RUNS_MAX_BESIDE_URGENT
@@ -157,14 +201,23 @@ impl Device for QueuedDevice {
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         self.urgent(|| self.inner.read_many(requests));
     }
+    fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
+        let mut located = self.inner.locate(offset_bytes, length_bytes)?;
+        located.tickets.push(Ticket::urgent(self));
+        Some(located)
+    }
+    fn writes_at_once(&self) -> usize {
+        self.inner.writes_at_once().min(RUNS_MAX)
+    }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.urgent(|| self.inner.write(offset_bytes, bytes))
     }
     fn write_many(&self, mut requests: &mut [WriteRequest<'_>]) {
+        let at_once = self.inner.writes_at_once();
         while !requests.is_empty() {
-            let (run, rest) = requests.split_at_mut(run_length(requests));
-            let ticket = Ticket::run(self, run.len());
-            self.inner.write_many(run);
+            let (ticket, count) = Ticket::runs(self, requests, at_once);
+            let (runs, rest) = requests.split_at_mut(count);
+            self.inner.write_many(runs);
             drop(ticket);
             requests = rest;
         }
@@ -177,17 +230,20 @@ impl Device for QueuedDevice {
     }
 }
 
-/// How many requests from the first on are one run; at least 1.
-fn run_length(requests: &[WriteRequest<'_>]) -> usize {
+/// How many requests from the first on are one run, and its bytes; at least 1.
+fn next_run(requests: &[WriteRequest<'_>]) -> (usize, u64) {
     let Some(first) = requests.first() else {
-        return 1;
+        return (1, 0);
     };
     let pairs = requests.iter().zip(requests.iter().skip(1));
     let joined = pairs.take_while(|(one, next)| {
         one.end_bytes() == next.offset_bytes
             && next.end_bytes().saturating_sub(first.offset_bytes) <= RUN_BYTES_MAX
     });
-    joined.count() + 1
+    let count = joined.count() + 1;
+    let lengths = requests.iter().take(count);
+    let bytes = lengths.map(|request| request.bytes.len() as u64).sum();
+    (count, bytes)
 }
 
 #[cfg(test)]
@@ -203,9 +259,23 @@ mod tests {
         inner: MemoryDevice,
         begun: millpond_env::sync::Sender<(char, usize)>,
         go: millpond_env::sync::Receiver<()>,
+        depth: usize,
     }
 
     impl Held {
+        fn new(
+            bytes: usize,
+            begun: millpond_env::sync::Sender<(char, usize)>,
+            go: millpond_env::sync::Receiver<()>,
+        ) -> Self {
+            Self {
+                inner: MemoryDevice::new(vec![0; bytes]),
+                begun,
+                go,
+                depth: 1,
+            }
+        }
+
         fn pause(&self, what: char, requests: usize) {
             self.begun.send((what, requests)).unwrap();
             self.go.recv().unwrap();
@@ -226,6 +296,9 @@ mod tests {
         fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
             self.pause('w', 1);
             self.inner.write(offset_bytes, bytes)
+        }
+        fn writes_at_once(&self) -> usize {
+            self.depth
         }
         fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
             self.pause('b', requests.len());
@@ -254,7 +327,7 @@ mod tests {
                 .iter()
                 .map(|(offset, length)| WriteRequest::new(*offset, &bytes[..*length]))
                 .collect();
-            run_length(&requests)
+            next_run(&requests).0
         };
         assert_eq!(of(&[(0, 512), (512, 512), (1024, 512), (2048, 512)]), 3);
         let half = 512 << 10;
@@ -266,11 +339,7 @@ mod tests {
     fn while_a_read_is_under_way_one_run_of_writes_goes_on_and_others_wait() {
         let (begun, begins) = bounded(16);
         let (go, gate) = bounded(16);
-        let queue = QueuedDevice::new(Arc::new(Held {
-            inner: MemoryDevice::new(vec![0; 1 << 20]),
-            begun,
-            go: gate,
-        }));
+        let queue = QueuedDevice::new(Arc::new(Held::new(1 << 20, begun, gate)));
         thread::scope(|scope| {
             scope.spawn(|| queue.read(0, &mut [0; 512]).unwrap());
             assert_eq!(begins.recv().unwrap(), ('r', 1));
@@ -296,18 +365,42 @@ mod tests {
     }
 
     #[test]
-    fn without_reads_four_runs_are_under_way_and_a_fifth_waits() {
-        let (begun, begins) = bounded(16);
-        let (go, gate) = bounded(16);
-        let queue = QueuedDevice::new(Arc::new(Held {
-            inner: MemoryDevice::new(vec![0; 1 << 20]),
-            begun,
-            go: gate,
-        }));
+    fn without_reads_sixteen_runs_are_under_way_and_another_waits() {
+        let (begun, begins) = bounded(32);
+        let (go, gate) = bounded(32);
+        let queue = QueuedDevice::new(Arc::new(Held::new(1 << 20, begun, gate)));
         thread::scope(|scope| {
-            for at in 0..5 {
+            for at in 0..17 {
                 let queue = &queue;
                 scope.spawn(move || batch(queue, at * 4096));
+            }
+            for _ in 0..16 {
+                begins.recv().unwrap();
+            }
+            while queue.gate.lock().waiting < 1 {
+                std::hint::spin_loop();
+            }
+            assert!(begins.is_empty());
+            for _ in 0..17 {
+                go.send(()).unwrap();
+            }
+        });
+        let figures = queue.figures();
+        assert_eq!((figures.runs, figures.runs_at_once), (17, 16));
+    }
+
+    #[test]
+    fn runs_under_way_have_four_mebibytes_and_another_waits() {
+        let (begun, begins) = bounded(16);
+        let (go, gate) = bounded(16);
+        let queue = QueuedDevice::new(Arc::new(Held::new(16 << 20, begun, gate)));
+        let bytes = vec![1u8; 1 << 20];
+        thread::scope(|scope| {
+            for at in 0..5 {
+                let (queue, bytes) = (&queue, &bytes);
+                scope.spawn(move || {
+                    queue.write_many(&mut [WriteRequest::new(at << 20, bytes)]);
+                });
             }
             for _ in 0..4 {
                 begins.recv().unwrap();
@@ -322,6 +415,47 @@ mod tests {
         });
         let figures = queue.figures();
         assert_eq!((figures.runs, figures.runs_at_once), (5, 4));
+        // What alone has more goes alone.
+        let many = vec![1u8; 6 << 20];
+        go.send(()).unwrap();
+        let mut requests = [WriteRequest::new(0, &many)];
+        queue.write_many(&mut requests);
+        assert_eq!(requests[0].outcome, Ok(()));
+    }
+
+    #[test]
+    fn a_device_with_depth_gets_many_runs_with_one_call_and_one_beside_a_read() {
+        let (begun, begins) = bounded(64);
+        let (go, gate) = bounded(64);
+        let mut held = Held::new(1 << 20, begun, gate);
+        held.depth = 64;
+        let queue = QueuedDevice::new(Arc::new(held));
+        let bytes = [1u8; 512];
+        let scattered = || -> Vec<_> {
+            (0..20)
+                .map(|at| WriteRequest::new(at * 1024, &bytes))
+                .collect()
+        };
+        for _ in 0..2 {
+            go.send(()).unwrap();
+        }
+        let mut requests = scattered();
+        queue.write_many(&mut requests);
+        assert!(requests.iter().all(|request| request.outcome == Ok(())));
+        let calls = [begins.recv().unwrap(), begins.recv().unwrap()];
+        assert_eq!(calls, [('b', 16), ('b', 4)]);
+        thread::scope(|scope| {
+            scope.spawn(|| queue.read(0, &mut [0; 512]).unwrap());
+            assert_eq!(begins.recv().unwrap(), ('r', 1));
+            scope.spawn(|| queue.write_many(&mut scattered()));
+            // Beside the read, one run of the batch; it takes a token before the read ends.
+            assert_eq!(begins.recv().unwrap(), ('b', 1));
+            for _ in 0..22 {
+                go.send(()).unwrap();
+            }
+        });
+        assert_eq!(queue.gate.lock().runs, 0);
+        assert_eq!(queue.gate.lock().bytes, 0);
     }
 
     #[test]

@@ -29,6 +29,11 @@ pub fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Lets others run.
+pub fn yield_now() {
+    std::thread::yield_now();
+}
+
 /// Which thread this is.
 #[must_use]
 pub fn current_id() -> ThreadId {

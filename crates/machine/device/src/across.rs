@@ -1,0 +1,110 @@
+//! Reads of several devices at once.
+
+use crate::ring::{Outcome, Transfer};
+use crate::{Device, DeviceError, FileDevice};
+use std::fmt;
+use std::os::fd::AsFd;
+
+/// One read of [`read_across`].
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceRead<'a> {
+    /// What to read from.
+    pub device: &'a dyn Device,
+    /// Where to start, in bytes.
+    pub offset_bytes: u64,
+    /// How much to read, in bytes. The caller bounds it.
+    pub length_bytes: usize,
+}
+
+/// Where a read ends up among the system's files, as [`Device::locate`] says. While it lives the devices on the
+/// way count the read as under way.
+pub struct Located<'a> {
+    pub(crate) file: &'a FileDevice,
+    pub(crate) offset_bytes: u64,
+    pub(crate) tickets: Vec<crate::queue::Ticket<'a>>,
+}
+
+impl fmt::Debug for Located<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} of {:?}", self.offset_bytes, self.file)
+    }
+}
+
+/// Performs reads of any number of devices, at once where the system and the devices allow it, else one
+/// after the other. Outcomes come in the order of the reads; each is what [`Device::read_vec`] gives.
+///
+/// All bytes are in memory at once.
+pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>> {
+    let alone = |read: &DeviceRead<'_>| read.device.read_vec(read.offset_bytes, read.length_bytes);
+    if reads.len() < 2 {
+        return reads.iter().map(alone).collect();
+    }
+    let located: Vec<Option<Located<'_>>> = reads
+        .iter()
+        .map(|read| {
+            let length_bytes = read.length_bytes as u64;
+            read.device.locate(read.offset_bytes, length_bytes)
+        })
+        .collect();
+    if located.iter().flatten().count() < 2 {
+        drop(located);
+        return reads.iter().map(alone).collect();
+    }
+    let mut memory: Vec<Vec<u8>> = reads
+        .iter()
+        .zip(&located)
+        .map(|(read, located)| match located {
+            Some(_) => Vec::with_capacity(read.length_bytes),
+            None => vec![],
+        })
+        .collect();
+    let outcomes = together(reads, &located, &mut memory);
+    drop(located);
+    let mut outcomes = outcomes.into_iter();
+    reads
+        .iter()
+        .zip(memory)
+        .map(|(read, bytes)| match outcomes.next().flatten() {
+            Some(Outcome::Done) => Ok(bytes),
+            Some(Outcome::Failed(errno)) => Err(DeviceError::io(
+                "read",
+                read.offset_bytes,
+                read.length_bytes as u64,
+                &errno.into(),
+            )),
+            Some(Outcome::Again) | None => alone(read),
+        })
+        .collect()
+}
+
+/// Performs the reads that have a place; `None` for those that have none.
+fn together(
+    reads: &[DeviceRead<'_>],
+    located: &[Option<Located<'_>>],
+    memory: &mut [Vec<u8>],
+) -> Vec<Option<Outcome>> {
+    let mut transfer = Transfer::default();
+    for ((read, located), bytes) in reads.iter().zip(located).zip(memory.iter_mut()) {
+        let Some(located) = located else { continue };
+        // At least as long as was reserved.
+        let (spare, _) = bytes.spare_capacity_mut().split_at_mut(read.length_bytes);
+        transfer.read(located.file.file().as_fd(), located.offset_bytes, spare);
+    }
+    let mut outcomes = if transfer.perform() {
+        transfer.outcomes()
+    } else {
+        vec![]
+    }
+    .into_iter();
+    let outcomes: Vec<Option<Outcome>> = located
+        .iter()
+        .map(|located| located.as_ref().and_then(|_| outcomes.next()))
+        .collect();
+    for ((read, outcome), bytes) in reads.iter().zip(&outcomes).zip(memory) {
+        if *outcome == Some(Outcome::Done) {
+            // SAFETY: so much was reserved, and all of it was filled by the kernel.
+            unsafe { bytes.set_len(read.length_bytes) };
+        }
+    }
+    outcomes
+}
