@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write install uninstall fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -84,9 +84,13 @@ bench: build ## measure beside rivals; writes BENCHMARKS.md
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	@bench/run
 	@bench/write
+	@bench/mount
 
 bench-write: setup ## only the writing engine beside Btrfs and XFS
 	@bench/write
+
+bench-mount: build ## only mounted file systems: FUSE beside zfs-fuse, Btrfs and XFS (root, /dev/fuse)
+	@bench/mount
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 	@fuzz/run

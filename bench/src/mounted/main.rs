@@ -1,0 +1,84 @@
+//! Measures a mounted file system: `mounted PHASE FOLDER`, where the phase is `write`, `read` or `stream`; the most that two devices
+//! give: `mounted limit IMAGE IMAGE`; and the table of what was measured: `mounted table < FIGURES`.
+//!
+//! The same program does the same work on every file system, and knows nothing of it but the folder. `bench/mount`
+//! makes the file systems and mounts them, again between the phases, so that `read` finds nothing in the kernel's cache. Each
+//! row goes to standard output as `row TAB amount TAB seconds`.
+#![forbid(unsafe_code)]
+
+mod files;
+mod limit;
+mod table;
+
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use std::time::Instant;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["table"] => {
+            let text = std::io::read_to_string(std::io::stdin())?;
+            print!("{}", table::markdown(&text)?);
+            Ok(())
+        }
+        ["limit", one, other] => limit::run([PathBuf::from(one), PathBuf::from(other)]),
+        [phase, folder, only @ ..] => {
+            let rows = Rows {
+                only: only.first().map(ToString::to_string),
+            };
+            files::run(phase, &PathBuf::from(folder), &rows)
+        }
+        _ => anyhow::bail!("mounted write|read|stream FOLDER [ROW] | limit IMAGE IMAGE | table"),
+    }
+}
+
+/// Which rows are wanted.
+pub struct Rows {
+    only: Option<String>,
+}
+
+impl Rows {
+    /// Whether the row is wanted: its name begins as was asked for.
+    pub fn wants(&self, row: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| row.starts_with(only))
+    }
+    /// Does a row's work, which tells how much it did (bytes or operations), and prints what it took.
+    pub fn timed(&self, row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
+        if self.wants(row) {
+            timed(row, work)?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints what work took.
+pub fn timed(row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
+    let begun = Instant::now();
+    let amount = work().with_context(|| row.to_owned())?;
+    println!("{row}\t{amount}\t{:.6}", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The same numbers for everybody.
+pub struct Dice(pub u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    /// Bytes that do not become shorter by compression.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count / 8)
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect()
+    }
+}
