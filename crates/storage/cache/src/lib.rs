@@ -2,8 +2,9 @@
 //!
 //! A bounded map from any small key to any shared value, each with a weight in bytes. Two queues
 //! keep a scan from flushing what is used again and again: a value enters *probation* and moves to
-//! *protected* when it is asked for a second time; probation is emptied first. This crate knows no
-//! block, no device and no format.
+//! *protected* when it is asked for a second time; probation is emptied first. What is kept because
+//! somebody may ask for it soon is a *guess*: guesses have a bounded share, put out nothing that is protected and no fresher
+//! guess, and begin in probation when they are first asked for. This crate knows no block, no device and no format.
 //!
 //! ```
 //! use millpond_cache::Cache;
@@ -39,25 +40,43 @@ pub struct CacheStatistics {
     pub weight_bytes: u64,
     /// Number of values.
     pub entries: u64,
+    /// Weight of the guesses that nobody has asked for yet, in bytes.
+    pub guessed_bytes: u64,
+    /// Guesses that were asked for.
+    pub guesses_used: u64,
+}
+
+/// Where an entry waits for its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    /// Kept for somebody who may come.
+    Guess,
+    /// Asked for once.
+    Probation,
+    /// Asked for more than once.
+    Protected,
 }
 
 struct Entry<V> {
     value: V,
     weight_bytes: u64,
     stamp: u64,
-    is_protected: bool,
+    queue: Queue,
 }
 
 struct Shard<K, V> {
     limit_bytes: u64,
     entries: HashMap<K, Entry<V>>,
+    guesses: BTreeMap<u64, K>,
     probation: BTreeMap<u64, K>,
     protected: BTreeMap<u64, K>,
     weight_bytes: u64,
+    guessed_bytes: u64,
     protected_bytes: u64,
     stamp: u64,
     hits: u64,
     misses: u64,
+    guesses_used: u64,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
@@ -91,6 +110,34 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         self.shard(&key).lock().insert(key, value, weight_bytes);
     }
 
+    /// Keeps `value` in case that somebody asks for it, if there is room for that; tells whether.
+    ///
+    /// Guesses that nobody asked for yet weigh at most [`Cache::guess_bytes_max`] together. One puts out
+    /// what was asked for once and guesses that have waited long, never what is in use.
+    pub fn insert_guess(&self, key: K, value: V, weight_bytes: u64) -> bool {
+        (self.shard(&key).lock()).insert_guess(key, value, weight_bytes)
+    }
+
+    /// Whether a guess of this weight would be kept now. Asking makes room: guesses that have
+    /// waited long go.
+    #[must_use]
+    pub fn has_room_for_guess(&self, key: &K, weight_bytes: u64) -> bool {
+        self.shard(key).lock().has_room_for_guess(weight_bytes)
+    }
+
+    /// What guesses that nobody asked for yet weigh at most, in bytes: a quarter of the limit.
+    #[must_use]
+    pub fn guess_bytes_max(&self) -> u64 {
+        let shares = self.shards.iter().map(|shard| shard.lock().limit_bytes / 4);
+        shares.sum()
+    }
+
+    /// Whether there is a value under `key`; that is not asking for it.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        self.shard(key).lock().entries.contains_key(key)
+    }
+
     /// Forgets everything.
     pub fn clear(&self) {
         for shard in &self.shards {
@@ -110,6 +157,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
             sum.misses += shard.misses;
             sum.weight_bytes += shard.weight_bytes;
             sum.entries += shard.entries.len() as u64;
+            sum.guessed_bytes += shard.guessed_bytes;
+            sum.guesses_used += shard.guesses_used;
         }
         sum
     }
@@ -120,13 +169,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         Self {
             limit_bytes,
             entries: HashMap::new(),
+            guesses: BTreeMap::new(),
             probation: BTreeMap::new(),
             protected: BTreeMap::new(),
             weight_bytes: 0,
+            guessed_bytes: 0,
             protected_bytes: 0,
             stamp: 0,
             hits: 0,
             misses: 0,
+            guesses_used: 0,
         }
     }
 
@@ -137,16 +189,27 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
             return None;
         };
         self.hits += 1;
-        if entry.is_protected {
-            self.protected.remove(&entry.stamp);
-        } else {
-            self.probation.remove(&entry.stamp);
-            entry.is_protected = true;
-            self.protected_bytes += entry.weight_bytes;
-        }
+        let (value, old, queue) = (entry.value.clone(), entry.stamp, entry.queue);
         entry.stamp = self.stamp;
+        match queue {
+            Queue::Guess => {
+                self.guesses.remove(&old);
+                self.guessed_bytes -= entry.weight_bytes;
+                self.guesses_used += 1;
+                entry.queue = Queue::Probation;
+                self.probation.insert(self.stamp, key.clone());
+                return Some(value);
+            }
+            Queue::Probation => {
+                self.probation.remove(&old);
+                entry.queue = Queue::Protected;
+                self.protected_bytes += entry.weight_bytes;
+            }
+            Queue::Protected => {
+                self.protected.remove(&old);
+            }
+        }
         self.protected.insert(self.stamp, key.clone());
-        let value = entry.value.clone();
         self.shrink_protected();
         Some(value)
     }
@@ -160,7 +223,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
             self.stamp += 1;
             if let Some(entry) = self.entries.get_mut(&key) {
                 self.protected_bytes -= entry.weight_bytes;
-                entry.is_protected = false;
+                entry.queue = Queue::Probation;
                 entry.stamp = self.stamp;
                 self.probation.insert(self.stamp, key);
             }
@@ -174,26 +237,81 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         }
         while self.weight_bytes + weight_bytes > self.limit_bytes {
             let oldest = self
-                .probation
-                .first_key_value()
-                .or(self.protected.first_key_value());
-            let Some((_, victim)) = oldest else { break };
+                .stale_guess()
+                .or(self.probation.first_key_value().map(|(_, key)| key))
+                .or(self.guesses.first_key_value().map(|(_, key)| key))
+                .or(self.protected.first_key_value().map(|(_, key)| key));
+            let Some(victim) = oldest else { break };
             let victim = victim.clone();
             self.remove(&victim);
         }
+        self.put(key, value, weight_bytes, Queue::Probation);
+    }
+
+    fn put(&mut self, key: K, value: V, weight_bytes: u64, queue: Queue) {
         self.stamp += 1;
-        self.probation.insert(self.stamp, key.clone());
-        self.weight_bytes += weight_bytes;
         let stamp = self.stamp;
-        self.entries.insert(
-            key,
-            Entry {
-                value,
-                weight_bytes,
-                stamp,
-                is_protected: false,
-            },
-        );
+        match queue {
+            Queue::Guess => {
+                self.guesses.insert(stamp, key.clone());
+                self.guessed_bytes += weight_bytes;
+            }
+            Queue::Probation => {
+                self.probation.insert(stamp, key.clone());
+            }
+            Queue::Protected => {
+                self.protected.insert(stamp, key.clone());
+                self.protected_bytes += weight_bytes;
+            }
+        }
+        self.weight_bytes += weight_bytes;
+        let entry = Entry {
+            value,
+            weight_bytes,
+            stamp,
+            queue,
+        };
+        self.entries.insert(key, entry);
+    }
+
+    /// The oldest guess, if as much happened here since it came as there are values, and a little:
+    /// whoever it was meant for has gone another way.
+    fn stale_guess(&self) -> Option<&K> {
+        let (stamp, key) = self.guesses.first_key_value()?;
+        let patience = self.entries.len() as u64 * 2 + 64;
+        (self.stamp - stamp > patience).then_some(key)
+    }
+
+    fn has_room_for_guess(&mut self, weight_bytes: u64) -> bool {
+        // Each time somebody wants room those in the way get older, so that it is had in the end.
+        self.stamp += 1;
+        let share = self.limit_bytes / 4;
+        while self.guessed_bytes + weight_bytes > share {
+            let Some(victim) = self.stale_guess().cloned() else {
+                return false;
+            };
+            self.remove(&victim);
+        }
+        let held = self.protected_bytes + self.guessed_bytes;
+        held + weight_bytes <= self.limit_bytes
+    }
+
+    fn insert_guess(&mut self, key: K, value: V, weight_bytes: u64) -> bool {
+        if self.entries.contains_key(&key) {
+            return true;
+        }
+        if !self.has_room_for_guess(weight_bytes) {
+            return false;
+        }
+        while self.weight_bytes + weight_bytes > self.limit_bytes {
+            let Some((_, victim)) = self.probation.first_key_value() else {
+                return false;
+            };
+            let victim = victim.clone();
+            self.remove(&victim);
+        }
+        self.put(key, value, weight_bytes, Queue::Guess);
+        true
     }
 
     fn remove(&mut self, key: &K) {
@@ -201,11 +319,18 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
             return;
         };
         self.weight_bytes -= entry.weight_bytes;
-        if entry.is_protected {
-            self.protected_bytes -= entry.weight_bytes;
-            self.protected.remove(&entry.stamp);
-        } else {
-            self.probation.remove(&entry.stamp);
+        match entry.queue {
+            Queue::Guess => {
+                self.guessed_bytes -= entry.weight_bytes;
+                self.guesses.remove(&entry.stamp);
+            }
+            Queue::Probation => {
+                self.probation.remove(&entry.stamp);
+            }
+            Queue::Protected => {
+                self.protected_bytes -= entry.weight_bytes;
+                self.protected.remove(&entry.stamp);
+            }
         }
     }
 }
@@ -263,5 +388,64 @@ mod tests {
         cache.insert(1, 2, 20);
         assert_eq!(cache.get(&1), Some(2));
         assert_eq!(cache.statistics().weight_bytes, 20);
+    }
+
+    #[test]
+    fn a_guess_that_is_asked_for_once_is_like_any_value_read_once() {
+        let cache = Cache::new(16 * 1000);
+        assert!(cache.insert_guess(1u64, 1u64, 500));
+        assert_eq!(cache.statistics().guessed_bytes, 500);
+        assert_eq!(cache.get(&1), Some(1));
+        let figures = cache.statistics();
+        assert_eq!((figures.guessed_bytes, figures.guesses_used), (0, 1));
+        // A scan of values read once puts it out: it did not become protected.
+        for key in 1000..2000u64 {
+            cache.insert(key, key, 500);
+        }
+        assert!(!cache.contains(&1));
+    }
+
+    #[test]
+    fn guesses_never_put_out_what_is_used_and_keep_within_their_share() {
+        let cache = Cache::new(16 * 1000);
+        for key in 0..24u64 {
+            cache.insert(key, key, 500);
+            assert_eq!(cache.get(&key), Some(key));
+        }
+        let mut kept = 0;
+        for key in 1000..100_000u64 {
+            kept += u64::from(cache.insert_guess(key, key, 100));
+            let figures = cache.statistics();
+            assert!(figures.guessed_bytes <= cache.guess_bytes_max());
+            assert!(figures.weight_bytes <= 16 * 1000);
+        }
+        assert!(kept > 40);
+        assert_eq!((0..24u64).filter(|key| cache.contains(key)).count(), 24);
+    }
+
+    #[test]
+    fn fresh_guesses_stay_until_they_are_asked_for_and_forgotten_ones_make_room() {
+        let cache = Cache::new(16 * 1000);
+        for key in 0..40u64 {
+            assert!(cache.insert_guess(key, key, 100));
+        }
+        assert!(!cache.insert_guess(100, 100, 100), "the share is taken");
+        assert_eq!((0..40u64).filter(|key| cache.contains(key)).count(), 40);
+        // Others go on, nobody asks for the guesses.
+        for key in 1000..1400u64 {
+            cache.insert(key, key, 100);
+            let _ = cache.get(&key);
+        }
+        assert!(cache.insert_guess(100, 100, 100));
+    }
+
+    #[test]
+    fn a_guess_does_not_take_the_place_of_a_value() {
+        let cache = Cache::new(16 * 1000);
+        cache.insert(1u64, 1u64, 500);
+        assert!(cache.insert_guess(1, 2, 500));
+        assert_eq!(cache.get(&1), Some(1));
+        assert!(!cache.insert_guess(2, 2, 16 * 1000));
+        assert!(cache.contains(&1) && !cache.contains(&2));
     }
 }
