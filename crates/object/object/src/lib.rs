@@ -16,12 +16,14 @@
 //! Pages: `docs/format/object-set.md`, `docs/format/dnode.md`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod claims;
 mod error;
 mod extent;
 mod live;
 mod object;
 mod set;
+mod streams;
 mod tree;
 
 pub use error::ObjectError;

@@ -1,9 +1,11 @@
 //! One object: its dnode and its tree of blocks.
 
+use crate::ahead::{Shape, before_read, piece_bytes};
+use crate::streams::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSet};
 use millpond_block::{Block, BlockAddress};
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
 
 /// An open object. Cheap to clone; holds its object set open.
@@ -13,6 +15,8 @@ pub struct Object {
     id: ObjectId,
     dnode: Arc<Dnode>,
     is_locked: bool,
+    /// Its readers, of all clones; none where there is nothing to be read ahead.
+    streams: Option<Arc<Mutex<Streams>>>,
 }
 
 impl Object {
@@ -22,11 +26,13 @@ impl Object {
         dnode: Arc<Dnode>,
         is_locked: bool,
     ) -> Self {
+        let streams = (dnode.block_id_max > BlockId(0)).then(Arc::default);
         Self {
             set,
             id,
             dnode,
             is_locked,
+            streams,
         }
     }
 
@@ -116,11 +122,45 @@ impl Object {
         self.tree().read_block(id.0)
     }
 
-    /// Fills `buffer` from `offset_bytes`; zeros for holes and beyond the end.
+    /// Fills `buffer` from `offset_bytes`; zeros for holes and beyond the end. Blocks behind the first are read by
+    /// other threads meanwhile, and those that a reader from front to back will ask for next.
     ///
     /// # Errors
     /// As [`Object::read_block`]; the buffer's content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        let mut offset = offset_bytes;
+        for piece in buffer.chunks_mut(piece_bytes(self.set.store())) {
+            self.read_ahead(offset, piece.len() as u64);
+            self.read_piece(offset, piece)?;
+            offset = offset.saturating_add(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn read_ahead(&self, offset: u64, length: u64) {
+        let Some(streams) = &self.streams else {
+            return;
+        };
+        let shape = Shape::of(&self.dnode);
+        let store = self.set.store();
+        before_read(store, streams, shape, offset, length, |errand| {
+            // Errands must not keep a set that everybody else has let go of.
+            let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
+            store.send_ahead(move || {
+                let Some(set) = set.upgrade() else { return };
+                let tree = Tree {
+                    store: set.store(),
+                    key: set.key(),
+                    dataset: set.dataset(),
+                    object,
+                    dnode: &dnode,
+                };
+                errand.run(&tree, |_| true);
+            })
+        });
+    }
+
+    fn read_piece(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
         let size = self.block_bytes();
         let mut offset = offset_bytes;
         let mut rest = buffer;

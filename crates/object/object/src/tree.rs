@@ -39,6 +39,46 @@ impl Tree<'_> {
 
     /// Walks down to `level`, stopping early at a hole. Returns the pointer and its level.
     pub(crate) fn descend(&self, level: u8, id: u64) -> Result<(BlockPointer, u8), ObjectError> {
+        self.descend_by(level, id, |pointer, address| {
+            Ok(self.store.read(pointer, address, self.key)?)
+        })
+    }
+
+    /// As [`Tree::descend`], but nothing comes of it if there is any trouble on the way: see
+    /// [`BlockStore::read_ahead`].
+    fn descend_ahead(&self, level: u8, id: u64) -> Option<(BlockPointer, u8)> {
+        let read = |pointer: &BlockPointer, address| {
+            let block = self.store.read_ahead(pointer, address, self.key);
+            block.ok_or_else(|| self.invalid("an indirect block is not to be had ahead"))
+        };
+        self.descend_by(level, id, read).ok()
+    }
+
+    /// Reads a block ahead, of whatever level; false if it is not to be had, and those behind it neither.
+    pub(crate) fn read_ahead(&self, level: u8, id: u64) -> bool {
+        let Some((pointer, at)) = self.descend_ahead(level, id) else {
+            return false;
+        };
+        if at != level || pointer.is_hole() || pointer.is_embedded() {
+            return true;
+        }
+        let lsize = match level {
+            0 => self.dnode.data_block_bytes(),
+            _ => self.dnode.indirect_block_bytes(),
+        };
+        if pointer.level().0 != level || pointer.lsize_bytes() != lsize {
+            return false;
+        }
+        let address = self.address(level, id);
+        self.store.fetch_ahead(&pointer, address, self.key)
+    }
+
+    fn descend_by(
+        &self,
+        level: u8,
+        id: u64,
+        read: impl Fn(&BlockPointer, BlockAddress) -> Result<Arc<Block>, ObjectError>,
+    ) -> Result<(BlockPointer, u8), ObjectError> {
         let top = self.dnode.levels.saturating_sub(1);
         let shift = self.dnode.pointers_shift();
         let index_at = |at: u8| {
@@ -57,7 +97,8 @@ impl Tree<'_> {
             if pointer.is_hole() {
                 return Ok((pointer, at + 1));
             }
-            let block = self.read_indirect(&pointer, at + 1, index_at(at + 1))?;
+            self.check_indirect(&pointer, at + 1)?;
+            let block = read(&pointer, self.address(at + 1, index_at(at + 1)))?;
             let slot = (index_at(at) & ((1u64 << shift.min(63)) - 1)) as usize;
             let bytes = slot
                 .checked_mul(128)
@@ -76,15 +117,20 @@ impl Tree<'_> {
         level: u8,
         id: u64,
     ) -> Result<Arc<Block>, ObjectError> {
+        self.check_indirect(pointer, level)?;
+        Ok(self
+            .store
+            .read(pointer, self.address(level, id), self.key)?)
+    }
+
+    fn check_indirect(&self, pointer: &BlockPointer, level: u8) -> Result<(), ObjectError> {
         if pointer.is_embedded() || pointer.level().0 != level {
             return Err(self.invalid("pointer's level contradicts its place"));
         }
         if pointer.lsize_bytes() != self.dnode.indirect_block_bytes() {
             return Err(self.invalid("indirect block's size contradicts the dnode"));
         }
-        Ok(self
-            .store
-            .read(pointer, self.address(level, id), self.key)?)
+        Ok(())
     }
 
     /// The content of a data block; zeros for a hole and for whatever lies beyond the end.

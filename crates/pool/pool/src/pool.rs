@@ -37,6 +37,13 @@ impl std::fmt::Debug for Pool {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Who opens the devices next is not to find them held.
+        self.store.recall_ahead();
+    }
+}
+
 impl Pool {
     /// The name it was opened under.
     #[must_use]

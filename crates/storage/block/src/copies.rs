@@ -148,6 +148,19 @@ fn resolve(
     birth: Txg,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
+    let resolved = look(topology, dva, size_bytes, birth, verify)?;
+    topology.count(&resolved.liars);
+    Ok(resolved)
+}
+
+/// Carries out one plan and counts nothing but reads.
+pub(crate) fn look(
+    topology: &Topology,
+    dva: Dva,
+    size_bytes: u64,
+    birth: Txg,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Resolved, CopyTrouble> {
     let range = BlockRange {
         vdev: dva.vdev,
         offset_bytes: dva.offset_bytes,
@@ -162,10 +175,7 @@ fn resolve(
             Step::Read(reads) => {
                 outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
             }
-            Step::Done(resolved) => {
-                topology.count(&resolved.liars);
-                return Ok(resolved);
-            }
+            Step::Done(resolved) => return Ok(resolved),
             Step::Failed(failure) => return Err(CopyTrouble::Failed(failure)),
         }
     }

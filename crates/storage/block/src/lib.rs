@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod ahead;
 mod audit;
 mod copies;
 mod error;
@@ -21,6 +22,7 @@ mod topology;
 mod write;
 
 pub use address::BlockAddress;
+pub use ahead::AheadFigures;
 pub use audit::BlockAudit;
 pub use error::{BlockError, CopyFailure};
 pub use log::LogBlock;

@@ -1,5 +1,6 @@
 //! The way of a block from pointer to content.
 
+use crate::ahead::Ahead;
 use crate::patience::Patient;
 use crate::topology::Topology;
 use crate::write::Writing;
@@ -20,8 +21,12 @@ use std::collections::HashMap;
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>>,
     checksummer: RwLock<Arc<Checksummer>>,
-    cache: Arc<Cache<Identity, Arc<Block>>>,
+    pub(crate) cache: Arc<Cache<Identity, Arc<Block>>>,
+    /// What guesses may weigh in the cache, in bytes.
+    pub(crate) guess_bytes_max: u64,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) is_view: bool,
     pub(crate) writing: Writing,
     pub(crate) patient: Patient,
 }
@@ -37,13 +42,13 @@ impl std::fmt::Debug for BlockStore {
 /// place never gets bytes that were verified for another; whether a key was at hand is part of it
 /// because blocks of dnodes differ by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Identity {
+pub(crate) struct Identity {
     words: [u64; 8],
     key_guid: Option<u64>,
 }
 
 impl Identity {
-    fn of(pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) -> Self {
+    pub(crate) fn of(pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) -> Self {
         let words = &pointer.words;
         let [c0, c1, c2, c3] = pointer.checksum_words();
         Self {
@@ -67,21 +72,30 @@ impl Identity {
 }
 
 /// A read that several callers may wait for.
-#[derive(Default)]
-struct Flight {
-    outcome: Mutex<Option<Result<Arc<Block>, BlockError>>>,
-    done: Condvar,
+pub(crate) struct Flight {
+    /// What came of it; of a guess `None` within if that was nothing.
+    pub(crate) outcome: Mutex<Option<Landed>>,
+    pub(crate) done: Condvar,
+    /// Nobody asked for it: what goes wrong says nothing to those who do.
+    is_guess: bool,
 }
+
+/// What came of a read; `None` if it was a guess that came to nothing.
+type Landed = Option<Result<Arc<Block>, BlockError>>;
 
 impl BlockStore {
     /// A store over these leaves that keeps at most `cache_bytes` of content in memory.
     #[must_use]
     pub fn new(topology: Topology, cache_bytes: u64) -> Self {
+        let cache = Cache::new(cache_bytes);
         Self {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
-            cache: Arc::new(Cache::new(cache_bytes)),
+            guess_bytes_max: cache.guess_bytes_max(),
+            cache: Arc::new(cache),
             in_flight: Mutex::new(HashMap::new()),
+            ahead: Arc::default(),
+            is_view: false,
             writing: Writing::default(),
             patient: Patient::default(),
         }
@@ -96,8 +110,11 @@ impl BlockStore {
             topology: RwLock::new(self.topology()),
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
+            guess_bytes_max: self.guess_bytes_max,
             in_flight: Mutex::new(HashMap::new()),
-            writing: Writing::default(),
+            ahead: Arc::clone(&self.ahead),
+            is_view: true,
+            writing: self.writing.of_view(),
             patient: Patient::default(),
         }
     }
@@ -185,31 +202,22 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
     ) -> Result<Arc<Block>, BlockError> {
-        let (flight, is_mine) = {
-            let mut table = self.in_flight.lock();
-            match table.get(identity) {
-                Some(flight) => (Arc::clone(flight), false),
-                None => {
-                    let flight = Arc::new(Flight::default());
-                    table.insert(identity.clone(), Arc::clone(&flight));
-                    (flight, true)
-                }
+        let flight = loop {
+            let (flight, is_mine) = self.board(identity, false);
+            if is_mine {
+                break flight;
             }
-        };
-        if !is_mine {
-            let mut outcome = flight.outcome.lock();
-            loop {
-                if let Some(outcome) = &*outcome {
-                    return outcome.clone();
-                }
-                flight.done.wait(&mut outcome);
+            let Some(outcome) = flight.wait() else {
+                // A guess that came to nothing: now it is read in earnest.
+                continue;
+            };
+            if flight.is_guess {
+                // It was asked for after all.
+                let _ = self.cache.get(identity);
             }
-        }
-        let landing = Landing {
-            store: self,
-            identity,
-            flight: &flight,
+            return outcome;
         };
+        let landing = self.landing(identity, &flight);
         // Another reader may have landed between our look into the cache and our take-off.
         let outcome = match self.cache.get(identity) {
             Some(block) => Ok(block),
@@ -224,6 +232,30 @@ impl BlockStore {
         }
         landing.settle(outcome.clone());
         outcome
+    }
+
+    /// The read under way of this block; its second part is true for whoever has to make it.
+    pub(crate) fn board(&self, identity: &Identity, is_guess: bool) -> (Arc<Flight>, bool) {
+        let mut table = self.in_flight.lock();
+        if let Some(flight) = table.get(identity) {
+            return (Arc::clone(flight), false);
+        }
+        let flight = Arc::new(Flight {
+            outcome: Mutex::new(None),
+            done: Condvar::new(),
+            is_guess,
+        });
+        table.insert(identity.clone(), Arc::clone(&flight));
+        (flight, true)
+    }
+
+    /// The end of a read, for whoever makes it.
+    pub(crate) fn landing<'a>(&'a self, identity: &'a Identity, flight: &'a Flight) -> Landing<'a> {
+        Landing {
+            store: self,
+            identity,
+            flight,
+        }
     }
 
     /// What the cache has of a block that is not encrypted.
@@ -291,7 +323,7 @@ impl BlockStore {
     }
 
     /// Refuses pointers that cannot be followed at all.
-    fn admit(
+    pub(crate) fn admit(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
@@ -337,7 +369,18 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
     ) -> Result<Arc<Block>, BlockError> {
-        let mut stored = self.read_copies(pointer, address)?;
+        let stored = self.read_copies(pointer, address)?;
+        self.unfold_stored(pointer, address, key, stored)
+    }
+
+    /// Decrypts and decompresses stored bytes whose checksum held.
+    pub(crate) fn unfold_stored(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+        mut stored: Vec<u8>,
+    ) -> Result<Arc<Block>, BlockError> {
         let endian = pointer.endian();
         let unauthentic = |error: CryptError| BlockError::Authentication {
             address,
@@ -369,15 +412,15 @@ impl BlockStore {
 }
 
 /// Wakes the waiters of a read even if the reader panics, so that nobody waits for ever.
-struct Landing<'a> {
+pub(crate) struct Landing<'a> {
     store: &'a BlockStore,
     identity: &'a Identity,
     flight: &'a Flight,
 }
 
 impl Landing<'_> {
-    fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
-        *self.flight.outcome.lock() = Some(outcome);
+    pub(crate) fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
+        *self.flight.outcome.lock() = Some(Some(outcome));
     }
 }
 
@@ -386,9 +429,11 @@ impl Drop for Landing<'_> {
         self.store.in_flight.lock().remove(self.identity);
         let mut outcome = self.flight.outcome.lock();
         if outcome.is_none() {
-            *outcome = Some(Err(BlockError::Invalid {
-                address: BlockAddress::default(),
-                error: DecodeError::new("block", "its reader failed", 0),
+            *outcome = Some((!self.flight.is_guess).then(|| {
+                Err(BlockError::Invalid {
+                    address: BlockAddress::default(),
+                    error: DecodeError::new("block", "its reader failed", 0),
+                })
             }));
         }
         self.flight.done.notify_all();

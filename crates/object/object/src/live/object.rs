@@ -4,9 +4,11 @@ use super::core::Core;
 use super::foreign;
 use super::parts::Parts;
 use super::state::{BlockChange, Bottom, Place, Shape, State, native_block};
+use crate::ahead::{before_read, piece_bytes};
+use crate::streams::Streams;
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
-use millpond_env::sync::{Arc, Mutex, MutexGuard, Weak};
+use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use millpond_ondisk::{
     BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
 };
@@ -23,6 +25,8 @@ pub struct LiveObject {
     pub(super) core: Arc<Core>,
     id: ObjectId,
     state: Mutex<State>,
+    /// Its readers. Locked for a look; nothing else is locked under it.
+    streams: OnceLock<Box<Mutex<Streams>>>,
     pointer_count: usize,
     extra_slots: u8,
 }
@@ -45,6 +49,7 @@ impl LiveObject {
             core,
             id,
             state,
+            streams: OnceLock::new(),
             pointer_count,
             extra_slots,
         })
@@ -145,11 +150,43 @@ impl LiveObject {
         })
     }
 
-    /// Fills `buffer` from byte `offset`; zeros for holes and beyond the end. Sees unsynced changes.
+    /// Fills `buffer` from byte `offset`; zeros for holes and beyond the end. Sees unsynced changes. Blocks
+    /// behind the first are read by other threads meanwhile, and those that a reader from front to back will ask
+    /// for next.
     ///
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        let mut offset = offset;
+        for piece in buffer.chunks_mut(piece_bytes(&self.core.store)) {
+            self.read_ahead(offset, piece.len() as u64);
+            self.read_piece(offset, piece)?;
+            offset = offset.saturating_add(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn read_ahead(&self, offset: u64, length: u64) {
+        let synced = Arc::clone(&self.state.lock().synced);
+        // What is not synced is in memory.
+        if synced.block_id_max == BlockId(0) {
+            return;
+        }
+        let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
+        let shape = crate::ahead::Shape::of(&synced);
+        before_read(store, streams, shape, offset, length, |errand| {
+            let (object, synced) = (Weak::clone(&self.me), Arc::clone(&synced));
+            store.send_ahead(move || {
+                let Some(object) = object.upgrade() else {
+                    return;
+                };
+                let is_synced = |id| object.state.lock().newest_place(id) == Place::Synced;
+                errand.run(&object.tree(&synced), is_synced);
+            })
+        });
+    }
+
+    fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
         let mut offset = offset;
         let mut rest = buffer;
         while !rest.is_empty() {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod ahead;
 mod cases;
 mod judge;
 mod model;

@@ -266,6 +266,7 @@ impl LivePool {
             // It has nothing to say: failures were told to those who waited.
             let _ = thread.join();
         }
+        self.store.end_ahead();
         Ok(())
     }
 }

@@ -436,6 +436,7 @@ impl Drop for LivePool {
     fn drop(&mut self) {
         // Whoever still holds the groups gets an answer, and the sync thread ends.
         self.groups.end_all();
+        self.store.end_ahead();
     }
 }
 

@@ -42,6 +42,14 @@ struct Notes {
 }
 
 impl Writing {
+    /// As many threads, nothing else.
+    pub(crate) fn of_view(&self) -> Self {
+        Self {
+            threads: AtomicUsize::new(self.threads.load(Ordering::Relaxed)),
+            ..Self::default()
+        }
+    }
+
     /// The threads, started when first needed.
     pub(crate) fn pools(&self, topology: &Topology) -> &Pools {
         self.pools.get_or_init(|| {
@@ -73,6 +81,11 @@ impl Writing {
 }
 
 impl BlockStore {
+    /// Whether everything is done by the thread that asks for it.
+    pub(crate) fn is_single_threaded(&self) -> bool {
+        self.writing.threads.load(Ordering::Relaxed) == 1
+    }
+
     /// How many threads write, the calling one included, from the first write on; later calls change
     /// nothing. With 1 everything happens on the calling thread, in a fixed order. The default is one
     /// for each processor, and one for each leaf to wait on devices.

@@ -1,0 +1,111 @@
+//! Errands that read the next blocks of an object before its reader asks for them.
+
+use crate::streams::{Read, Streams, Stretch};
+use crate::tree::Tree;
+use millpond_block::BlockStore;
+use millpond_env::sync::Mutex;
+use millpond_ondisk::Dnode;
+
+/// Content that one errand reads, in bytes: small blocks are read several at a time.
+const ERRAND_BYTES: u64 = 128 << 10;
+
+/// One errand.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// An indirect block directly above data, by its number.
+    Indirect(u64),
+    /// Data blocks.
+    Blocks(Stretch),
+}
+
+impl Errand {
+    /// Reads, and gives up at the first trouble. Blocks that `is_wanted` says no to are left out.
+    pub(crate) fn run(&self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
+        match self {
+            Self::Indirect(id) => {
+                tree.read_ahead(1, *id);
+            }
+            Self::Blocks(stretch) => {
+                for id in stretch.first..stretch.end {
+                    let is_left = !stretch.is_passed(id) && is_wanted(id);
+                    if is_left && !tree.read_ahead(0, id) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Takes note of a read of `length` bytes, which is about to be made, and sends errands for what belongs to it and
+/// what will follow. `send` is given each and tells whether there will be more of them.
+pub(crate) fn before_read(
+    store: &BlockStore,
+    streams: &Mutex<Streams>,
+    shape: Shape,
+    offset: u64,
+    length: u64,
+    mut send: impl FnMut(Errand) -> bool,
+) {
+    let window_max = store.ahead_bytes_max();
+    if window_max == 0 {
+        return;
+    }
+    let stretch = streams.lock().note(&Read {
+        offset,
+        length,
+        block_bytes: shape.block_bytes.max(1),
+        last_block: shape.last_block,
+        window_max,
+    });
+    let Some(stretch) = stretch else { return };
+    if shape.has_indirect {
+        // The reader meets the indirect block above its first block itself.
+        let above = |block: u64| block.checked_shr(shape.pointers_shift).unwrap_or(0);
+        let (known, reach) = stretch.reach;
+        for id in above(known.saturating_sub(1)).saturating_add(1)..=above(reach.saturating_sub(1))
+        {
+            if !send(Errand::Indirect(id)) {
+                return;
+            }
+        }
+    }
+    let step = (ERRAND_BYTES / shape.block_bytes.max(1)).max(1);
+    let mut first = stretch.first;
+    while first < stretch.end {
+        let end = stretch.end.min(first.saturating_add(step));
+        if !send(Errand::Blocks(stretch.part(first, end))) {
+            return;
+        }
+        first = end;
+    }
+}
+
+/// What of an object matters here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) block_bytes: u64,
+    pub(crate) last_block: u64,
+    pub(crate) has_indirect: bool,
+    pub(crate) pointers_shift: u32,
+}
+
+impl Shape {
+    pub(crate) fn of(dnode: &Dnode) -> Self {
+        Self {
+            block_bytes: dnode.data_block_bytes(),
+            last_block: dnode.block_id_max.0,
+            has_indirect: dnode.levels > 1,
+            pointers_shift: dnode.pointers_shift(),
+        }
+    }
+}
+
+/// Long reads are noted in pieces of this length, so that what is sent for one at a time is bounded.
+pub(crate) fn piece_bytes(store: &BlockStore) -> usize {
+    match store.ahead_bytes_max() {
+        0 => usize::MAX,
+        // At most 16 MiB.
+        bytes => bytes as usize,
+    }
+}

@@ -1,0 +1,373 @@
+//! Who reads an object from front to back.
+//!
+//! Each reader that goes on where it stopped is a stream, several at once in one object. What a stream will ask
+//! for next is worth reading before; the further it has come, the more of it. Readers that jump about never
+//! become streams.
+//!
+//! Pure reckoning: nothing is read here.
+
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+
+/// Streams of one object that are remembered.
+const STREAMS_MAX: usize = 8;
+/// A stream that has been recognised may step back or jump ahead by as much, in bytes, within what was read ahead
+/// of it: readers in the kernel send several requests at once, and they overtake each other.
+const DISORDER_BYTES_MAX: u64 = 1 << 20;
+/// That is, if it was met within the last so many reads: else somebody who jumps about came by.
+const DISORDER_READS_MAX: u64 = 64;
+
+/// The readers of one object. Takes some 500 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    streams: Vec<Stream>,
+    reads: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// The byte behind the last one that was read.
+    next: u64,
+    /// Bytes read in order.
+    run: u64,
+    /// Reads that went on where one had stopped.
+    steps: u64,
+    /// Bytes to be read ahead; 0 until it is recognised.
+    window: u64,
+    /// The block behind the last one that was asked for ahead.
+    issued: u64,
+    /// The block behind the last one whose indirect block was asked for.
+    reached: u64,
+    /// When it was last met.
+    met: u64,
+    passed: Arc<AtomicU64>,
+}
+
+/// Blocks that will be asked for soon.
+#[derive(Debug, Clone)]
+pub(crate) struct Stretch {
+    /// The first of them.
+    pub(crate) first: u64,
+    /// The one behind the last.
+    pub(crate) end: u64,
+    /// Blocks whose indirect blocks are wanted now, so that they are at hand when these blocks are: the first,
+    /// and the one behind the last. May be empty.
+    pub(crate) reach: (u64, u64),
+    /// The reader asked for blocks below this one already.
+    passed: Arc<AtomicU64>,
+}
+
+impl Stretch {
+    /// Some of its blocks.
+    pub(crate) fn part(&self, first: u64, end: u64) -> Self {
+        Self {
+            first,
+            end,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the reader has gone past a block that it was to find ready.
+    pub(crate) fn is_passed(&self, block: u64) -> bool {
+        block < self.passed.load(Ordering::Relaxed)
+    }
+}
+
+/// What of an object and its reader matters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    /// The first byte.
+    pub(crate) offset: u64,
+    /// How many.
+    pub(crate) length: u64,
+    /// Size of a block in bytes; not 0.
+    pub(crate) block_bytes: u64,
+    /// The object's last block.
+    pub(crate) last_block: u64,
+    /// The most to be read ahead, in bytes.
+    pub(crate) window_max: u64,
+}
+
+impl Stream {
+    /// Whether a read is one of this stream's out of order. `reads` of the object were made so far.
+    fn fits(&self, read: &Read, reads: u64) -> bool {
+        let is_fresh = reads.saturating_sub(self.met) < DISORDER_READS_MAX;
+        let disorder = self.window.min(DISORDER_BYTES_MAX);
+        let ahead = self.issued.saturating_mul(read.block_bytes);
+        let highest = ahead.max(self.next).min(self.next.saturating_add(disorder));
+        is_fresh
+            && self.window > 0
+            && (self.next.saturating_sub(disorder)..=highest).contains(&read.offset)
+    }
+
+    fn stretch(&mut self, first: u64, end: u64, read: &Read) -> Option<Stretch> {
+        let behind_all = read.last_block.saturating_add(1);
+        let end = end.min(behind_all);
+        if first >= end {
+            return None;
+        }
+        let known = self.reached.max(first);
+        let window = self.window / read.block_bytes.max(1);
+        self.reached = known.max(end.saturating_add(window).min(behind_all));
+        Some(Stretch {
+            first,
+            end,
+            reach: (known, self.reached),
+            passed: Arc::clone(&self.passed),
+        })
+    }
+}
+
+impl Streams {
+    /// Takes note of a read, before it is made. Returns the blocks to be read by others meanwhile: what the read
+    /// itself wants behind its first block, and what a stream will want.
+    pub(crate) fn note(&mut self, read: &Read) -> Option<Stretch> {
+        let end = read.offset.checked_add(read.length)?;
+        let block = read.block_bytes.max(1);
+        self.reads += 1;
+        let first = read.offset / block;
+        // The block behind the last one of this read.
+        let behind = end.div_ceil(block);
+        // First those that were recognised: what overtook others may have begun a stream of its own.
+        let (reads, at) = (self.reads, read.offset);
+        let find = |is_it: &dyn Fn(&Stream) -> bool| self.streams.iter().position(is_it);
+        let found = find(&|one| one.window > 0 && one.next == at)
+            .or_else(|| find(&|one| one.fits(read, reads)))
+            .or_else(|| find(&|one| one.next == at));
+        let Some(index) = found else {
+            let mut stream = Stream {
+                next: end,
+                run: read.length,
+                steps: 0,
+                window: 0,
+                issued: behind,
+                reached: first + 1,
+                met: self.reads,
+                passed: Arc::new(AtomicU64::new(first)),
+            };
+            let stretch = stream.stretch(first + 1, behind, read);
+            self.take_in(stream);
+            return stretch;
+        };
+        let stream = self.streams.get_mut(index)?;
+        stream.next = stream.next.max(end);
+        stream.run = stream.run.saturating_add(read.length);
+        stream.steps += 1;
+        stream.met = reads;
+        stream.passed.fetch_max(first, Ordering::Relaxed);
+        let from = stream.issued.max(first + 1);
+        let left = stream.issued.saturating_sub(behind).saturating_mul(block);
+        let is_stream = stream.steps > 1 || stream.run > block;
+        let mut to = behind;
+        if is_stream && left <= stream.window / 2 {
+            let least = block.saturating_mul(2).max(read.length);
+            let wider = stream.window.saturating_mul(2).max(least);
+            stream.window = wider.min(read.window_max).max(block);
+            to = behind.saturating_add(stream.window / block);
+        }
+        let to = to.min(read.last_block.saturating_add(1));
+        stream.issued = stream.issued.max(to);
+        stream.stretch(from, to, read)
+    }
+
+    fn take_in(&mut self, stream: Stream) {
+        if self.streams.len() < STREAMS_MAX {
+            self.streams.push(stream);
+        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|one| one.met) {
+            *oldest = stream;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLOCK: u64 = 128 << 10;
+    const WINDOW: u64 = 16 << 20;
+
+    fn read(offset: u64, length: u64) -> Read {
+        Read {
+            offset,
+            length,
+            block_bytes: BLOCK,
+            last_block: 9999,
+            window_max: WINDOW,
+        }
+    }
+
+    fn blocks(streams: &mut Streams, read: &Read) -> Option<(u64, u64)> {
+        let stretch = streams.note(read)?;
+        Some((stretch.first, stretch.end))
+    }
+
+    #[test]
+    fn a_reader_from_front_to_back_gets_each_block_ahead_once_and_ever_more_of_them() {
+        let mut streams = Streams::default();
+        assert_eq!(
+            blocks(&mut streams, &read(0, BLOCK)),
+            None,
+            "the first read"
+        );
+        let (mut next, mut widest) = (2, 0);
+        for block in 1..2000 {
+            if let Some((first, end)) = blocks(&mut streams, &read(block * BLOCK, BLOCK)) {
+                assert_eq!(first, next);
+                (next, widest) = (end, widest.max(end - block - 1));
+            }
+            assert!(next > block + 1, "something is always ahead");
+            assert!(next <= block + 1 + WINDOW / BLOCK);
+        }
+        assert_eq!(widest, WINDOW / BLOCK);
+    }
+
+    #[test]
+    fn a_reader_of_small_pieces_becomes_a_stream_too() {
+        let mut streams = Streams::default();
+        assert_eq!(blocks(&mut streams, &read(0, 4096)), None);
+        assert_eq!(blocks(&mut streams, &read(4096, 4096)), None);
+        assert_eq!(blocks(&mut streams, &read(8192, 4096)), Some((1, 3)));
+        assert_eq!(blocks(&mut streams, &read(12288, 4096)), None);
+    }
+
+    #[test]
+    fn of_one_long_read_the_rest_is_read_meanwhile_and_nothing_behind_it() {
+        let mut streams = Streams::default();
+        let long = read(40 * BLOCK + 5, 8 * BLOCK);
+        assert_eq!(blocks(&mut streams, &long), Some((41, 49)));
+    }
+
+    #[test]
+    fn indirect_blocks_are_asked_for_before_the_blocks_below_them_and_once() {
+        let mut streams = Streams::default();
+        let mut reached = 2;
+        for block in 0..1000 {
+            let Some(stretch) = streams.note(&read(block * BLOCK, BLOCK)) else {
+                continue;
+            };
+            assert!(stretch.reach.0 == reached.max(stretch.first));
+            assert!(stretch.reach.1 > stretch.end);
+            reached = stretch.reach.1;
+        }
+        assert!(reached > 1000 + WINDOW / BLOCK);
+    }
+
+    #[test]
+    fn who_jumps_about_gets_nothing_ahead() {
+        let mut streams = Streams::default();
+        let mut at = 1u64;
+        for _ in 0..5000 {
+            at = at
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let offset = (at >> 20) % (9999 * BLOCK / 4096) * 4096;
+            assert_eq!(blocks(&mut streams, &read(offset, 4096)), None);
+        }
+    }
+
+    #[test]
+    fn who_reads_from_back_to_front_gets_nothing_ahead() {
+        let mut streams = Streams::default();
+        for block in (0..1000).rev() {
+            assert_eq!(blocks(&mut streams, &read(block * BLOCK, BLOCK)), None);
+        }
+    }
+
+    #[test]
+    fn who_jumps_about_where_a_stream_has_ended_is_not_that_stream() {
+        let mut streams = Streams::default();
+        (0..100).for_each(|block| drop(streams.note(&read(block * BLOCK, BLOCK))));
+        // Elsewhere, for a while.
+        (0..100).for_each(|one| drop(streams.note(&read((5000 - one * 7) * BLOCK, 4096))));
+        assert_eq!(blocks(&mut streams, &read(101 * BLOCK + 4096, 4096)), None);
+    }
+
+    #[test]
+    fn two_readers_of_one_object_are_two_streams() {
+        let mut streams = Streams::default();
+        let mut seen = [vec![], vec![]];
+        for step in 0..500 {
+            for (which, start) in [0, 5000].into_iter().enumerate() {
+                let own = read((start + step) * BLOCK, BLOCK);
+                seen[which].extend(blocks(&mut streams, &own));
+            }
+        }
+        for (start, seen) in [0, 5000].into_iter().zip(seen) {
+            assert_eq!(seen[0].0, start + 2);
+            assert!(seen.windows(2).all(|pair| pair[0].1 == pair[1].0));
+            assert!(seen.last().unwrap().1 > start + 500);
+        }
+    }
+
+    #[test]
+    fn requests_that_overtake_each_other_are_one_stream() {
+        let mut streams = Streams::default();
+        let mut reach = 0;
+        for pair in 0..500u64 {
+            for block in [pair * 2 + 1, pair * 2] {
+                if let Some((first, end)) = blocks(&mut streams, &read(block * BLOCK, BLOCK)) {
+                    assert!(first >= reach, "nothing is asked for twice");
+                    reach = end;
+                }
+            }
+        }
+        assert!(reach > 1000);
+    }
+
+    #[test]
+    fn nothing_is_ahead_of_the_end_even_if_it_comes_nearer() {
+        let mut streams = Streams::default();
+        let mut end = 100;
+        for block in 0..150 {
+            if block == 50 {
+                end = 60;
+            }
+            let own = Read {
+                last_block: end,
+                ..read(block * BLOCK, BLOCK)
+            };
+            if let Some((first, behind)) = blocks(&mut streams, &own) {
+                assert!(first < behind && behind <= end + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_reader_has_gone_past_is_known() {
+        let mut streams = Streams::default();
+        streams.note(&read(0, BLOCK));
+        let stretch = streams.note(&read(BLOCK, BLOCK)).unwrap();
+        assert!(stretch.is_passed(0) && !stretch.is_passed(1));
+        streams.note(&read(2 * BLOCK, BLOCK));
+        assert!(stretch.is_passed(1) && !stretch.is_passed(2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_reads_at_all_give_bounded_stretches(
+            reads in prop::collection::vec(
+                (any::<u64>(), any::<u32>(), 9u32..25, any::<u64>(), any::<u32>()), 1..200),
+        ) {
+            let mut streams = Streams::default();
+            for (offset, length, shift, last_block, window) in reads {
+                let own = Read {
+                    offset: offset >> (offset % 64),
+                    length: u64::from(length),
+                    block_bytes: 1 << shift,
+                    last_block: last_block >> (last_block % 64),
+                    window_max: u64::from(window),
+                };
+                if let Some(stretch) = streams.note(&own) {
+                    prop_assert!(stretch.first < stretch.end);
+                    prop_assert!(stretch.end <= own.last_block.saturating_add(1));
+                    let most = own.length / own.block_bytes + own.window_max / own.block_bytes + 3;
+                    prop_assert!(stretch.end - stretch.first <= most);
+                    prop_assert!(stretch.reach.0 <= stretch.reach.1);
+                    prop_assert!(stretch.reach.1 - stretch.reach.0 <= 2 * most);
+                }
+                prop_assert!(streams.streams.len() <= STREAMS_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading ahead: what it brings, what it leaves alone.
+
+use super::*;
+use millpond_block::AheadFigures;
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::thread;
+use millpond_object::LiveObject;
+use millpond_ondisk::ObjectId;
+
+const BLOCK: u64 = 16 << 10;
+const BLOCKS: u64 = 200;
+
+/// A bench with one synced object, opened anew with nothing in memory.
+struct Cold {
+    bench: Bench,
+    id: ObjectId,
+    content: Vec<u8>,
+}
+
+impl Cold {
+    fn new() -> Self {
+        let mut bench = dataset();
+        let content = noise(3, (BLOCK * BLOCKS) as usize);
+        let tx = bench.begin();
+        let object = bench.set.allocate(&tx, file(BLOCK as u32)).unwrap();
+        object.write(&tx, 0, &content).unwrap();
+        let id = object.id();
+        drop((tx, object));
+        bench.sync();
+        bench.store = bench.sink.store();
+        bench.reopen();
+        Self { bench, id, content }
+    }
+    fn object(&self) -> Arc<LiveObject> {
+        self.bench.set.object(self.id).unwrap()
+    }
+    fn read(&self, object: &LiveObject, offset: u64, length: u64) {
+        let mut bytes = vec![0; length as usize];
+        object.read(offset, &mut bytes).unwrap();
+        let expected = &self.content[offset as usize..][..length as usize];
+        assert!(bytes == expected, "bytes from {offset}");
+    }
+    fn figures(&self) -> AheadFigures {
+        self.bench.store.settle_ahead();
+        self.bench.store.ahead_figures()
+    }
+}
+
+#[test]
+fn what_a_reader_from_front_to_back_asks_for_has_been_read() {
+    let cold = Cold::new();
+    let object = cold.object();
+    for block in 0..BLOCKS {
+        cold.read(&object, block * BLOCK, BLOCK);
+        cold.bench.store.settle_ahead();
+    }
+    let figures = cold.figures();
+    assert_eq!(figures.given_up, 0);
+    // All but the first two, and the indirect blocks behind the first.
+    let indirect = BLOCKS / 32;
+    assert_eq!(figures.read, BLOCKS - 2 + indirect);
+    let cache = cold.bench.store.cache_statistics();
+    assert_eq!((cache.guesses_used, cache.guessed_bytes), (figures.read, 0));
+}
+
+#[test]
+fn an_object_that_does_not_change_is_read_ahead_too() {
+    let cold = Cold::new();
+    let object = cold.bench.set.committed().unwrap().object(cold.id).unwrap();
+    let mut bytes = vec![0; BLOCK as usize];
+    for block in 0..BLOCKS {
+        object.clone().read(block * BLOCK, &mut bytes).unwrap();
+        cold.bench.store.settle_ahead();
+        assert!(bytes == cold.content[(block * BLOCK) as usize..][..BLOCK as usize]);
+    }
+    assert!(cold.figures().read > BLOCKS / 2);
+}
+
+#[test]
+fn one_long_read_is_shared_out_and_nothing_behind_it_is_read() {
+    let cold = Cold::new();
+    let object = cold.object();
+    cold.read(&object, 10 * BLOCK, 20 * BLOCK);
+    cold.bench.store.settle_ahead();
+    let cache = cold.bench.store.cache_statistics();
+    assert_eq!(cache.guessed_bytes, 0, "nothing that was not asked for");
+    cold.read(&object, 0, BLOCK * BLOCKS);
+}
+
+#[test]
+fn who_jumps_about_or_reads_from_back_to_front_costs_no_more_than_without() {
+    let cold = Cold::new();
+    let object = cold.object();
+    let mut at = 7;
+    for _ in 0..300 {
+        at = (at * 131 + 17) % (BLOCKS * 4);
+        cold.read(&object, at * 4096, 1000);
+    }
+    let object = cold.object();
+    for block in (0..BLOCKS).rev() {
+        cold.read(&object, block * BLOCK, BLOCK);
+    }
+    assert_eq!(cold.figures(), AheadFigures::default());
+}
+
+#[test]
+fn turned_off_or_with_one_thread_nothing_is_read_ahead() {
+    for which in 0..2 {
+        let cold = Cold::new();
+        match which {
+            0 => cold.bench.store.set_read_ahead(false),
+            _ => cold.bench.store.set_write_threads(1),
+        }
+        let object = cold.object();
+        for block in 0..BLOCKS {
+            cold.read(&object, block * BLOCK, BLOCK);
+        }
+        assert_eq!(cold.figures(), AheadFigures::default());
+    }
+}
+
+#[test]
+fn what_is_read_ahead_keeps_within_its_share_of_the_cache() {
+    let cold = Cold::new();
+    let cache_bytes = 8 << 20;
+    let object = cold.object();
+    for step in 0..BLOCKS / 4 {
+        for reader in 0..4 {
+            cold.read(&object, (reader * BLOCKS / 4 + step) * BLOCK, BLOCK);
+            cold.bench.store.settle_ahead();
+            let cache = cold.bench.store.cache_statistics();
+            assert!(cache.weight_bytes <= cache_bytes);
+            assert!(cache.guessed_bytes <= cache_bytes / 4);
+        }
+    }
+    assert!(cold.figures().read > 0);
+}
+
+#[test]
+fn a_file_cut_overwritten_and_synced_under_its_readers_gives_no_stale_bytes() {
+    let cold = Cold::new();
+    let stop = AtomicBool::new(false);
+    let object = cold.object();
+    let bench = &cold.bench;
+    // Every block begins with its round.
+    let contents: Vec<Vec<u8>> = (0..8u8)
+        .map(|round| {
+            let mut content = noise(round.into(), (BLOCK * BLOCKS) as usize);
+            let blocks = content.chunks_mut(BLOCK as usize);
+            blocks.for_each(|block| block[0] = round);
+            content
+        })
+        .collect();
+    let write = |round: u8| {
+        let tx = bench.begin();
+        object.write(&tx, 0, &contents[usize::from(round)]).unwrap();
+        drop(tx);
+        bench.sync();
+    };
+    write(1);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut last = vec![0u8; BLOCKS as usize];
+                    let mut bytes = vec![0; BLOCK as usize];
+                    while !stop.load(Ordering::SeqCst) {
+                        for block in 0..BLOCKS {
+                            object.read(block * BLOCK, &mut bytes).unwrap();
+                            let (round, seen) = (bytes[0], &mut last[block as usize]);
+                            if round == 0 {
+                                assert!(block >= BLOCKS / 2 && bytes.iter().all(|byte| *byte == 0));
+                                continue;
+                            }
+                            let written = &contents[usize::from(round)];
+                            assert!(bytes == written[(block * BLOCK) as usize..][..BLOCK as usize]);
+                            assert!(round >= *seen, "block {block}: {round} after {seen}");
+                            *seen = round;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for round in 2..8u8 {
+            let tx = bench.begin();
+            object
+                .free_range(&tx, BLOCK * BLOCKS / 2, u64::MAX)
+                .unwrap();
+            drop(tx);
+            bench.sync();
+            write(round);
+        }
+        stop.store(true, Ordering::SeqCst);
+        readers.into_iter().for_each(|one| one.join().unwrap());
+    });
+}
