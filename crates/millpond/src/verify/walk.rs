@@ -3,7 +3,7 @@
 use super::report::{LeafReport, Problem, ProblemKind};
 use super::{VerifyProgress, VerifyReport};
 use crate::walk::{Budget, LOG_BLOCKS_MAX, Spent, Stack};
-use millpond_block::{Block, BlockAddress, BlockAudit, BlockStore};
+use millpond_block::{Block, BlockAddress, BlockAudit, BlockError, BlockStore};
 use millpond_crypt::verify_indirect_block;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_intent::log_block_address;
@@ -13,7 +13,7 @@ use millpond_ondisk::{
     ObjectSetPhys, ObjectType, SPILL_BLOCK_ID, Txg,
 };
 use millpond_vdev::{AuditFinding, Verdict};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 /// Pointers taken from a block at a time, so that the rest is there for other threads.
 const POINTERS_AT_ONCE: usize = 16;
@@ -34,7 +34,8 @@ pub(super) struct Root {
 /// Something to do.
 pub(super) enum Work {
     Root(Root),
-    Pointers(Pointers),
+    /// Of one object or of several, to be taken in order.
+    Pointers(VecDeque<Pointers>),
     Log {
         dataset: u64,
         header: IntentLogHeader,
@@ -49,6 +50,26 @@ pub(super) struct Pointers {
     /// Block id of the first pointer.
     first_id: u64,
     next: usize,
+}
+
+impl Pointers {
+    fn is_spill(&self) -> bool {
+        matches!(self.block, PointerBlock::Spill(_))
+    }
+}
+
+/// A pointer in its place.
+struct Taken {
+    owner: Arc<Owner>,
+    pointer: BlockPointer,
+    address: BlockAddress,
+}
+
+impl Taken {
+    /// Whether its block holds pointers.
+    fn leads_further(&self) -> bool {
+        self.address.level.0 > 0 || self.owner.holds_dnodes
+    }
 }
 
 enum PointerBlock {
@@ -98,7 +119,7 @@ impl Walk<'_> {
     pub(super) fn run(&self) {
         self.stack.work(|work| match work {
             Work::Root(root) => self.root(&root),
-            Work::Pointers(pointers) => self.pointers(pointers),
+            Work::Pointers(sources) => self.pointers(sources),
             Work::Log { dataset, header } => self.log(dataset, &header),
         });
     }
@@ -122,68 +143,90 @@ impl Walk<'_> {
             Ok(phys) => phys,
             Err(error) => return self.invalid(address, &error.to_string()),
         };
-        let mut work = vec![];
         if root.has_log {
             let header = IntentLogHeader::from_words(&phys.intent_log_header);
-            work.push(Work::Log {
+            self.stack.push([Work::Log {
                 dataset: root.dataset,
                 header,
-            });
+            }]);
         }
+        let mut sources = VecDeque::new();
         let dnodes = [
+            (ObjectId(0), Some(&phys.meta_dnode)),
             (ObjectId::USER_USED, phys.user_used.as_ref()),
             (ObjectId::GROUP_USED, phys.group_used.as_ref()),
             (ObjectId::PROJECT_USED, phys.project_used.as_ref()),
-            (ObjectId(0), Some(&phys.meta_dnode)),
         ];
         for (id, dnode) in dnodes {
             if let Some(dnode) = dnode {
-                push_dnode(&mut work, root.dataset, id, root.born_after, dnode);
+                push_dnode(&mut sources, root.dataset, id, root.born_after, dnode);
             }
         }
-        self.stack.push(work);
+        self.stack.push([Work::Pointers(sources)]);
     }
 
-    fn pointers(&self, mut pointers: Pointers) {
-        let mut taken = vec![];
-        while taken.len() < POINTERS_AT_ONCE {
-            let Some(pointer) = pointers.block.get(pointers.next) else {
-                break;
+    /// Takes some pointers, leaves the rest to whoever has nothing to do, and has what is taken judged together.
+    fn pointers(&self, mut sources: VecDeque<Pointers>) {
+        let mut taken: Vec<Taken> = vec![];
+        while taken.len() < POINTERS_AT_ONCE
+            && let Some(source) = sources.front_mut()
+        {
+            let Some(pointer) = source.block.get(source.next) else {
+                sources.pop_front();
+                continue;
             };
-            if !pointer.is_hole() {
-                taken.push((pointers.next, pointer));
+            let (is_spill, index) = (source.is_spill(), source.next as u64);
+            source.next += 1;
+            if pointer.is_hole() {
+                continue;
             }
-            pointers.next += 1;
-        }
-        let (owner, level, first_id) = (
-            Arc::clone(&pointers.owner),
-            pointers.level,
-            pointers.first_id,
-        );
-        let is_spill = matches!(pointers.block, PointerBlock::Spill(_));
-        if pointers.block.get(pointers.next).is_some() {
-            self.stack.push([Work::Pointers(pointers)]);
-        }
-        for (index, pointer) in taken {
             let id = if is_spill {
                 SPILL_BLOCK_ID.0
             } else {
-                first_id.wrapping_add(index as u64)
+                source.first_id.wrapping_add(index)
             };
-            self.pointer(&owner, &pointer, level, id, is_spill);
+            taken.extend(self.take(&source.owner, pointer, source.level, id, is_spill));
         }
+        if !sources.is_empty() {
+            self.stack.push([Work::Pointers(sources)]);
+        }
+        let mut rest = vec![];
+        for taken in taken {
+            if taken.pointer.is_embedded() {
+                self.embedded(&taken);
+            } else if !self.budget.is_spent() && self.charge(&taken.pointer) {
+                rest.push(taken);
+            }
+        }
+        let wanted: Vec<(BlockPointer, BlockAddress)> = rest
+            .iter()
+            .map(|taken| (taken.pointer, taken.address))
+            .collect();
+        self.store.audit_batch(&wanted, |number, audit| {
+            let Some(taken) = rest.get(number) else {
+                return;
+            };
+            let stored = self.judged(&taken.pointer, taken.address, audit);
+            if taken.leads_further()
+                && let Some(stored) = stored
+                && let Some(block) = self.unfold(&taken.pointer, taken.address, &stored)
+            {
+                self.follow(taken, block);
+            }
+        });
     }
 
-    fn pointer(
+    /// What is to be judged of a pointer; `None` if nothing is.
+    fn take(
         &self,
         owner: &Arc<Owner>,
-        pointer: &BlockPointer,
+        pointer: BlockPointer,
         level: u8,
         id: u64,
         is_spill: bool,
-    ) {
+    ) -> Option<Taken> {
         if pointer.allocation_birth() <= owner.born_after {
-            return;
+            return None;
         }
         let address = BlockAddress {
             dataset: owner.dataset,
@@ -192,7 +235,8 @@ impl Walk<'_> {
             block: BlockId(id),
         };
         if pointer.level().0 != level {
-            return self.invalid(address, "pointer's level contradicts its place");
+            self.invalid(address, "pointer's level contradicts its place");
+            return None;
         }
         let expected = if level > 0 {
             owner.indirect_bytes
@@ -200,45 +244,57 @@ impl Walk<'_> {
             owner.data_bytes
         };
         if pointer.lsize_bytes() != expected && !is_spill {
-            return self.invalid(address, "block's size contradicts the dnode");
+            self.invalid(address, "block's size contradicts the dnode");
+            return None;
         }
-        if pointer.embedded_kind() == Some(EmbeddedKind::Redacted) {
-            return;
+        let is_redacted = pointer.embedded_kind() == Some(EmbeddedKind::Redacted);
+        (!is_redacted).then(|| Taken {
+            owner: Arc::clone(owner),
+            pointer,
+            address,
+        })
+    }
+
+    /// A block within its pointer.
+    fn embedded(&self, taken: &Taken) {
+        match self.store.read(&taken.pointer, taken.address, None) {
+            Ok(block) if taken.leads_further() => self.follow(taken, (*block).clone()),
+            Ok(_) => {}
+            Err(error) if error.is_locked() && !taken.leads_further() => {}
+            Err(error) => self.invalid(taken.address, &error.to_string()),
         }
-        if level == 0 && !owner.holds_dnodes {
-            self.judge_stored(pointer, address);
-            return;
+    }
+
+    /// Goes on with what a block leads to.
+    fn follow(&self, taken: &Taken, block: Block) {
+        let (pointer, address) = (&taken.pointer, taken.address);
+        let level = address.level.0;
+        if level == 0 {
+            return self.dnodes(&taken.owner, &block, address);
         }
-        let Some(block) = self.judge(pointer, address) else {
-            return;
-        };
-        if level > 0 {
-            if pointer.has_crypt_bit()
-                && let Err(error) = verify_indirect_block(pointer, &block.bytes)
-            {
-                self.invalid(address, &error.to_string());
-            }
-            let first_id = id.checked_shl(owner.pointers_shift).unwrap_or(0);
-            self.stack.push([Work::Pointers(Pointers {
-                owner: Arc::clone(owner),
-                block: PointerBlock::Indirect(Arc::new(block)),
-                level: level - 1,
-                first_id,
-                next: 0,
-            })]);
-        } else {
-            self.dnodes(owner, &block, address);
+        if pointer.has_crypt_bit()
+            && let Err(error) = verify_indirect_block(pointer, &block.bytes)
+        {
+            self.invalid(address, &error.to_string());
         }
+        let shift = taken.owner.pointers_shift;
+        self.stack.push([Work::Pointers(VecDeque::from([Pointers {
+            owner: Arc::clone(&taken.owner),
+            block: PointerBlock::Indirect(Arc::new(block)),
+            level: level - 1,
+            first_id: address.block.0.checked_shl(shift).unwrap_or(0),
+            next: 0,
+        }]))]);
     }
 
     fn dnodes(&self, owner: &Owner, block: &Block, address: BlockAddress) {
         let per_block = owner.data_bytes / DNODE_SLOT_BYTES as u64;
-        let mut work = vec![];
+        let mut sources = VecDeque::new();
         for (slot, bytes) in Dnode::in_block(&block.bytes) {
             let id = ObjectId(address.block.0 * per_block + slot as u64);
             match Dnode::decode(bytes, block.endian) {
                 Ok(Some(dnode)) => {
-                    push_dnode(&mut work, owner.dataset, id, owner.born_after, &dnode);
+                    push_dnode(&mut sources, owner.dataset, id, owner.born_after, &dnode);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -250,9 +306,9 @@ impl Walk<'_> {
                 }
             }
         }
-        // The first object is to be taken first.
-        work.reverse();
-        self.stack.push(work);
+        if !sources.is_empty() {
+            self.stack.push([Work::Pointers(sources)]);
+        }
     }
 
     /// A log's blocks, as far as they verify: where one does not, the chain ends.
@@ -291,7 +347,16 @@ impl Walk<'_> {
             };
         }
         let stored = self.judge_stored(pointer, address)?;
-        match self.store.unfold(pointer, address, &stored) {
+        self.unfold(pointer, address, &stored)
+    }
+
+    fn unfold(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        stored: &[u8],
+    ) -> Option<Block> {
+        match self.store.unfold(pointer, address, stored) {
             Ok(block) => Some(block),
             Err(error) => {
                 self.invalid(address, &error.to_string());
@@ -300,20 +365,22 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges every copy of a block and gives back its stored bytes.
+    /// Judges every copy of a block that is not embedded and gives back its stored bytes.
     fn judge_stored(&self, pointer: &BlockPointer, address: BlockAddress) -> Option<Vec<u8>> {
-        if pointer.is_embedded() {
-            if let Err(error) = self.store.read(pointer, address, None)
-                && !error.is_locked()
-            {
-                self.invalid(address, &error.to_string());
-            }
-            return None;
-        }
         if self.budget.is_spent() || !self.charge(pointer) {
             return None;
         }
-        match self.store.audit(pointer, address) {
+        self.judged(pointer, address, self.store.audit(pointer, address))
+    }
+
+    /// Takes an audit's outcome down and gives back the stored bytes.
+    fn judged(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        audit: Result<BlockAudit, BlockError>,
+    ) -> Option<Vec<u8>> {
+        match audit {
             Ok(audit) => self.note(pointer, address, audit),
             Err(error) => {
                 self.invalid(address, &error.to_string());
@@ -418,7 +485,7 @@ fn count(leaf: &mut LeafReport, finding: &AuditFinding) -> Option<String> {
 }
 
 fn push_dnode(
-    work: &mut Vec<Work>,
+    sources: &mut VecDeque<Pointers>,
     dataset: u64,
     object: ObjectId,
     born_after: Txg,
@@ -434,25 +501,25 @@ fn push_dnode(
         holds_dnodes: object.0 == 0 && dnode.object_type == ObjectType::DNODE,
     });
     if let Some(spill) = dnode.spill.filter(|spill| !spill.is_hole()) {
-        work.push(Work::Pointers(Pointers {
+        sources.push_back(Pointers {
             owner: Arc::clone(&owner),
             block: PointerBlock::Spill(spill),
             level: 0,
             first_id: 0,
             next: 0,
-        }));
+        });
     }
     if dnode
         .block_pointers
         .iter()
         .any(|pointer| !pointer.is_hole())
     {
-        work.push(Work::Pointers(Pointers {
+        sources.push_back(Pointers {
             owner,
             block: PointerBlock::Dnode(dnode.block_pointers.clone()),
             level: dnode.levels.saturating_sub(1),
             first_id: 0,
             next: 0,
-        }));
+        });
     }
 }

@@ -3,9 +3,15 @@
 use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore};
-use millpond_checksum::{Form, GangVerifier, find_gang_header};
+use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
-use millpond_vdev::{AuditFinding, AuditPlan, AuditStep, BlockRange, VdevKind, Verdict};
+use millpond_vdev::{
+    AuditFinding, AuditPlan, AuditStep, BlockRange, LeafOutcome, LeafRead, PlanError, VdevKind,
+    Verdict,
+};
+
+/// What the reads of blocks that are audited together take, in bytes.
+const GROUP_BYTES: u64 = 8 << 20;
 
 /// What every device holds of one block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,30 +47,81 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<BlockAudit, BlockError> {
-        let invalid = |error| BlockError::Invalid { address, error };
-        pointer.validate().map_err(invalid)?;
         let topology = self.topology();
-        topology
-            .accepts(pointer)
-            .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))?;
-        if pointer.is_hole() || pointer.is_embedded() {
-            return Ok(BlockAudit {
-                is_readable: true,
-                ..BlockAudit::default()
-            });
+        is_sound(&topology, pointer, address)?;
+        let begun = begin(&topology, &self.checksummer(), pointer);
+        Ok(self.audit_begun(&topology, pointer, begun))
+    }
+
+    /// As [`BlockStore::audit`] for several blocks: `found` gets the number of each and what it gives, in their
+    /// order. The devices get the reads of several blocks at once: as many as take 8 MiB, and
+    /// one block's more; so much is in memory.
+    pub fn audit_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        mut found: impl FnMut(usize, Result<BlockAudit, BlockError>),
+    ) {
+        let (topology, checksummer) = (self.topology(), self.checksummer());
+        let mut number = 0;
+        let mut rest = wanted.iter();
+        while !rest.as_slice().is_empty() {
+            let mut group = vec![];
+            let mut reads: Vec<LeafRead> = vec![];
+            let mut bytes = 0;
+            while bytes < GROUP_BYTES
+                && let Some((pointer, address)) = rest.next()
+            {
+                let begun = is_sound(&topology, pointer, *address)
+                    .map(|()| begin(&topology, &checksummer, pointer));
+                for part in begun.iter().flatten() {
+                    bytes += part
+                        .reads()
+                        .iter()
+                        .map(|read| read.length_bytes)
+                        .sum::<u64>();
+                    reads.extend_from_slice(part.reads());
+                }
+                group.push((pointer, begun));
+            }
+            let mut outcomes = topology.read_leaves(&reads).into_iter();
+            for (pointer, begun) in group {
+                let audit = begun.map(|mut begun| {
+                    for part in &mut begun {
+                        let count = part.reads().len();
+                        part.outcomes = Some(outcomes.by_ref().take(count).collect());
+                    }
+                    self.audit_begun(&topology, pointer, begun)
+                });
+                found(number, audit);
+                number += 1;
+            }
         }
+    }
+
+    fn audit_begun(
+        &self,
+        topology: &Topology,
+        pointer: &BlockPointer,
+        begun: Vec<Begun>,
+    ) -> BlockAudit {
         let mut audit = BlockAudit::default();
-        self.audit_pointer(&topology, pointer, &mut audit, 0);
-        Ok(audit)
+        if pointer.is_hole() || pointer.is_embedded() {
+            audit.is_readable = true;
+        } else {
+            self.audit_pointer(topology, pointer, begun, &mut audit, 0);
+        }
+        audit
     }
 
     fn audit_pointer(
         &self,
         topology: &Topology,
         pointer: &BlockPointer,
+        begun: Vec<Begun>,
         audit: &mut BlockAudit,
         depth: u32,
     ) {
+        let mut begun = begun.into_iter();
         let checksummer = self.checksummer();
         let mut stored = None;
         let mut gang_header = None;
@@ -75,9 +132,10 @@ impl BlockStore {
                 }
                 continue;
             }
-            let size = pointer.psize_bytes();
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
-            let found = audit_range(topology, pointer, dva, size, audit, &mut verify);
+            // One for each address that leads to bytes, in their order.
+            let found = (begun.next())
+                .and_then(|begun| audit_range(topology, dva, begun, audit, &mut verify));
             stored = stored.or(found);
         }
         if pointer.is_gang() {
@@ -111,7 +169,8 @@ impl BlockStore {
             .read_gang_header(pointer, dva)
             .map_or(small, |found| found.length_bytes);
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-        audit_range(topology, pointer, dva, size, audit, &mut verify)
+        let begun = Begun::new(topology, pointer, dva, size, &mut verify);
+        audit_range(topology, dva, begun, audit, &mut verify)
     }
 
     /// Judges the pieces of a gang block. Returns them joined if all could be had.
@@ -144,7 +203,8 @@ impl BlockStore {
                 joined = None;
                 continue;
             }
-            self.audit_pointer(topology, child, audit, depth + 1);
+            let begun = begin(topology, &self.checksummer(), child);
+            self.audit_pointer(topology, child, begun, audit, depth + 1);
             joined = match (joined, audit.stored.take()) {
                 (Some(mut all), Some(piece)) => {
                     all.extend_from_slice(&piece);
@@ -157,24 +217,81 @@ impl BlockStore {
     }
 }
 
+/// The audit of one address, laid out, and what the leaves said to the first reads.
+struct Begun {
+    plan: Result<(AuditPlan, AuditStep), PlanError>,
+    /// `None` if they were not asked yet.
+    outcomes: Option<Vec<LeafOutcome>>,
+}
+
+impl Begun {
+    fn new(
+        topology: &Topology,
+        pointer: &BlockPointer,
+        dva: Dva,
+        size_bytes: u64,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Self {
+        let range = BlockRange {
+            vdev: dva.vdev,
+            offset_bytes: dva.offset_bytes,
+            size_bytes,
+            birth: pointer.physical_birth(),
+        };
+        let plan = AuditPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
+        let plan = plan.map(|mut plan| {
+            let step = plan.advance(vec![], verify);
+            (plan, step)
+        });
+        Self {
+            plan,
+            outcomes: None,
+        }
+    }
+
+    /// What is to be read first.
+    fn reads(&self) -> &[LeafRead] {
+        match &self.plan {
+            Ok((_, AuditStep::Read(reads))) => reads,
+            _ => &[],
+        }
+    }
+}
+
+/// Lays out the audits of all addresses that lead to bytes.
+fn begin(topology: &Topology, checksummer: &Checksummer, pointer: &BlockPointer) -> Vec<Begun> {
+    if pointer.is_hole() || pointer.is_embedded() {
+        return vec![];
+    }
+    let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+    let dvas = pointer.dvas().filter(|dva| !dva.is_gang);
+    dvas.map(|dva| Begun::new(topology, pointer, dva, pointer.psize_bytes(), &mut verify))
+        .collect()
+}
+
+fn is_sound(
+    topology: &Topology,
+    pointer: &BlockPointer,
+    address: BlockAddress,
+) -> Result<(), BlockError> {
+    let invalid = |error| BlockError::Invalid { address, error };
+    pointer.validate().map_err(invalid)?;
+    topology
+        .accepts(pointer)
+        .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))
+}
+
 /// Judges one address. Returns the right bytes if they could be had.
 fn audit_range(
     topology: &Topology,
-    pointer: &BlockPointer,
     dva: Dva,
-    size_bytes: u64,
+    begun: Begun,
     audit: &mut BlockAudit,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Option<Vec<u8>> {
-    let range = BlockRange {
-        vdev: dva.vdev,
-        offset_bytes: dva.offset_bytes,
-        size_bytes,
-        birth: pointer.physical_birth(),
-    };
-    let plan = AuditPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
-    let mut plan = match plan {
-        Ok(plan) => plan,
+    let mut first = begun.outcomes;
+    let (mut plan, mut step) = match begun.plan {
+        Ok(begun) => begun,
         Err(error) => {
             audit.troubles.push((dva, error.to_string()));
             return None;
@@ -188,12 +305,12 @@ fn audit_range(
             VdevKind::Raidz(_) | VdevKind::Draid(_) | VdevKind::Indirect
         )
     });
-    let mut outcomes = vec![];
     loop {
-        match plan.advance(outcomes, verify) {
+        match step {
             AuditStep::Read(reads) => {
                 audit.read_bytes += reads.iter().map(|read| read.length_bytes).sum::<u64>();
-                outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
+                let outcomes = first.take().unwrap_or_else(|| topology.read_leaves(&reads));
+                step = plan.advance(outcomes, verify);
             }
             AuditStep::Done(report) => {
                 let bad = report

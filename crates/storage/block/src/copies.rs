@@ -173,7 +173,7 @@ pub(crate) fn look(
     loop {
         match plan.advance(outcomes, verify) {
             Step::Read(reads) => {
-                outcomes = reads.iter().map(|read| topology.read_leaf(read)).collect();
+                outcomes = topology.read_leaves(&reads);
             }
             Step::Done(resolved) => return Ok(resolved),
             Step::Failed(failure) => return Err(CopyTrouble::Failed(failure)),

@@ -1,6 +1,6 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
-use millpond_device::{Device, DeviceError};
+use millpond_device::{Device, DeviceError, DeviceRead, read_across};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid};
@@ -174,8 +174,25 @@ impl Topology {
             .map_or(Guid(0), |node| node.config.guid)
     }
 
-    /// Performs one read of a plan.
-    pub(crate) fn read_leaf(&self, read: &LeafRead) -> LeafOutcome {
+    /// Performs reads of plans, at once as far as the devices allow it. Outcomes come in the order of the reads.
+    pub(crate) fn read_leaves(&self, reads: &[LeafRead]) -> Vec<LeafOutcome> {
+        let asked: Vec<Result<DeviceRead<'_>, LeafFault>> =
+            reads.iter().map(|read| self.device_read(read)).collect();
+        let possible: Vec<DeviceRead<'_>> = asked.iter().flatten().copied().collect();
+        let mut outcomes = read_across(&possible).into_iter();
+        let outcomes = asked.into_iter().map(|asked| {
+            asked?;
+            let outcome = outcomes.next().ok_or(LeafFault::Io)?;
+            outcome.map_err(|error| match error {
+                DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
+                _ => LeafFault::Io,
+            })
+        });
+        outcomes.collect()
+    }
+
+    /// What a read asks of which device, counted as issued.
+    fn device_read(&self, read: &LeafRead) -> Result<DeviceRead<'_>, LeafFault> {
         let index = read.leaf.0 as usize;
         let device = self
             .devices
@@ -190,19 +207,18 @@ impl Topology {
             return Err(LeafFault::OutOfRange);
         }
         // A plan's reads are never longer than a block with its padding: below 32 MiB.
-        let length = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
+        let length_bytes = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
         if let Some(counters) = self.counters.get(index) {
             counters.reads.fetch_add(1, Ordering::Relaxed);
             counters
                 .read_bytes
                 .fetch_add(read.length_bytes, Ordering::Relaxed);
         }
-        device
-            .read_vec(read.offset_bytes, length)
-            .map_err(|error| match error {
-                DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
-                _ => LeafFault::Io,
-            })
+        Ok(DeviceRead {
+            device: device.as_ref(),
+            offset_bytes: read.offset_bytes,
+            length_bytes,
+        })
     }
 
     /// Counts what a plan found out about leaves.
