@@ -76,8 +76,17 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     if let Some(why) = absent() {
         return Ok(Verdict::Absent(why));
     }
-    let arguments = [JUDGING, pool];
-    let output = kept_or(folder, &arguments, || until_history(folder, &arguments))?;
+    let asked = |options| {
+        let arguments = [options, pool];
+        kept_or(folder, &arguments, || until_history(folder, &arguments))
+    };
+    let mut output = asked(JUDGING)?;
+    // Objects that it accuses (permissions of older pools, wrongly) keep it from the blocks.
+    if output.status == Some(0) && !output.lines.iter().any(|line| line.contains(BLOCKS)) {
+        let blocks = asked(JUDGING_BLOCKS)?;
+        output.status = output.status.max(blocks.status);
+        output.lines.extend(blocks.lines);
+    }
     let mut faults = faults_in(&output, JUDGING);
     // Numbers of a pool that it could not even open say nothing.
     if output.status == Some(0) {
@@ -97,7 +106,10 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
 /// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
 /// everything before it.
 const JUDGING: &str = "-Pbccddmmih";
+const JUDGING_BLOCKS: &str = "-Pbcch";
 const HISTORY: &str = "History:";
+/// What it says of the blocks once it has read them all.
+pub(super) const BLOCKS: &str = "bp allocated:";
 
 /// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five
 /// seconds of a processor after every `-cc`: it is ended there. One that ends before that by
