@@ -5,7 +5,7 @@ use crate::session::{Environment, OpenControl, Session};
 use jiff::tz::TimeZone;
 use millpond::Search;
 use millpond::control::{Change, Control, ImportablePool, Keep, LocalChanges, LocalPools, Places};
-use millpond_env::Env;
+use millpond_env::{Env, host};
 use millpond_rpc::Client;
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
@@ -186,11 +186,9 @@ impl OpenControl for Folders {
             pools.forget();
         }
         Ok(self.changes.get_or_init(|| {
-            let name = rustix::system::uname();
-            let name = name.nodename().to_string_lossy().into_owned();
             let user = rustix::process::getuid().as_raw();
-            LocalChanges::new(search_of(&self.folders), Some(name), user.into())
-                .with_system(system())
+            LocalChanges::new(search_of(&self.folders), host::hostname(), user.into())
+                .with_system(host::system())
         }))
     }
 
@@ -239,25 +237,6 @@ pub(crate) fn hostid() -> u64 {
     bytes
         .first_chunk::<4>()
         .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
-}
-
-/// The running system, for histories of pools: node, release, version, machine.
-fn system() -> String {
-    let name = rustix::system::uname();
-    let parts = [
-        name.nodename(),
-        name.release(),
-        name.version(),
-        name.machine(),
-    ];
-    parts.map(|part| part.to_string_lossy()).join(" ")
-}
-
-/// This system's name, for labels of pools.
-pub(crate) fn hostname() -> Option<String> {
-    let system = rustix::system::uname();
-    let name = system.nodename().to_string_lossy().into_owned();
-    (!name.is_empty()).then_some(name)
 }
 
 fn surroundings() -> Environment {

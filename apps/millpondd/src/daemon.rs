@@ -6,7 +6,7 @@ use crate::places::Places;
 use crate::state::{State, StateError, write_cache_file};
 use crate::verbs::Verbs;
 use millpond::control::{CacheFile, HeldPools, ImportRequest, Keep, Note};
-use millpond_env::Env;
+use millpond_env::{Env, host};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_nvlist::NvList;
@@ -55,16 +55,6 @@ impl Daemon {
     ) -> Result<Arc<Self>, StartError> {
         let state = Arc::new(State::take(places)?);
         let hostid = state.hostid(env)?;
-        let name = rustix::system::uname();
-        let parts = [
-            name.nodename(),
-            name.release(),
-            name.version(),
-            name.machine(),
-        ];
-        let system = parts.map(|part| part.to_string_lossy()).join(" ");
-        let hostname = name.nodename().to_string_lossy().into_owned();
-        let hostname = (!hostname.is_empty()).then_some(hostname);
         let noting = Arc::clone(&state);
         let mounts = Mounts::new(
             mounter,
@@ -75,7 +65,7 @@ impl Daemon {
         );
         let daemon = Arc::new(Self {
             env: env.clone(),
-            pools: HeldPools::new(env, hostid, hostname).with_system(system),
+            pools: HeldPools::new(env, hostid, host::hostname()).with_system(host::system()),
             mounts,
             events: Events::new(env),
             state,

@@ -4,7 +4,8 @@ use super::Global;
 use super::address::Address;
 use super::global::refused;
 use super::pools::explained;
-use crate::program::{hostid, hostname};
+use crate::program::hostid;
+use millpond_env::host;
 use crate::session::Failure;
 use millpond::live::{FileError, LiveFileSystem, LiveNode, LivePool, LiveVolume, WriteOptions};
 use millpond::{FileKind, Pool, PoolState};
@@ -72,7 +73,7 @@ impl<'g> WritePools<'g> {
         }
         let writing = WriteOptions {
             hostid: own,
-            hostname: hostname(),
+            hostname: host::hostname(),
             ..WriteOptions::default()
         };
         let pool = LivePool::open_candidate(&Env::real(), &found, &self.global.open, &writing);

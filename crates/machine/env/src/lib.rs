@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+pub mod host;
 pub mod sync;
 pub mod thread;
 

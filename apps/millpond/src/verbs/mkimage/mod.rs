@@ -12,7 +12,8 @@ use super::cp::into::tree::{Fill, Order, Pump};
 use super::cp::report::Report;
 use super::global::refused;
 use super::pools::explained;
-use crate::program::{hostid, hostname};
+use crate::program::hostid;
+use millpond_env::host;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -369,7 +370,7 @@ fn plan(
         }
         None => {
             writing.hostid = hostid();
-            writing.hostname = hostname();
+            writing.hostname = host::hostname();
             plan = plan.env(Env::real());
         }
     }
