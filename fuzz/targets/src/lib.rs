@@ -17,6 +17,7 @@ mod label;
 mod nvlist;
 mod ondisk;
 mod pool;
+mod rpc;
 mod vdev;
 mod zap;
 mod zap_change;
@@ -54,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     ("object_set", ondisk::object_set),
     ("parity", checksum::parity),
     ("removal", ondisk::removal),
+    ("rpc", rpc::rpc),
     ("scan", ondisk::scan),
     ("space_map", ondisk::space_map),
     ("system_attributes", file::system_attributes),

@@ -3,6 +3,7 @@
 use super::image::candidate;
 use super::overlay::Overlay;
 use millpond::inspect::{block_statistics, datasets, object_summaries};
+use millpond::check::{CheckOptions, CheckProgress};
 use millpond::verify::VerifyProgress;
 use millpond::{
     Dataset, FileKind, FileSystem, Node, ObjectId, OpenOptions, OwnerKind, Pool, Symlinks,
@@ -76,6 +77,8 @@ fn whole(pool: &Pool) {
     }
     now("verify", "");
     let _ = pool.verify(&VerifyProgress::default(), &|_| {});
+    now("check", "");
+    let _ = pool.check(&CheckOptions::default(), &CheckProgress::default(), &|_| {});
 }
 
 fn about(dataset: &Dataset) {

@@ -1,0 +1,34 @@
+//! What the running system calls itself.
+
+/// Node, release, version and machine, for histories of pools.
+#[must_use]
+pub fn system() -> String {
+    let name = rustix::system::uname();
+    let parts = [
+        name.nodename(),
+        name.release(),
+        name.version(),
+        name.machine(),
+    ];
+    parts.map(|part| part.to_string_lossy()).join(" ")
+}
+
+/// The node's name, for labels of pools; `None` if it has none.
+#[must_use]
+pub fn hostname() -> Option<String> {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy().into_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_s_description_begins_with_its_name() {
+        let name = hostname().unwrap_or_default();
+        assert!(system().starts_with(&name), "{}", system());
+        assert!(system().split(' ').count() >= 4, "{}", system());
+    }
+}

@@ -1,0 +1,28 @@
+//! What comes over the daemon's socket.
+
+use millpond_rpc::{Messages, decode_call, decode_reply};
+
+/// A stream of messages, as calls and as replies. What can be read reads as the same once written again.
+pub fn rpc(data: &[u8]) {
+    let mut stream = Messages::new(data);
+    let mut held = 0usize;
+    while let Ok(Some(message)) = stream.read() {
+        held = held.saturating_add(message.len()).saturating_add(1);
+        assert!(held <= data.len(), "more was given out than came in");
+        if let Ok(call) = decode_call(&message) {
+            let _ = call.needs_right();
+            let mut again = Messages::new(vec![]);
+            if again.write(&call).is_ok() {
+                let bytes = again.stream().strip_suffix(&[0]).unwrap_or_default();
+                assert_eq!(decode_call(bytes).ok(), Some(call));
+            }
+        }
+        if let Ok(reply) = decode_reply(&message) {
+            let mut again = Messages::new(vec![]);
+            if again.write(&reply).is_ok() {
+                let bytes = again.stream().strip_suffix(&[0]).unwrap_or_default();
+                assert!(decode_reply(bytes).is_ok(), "a reply of ours is not read");
+            }
+        }
+    }
+}
