@@ -1,6 +1,6 @@
 //! What one block proves: when it was born, where it stands, what it counts for.
 
-use super::claims::Holder;
+use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
 use super::uses::Uses;
 use super::walk::{Owner, Walk};

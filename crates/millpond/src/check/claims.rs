@@ -1,59 +1,22 @@
 //! Who owns which space: each block takes what its pointer claims out of the map of what is allocated.
 
+use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
 use super::space::Claim;
 use super::walk::Walk;
 use millpond_block::BlockAddress;
-use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_ondisk::{BlockPointer, Dva, ObjectType, VdevId};
-use std::collections::BTreeMap;
+use millpond_ondisk::{BlockPointer, Dva, ObjectType};
 
 /// Deduplicated and cloned blocks that are remembered; beyond that repeats are not told from double
 /// allocations.
 const SHARED_MAX: usize = 1 << 21;
-
-/// Who owned a disputed range.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Holder {
-    pub(super) dataset: String,
-    pub(super) object: u64,
-    pub(super) words: String,
-}
 
 impl Holder {
     /// Something is wrong with what it owns.
     fn finding(&self, kind: FindingKind, detail: &str) -> Finding {
         let finding = Finding::new(kind, format!("{}: {detail}", self.words));
         finding.of(&self.dataset).object(self.object)
-    }
-}
-
-/// What a second walk looks for.
-#[derive(Default)]
-pub(super) struct Watch {
-    pub(super) ranges: Mutex<Watched>,
-}
-
-/// Ranges by vdev and first byte: the byte behind the last, and who claims some of it.
-pub(super) type Watched = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
-
-/// A disputed range has at most this many owners worth naming.
-const HOLDERS_MAX: usize = 8;
-
-impl Watch {
-    fn look(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
-        let (start, end) = (
-            dva.offset_bytes,
-            dva.offset_bytes.saturating_add(dva.asize_bytes),
-        );
-        let mut ranges = self.ranges.lock();
-        for ((vdev, from), (to, holders)) in ranges.range_mut((dva.vdev, 0)..=(dva.vdev, end)) {
-            let overlaps = *vdev == dva.vdev && *from < end && start < *to;
-            if overlaps && holders.len() < HOLDERS_MAX {
-                holders.push(holder());
-            }
-        }
     }
 }
 
@@ -81,6 +44,10 @@ impl Walk<'_> {
             }
             return;
         }
+        let may_repeat = self.may_repeat(pointer);
+        if !may_repeat && !self.charge(&self.claims, pointer.asize_bytes()) {
+            return;
+        }
         let add = |figure: &AtomicU64, number: u64| figure.fetch_add(number, Ordering::Relaxed);
         if self.watch.is_none() {
             self.progress.add_block(pointer.asize_bytes());
@@ -89,7 +56,7 @@ impl Walk<'_> {
             add(&self.figures.physical, pointer.psize_bytes());
             add(&self.figures.allocated, pointer.asize_bytes());
             add(&self.figures.gangs, u64::from(pointer.is_gang()));
-            if self.is_repeat(pointer) {
+            if may_repeat && self.is_repeat(pointer) {
                 add(&self.figures.shared, pointer.asize_bytes());
                 return;
             }
@@ -115,12 +82,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a block is shared, and was met before.
-    fn is_repeat(&self, pointer: &BlockPointer) -> bool {
+    /// Whether a block may be shared.
+    fn may_repeat(&self, pointer: &BlockPointer) -> bool {
         let is_content = pointer.level().0 == 0;
-        if !(pointer.is_dedup() || is_content && (self.is_cloned)(pointer)) {
-            return false;
-        }
+        pointer.is_dedup() || is_content && (self.is_cloned)(pointer)
+    }
+
+    /// Whether a block that may be shared was met before.
+    fn is_repeat(&self, pointer: &BlockPointer) -> bool {
         let Some(dva) = pointer.dvas().next() else {
             return false;
         };

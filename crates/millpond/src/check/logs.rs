@@ -1,6 +1,6 @@
 //! The blocks that intent logs own.
 
-use super::claims::Holder;
+use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
 use super::walk::{Tree, Walk};
 use crate::walk::LOG_BLOCKS_MAX;

@@ -23,6 +23,7 @@
 
 mod blocks;
 mod claims;
+mod disputes;
 mod dsl;
 mod features;
 mod figures;

@@ -1,6 +1,7 @@
 //! The order of a check.
 
-use super::claims::{Figures, Holder, Watch};
+use super::claims::Figures;
+use super::disputes::{FreeSpace, Holder, Watch};
 use super::dsl::Dsl;
 use super::figures::{Evidence, Judge};
 use super::files::FilesJob;
@@ -30,7 +31,7 @@ use millpond_ondisk::{
     SpaceMapEntry, SpaceMapPhys, Txg,
 };
 use millpond_zap::Zap;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// What a walk over everything brings to light.
 struct Walked {
@@ -286,6 +287,7 @@ impl Scene<'_> {
             figures,
             watch,
             budget: Budget::new(capacity.saturating_mul(2)),
+            claims: Budget::new(capacity.saturating_mul(2)),
         };
         let mut work: Vec<Work<'_>> = vec![];
         let (lists, dead, live, free) = (&lists, &dead, &live, &free);
@@ -484,25 +486,14 @@ impl Scene<'_> {
         if disputes.is_empty() {
             return;
         }
-        let watch = Watch::default();
-        *watch.ranges.lock() = disputes
-            .iter()
-            .map(|dispute| {
-                let range = &dispute.range;
-                ((dispute.vdev, range.start), (range.end, vec![]))
-            })
-            .collect::<BTreeMap<_, _>>();
+        let watch = Watch::new(&disputes);
         let silent = |_: &Finding| {};
         let (muted, references) = (Findings::new(&silent, 0), References::default());
         let (shared, figures) = (Mutex::default(), Figures::default());
         self.walk(&muted, &references, &shared, &figures, Some(&watch), None);
-        let ranges = watch.ranges.into_inner();
+        let mut maps = FreeSpace::load(self.pool.inner());
         for dispute in disputes {
-            let key = (dispute.vdev, dispute.range.start);
-            let mut holders = ranges
-                .get(&key)
-                .map_or(vec![], |(_, holders)| holders.clone());
-            holders.sort();
+            let holders = watch.holders(&dispute);
             let place = format!(
                 "{} bytes at {:#x} of vdev {}",
                 dispute.range.end - dispute.range.start,
@@ -519,7 +510,10 @@ impl Scene<'_> {
                     format!("{dataset} object {} {}", holder.object, holder.words)
                 })
                 .collect();
-            let (kind, words) = if self.space.is_free(self.pool.inner(), &dispute) {
+            let is_free = maps
+                .as_mut()
+                .is_some_and(|maps| maps.has(self.space, &dispute));
+            let (kind, words) = if is_free {
                 (
                     FindingKind::AllocatedButFree,
                     "which the space maps call free",

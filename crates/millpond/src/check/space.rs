@@ -5,6 +5,7 @@
 //! metaslab is loaded its free ranges are in memory, too.
 
 use super::Findings;
+use super::disputes::Dispute;
 use super::finding::{Finding, FindingKind};
 use millpond_alloc::{
     Metaslab, MetaslabId, RangeSet, SpaceMapStore, UnflushedLogs, VdevGeometry, load_metaslab,
@@ -22,13 +23,6 @@ use std::ops::Range;
 const LEAKS_TOLD_MAX: u64 = 32;
 /// Claims in dispute that are kept for a second look.
 const DISPUTES_MAX: usize = 4096;
-
-/// A range that was claimed and was not, or no longer, to be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Dispute {
-    pub(super) vdev: VdevId,
-    pub(super) range: Range<u64>,
-}
 
 /// What became of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -315,28 +309,10 @@ impl Space {
             .collect()
     }
 
-    /// Whether the maps call some of a range free.
-    pub(super) fn is_free(&self, pool: &Pool, dispute: &Dispute) -> bool {
-        let Some(vdev) = self.vdevs.get(&dispute.vdev) else {
-            return false;
-        };
-        let Some(metaslab) = vdev.geometry.metaslab_of(&dispute.range) else {
-            return false;
-        };
-        let Ok(maps) = PoolSpaceMaps::load(pool) else {
-            return false;
-        };
-        let topology = pool.store().topology();
-        let exists = |id: VdevId| topology.tree.top(id).is_some();
-        let Ok(logs) = UnflushedLogs::load(&maps, &maps.geometries(), &exists) else {
-            return false;
-        };
-        load_metaslab(&maps, metaslab, &logs).is_ok_and(|loaded| {
-            loaded
-                .free
-                .iter()
-                .any(|free| free.start < dispute.range.end && dispute.range.start < free.end)
-        })
+    /// The metaslab that a dispute lies in.
+    pub(super) fn metaslab_of(&self, dispute: &Dispute) -> Option<Metaslab> {
+        let vdev = self.vdevs.get(&dispute.vdev)?;
+        vdev.geometry.metaslab_of(&dispute.range)
     }
 
     /// What only a checkpoint holds belongs to it; each entry must be allocated.

@@ -7,7 +7,8 @@
 //! the blocks under way.
 
 use super::blocks::fill_of;
-use super::claims::{Figures, Watch};
+use super::claims::Figures;
+use super::disputes::Watch;
 use super::finding::{Finding, FindingKind};
 use super::side::{At, Side};
 use super::space::Space;
@@ -123,6 +124,8 @@ pub(super) struct Walk<'a> {
     pub(super) watch: Option<&'a Watch>,
     /// For blocks of metadata: each is met twice at most.
     pub(super) budget: Budget,
+    /// For what pointers claim that are not known to share: what has one owner fits on the devices.
+    pub(super) claims: Budget,
 }
 
 impl Walk<'_> {
@@ -214,6 +217,17 @@ impl Walk<'_> {
         }
     }
 
+    /// Takes `bytes` of a budget; ends the walk if there are not as many left.
+    pub(super) fn charge(&self, budget: &Budget, bytes: u64) -> bool {
+        let charged = budget.charge(bytes);
+        if charged == Err(Spent::Now) {
+            let detail = "the pool's pointers claim more than fits on its devices";
+            self.tell(Finding::new(FindingKind::BadPointer, detail));
+            self.stack.stop();
+        }
+        charged.is_ok()
+    }
+
     /// Reads a block of metadata; tells if that cannot be done.
     fn read(
         &self,
@@ -222,12 +236,7 @@ impl Walk<'_> {
         address: BlockAddress,
     ) -> Option<Arc<Block>> {
         let bytes = pointer.psize_bytes().saturating_mul(2);
-        if let Err(spent) = self.budget.charge(bytes) {
-            if spent == Spent::Now {
-                let detail = "the pool's pointers claim more than fits on its devices";
-                self.tell(Finding::new(FindingKind::BadPointer, detail));
-                self.stack.stop();
-            }
+        if !self.charge(&self.budget, bytes) {
             return None;
         }
         match self.store.read(pointer, address, None) {

@@ -1,0 +1,156 @@
+//! Claims that were not, or no longer, to be had: who makes them, and whether the maps call them free.
+
+use super::space::Space;
+use millpond_alloc::{MetaslabSpace, UnflushedLogs, load_metaslab};
+use millpond_env::sync::Mutex;
+use millpond_ondisk::{Dva, VdevId};
+use millpond_pool::{Pool, PoolSpaceMaps};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A range that was claimed and was not, or no longer, to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Dispute {
+    pub(super) vdev: VdevId,
+    pub(super) range: Range<u64>,
+}
+
+/// Who owned a disputed range.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Holder {
+    pub(super) dataset: String,
+    pub(super) object: u64,
+    pub(super) words: String,
+}
+
+/// A disputed range has at most this many owners worth naming.
+const HOLDERS_MAX: usize = 8;
+
+/// What a second walk looks for.
+pub(super) struct Watch {
+    /// By vdev and first byte: the byte behind the last, and who claims some of it.
+    ranges: Mutex<BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>>,
+    /// No range is longer, in bytes: what overlaps a claim begins at most this far before it.
+    longest_bytes: u64,
+}
+
+impl Watch {
+    /// Of disputes that begin at the same place the longest is looked for.
+    pub(super) fn new(disputes: &[Dispute]) -> Self {
+        let mut ranges = BTreeMap::new();
+        let mut longest_bytes = 0;
+        for Dispute { vdev, range } in disputes {
+            let known = ranges.entry((*vdev, range.start)).or_insert((0, vec![]));
+            known.0 = known.0.max(range.end);
+            longest_bytes = longest_bytes.max(range.end.saturating_sub(range.start));
+        }
+        Self {
+            ranges: Mutex::new(ranges),
+            longest_bytes,
+        }
+    }
+
+    /// Notes who claims this, where it is disputed.
+    pub(super) fn look(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
+        let start = dva.offset_bytes;
+        let end = start.saturating_add(dva.asize_bytes);
+        let from = start.saturating_sub(self.longest_bytes);
+        let mut ranges = self.ranges.lock();
+        for (_, (to, holders)) in ranges.range_mut((dva.vdev, from)..(dva.vdev, end)) {
+            if start < *to && holders.len() < HOLDERS_MAX {
+                holders.push(holder());
+            }
+        }
+    }
+
+    /// Who claims a range that was looked for, sorted.
+    pub(super) fn holders(&self, dispute: &Dispute) -> Vec<Holder> {
+        let ranges = self.ranges.lock();
+        let mut holders = ranges
+            .get(&(dispute.vdev, dispute.range.start))
+            .map_or(vec![], |(_, holders)| holders.clone());
+        holders.sort();
+        holders
+    }
+}
+
+/// What the maps call free, for questions that come sorted by place: one metaslab at a time is in memory.
+pub(super) struct FreeSpace<'p> {
+    maps: PoolSpaceMaps<'p>,
+    logs: UnflushedLogs,
+    loaded: Option<MetaslabSpace>,
+}
+
+impl<'p> FreeSpace<'p> {
+    /// `None` if the maps cannot be read: then nothing is known to be free.
+    pub(super) fn load(pool: &'p Pool) -> Option<Self> {
+        let maps = PoolSpaceMaps::load(pool).ok()?;
+        let topology = pool.store().topology();
+        let exists = |id: VdevId| topology.tree.top(id).is_some();
+        let logs = UnflushedLogs::load(&maps, &maps.geometries(), &exists).ok()?;
+        Some(Self {
+            maps,
+            logs,
+            loaded: None,
+        })
+    }
+
+    /// Whether some of a range is free.
+    pub(super) fn has(&mut self, space: &Space, dispute: &Dispute) -> bool {
+        let Some(metaslab) = space.metaslab_of(dispute) else {
+            return false;
+        };
+        let is_loaded = |loaded: &MetaslabSpace| loaded.metaslab.id == metaslab.id;
+        if !self.loaded.as_ref().is_some_and(is_loaded) {
+            self.loaded = load_metaslab(&self.maps, metaslab, &self.logs).ok();
+        }
+        let loaded = self.loaded.as_ref();
+        loaded.is_some_and(|loaded| loaded.free.overlaps(&dispute.range))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispute(range: Range<u64>) -> Dispute {
+        let vdev = VdevId(1);
+        Dispute { vdev, range }
+    }
+
+    #[test]
+    fn only_who_claims_some_of_a_range_is_noted_however_ranges_overlap() {
+        let disputes = [
+            dispute(0..4096),
+            dispute(512..1024),
+            dispute(512..2048),
+            dispute(8192..8704),
+        ];
+        let watch = Watch::new(&disputes);
+        let look = |vdev: u32, offset_bytes: u64, asize_bytes: u64, object: u64| {
+            let dva = Dva {
+                vdev: VdevId(vdev),
+                offset_bytes,
+                asize_bytes,
+                is_gang: false,
+            };
+            watch.look(&dva, &|| Holder {
+                dataset: String::new(),
+                object,
+                words: String::new(),
+            });
+        };
+        look(1, 1024, 512, 7);
+        look(1, 4096, 4096, 8);
+        look(0, 512, 512, 9);
+        look(1, 8703, 1, 10);
+        let objects = |dispute: &Dispute| -> Vec<u64> {
+            let holders = watch.holders(dispute);
+            holders.iter().map(|holder| holder.object).collect()
+        };
+        assert_eq!(objects(&disputes[0]), [7]);
+        assert_eq!(objects(&disputes[1]), [7]);
+        assert_eq!(objects(&disputes[2]), [7]);
+        assert_eq!(objects(&disputes[3]), [10]);
+    }
+}
