@@ -2,8 +2,8 @@
 
 use super::image::candidate;
 use super::overlay::Overlay;
-use millpond::inspect::{block_statistics, datasets, object_summaries};
 use millpond::check::{CheckOptions, CheckProgress};
+use millpond::inspect::{block_statistics, datasets, object_summaries};
 use millpond::verify::VerifyProgress;
 use millpond::{
     Dataset, FileKind, FileSystem, Node, ObjectId, OpenOptions, OwnerKind, Pool, Symlinks,

@@ -173,7 +173,9 @@ fn our_metaslabs(pool: &Pool) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
 
 /// `bp allocated: 314880 avg: 1896`: bytes of all blocks that it came by.
 fn blocks_bytes(lines: &[String]) -> Option<u64> {
-    let line = lines.iter().find(|line| line.contains(super::zdb::BLOCKS))?;
+    let line = lines
+        .iter()
+        .find(|line| line.contains(super::zdb::BLOCKS))?;
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
