@@ -361,6 +361,9 @@ impl Device for FileDevice {
             tickets: vec![],
         })
     }
+    fn reads_at_once(&self) -> bool {
+        self.ways.reads_by_ring
+    }
     fn writes_at_once(&self) -> usize {
         if self.ways.writes_by_ring {
             crate::ring::DEPTH as usize

@@ -71,6 +71,10 @@ pub trait Device: Send + Sync + fmt::Debug {
         let _ = (offset_bytes, length_bytes);
         None
     }
+    /// Whether [`Device::locate`] finds places: several reads are better asked for together then.
+    fn reads_at_once(&self) -> bool {
+        false
+    }
     /// How many runs of neighbours [`Device::write_many`] works on at once; at least 1.
     fn writes_at_once(&self) -> usize {
         1

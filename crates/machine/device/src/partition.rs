@@ -92,6 +92,9 @@ impl Device for PartitionDevice {
         let offset_bytes = self.translate(offset_bytes, length_bytes).ok()?;
         self.whole.locate(offset_bytes, length_bytes)
     }
+    fn reads_at_once(&self) -> bool {
+        self.whole.reads_at_once()
+    }
     fn writes_at_once(&self) -> usize {
         self.whole.writes_at_once()
     }

@@ -206,6 +206,9 @@ impl Device for QueuedDevice {
         located.tickets.push(Ticket::urgent(self));
         Some(located)
     }
+    fn reads_at_once(&self) -> bool {
+        self.inner.reads_at_once()
+    }
     fn writes_at_once(&self) -> usize {
         self.inner.writes_at_once().min(RUNS_MAX)
     }

@@ -10,9 +10,6 @@ use millpond_vdev::{
     Verdict,
 };
 
-/// What the reads of blocks that are audited together take, in bytes.
-const GROUP_BYTES: u64 = 8 << 20;
-
 /// What every device holds of one block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockAudit {
@@ -54,7 +51,7 @@ impl BlockStore {
     }
 
     /// As [`BlockStore::audit`] for several blocks: `found` gets the number of each and what it gives, in their
-    /// order. The devices get the reads of several blocks at once: as many as take 8 MiB, and
+    /// order. Devices with depth get the reads of several blocks at once: as many as take 8 MiB, and
     /// one block's more; so much is in memory.
     pub fn audit_batch(
         &self,
@@ -65,10 +62,10 @@ impl BlockStore {
         let mut number = 0;
         let mut rest = wanted.iter();
         while !rest.as_slice().is_empty() {
-            let mut group = vec![];
+            let mut group: Vec<(&BlockPointer, _)> = vec![];
             let mut reads: Vec<LeafRead> = vec![];
             let mut bytes = 0;
-            while bytes < GROUP_BYTES
+            while (group.is_empty() || bytes < topology.group_bytes())
                 && let Some((pointer, address)) = rest.next()
             {
                 let begun = is_sound(&topology, pointer, *address)

@@ -3,8 +3,11 @@
 use crate::gang::HeaderBudget;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
+use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
-use millpond_vdev::{BlameReason, BlockRange, Failure, FailureKind, ReadPlan, Resolved, Step};
+use millpond_vdev::{
+    BlameReason, BlockRange, Failure, FailureKind, LeafOutcome, LeafRead, ReadPlan, Resolved, Step,
+};
 
 /// Gang blocks nest at most this deep: three children of a 16 MiB block split down to sectors need
 /// far fewer levels.
@@ -51,14 +54,15 @@ impl CopyTrouble {
 }
 
 impl BlockStore {
-    /// The first good copy's stored bytes.
+    /// The first good copy's stored bytes. `begun` is what was asked for already.
     pub(crate) fn read_copies(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
+        begun: Option<Begun>,
     ) -> Result<Vec<u8>, BlockError> {
         let mut budget = HeaderBudget::of(pointer);
-        self.read_copies_at_depth(pointer, address, 0, &mut budget)
+        self.read_copies_at_depth(pointer, address, 0, &mut budget, begun)
     }
 
     pub(crate) fn read_copies_at_depth(
@@ -67,6 +71,7 @@ impl BlockStore {
         address: BlockAddress,
         depth: u32,
         budget: &mut HeaderBudget,
+        mut begun: Option<Begun>,
     ) -> Result<Vec<u8>, BlockError> {
         let topology = self.topology();
         let checksummer = self.checksummer();
@@ -87,6 +92,12 @@ impl BlockStore {
         for dva in pointer.dvas() {
             let outcome = if dva.is_gang {
                 self.read_gang(pointer, dva, address, depth, budget)
+            } else if let Some(begun) = begun.take() {
+                let topology = Arc::clone(&begun.topology);
+                begun.finish(&mut verify).map(|resolved| {
+                    self.repair(&topology, &resolved.repairs);
+                    resolved.data
+                })
             } else {
                 let size = pointer.psize_bytes();
                 self.read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)
@@ -169,14 +180,101 @@ pub(crate) fn look(
     };
     let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
-    let mut outcomes = vec![];
+    let step = plan.advance(vec![], verify);
+    finish(topology, plan, step, None, verify)
+}
+
+/// Goes on with a plan that says `step`. `first` is what was read for that already.
+fn finish(
+    topology: &Topology,
+    mut plan: ReadPlan,
+    mut step: Step,
+    mut first: Option<Vec<LeafOutcome>>,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Resolved, CopyTrouble> {
     loop {
-        match plan.advance(outcomes, verify) {
+        match step {
             Step::Read(reads) => {
-                outcomes = topology.read_leaves(&reads);
+                let outcomes = first.take().unwrap_or_else(|| topology.read_leaves(&reads));
+                step = plan.advance(outcomes, verify);
             }
             Step::Done(resolved) => return Ok(resolved),
             Step::Failed(failure) => return Err(CopyTrouble::Failed(failure)),
         }
+    }
+}
+
+/// A block whose first address was asked for together with other blocks, with what came of it.
+pub(crate) struct Begun {
+    topology: Arc<Topology>,
+    plan: ReadPlan,
+    reads: Vec<LeafRead>,
+    outcomes: Vec<LeafOutcome>,
+}
+
+impl BlockStore {
+    /// Asks for the first addresses of blocks with one call: of as many from the first on as belong
+    /// together, which is at least one. `None` stands for what has to be read by itself.
+    pub(crate) fn begin<'a>(
+        &self,
+        pointers: impl Iterator<Item = &'a BlockPointer>,
+    ) -> Vec<Option<Begun>> {
+        let (topology, checksummer) = (self.topology(), self.checksummer());
+        let mut group: Vec<Option<Begun>> = vec![];
+        let mut reads: Vec<LeafRead> = vec![];
+        let mut bytes = 0;
+        for pointer in pointers {
+            let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+            let begun = lay_out(&topology, pointer, &mut verify);
+            let parts = begun.iter().flat_map(|begun| &begun.reads);
+            bytes += parts.map(|read| read.length_bytes).sum::<u64>();
+            reads.extend(begun.iter().flat_map(|begun| &begun.reads));
+            group.push(begun);
+            // Here, so that none is taken from `pointers` in vain.
+            if bytes >= topology.group_bytes() {
+                break;
+            }
+        }
+        let mut outcomes = topology.read_leaves(&reads).into_iter();
+        for begun in group.iter_mut().flatten() {
+            begun.outcomes = outcomes.by_ref().take(begun.reads.len()).collect();
+        }
+        group
+    }
+}
+
+/// Lays out the first address of a block that is not a gang and has something to be read.
+fn lay_out(
+    topology: &Arc<Topology>,
+    pointer: &BlockPointer,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+) -> Option<Begun> {
+    let dva = pointer.dvas().next().filter(|dva| !dva.is_gang)?;
+    let range = BlockRange {
+        vdev: dva.vdev,
+        offset_bytes: dva.offset_bytes,
+        size_bytes: pointer.psize_bytes(),
+        birth: pointer.physical_birth(),
+    };
+    let plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
+    let mut plan = plan.ok()?;
+    match plan.advance(vec![], verify) {
+        Step::Read(reads) => Some(Begun {
+            topology: Arc::clone(topology),
+            plan,
+            reads,
+            outcomes: vec![],
+        }),
+        Step::Done(_) | Step::Failed(_) => None,
+    }
+}
+
+impl Begun {
+    /// Goes on with the first address.
+    fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
+        let step = Step::Read(self.reads);
+        let resolved = finish(&self.topology, self.plan, step, Some(self.outcomes), verify)?;
+        self.topology.count(&resolved.liars);
+        Ok(resolved)
     }
 }

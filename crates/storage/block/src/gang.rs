@@ -71,7 +71,7 @@ impl BlockStore {
             let piece = if child.is_gang() {
                 self.read_gang_node(child, address, depth + 1, budget)
             } else {
-                self.read_copies_at_depth(child, address, depth + 1, budget)
+                self.read_copies_at_depth(child, address, depth + 1, budget, None)
                     .map_err(|error| CopyTrouble::Other(format!("piece of a gang block: {error}")))
             }?;
             bytes.extend_from_slice(&piece);

@@ -1,9 +1,23 @@
 //! Reading many blocks at once.
 
+use crate::copies::Begun;
+use crate::store::{Flight, Identity};
 use crate::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Endian};
+use std::collections::VecDeque;
+
+/// Blocks that one thread reads to change them, at most.
+const OWN_MAX: usize = 8;
+
+/// A block of a batch that the caller has to read.
+struct Boarded {
+    /// In the batch.
+    number: usize,
+    identity: Identity,
+    flight: Arc<Flight>,
+}
 
 impl BlockStore {
     /// The contents behind pointers, in their order, as [`BlockStore::read`] gives each of them. Everything
@@ -20,9 +34,75 @@ impl BlockStore {
         wanted: &[(BlockPointer, BlockAddress)],
         key: Option<&Arc<DatasetKey>>,
     ) -> Vec<Result<Arc<Block>, BlockError>> {
-        let each = wanted.iter();
-        each.map(|(pointer, address)| self.read(pointer, *address, key))
-            .collect()
+        let mut outcomes: Vec<Option<Result<Arc<Block>, BlockError>>> = vec![];
+        let mut boarded: Vec<Boarded> = vec![];
+        for (number, (pointer, address)) in wanted.iter().enumerate() {
+            let outcome = self.find(number, pointer, *address, key, &mut boarded);
+            outcomes.push(outcome.transpose());
+        }
+        let mut landings: VecDeque<_> = boarded
+            .iter()
+            .map(|boarded| self.landing(&boarded.identity, &boarded.flight))
+            .collect();
+        let mut rest = boarded.as_slice();
+        while !rest.is_empty() {
+            let pointers = rest.iter().filter_map(|boarded| wanted.get(boarded.number));
+            let group = self.begin(pointers.map(|(pointer, _)| pointer));
+            let (now, later) = rest.split_at(group.len().clamp(1, rest.len()));
+            rest = later;
+            for (boarded, mut begun) in now.iter().zip(group) {
+                let (Some((pointer, address)), Some(landing)) =
+                    (wanted.get(boarded.number), landings.pop_front())
+                else {
+                    continue;
+                };
+                let outcome =
+                    self.with_patience(|| self.fetch(pointer, *address, key, begun.take()));
+                if let Ok(block) = &outcome {
+                    let weight = block.bytes.len() as u64 + 128;
+                    let identity = boarded.identity.clone();
+                    self.cache.insert(identity, Arc::clone(block), weight);
+                }
+                landing.settle(outcome.clone());
+                if let Some(place) = outcomes.get_mut(boarded.number) {
+                    *place = Some(outcome);
+                }
+            }
+        }
+        // Reads of others are waited for last: nobody waits while others wait for it.
+        let each = outcomes.into_iter().zip(wanted);
+        each.map(|(outcome, (pointer, address))| {
+            outcome.unwrap_or_else(|| self.read(pointer, *address, key))
+        })
+        .collect()
+    }
+
+    /// What needs no device. `None`: somebody reads the block, the caller if it was added to `boarded`.
+    fn find(
+        &self,
+        number: usize,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+        boarded: &mut Vec<Boarded>,
+    ) -> Result<Option<Arc<Block>>, BlockError> {
+        self.admit(pointer, address, key)?;
+        if pointer.is_hole() || pointer.is_embedded() {
+            return self.read(pointer, address, key).map(Some);
+        }
+        let identity = Identity::of(pointer, key);
+        if let Some(block) = self.cache.get(&identity) {
+            return Ok(Some(block));
+        }
+        let (flight, is_mine) = self.board(&identity, false);
+        if is_mine {
+            boarded.push(Boarded {
+                number,
+                identity,
+                flight,
+            });
+        }
+        Ok(None)
     }
 
     /// The contents behind pointers, each the caller's own and treated by `treat`, which also gets the
@@ -45,19 +125,34 @@ impl BlockStore {
         let treat = Arc::new(treat);
         let topology = self.topology();
         let pools = self.writing.pools(&topology);
+        // Each thread takes several where the devices have depth, as long as there are some for every thread.
+        let share = wanted.len() / (topology.devices.len() + 2);
+        let own = if topology.group_bytes() == 0 {
+            1
+        } else {
+            share.clamp(1, OWN_MAX)
+        };
+        let mut wanted = wanted.into_iter();
+        let parts: Vec<Vec<(BlockPointer, BlockAddress, T)>> =
+            std::iter::from_fn(|| Some(wanted.by_ref().take(own).collect::<Vec<_>>()))
+                .take_while(|part| !part.is_empty())
+                .collect();
         let tries = {
             let (store, treat) = (Arc::clone(self), Arc::clone(&treat));
-            pools.queues.map(
-                wanted,
-                move |(pointer, address, what): (_, _, T)| match store.read_own(&pointer, address) {
+            pools.queues.map(parts, move |part: Vec<(_, _, T)>| {
+                let contents =
+                    store.read_own(part.iter().map(|(pointer, address, _)| (pointer, *address)));
+                let each = part.into_iter().zip(contents);
+                each.map(|((pointer, address, what), content)| match content {
                     Ok((mut content, endian)) => {
                         Ok(treat(&mut content, endian, what).map(|()| content))
                     }
                     Err(_) => Err(Box::new((pointer, address, what))),
-                },
-            )
+                })
+                .collect::<Vec<_>>()
+            })
         };
-        let results = tries.into_iter().map(|outcome| match outcome {
+        let results = tries.into_iter().flatten().map(|outcome| match outcome {
             Ok(treated) => Ok(treated),
             // Again on this thread, which may be patient and wants to know why.
             Err(failed) => {
@@ -70,20 +165,43 @@ impl BlockStore {
         results.collect()
     }
 
-    fn read_own(
+    /// Contents that the caller may change, from the cache or from the devices.
+    fn read_own<'a>(
         &self,
-        pointer: &BlockPointer,
-        address: BlockAddress,
-    ) -> Result<(Vec<u8>, Endian), BlockError> {
-        let block = match self.cached(pointer) {
-            Some(block) => block,
-            None => Arc::new(self.read_uncached(pointer, address, None)?),
+        wanted: impl Iterator<Item = (&'a BlockPointer, BlockAddress)> + Clone,
+    ) -> Vec<Result<(Vec<u8>, Endian), BlockError>> {
+        let cached: Vec<Option<Arc<Block>>> = wanted
+            .clone()
+            .map(|(pointer, _)| self.cached(pointer))
+            .collect();
+        let is_stored = |pointer: &BlockPointer, address| {
+            !pointer.is_hole()
+                && !pointer.is_embedded()
+                && self.admit(pointer, address, None).is_ok()
         };
-        let endian = block.endian;
-        let bytes = match Arc::try_unwrap(block) {
-            Ok(block) => Arc::try_unwrap(block.bytes).unwrap_or_else(|bytes| bytes.to_vec()),
-            Err(block) => block.bytes.to_vec(),
-        };
-        Ok((bytes, endian))
+        let mut missed = (wanted.clone().zip(&cached))
+            .filter(|((pointer, address), cached)| cached.is_none() && is_stored(pointer, *address))
+            .map(|((pointer, _), _)| pointer);
+        let mut begun: VecDeque<Option<Begun>> = VecDeque::new();
+        let contents = wanted.zip(&cached).map(|((pointer, address), cached)| {
+            let block = match cached {
+                Some(block) => Arc::clone(block),
+                None if is_stored(pointer, address) => {
+                    if begun.is_empty() {
+                        begun.extend(self.begin(missed.by_ref()));
+                    }
+                    let mut begun = begun.pop_front().flatten();
+                    self.with_patience(|| self.fetch(pointer, address, None, begun.take()))?
+                }
+                None => Arc::new(self.read_uncached(pointer, address, None)?),
+            };
+            let endian = block.endian;
+            let bytes = match Arc::try_unwrap(block) {
+                Ok(block) => Arc::try_unwrap(block.bytes).unwrap_or_else(|bytes| bytes.to_vec()),
+                Err(block) => block.bytes.to_vec(),
+            };
+            Ok((bytes, endian))
+        });
+        contents.collect()
     }
 }

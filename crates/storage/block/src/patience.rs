@@ -171,7 +171,7 @@ impl BlockStore {
     /// Reads with patience.
     pub(crate) fn with_patience<T>(
         &self,
-        read: impl Fn() -> Result<T, BlockError>,
+        mut read: impl FnMut() -> Result<T, BlockError>,
     ) -> Result<T, BlockError> {
         loop {
             let since = self.patient.resumes();

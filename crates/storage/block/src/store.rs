@@ -1,6 +1,7 @@
 //! The way of a block from pointer to content.
 
 use crate::ahead::Ahead;
+use crate::copies::Begun;
 use crate::patience::Patient;
 use crate::topology::Topology;
 use crate::write::Writing;
@@ -221,7 +222,7 @@ impl BlockStore {
         // Another reader may have landed between our look into the cache and our take-off.
         let outcome = match self.cache.get(identity) {
             Some(block) => Ok(block),
-            None => self.fetch(pointer, address, key),
+            None => self.fetch(pointer, address, key, None),
         };
         if let Ok(block) = &outcome {
             self.cache.insert(
@@ -279,7 +280,7 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
         }
-        self.with_patience(|| self.fetch(pointer, address, key))
+        self.with_patience(|| self.fetch(pointer, address, key, None))
             .map(Arc::unwrap_or_clone)
     }
 
@@ -295,7 +296,7 @@ impl BlockStore {
         pointer
             .validate()
             .map_err(|error| BlockError::Invalid { address, error })?;
-        self.read_copies(pointer, address)
+        self.read_copies(pointer, address, None)
     }
 
     /// The content of a block whose stored bytes are at hand and verified, as an audit gives them.
@@ -362,14 +363,15 @@ impl BlockStore {
         }))
     }
 
-    /// Reads, verifies, decrypts and decompresses.
-    fn fetch(
+    /// Reads, verifies, decrypts and decompresses. `begun` is what was asked for already.
+    pub(crate) fn fetch(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
+        begun: Option<Begun>,
     ) -> Result<Arc<Block>, BlockError> {
-        let stored = self.read_copies(pointer, address)?;
+        let stored = self.read_copies(pointer, address, begun)?;
         self.unfold_stored(pointer, address, key, stored)
     }
 

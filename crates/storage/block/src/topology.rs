@@ -9,6 +9,9 @@ use millpond_vdev::{
     LeafTable, VdevTree, Verdict,
 };
 
+/// What the reads of blocks that are asked for together take, in bytes, before the last of them.
+const GROUP_BYTES: u64 = 8 << 20;
+
 /// A pool's vdev tree with the devices of its leaves: what has to be known to read a block.
 /// Immutable; a changed tree is a new value. A clone shares the counters.
 #[derive(Debug, Clone)]
@@ -172,6 +175,12 @@ impl Topology {
         self.tree
             .leaf(leaf)
             .map_or(Guid(0), |node| node.config.guid)
+    }
+
+    /// How many bytes of reads of several blocks are to be asked for together; 0 if one after the other is better.
+    pub(crate) fn group_bytes(&self) -> u64 {
+        let has_depth = (self.devices.iter().flatten()).any(|device| device.reads_at_once());
+        if has_depth { GROUP_BYTES } else { 0 }
     }
 
     /// Performs reads of plans, at once as far as the devices allow it. Outcomes come in the order of the reads.
