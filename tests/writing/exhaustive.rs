@@ -85,7 +85,7 @@ fn step(pool: &LivePool, number: usize, state: &mut Files) {
 }
 
 /// The ways to cut with these unflushed requests of so many sectors each.
-pub(crate) fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
+fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
     let count = unflushed.len();
     let only = |which: &mut dyn Iterator<Item = usize>| {
         PowerCut::Only(which.map(|one| (one, Kept::Whole)).collect())
@@ -122,8 +122,73 @@ pub(crate) fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
     all
 }
 
+/// What a cut left.
+pub(crate) struct State<'s> {
+    /// So many events were before it.
+    pub(crate) count: usize,
+    pub(crate) after: &'s World,
+    /// The cut, in words.
+    pub(crate) what: &'s str,
+    /// Which state this is of those that are tried, from 1.
+    pub(crate) tried: usize,
+}
+
+/// Whether every state is wanted, not a sample.
+pub(crate) fn is_all() -> bool {
+    std::env::var_os("MILLPOND_WRITING_ALL").is_some()
+}
+
+/// Cuts at every place, with every subset, or a sample of them; gives how many states were visited.
+pub(crate) fn each_state(
+    shape: &str,
+    world: &World,
+    seed: &mut Seed,
+    visit: &mut dyn FnMut(State<'_>),
+) -> usize {
+    let journal = world.journal();
+    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
+    let mut places: Vec<usize> = (0..journal.len()).filter(is_flush).collect();
+    places.push(journal.len());
+    let (mut tried, mut whole, mut largest, mut number) = (0usize, 0, 0, 0usize);
+    for count in &places {
+        let unflushed = journal.unflushed_at(*count);
+        whole += usize::from(unflushed.len() <= EVERY_SUBSET_MAX);
+        largest = largest.max(unflushed.len());
+        for cut in cuts(&unflushed, seed) {
+            number += 1;
+            // Every day some of them only.
+            if !is_all() && !number.is_multiple_of(97) {
+                continue;
+            }
+            let events = journal.len();
+            let what = format!("{shape}: after {count} of {events} events, {cut:?}");
+            let after = world.reborn(*count, &cut);
+            tried += 1;
+            visit(State {
+                count: *count,
+                after: &after,
+                what: &what,
+                tried,
+            });
+        }
+    }
+    println!(
+        "{shape}: {} events, {} places to cut ({whole} with every subset, at most {largest} requests unflushed), \
+         {tried} of {number} states tried",
+        journal.len(),
+        places.len()
+    );
+    tried
+}
+
+/// Has `zdb` look at a state.
+pub(crate) fn judge(after: &World, what: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    sim::to_files(after, folder.path());
+    zdb::judge(folder.path(), "tank").unwrap().require(what);
+}
+
 fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
-    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
     let world = World::new(11);
     let pool = sim::create(&world, tops, 64);
     pool.sync().unwrap();
@@ -137,64 +202,45 @@ fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
         states.push((world.recorded(), state.clone()));
     }
     drop(pool);
-    let journal = world.journal();
-    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
-    let mut places: Vec<usize> = (0..journal.len()).filter(is_flush).collect();
-    places.push(journal.len());
-    let mut seed = Seed::new(12);
-    let (mut tried, mut judged, mut whole, mut largest) = (0usize, 0, 0, 0);
-    let mut number = 0usize;
-    for count in &places {
-        let unflushed = journal.unflushed_at(*count);
-        whole += usize::from(unflushed.len() <= EVERY_SUBSET_MAX);
-        largest = largest.max(unflushed.len());
-        for cut in cuts(&unflushed, &mut seed) {
-            number += 1;
-            // Every day some of them only.
-            if !is_all && !number.is_multiple_of(97) {
-                continue;
-            }
-            let what = format!(
-                "{shape}: after {count} of {} events, {cut:?}",
-                journal.len()
-            );
-            let after = world.reborn(*count, &cut);
-            let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (mut judged, mut seed) = (0, Seed::new(12));
+    let tried = each_state(
+        shape,
+        &world,
+        &mut seed,
+        &mut |State {
+                  count,
+                  after,
+                  what,
+                  tried,
+              }| {
+            let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let least = states.iter().rposition(|(at, _)| at <= count).unwrap();
+            let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
             let matching = states.iter().skip(least).find(|(_, state)| *state == found);
             assert!(matching.is_some(), "{what}: is no state from {least} on");
             sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
             drop(read);
-            tried += 1;
-            if tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all && tried == 20) {
-                let folder = tempfile::tempdir().unwrap();
-                sim::to_files(&after, folder.path());
-                zdb::judge(folder.path(), "tank").unwrap().require(&what);
+            if tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 20) {
+                judge(after, what);
                 judged += 1;
             }
             if tried % GONE_ON_OF == 7 {
-                let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
                 let files = pool.file_system("tank").unwrap();
                 let (root, caller) = (files.root().unwrap(), Caller::root());
                 let mode = NewMode::exactly(0o600);
                 files.create(&caller, &root, b"on", mode, true).unwrap();
                 drop((root, files));
                 pool.export().unwrap();
-                let read = sim::read(&after).unwrap();
+                let read = sim::read(after).unwrap();
                 let mut wanted = found;
                 wanted.insert(b"on".to_vec(), vec![]);
                 assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
                 sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
             }
-        }
-    }
-    println!(
-        "{shape}: {} events, {} places to cut ({whole} with every subset, at most {largest} requests unflushed), \
-         {tried} of {number} states tried, {judged} judged by zdb",
-        journal.len(),
-        places.len()
+        },
     );
+    println!("{shape}: {judged} judged by zdb");
     assert!(tried > 20, "{shape}: {tried} states prove nothing");
 }
 

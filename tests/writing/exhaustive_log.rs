@@ -4,13 +4,12 @@
 //!
 //! Every day a sample; all with `MILLPOND_WRITING_ALL`.
 
-use crate::exhaustive::{Files, JUDGED_OF, cuts, files_of};
+use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
 use millpond::live::{
     AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt,
 };
-use millpond_sim::{Event, Seed, World};
-use millpond_tests::oracle::zdb;
+use millpond_sim::{Seed, World};
 use std::sync::Arc;
 
 const RECORD_BYTES: usize = 128 << 10;
@@ -119,7 +118,6 @@ fn work(pool: &LivePool, world: &World, history: &mut History) {
 }
 
 fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
-    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
     let world = World::new(13);
     let pool = sim::create_of(&world, tops, 64, sim::by_caller());
     {
@@ -139,62 +137,44 @@ fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
     };
     work(&pool, &world, &mut history);
     drop(pool);
-    let journal = world.journal();
-    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
-    let mut places: Vec<usize> = (0..journal.len()).filter(is_flush).collect();
-    places.push(journal.len());
-    let mut seed = Seed::new(14);
-    let (mut tried, mut judged, mut replayed, mut number) = (0usize, 0, 0usize, 0usize);
-    for count in &places {
-        let unflushed = journal.unflushed_at(*count);
-        for cut in cuts(&unflushed, &mut seed) {
-            number += 1;
-            if !is_all && !number.is_multiple_of(97) {
-                continue;
-            }
-            let what = format!(
-                "{shape}: after {count} of {} events, {cut:?}",
-                journal.len()
-            );
-            let after = world.reborn(*count, &cut);
-            let is_judged = tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all && tried == 9);
-            let judge = |what: &str| {
-                let folder = tempfile::tempdir().unwrap();
-                sim::to_files(&after, folder.path());
-                zdb::judge(folder.path(), "tank").unwrap().require(what);
-            };
+    let (mut judged, mut replayed, mut seed) = (0, 0usize, Seed::new(14));
+    let tried = each_state(
+        shape,
+        &world,
+        &mut seed,
+        &mut |State {
+                  count,
+                  after,
+                  what,
+                  tried,
+              }| {
+            let is_judged = tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 10);
             if is_judged {
-                judge(&what);
+                judge(after, what);
                 judged += 1;
             }
             let before = {
-                let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
                 files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
             };
-            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = files_of(&pool.committed().unwrap());
             let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-            let least = history.least(*count);
+            let least = history.least(count);
             let is_one = history.states[least..].contains(&found);
             assert!(is_one, "{what}: is no state from {least} on");
             replayed += usize::from(found != before);
             pool.export().unwrap();
-            let read = sim::read(&after).unwrap();
+            let read = sim::read(after).unwrap();
             sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(files_of(&read).unwrap(), found, "{what}, exported");
             drop(read);
             if is_judged {
-                judge(&format!("{what}, replayed"));
+                judge(after, &format!("{what}, replayed"));
             }
-            tried += 1;
-        }
-    }
-    println!(
-        "{shape}: {} events, {} places to cut, {tried} of {number} states tried, a log brought something back in \
-         {replayed}, {judged} judged by zdb",
-        journal.len(),
-        places.len()
+        },
     );
+    println!("{shape}: a log brought something back in {replayed}, {judged} judged by zdb");
     assert!(
         tried > 9 && replayed > 2,
         "{shape}: {tried} states, {replayed} replayed prove nothing"
