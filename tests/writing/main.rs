@@ -12,3 +12,4 @@ mod repair;
 mod rig;
 mod sim;
 mod soak;
+mod sweep;

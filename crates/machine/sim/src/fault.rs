@@ -32,6 +32,8 @@ pub struct FaultPlan {
     pub(crate) seed: Seed,
     pub(crate) rates: Vec<(Scope, Fault, u32)>,
     pub(crate) spared_bytes: u64,
+    /// Requests that go well before one that fails.
+    pub(crate) good: Option<u64>,
 }
 
 impl FaultPlan {
@@ -42,6 +44,7 @@ impl FaultPlan {
             seed,
             rates: vec![],
             spared_bytes: 0,
+            good: None,
         }
     }
     /// A fault that hits `per_million` of a million requests.
@@ -56,7 +59,19 @@ impl FaultPlan {
         self.spared_bytes = bytes;
         self
     }
+    /// So many requests of any kind go well, then one fails, and then all go well again.
+    #[must_use]
+    pub fn failing_once_after(mut self, good: u64) -> Self {
+        self.good = Some(good);
+        self
+    }
     pub(crate) fn draw(&mut self, scope: Scope, offset_bytes: u64) -> Option<Fault> {
+        if let Some(good) = self.good {
+            self.good = good.checked_sub(1);
+            if self.good.is_none() {
+                return Some(Fault::Fail);
+            }
+        }
         if scope != Scope::Flushes && offset_bytes < self.spared_bytes {
             return None;
         }

@@ -26,10 +26,12 @@ pub(super) struct Holder {
 /// A disputed range has at most this many owners worth naming.
 const HOLDERS_MAX: usize = 8;
 
+/// By vdev and first byte: the byte behind the last, and who claims some of it.
+type Ranges = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
+
 /// What a second walk looks for.
 pub(super) struct Watch {
-    /// By vdev and first byte: the byte behind the last, and who claims some of it.
-    ranges: Mutex<BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>>,
+    ranges: Mutex<Ranges>,
     /// No range is longer, in bytes: what overlaps a claim begins at most this far before it.
     longest_bytes: u64,
 }
@@ -37,7 +39,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Of disputes that begin at the same place the longest is looked for.
     pub(super) fn new(disputes: &[Dispute]) -> Self {
-        let mut ranges = BTreeMap::new();
+        let mut ranges = Ranges::new();
         let mut longest_bytes = 0;
         for Dispute { vdev, range } in disputes {
             let known = ranges.entry((*vdev, range.start)).or_insert((0, vec![]));

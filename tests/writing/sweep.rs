@@ -1,0 +1,344 @@
+//! Every operation with each of its device requests failing, one at a time, until it meets none.
+//!
+//! Without redundancy the operation may be refused, and a write that fails ends the pool; then it is opened
+//! again: it holds all of the operation or nothing of it, it is sound, and the operation can be done. On a mirror
+//! one side's failure is nobody's business: the operation succeeds.
+//!
+//! Every day some requests; all with `MILLPOND_WRITING_ALL`.
+
+use crate::exhaustive::{is_all, judge};
+use crate::sim;
+use millpond::check::{CheckOptions, CheckProgress};
+use millpond::live::NewLayout::{self, Mirror, Single};
+use millpond::live::{
+    Caller, LiveFileSystem, LivePool, NewMode, Place, RenameMode, SetAttributes, WriteAt,
+};
+use millpond::{DatasetKind, FileKind, Pool, PropertyValue};
+use millpond_sim::{Content, FaultPlan, Seed, World};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// Every day each request of this number.
+const EVERY_DAY: usize = 37;
+
+/// An operation: its name, and what it does.
+type Operation = (&'static str, fn(&LivePool) -> Result<(), String>);
+
+fn told<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
+    outcome.map_err(|error| error.to_string())
+}
+
+fn text(name: &str, value: &str) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Text(value.to_owned()))
+}
+fn number(name: &str, value: u64) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Number(value))
+}
+
+fn write(
+    files: &Arc<LiveFileSystem>,
+    name: &[u8],
+    length: usize,
+    factor: usize,
+) -> Result<(), String> {
+    let root = told(files.root())?;
+    let caller = Caller::root();
+    let node = match files.lookup(&root, name) {
+        Ok(node) => node,
+        Err(_) => told(files.create(&caller, &root, name, NewMode::exactly(0o600), true))?.0,
+    };
+    let bytes: Vec<u8> = (0..length).map(|at| (at * factor >> 5) as u8).collect();
+    told(files.write(&caller, &node, WriteAt::Offset(0), &bytes))?;
+    Ok(())
+}
+
+const OPERATIONS: &[Operation] = &[
+    ("create a file system", |pool| {
+        let properties = [number("compression", 15), text("org.example:note", "new")];
+        told(pool.datasets().create_filesystem("tank/new", &properties))
+    }),
+    ("create a volume", |pool| {
+        told(
+            pool.datasets()
+                .create_volume("tank/volume", &[number("volsize", 1 << 20)]),
+        )
+    }),
+    ("snapshot", |pool| {
+        told(
+            pool.datasets()
+                .snapshot(&["tank@new", "tank/a@new", "tank/b@new"], &[]),
+        )
+    }),
+    ("clone", |pool| {
+        told(
+            pool.datasets()
+                .clone_snapshot("tank/a@old", "tank/clone", &[]),
+        )
+    }),
+    ("promote", |pool| {
+        told(pool.datasets().promote("tank/cloned"))
+    }),
+    ("roll back", |pool| {
+        told(pool.datasets().rollback("tank/b@old"))
+    }),
+    ("rename", |pool| {
+        told(pool.datasets().rename("tank/a", "tank/b/a"))
+    }),
+    ("set properties", |pool| {
+        let changes = [
+            number("quota", 20 << 20),
+            text("org.example:note", "changed"),
+        ];
+        told(pool.datasets().set_properties("tank/a", &changes))
+    }),
+    ("hold", |pool| {
+        told(pool.datasets().hold(&["tank/a@old"], "kept"))
+    }),
+    ("bookmark", |pool| {
+        told(pool.datasets().bookmark("tank/a@old", "tank/a#mark"))
+    }),
+    ("destroy a file system", |pool| {
+        told(pool.datasets().destroy("tank/cloned", Default::default()))
+    }),
+    ("destroy a snapshot", |pool| {
+        told(pool.datasets().destroy("tank/b@old", Default::default()))
+    }),
+    ("write a file", |pool| {
+        let files = told(pool.file_system("tank/b"))?;
+        write(&files, b"written", 200_000, 11)?;
+        told(pool.sync())
+    }),
+    ("fsync a file", |pool| {
+        let files = told(pool.file_system("tank/b"))?;
+        write(&files, b"synced", 9_000, 13)?;
+        let node = told(files.lookup(&told(files.root())?, b"synced"))?;
+        told(files.fsync(&node))
+    }),
+    ("rename over a file", |pool| {
+        let files = told(pool.file_system("tank/b"))?;
+        let root = told(files.root())?;
+        let (from, to): (&[u8], &[u8]) = (b"one", b"two");
+        let place = |name| Place {
+            directory: &root,
+            name,
+        };
+        let mode = RenameMode::Replace;
+        told(files.rename(&Caller::root(), place(from), place(to), mode))?;
+        told(files.reap())?;
+        told(pool.sync())
+    }),
+    ("cut a file", |pool| {
+        let files = told(pool.file_system("tank/b"))?;
+        let node = told(files.lookup(&told(files.root())?, b"one"))?;
+        let set = SetAttributes {
+            size_bytes: Some(1000),
+            ..SetAttributes::default()
+        };
+        told(files.set_attributes(&Caller::root(), &node, &set))?;
+        told(pool.sync())
+    }),
+];
+
+fn prepared(tops: &[(NewLayout, usize)]) -> Vec<Content> {
+    let world = World::without_journal(21);
+    let pool = sim::create(&world, tops, 64);
+    let datasets = pool.datasets();
+    datasets.create_filesystem("tank/a", &[]).unwrap();
+    datasets.create_filesystem("tank/b", &[]).unwrap();
+    let write_all = |name: &str, factor| {
+        let files = pool.file_system(name).unwrap();
+        write(&files, b"one", 300_000, factor).unwrap();
+        write(&files, b"two", 5_000, factor).unwrap();
+    };
+    write_all("tank/a", 3);
+    write_all("tank/b", 5);
+    datasets
+        .snapshot(&["tank/a@old", "tank/b@old"], &[])
+        .unwrap();
+    write_all("tank/b", 7);
+    datasets
+        .clone_snapshot("tank/a@old", "tank/cloned", &[])
+        .unwrap();
+    write_all("tank/cloned", 9);
+    pool.export().unwrap();
+    world.disks().iter().map(|disk| disk.content()).collect()
+}
+
+fn world_of(contents: &[Content]) -> World {
+    let world = World::without_journal(22);
+    for content in contents {
+        drop(world.disk_with(64 << 20, 512, content.clone()));
+    }
+    world
+}
+
+/// What people see of a pool: datasets, some of their properties, snapshots, bookmarks, holds, files.
+type State = BTreeMap<String, String>;
+
+const TOLD: &[&str] = &[
+    "compression",
+    "quota",
+    "origin",
+    "org.example:note",
+    "volsize",
+];
+
+fn state_of(pool: &Pool) -> Result<State, millpond::Error> {
+    let mut state = State::new();
+    for dataset in pool.datasets() {
+        let dataset = dataset?;
+        let mut all = dataset.snapshots()?;
+        for bookmark in dataset.bookmarks()? {
+            state.insert(
+                format!("{}#{}", dataset.name(), bookmark.name),
+                String::new(),
+            );
+        }
+        all.push(dataset);
+        for one in all {
+            let kind = one.kind()?;
+            let mut words = format!("{kind:?}");
+            for property in one.literal_properties()? {
+                if TOLD.contains(&property.name.as_str()) {
+                    words += &format!(" {}={}", property.name, property.value);
+                }
+            }
+            if one.name().contains('@') {
+                let holds = one.holds()?.into_iter().map(|hold| hold.tag);
+                words += &format!(" held by {:?}", holds.collect::<Vec<_>>());
+            }
+            if kind == DatasetKind::Filesystem {
+                let files = one.file_system()?;
+                for entry in files.root()?.entries()? {
+                    let entry = entry?;
+                    let node = files.node(entry.id)?;
+                    assert_eq!(node.kind(), FileKind::Regular);
+                    let mut bytes = vec![0; node.size_bytes() as usize];
+                    node.read(0, &mut bytes)?;
+                    let sum: u64 = bytes
+                        .iter()
+                        .zip(1u64..)
+                        .map(|(a, b)| u64::from(*a) * b)
+                        .sum();
+                    let name = String::from_utf8_lossy(&entry.name).into_owned();
+                    words += &format!(" {name}:{}:{sum}", bytes.len());
+                }
+            }
+            state.insert(one.name().to_owned(), words);
+        }
+    }
+    Ok(state)
+}
+
+fn sound(world: &World, what: &str) -> State {
+    let read = sim::read(world).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let report = read
+        .check(&CheckOptions::default(), &CheckProgress::default(), &|_| {})
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(report.is_clean(), "{what}: {:#?}", report.findings);
+    state_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Everything that was begun is written.
+fn settled(pool: LivePool, what: &str) {
+    pool.export()
+        .unwrap_or_else(|error| panic!("{what}: export: {error}"));
+}
+
+fn sweep(tops: &[(NewLayout, usize)]) {
+    let contents = prepared(tops);
+    let before = sound(&world_of(&contents), "prepared");
+    for operation in OPERATIONS {
+        sweep_one(tops, &contents, &before, operation);
+    }
+}
+
+fn sweep_one(
+    tops: &[(NewLayout, usize)],
+    contents: &[Content],
+    before: &State,
+    operation: &Operation,
+) {
+    let (name, act) = operation;
+    let has_redundancy = tops.iter().any(|(layout, _)| *layout != Single);
+    let after = {
+        let world = world_of(contents);
+        let pool = sim::open(&world).unwrap();
+        act(&pool).unwrap_or_else(|error| panic!("{name}: {error}"));
+        settled(pool, name);
+        sound(&world, name)
+    };
+    assert_ne!(before, &after, "{name} does nothing");
+    let step = if is_all() { 1 } else { EVERY_DAY };
+    let (mut refused, mut lived, mut tried) = (0, 0, 0);
+    for good in (0..).step_by(step) {
+        let what = format!("{name}, request {good} fails");
+        let world = world_of(contents);
+        let pool = sim::open(&world).unwrap();
+        let disk = world.disks()[0].clone();
+        disk.set_faults(Some(FaultPlan::new(Seed::new(1)).failing_once_after(good)));
+        let outcome = act(&pool);
+        let has_failed = disk.broken_promises() > 0;
+        disk.set_faults(None);
+        if !has_failed {
+            outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+            break;
+        }
+        tried += 1;
+        refused += usize::from(outcome.is_err());
+        if has_redundancy {
+            outcome
+                .clone()
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        if outcome.is_err() && pool.engine().suspension().is_none() {
+            // It lives on as if nothing had been asked.
+            act(&pool).unwrap_or_else(|error| panic!("{what}: at once again: {error}"));
+            settled(pool, &what);
+            assert_eq!(sound(&world, &what), after, "{what}, at once again");
+            lived += 1;
+            continue;
+        }
+        drop(pool);
+        let found = sound(&world, &what);
+        if outcome.is_ok() {
+            let pool = sim::open(&world).unwrap_or_else(|error| panic!("{what}: {error}"));
+            settled(pool, &what);
+            assert_eq!(sound(&world, &what), after, "{what}, acknowledged");
+        } else {
+            assert!(
+                &found == before || found == after,
+                "{what}: half of it: {found:#?}"
+            );
+            let pool = sim::open(&world).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let now = state_of(&pool.committed().unwrap()).unwrap();
+            if now != after {
+                act(&pool).unwrap_or_else(|error| panic!("{what}: again: {error}"));
+            }
+            settled(pool, &what);
+            assert_eq!(sound(&world, &what), after, "{what}, done again");
+        }
+        let is_judged = match is_all() {
+            true => tried % 60 == 3,
+            false => tried == 1 && *name == "rename",
+        };
+        if is_judged {
+            judge(&world, &what);
+        }
+    }
+    println!(
+        "{name}, {tops:?}: {tried} requests failed, {refused} times refused, {lived} times without an end"
+    );
+    assert!(tried > 0, "{name}: no request failed");
+}
+
+#[test]
+fn without_redundancy_an_operation_whose_request_fails_is_done_or_not_begun() {
+    sweep(&[(Single, 1)]);
+}
+
+#[test]
+fn on_a_mirror_an_operation_whose_request_fails_on_one_side_succeeds() {
+    sweep(&[(Mirror, 2)]);
+}
