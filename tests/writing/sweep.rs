@@ -48,7 +48,7 @@ fn write(
         Ok(node) => node,
         Err(_) => told(files.create(&caller, &root, name, NewMode::exactly(0o600), true))?.0,
     };
-    let bytes: Vec<u8> = (0..length).map(|at| (at * factor >> 5) as u8).collect();
+    let bytes: Vec<u8> = (0..length).map(|at| ((at * factor) >> 5) as u8).collect();
     told(files.write(&caller, &node, WriteAt::Offset(0), &bytes))?;
     Ok(())
 }
