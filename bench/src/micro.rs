@@ -1,5 +1,5 @@
 //! Measures the codecs once and prints `name<TAB>MB/s` a line; `bench/run` repeats it and takes medians.
-//! `micro PREFIX` measures only those whose name begins so.
+//! `micro PREFIX` measures only those whose name begins so. `micro device` measures batches of a device instead.
 //!
 //! Each figure is the best of a few tenths of a second on one core, with 128 KiB blocks, as the
 //! rivals' own benchmarks give theirs. MB are 10^6 bytes of user data.
@@ -11,7 +11,12 @@ use millpond_ondisk::{ChecksumKind, CompressionKind, Endian};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-fn main() {
+mod device;
+
+fn main() -> anyhow::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("device") {
+        return device::run();
+    }
     let block = text_like(BLOCK_BYTES);
     let mut copied = vec![0; block.len()];
     report("memcpy", block.len(), || {
@@ -21,6 +26,7 @@ fn main() {
     checksums(&block);
     codecs(&block);
     parity(&block);
+    Ok(())
 }
 
 fn checksums(block: &[u8]) {
