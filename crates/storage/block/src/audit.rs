@@ -51,7 +51,7 @@ impl BlockStore {
     }
 
     /// As [`BlockStore::audit`] for several blocks: `found` gets the number of each and what it gives, in their
-    /// order. Devices with depth get the reads of several blocks at once: as many as take 8 MiB, and
+    /// order. Devices with depth get the reads of several blocks at once: as many as take 1 MiB, and
     /// one block's more; so much is in memory.
     pub fn audit_batch(
         &self,

@@ -10,7 +10,7 @@ use millpond_vdev::{
 };
 
 /// What the reads of blocks that are asked for together take, in bytes, before the last of them.
-const GROUP_BYTES: u64 = 8 << 20;
+const GROUP_BYTES: u64 = 1 << 20;
 
 /// A pool's vdev tree with the devices of its leaves: what has to be known to read a block.
 /// Immutable; a changed tree is a new value. A clone shares the counters.
