@@ -14,21 +14,21 @@ const ERRAND_BYTES: u64 = 128 << 10;
 pub(crate) enum Errand {
     /// An indirect block directly above data, by its number.
     Indirect(u64),
-    /// Data blocks.
-    Blocks(Stretch),
+    /// Data blocks, with memory for each.
+    Blocks(Stretch, Vec<Vec<u8>>),
 }
 
 impl Errand {
     /// Reads, and gives up at the first trouble. Blocks that `is_wanted` says no to are left out.
-    pub(crate) fn run(&self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
+    pub(crate) fn run(self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
         match self {
             Self::Indirect(id) => {
-                tree.read_ahead(1, *id);
+                tree.read_ahead(1, id, Vec::new());
             }
-            Self::Blocks(stretch) => {
+            Self::Blocks(stretch, mut rooms) => {
                 for id in stretch.first..stretch.end {
                     let is_left = !stretch.is_passed(id) && is_wanted(id);
-                    if is_left && !tree.read_ahead(0, id) {
+                    if is_left && !tree.read_ahead(0, id, rooms.pop().unwrap_or_default()) {
                         return;
                     }
                 }
@@ -38,14 +38,14 @@ impl Errand {
 }
 
 /// Takes note of a read of `length` bytes, which is about to be made, and sends errands for what belongs to it and
-/// what will follow. `send` is given each and tells whether there will be more of them.
+/// what will follow. `send` is given each with the bytes that it reads, and tells whether there will be more of them.
 pub(crate) fn before_read(
     store: &BlockStore,
     streams: &Mutex<Streams>,
     shape: Shape,
     offset: u64,
     length: u64,
-    mut send: impl FnMut(Errand) -> bool,
+    mut send: impl FnMut(u64, Errand) -> bool,
 ) {
     let window_max = store.ahead_bytes_max();
     if window_max == 0 {
@@ -65,7 +65,7 @@ pub(crate) fn before_read(
         let (known, reach) = stretch.reach;
         for id in above(known.saturating_sub(1)).saturating_add(1)..=above(reach.saturating_sub(1))
         {
-            if !send(Errand::Indirect(id)) {
+            if !send(shape.indirect_bytes, Errand::Indirect(id)) {
                 return;
             }
         }
@@ -74,7 +74,10 @@ pub(crate) fn before_read(
     let mut first = stretch.first;
     while first < stretch.end {
         let end = stretch.end.min(first.saturating_add(step));
-        if !send(Errand::Blocks(stretch.part(first, end))) {
+        let length = usize::try_from(shape.block_bytes).unwrap_or(0);
+        let rooms = (first..end).map(|_| Vec::with_capacity(length));
+        let errand = Errand::Blocks(stretch.part(first, end), rooms.collect());
+        if !send((end - first).saturating_mul(shape.block_bytes), errand) {
             return;
         }
         first = end;
@@ -87,6 +90,7 @@ pub(crate) struct Shape {
     pub(crate) block_bytes: u64,
     pub(crate) last_block: u64,
     pub(crate) has_indirect: bool,
+    pub(crate) indirect_bytes: u64,
     pub(crate) pointers_shift: u32,
 }
 
@@ -96,6 +100,7 @@ impl Shape {
             block_bytes: dnode.data_block_bytes(),
             last_block: dnode.block_id_max.0,
             has_indirect: dnode.levels > 1,
+            indirect_bytes: dnode.indirect_block_bytes(),
             pointers_shift: dnode.pointers_shift(),
         }
     }

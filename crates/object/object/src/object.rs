@@ -143,10 +143,10 @@ impl Object {
         };
         let shape = Shape::of(&self.dnode);
         let store = self.set.store();
-        before_read(store, streams, shape, offset, length, |errand| {
+        before_read(store, streams, shape, offset, length, |bytes, errand| {
             // Errands must not keep a set that everybody else has let go of.
             let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
-            store.send_ahead(move || {
+            store.send_ahead(bytes, move || {
                 let Some(set) = set.upgrade() else { return };
                 let tree = Tree {
                     store: set.store(),

@@ -54,8 +54,8 @@ impl Tree<'_> {
         self.descend_by(level, id, read).ok()
     }
 
-    /// Reads a block ahead, of whatever level; false if it is not to be had, and those behind it neither.
-    pub(crate) fn read_ahead(&self, level: u8, id: u64) -> bool {
+    /// Reads a block ahead, of whatever level, into `room` if that is large enough; false if it is not to be had, and those behind it neither.
+    pub(crate) fn read_ahead(&self, level: u8, id: u64, room: Vec<u8>) -> bool {
         let Some((pointer, at)) = self.descend_ahead(level, id) else {
             return false;
         };
@@ -70,7 +70,7 @@ impl Tree<'_> {
             return false;
         }
         let address = self.address(level, id);
-        self.store.fetch_ahead(&pointer, address, self.key)
+        self.store.fetch_ahead(&pointer, address, self.key, room)
     }
 
     fn descend_by(

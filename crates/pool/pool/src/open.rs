@@ -35,6 +35,9 @@ pub struct OpenOptions {
     pub allow_missing_tops: bool,
     /// Memory for cached blocks, in bytes.
     pub cache_bytes: u64,
+    /// Whether threads of the pool read what readers from front to back will ask for next. It is never
+    /// done for a pool that its caller drives (`Drive::Caller`).
+    pub reads_ahead: bool,
 }
 
 impl Default for OpenOptions {
@@ -45,6 +48,7 @@ impl Default for OpenOptions {
             at_checkpoint: false,
             allow_missing_tops: false,
             cache_bytes: 256 << 20,
+            reads_ahead: true,
         }
     }
 }
@@ -183,6 +187,7 @@ fn open_at(
         candidate.assemble(&candidate.config, Trust::Untrusted { txg_max: Some(txg) })?;
     let topology = Members::new(&untrusted, reflow)?.topology(&IndirectTables::default());
     let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
+    store.set_read_ahead(options.reads_ahead);
     let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
         Ok(mos) => mos,
         // That devices are missing says more than that a block could not be read.

@@ -18,7 +18,7 @@ use millpond_env::thread::{self, JoinHandle, ThreadId, current_id};
 use millpond_ondisk::{BlockPointer, ChecksumKind, Dva};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Errands that may wait; more are refused.
+/// Errands that may wait; more are refused, and more than the cache takes of guesses.
 const ERRANDS_MAX: usize = 1024;
 /// The most that is read ahead of one reader, in bytes.
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
@@ -29,6 +29,8 @@ type Work = Box<dyn FnOnce() + Send>;
 
 struct Errand {
     work: Work,
+    /// What it reads, in bytes.
+    bytes: u64,
     /// How often errands had been called back when it was sent.
     recalls: u64,
 }
@@ -43,6 +45,7 @@ pub(crate) struct Ahead {
 
 #[derive(Default)]
 struct Figures {
+    errands: AtomicU64,
     read: AtomicU64,
     given_up: AtomicU64,
 }
@@ -50,6 +53,8 @@ struct Figures {
 /// What reading ahead did since the store was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AheadFigures {
+    /// Errands that were taken in; some find that there is nothing left to do.
+    pub errands: u64,
     /// Blocks read before they were asked for.
     pub read: u64,
     /// Blocks that were not to be had without trouble, or found no room.
@@ -65,20 +70,27 @@ struct Threads {
 /// Errands that were taken in and have not ended.
 #[derive(Default)]
 struct Counts {
-    under_way: Mutex<usize>,
+    under_way: Mutex<UnderWay>,
     ended: Condvar,
     /// Those sent before the last recall that have not begun are dropped.
     recalls: AtomicU64,
 }
 
+#[derive(Default)]
+struct UnderWay {
+    errands: usize,
+    bytes: u64,
+}
+
 /// Counts an errand off.
-struct Ending<'a>(&'a Counts);
+struct Ending<'a>(&'a Counts, u64);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut under_way = self.0.under_way.lock();
-        *under_way = under_way.saturating_sub(1);
-        if *under_way == 0 {
+        under_way.errands = under_way.errands.saturating_sub(1);
+        under_way.bytes = under_way.bytes.saturating_sub(self.1);
+        if under_way.errands == 0 {
             self.0.ended.notify_all();
         }
     }
@@ -91,14 +103,14 @@ impl Threads {
         let handles = (0..count).filter_map(|number| {
             let (receiver, counts) = (receiver.clone(), Arc::clone(&counts));
             let body = move || {
-                while let Ok(Errand { work, recalls }) = receiver.recv() {
+                while let Ok(errand) = receiver.recv() {
                     // What the errand holds goes before it is counted off.
-                    let ending = Ending(&counts);
-                    if counts.recalls.load(Ordering::Acquire) == recalls {
+                    let ending = Ending(&counts, errand.bytes);
+                    if counts.recalls.load(Ordering::Acquire) == errand.recalls {
                         // A panic is reported by its hook, and nobody else hangs on this errand.
-                        let _ = catch_unwind(AssertUnwindSafe(work));
+                        let _ = catch_unwind(AssertUnwindSafe(errand.work));
                     } else {
-                        drop(work);
+                        drop(errand);
                     }
                     drop(ending);
                 }
@@ -127,7 +139,7 @@ impl Threads {
             return;
         }
         let mut under_way = self.counts.under_way.lock();
-        while *under_way > 0 {
+        while under_way.errands > 0 {
             self.counts.ended.wait(&mut under_way);
         }
     }
@@ -178,23 +190,34 @@ impl BlockStore {
         AHEAD_BYTES_MAX.min(self.guess_bytes_max / 2)
     }
 
-    /// Has a thread run an errand some time soon, which is to read ahead; tells whether it will. Errands begin in
-    /// the order in which they came. A panic of one ends it and nothing else.
-    pub fn send_ahead(&self, errand: impl FnOnce() + Send + 'static) -> bool {
+    /// Has a thread run an errand some time soon, which is to read ahead so many bytes; tells whether it will. Errands
+    /// begin in the order in which they came. A panic of one ends it and nothing else. What all errands that have
+    /// not ended read is at most what the cache keeps of guesses.
+    pub fn send_ahead(&self, bytes: u64, errand: impl FnOnce() + Send + 'static) -> bool {
         if self.ahead_bytes_max() == 0 {
             return false;
         }
         let Some(threads) = self.ahead.threads(&self.topology()) else {
             return false;
         };
-        *threads.counts.under_way.lock() += 1;
+        {
+            let mut under_way = threads.counts.under_way.lock();
+            if under_way.bytes.saturating_add(bytes) > self.guess_bytes_max {
+                return false;
+            }
+            under_way.errands += 1;
+            under_way.bytes += bytes;
+        }
         let errand = Errand {
             work: Box::new(errand),
+            bytes,
             recalls: threads.counts.recalls.load(Ordering::Acquire),
         };
         let is_taken = threads.sender.try_send(errand).is_ok();
-        if !is_taken {
-            drop(Ending(&threads.counts));
+        if is_taken {
+            self.ahead.figures.errands.fetch_add(1, Ordering::Relaxed);
+        } else {
+            drop(Ending(&threads.counts, bytes));
         }
         is_taken
     }
@@ -229,6 +252,7 @@ impl BlockStore {
     #[must_use]
     pub fn ahead_figures(&self) -> AheadFigures {
         AheadFigures {
+            errands: self.ahead.figures.errands.load(Ordering::Relaxed),
             read: self.ahead.figures.read.load(Ordering::Relaxed),
             given_up: self.ahead.figures.given_up.load(Ordering::Relaxed),
         }
@@ -257,7 +281,7 @@ impl BlockStore {
         loop {
             let (flight, is_mine) = self.board(&identity, true);
             if is_mine {
-                return self.guess(&identity, &flight, pointer, address, key);
+                return self.guess(&identity, &flight, pointer, address, key, Vec::new());
             }
             if let Some(outcome) = flight.wait() {
                 return outcome.ok();
@@ -267,12 +291,16 @@ impl BlockStore {
 
     /// As [`BlockStore::read_ahead`] for a block that is only to be in the cache: if somebody reads it just now,
     /// that will do. False if there was trouble or no room.
+    ///
+    /// `room` is memory for the content, if it is as large. Each thread's memory comes from a place of its own, and
+    /// fresh pages are dear: what the reader gives was often used before, and goes back to it.
     #[must_use]
     pub fn fetch_ahead(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
+        room: Vec<u8>,
     ) -> bool {
         if self.admit(pointer, address, key).is_err() {
             return false;
@@ -285,7 +313,7 @@ impl BlockStore {
             return true;
         }
         let (flight, is_mine) = self.board(&identity, true);
-        !is_mine || (self.guess(&identity, &flight, pointer, address, key)).is_some()
+        !is_mine || (self.guess(&identity, &flight, pointer, address, key, room)).is_some()
     }
 
     fn guess(
@@ -295,8 +323,9 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
+        room: Vec<u8>,
     ) -> Option<Arc<Block>> {
-        let block = self.try_guess(identity, flight, pointer, address, key);
+        let block = self.try_guess(identity, flight, pointer, address, key, room);
         let figures = &self.ahead.figures;
         let figure = match block {
             Some(_) => &figures.read,
@@ -313,6 +342,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
+        room: Vec<u8>,
     ) -> Option<Arc<Block>> {
         let landing = self.landing(identity, flight);
         let weight = pointer.lsize_bytes() + 128;
@@ -322,7 +352,7 @@ impl BlockStore {
         // Another reader may have landed between our look into the cache and our take-off.
         let block = self.cache.peek(identity).or_else(|| {
             let stored = self.read_without_trace(pointer)?;
-            self.unfold_stored(pointer, address, key, stored).ok()
+            self.unfold_stored(pointer, address, key, stored, room).ok()
         })?;
         if !(self.cache).insert_guess(identity.clone(), Arc::clone(&block), weight) {
             return None;

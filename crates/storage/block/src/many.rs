@@ -107,7 +107,7 @@ impl BlockStore {
 
     /// The contents behind pointers, each the caller's own and treated by `treat`, which also gets the
     /// byte order; in their order. Blocks are read by the threads that write. What the
-    /// cache does not have is not kept: it is read to be overwritten.
+    /// cache does not have is not kept, and what it has is taken out: it is read to be overwritten.
     ///
     /// All contents are in memory at once: as many times `lsize`, at most 16 MiB each.
     ///
@@ -170,22 +170,27 @@ impl BlockStore {
         &self,
         wanted: impl Iterator<Item = (&'a BlockPointer, BlockAddress)> + Clone,
     ) -> Vec<Result<(Vec<u8>, Endian), BlockError>> {
-        let cached: Vec<Option<Arc<Block>>> = wanted
+        // The old content makes room for the new one, in the same memory if nobody looks at it.
+        let taken: Vec<Option<Arc<Block>>> = wanted
             .clone()
-            .map(|(pointer, _)| self.cached(pointer))
+            .map(|(pointer, _)| {
+                let is_stored = !pointer.is_hole() && !pointer.is_embedded();
+                is_stored.then(|| self.cache.take(&Identity::of(pointer, None)))?
+            })
             .collect();
+        let is_taken: Vec<bool> = taken.iter().map(Option::is_some).collect();
         let is_stored = |pointer: &BlockPointer, address| {
             !pointer.is_hole()
                 && !pointer.is_embedded()
                 && self.admit(pointer, address, None).is_ok()
         };
-        let mut missed = (wanted.clone().zip(&cached))
-            .filter(|((pointer, address), cached)| cached.is_none() && is_stored(pointer, *address))
+        let mut missed = (wanted.clone().zip(is_taken))
+            .filter(|((pointer, address), is_taken)| !is_taken && is_stored(pointer, *address))
             .map(|((pointer, _), _)| pointer);
         let mut begun: VecDeque<Option<Begun>> = VecDeque::new();
-        let contents = wanted.zip(&cached).map(|((pointer, address), cached)| {
-            let block = match cached {
-                Some(block) => Arc::clone(block),
+        let contents = wanted.zip(taken).map(|((pointer, address), taken)| {
+            let block = match taken {
+                Some(block) => block,
                 None if is_stored(pointer, address) => {
                     if begun.is_empty() {
                         begun.extend(self.begin(missed.by_ref()));

@@ -259,12 +259,6 @@ impl BlockStore {
         }
     }
 
-    /// What the cache has of a block that is not encrypted.
-    pub(crate) fn cached(&self, pointer: &BlockPointer) -> Option<Arc<Block>> {
-        let is_stored = !pointer.is_hole() && !pointer.is_embedded();
-        is_stored.then(|| self.cache.get(&Identity::of(pointer, None)))?
-    }
-
     /// The content behind a pointer, read from the devices whatever the cache holds, and not kept:
     /// for walks that see each block once.
     ///
@@ -372,16 +366,17 @@ impl BlockStore {
         begun: Option<Begun>,
     ) -> Result<Arc<Block>, BlockError> {
         let stored = self.read_copies(pointer, address, begun)?;
-        self.unfold_stored(pointer, address, key, stored)
+        self.unfold_stored(pointer, address, key, stored, Vec::new())
     }
 
-    /// Decrypts and decompresses stored bytes whose checksum held.
+    /// Decrypts and decompresses stored bytes whose checksum held, into `room` if that is large enough.
     pub(crate) fn unfold_stored(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         mut stored: Vec<u8>,
+        mut room: Vec<u8>,
     ) -> Result<Arc<Block>, BlockError> {
         let endian = pointer.endian();
         let unauthentic = |error: CryptError| BlockError::Authentication {
@@ -399,8 +394,16 @@ impl BlockStore {
             }
         }
         let bytes = match pointer.compression() {
-            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => stored,
-            _ => decompress(pointer, &stored, address)?,
+            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => {
+                if room.capacity() < stored.len() {
+                    stored
+                } else {
+                    room.clear();
+                    room.extend_from_slice(&stored);
+                    room
+                }
+            }
+            _ => decompress_into(pointer, &stored, address, room)?,
         };
         if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {
             verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
@@ -452,8 +455,26 @@ fn decompress(
     stored: &[u8],
     address: BlockAddress,
 ) -> Result<Vec<u8>, BlockError> {
+    decompress_into(pointer, stored, address, Vec::new())
+}
+
+/// The same into memory that is at hand, if it is large enough.
+fn decompress_into(
+    pointer: &BlockPointer,
+    stored: &[u8],
+    address: BlockAddress,
+    room: Vec<u8>,
+) -> Result<Vec<u8>, BlockError> {
     let kind = pointer.compression().unwrap_or(CompressionKind::Off);
-    let mut bytes = vec![0u8; length(pointer.lsize_bytes())];
+    let length = length(pointer.lsize_bytes());
+    let mut bytes = if room.capacity() < length {
+        vec![0; length]
+    } else {
+        let mut room = room;
+        room.clear();
+        room.resize(length, 0);
+        room
+    };
     millpond_compress::decompress(kind, stored, &mut bytes).map_err(|error| {
         BlockError::Decompression {
             address,

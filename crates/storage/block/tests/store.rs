@@ -421,7 +421,7 @@ fn a_block_read_ahead_needs_no_read_when_it_is_asked_for() {
     let data = content(10, 4096);
     mirror.write(0, &data);
     let pointer = sealed(pointer(0, 4096, false, 4096, 4096), &data);
-    assert!(mirror.store.fetch_ahead(&pointer, address(), None));
+    assert!(mirror.store.fetch_ahead(&pointer, address(), None, vec![]));
     assert_eq!(mirror.store.ahead_figures().read, 1);
     let reads = mirror.reads();
     let block = mirror.store.read(&pointer, address(), None).unwrap();
@@ -439,7 +439,11 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     let new_pointer = sealed(pointer(0, 4096, false, 4096, 4096), &new);
     old_pointer.words[10] = 8;
     mirror.write(0, &old);
-    assert!(mirror.store.fetch_ahead(&old_pointer, address(), None));
+    assert!(
+        mirror
+            .store
+            .fetch_ahead(&old_pointer, address(), None, vec![])
+    );
     // Freed, and given to another block, which only one side has so far.
     let place = VDEV_DATA_START_BYTES;
     mirror.sides[0].inner.write(place, &new).unwrap();
@@ -455,7 +459,11 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     late.sides[1].inner.write(place, &new).unwrap();
     let fresh = Mirror::new([true, true]);
     fresh.write(0, &new);
-    assert!(!fresh.store.fetch_ahead(&old_pointer, address(), None));
+    assert!(
+        !fresh
+            .store
+            .fetch_ahead(&old_pointer, address(), None, vec![])
+    );
     assert_eq!(fresh.store.ahead_figures().given_up, 1);
     for mirror in [&late, &fresh] {
         assert_eq!(
@@ -482,7 +490,7 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
             mirror.write(offset, &data);
             mirror.spoil(bad, offset + 512);
             let pointer = sealed(pointer(offset, 2048, false, 2048, 2048), &data);
-            let meets_bad_side = !mirror.store.fetch_ahead(&pointer, address(), None);
+            let meets_bad_side = !mirror.store.fetch_ahead(&pointer, address(), None, vec![]);
             assert_eq!(errors(), given_up, "not counted ahead");
             given_up += u64::from(meets_bad_side);
             let block = mirror.store.read(&pointer, address(), None).unwrap();
@@ -527,7 +535,11 @@ fn bytes_that_nothing_vouches_for_are_not_read_ahead() {
     unchecked.words[6] |= u64::from(ChecksumKind::Off.number()) << 40;
     assert!(mirror.store.read(&unchecked, address(), None).is_ok());
     let mirror = Mirror::new([true, true]);
-    assert!(!mirror.store.fetch_ahead(&unchecked, address(), None));
+    assert!(
+        !mirror
+            .store
+            .fetch_ahead(&unchecked, address(), None, vec![])
+    );
 }
 
 #[test]
@@ -537,7 +549,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     let ran = Arc::new(AtomicU64::new(0));
     let send = |store: &BlockStore| {
         let ran = Arc::clone(&ran);
-        store.send_ahead(move || {
+        store.send_ahead(1, move || {
             ran.fetch_add(1, Ordering::SeqCst);
         })
     };
@@ -547,7 +559,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
     // One that panics takes nobody along.
-    assert!(store.send_ahead(|| panic!("an errand's own trouble")));
+    assert!(store.send_ahead(1, || panic!("an errand's own trouble")));
     assert!(send(&store.view()));
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 101);
@@ -555,7 +567,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     assert!(!send(&store) && store.ahead_bytes_max() == 0);
     store.set_read_ahead(true);
     let held = Arc::clone(&ran);
-    assert!(store.send_ahead(move || {
+    assert!(store.send_ahead(1, move || {
         while held.load(Ordering::SeqCst) == 101 {
             thread::scope(|_| ());
         }
@@ -571,7 +583,7 @@ fn with_one_thread_nothing_is_read_ahead() {
     let mirror = Mirror::new([true, true]);
     mirror.store.set_write_threads(1);
     assert_eq!(mirror.store.ahead_bytes_max(), 0);
-    assert!(!mirror.store.send_ahead(|| ()));
+    assert!(!mirror.store.send_ahead(1, || ()));
     assert_eq!(mirror.store.view().ahead_bytes_max(), 0);
 }
 
@@ -580,7 +592,7 @@ fn the_last_to_let_go_of_a_store_may_be_an_errand() {
     for _ in 0..50 {
         let store = Arc::new(Mirror::new([true, true]).store);
         let held = Arc::clone(&store);
-        assert!(store.send_ahead(move || drop(held)));
+        assert!(store.send_ahead(1, move || drop(held)));
         drop(store);
     }
 }

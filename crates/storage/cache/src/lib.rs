@@ -145,6 +145,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         shard.entries.get(key).map(|entry| entry.value.clone())
     }
 
+    /// Takes out the value kept under `key`, if any.
+    #[must_use]
+    pub fn take(&self, key: &K) -> Option<V> {
+        self.shard(key).lock().remove(key)
+    }
+
     /// Forgets everything.
     pub fn clear(&self) {
         for shard in &self.shards {
@@ -321,10 +327,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         true
     }
 
-    fn remove(&mut self, key: &K) {
-        let Some(entry) = self.entries.remove(key) else {
-            return;
-        };
+    fn remove(&mut self, key: &K) -> Option<V> {
+        let entry = self.entries.remove(key)?;
         self.weight_bytes -= entry.weight_bytes;
         match entry.queue {
             Queue::Guess => {
@@ -339,6 +343,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
                 self.protected.remove(&entry.stamp);
             }
         }
+        Some(entry.value)
     }
 }
 
@@ -395,6 +400,22 @@ mod tests {
         cache.insert(1, 2, 20);
         assert_eq!(cache.get(&1), Some(2));
         assert_eq!(cache.statistics().weight_bytes, 20);
+    }
+
+    #[test]
+    fn what_is_taken_out_is_gone_and_its_weight_too() {
+        let cache = Cache::new(16 * 1000);
+        cache.insert(1u64, 1u64, 500);
+        assert!(cache.insert_guess(2, 2, 500));
+        assert_eq!(
+            (cache.take(&1), cache.take(&2), cache.take(&3)),
+            (Some(1), Some(2), None)
+        );
+        let figures = cache.statistics();
+        assert_eq!(
+            (figures.weight_bytes, figures.guessed_bytes, figures.entries),
+            (0, 0, 0)
+        );
     }
 
     #[test]

@@ -174,9 +174,9 @@ impl LiveObject {
         }
         let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
         let shape = crate::ahead::Shape::of(&synced);
-        before_read(store, streams, shape, offset, length, |errand| {
+        before_read(store, streams, shape, offset, length, |bytes, errand| {
             let (object, synced) = (Weak::clone(&self.me), Arc::clone(&synced));
-            store.send_ahead(move || {
+            store.send_ahead(bytes, move || {
                 let Some(object) = object.upgrade() else {
                     return;
                 };

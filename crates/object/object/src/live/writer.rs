@@ -25,6 +25,8 @@ pub(super) struct Run<'a> {
     pub(super) sink: &'a dyn BlockSink,
 }
 
+/// Indirect blocks of trees that are freed are read ahead by as many at once, up to twice as many.
+const AHEAD_NODES: usize = 8;
 /// From this pass on blocks that were written in this txg already are not compressed any more.
 pub(super) const LATE_PASS: u32 = 8;
 
@@ -341,9 +343,46 @@ impl TreeWriter {
         };
         let (from, to) = (below(first.max(low)), below(last.min(high)));
         for child in from..=to {
+            if let Some(node) = self.nodes.get(&(level, id)) {
+                let index = |child: u64| (child & ((1 << shift) - 1)) as usize;
+                let here = node.pointers.get(index(from)..=index(to)).unwrap_or(&[]);
+                self.read_ahead(run, level - 1, from, here, (child - from) as usize);
+            }
             self.free_below(run, level - 1, child, first, last)?;
         }
         Ok(())
+    }
+
+    /// Has other threads read indirect blocks that will be met soon: neighbours, of which the one at `at` is met
+    /// now and the first has the number `first`.
+    fn read_ahead(
+        &self,
+        run: &Run<'_>,
+        level: u8,
+        first: u64,
+        pointers: &[BlockPointer],
+        at: usize,
+    ) {
+        if level == 0 || !at.is_multiple_of(AHEAD_NODES) {
+            return;
+        }
+        // At first those of two steps, then always those of the next step but one.
+        let from = if at == 0 { 1 } else { at + AHEAD_NODES };
+        let wanted = pointers.iter().zip(0u64..).skip(from);
+        for (pointer, index) in wanted.take(at + 2 * AHEAD_NODES - from) {
+            let id = first.wrapping_add(index);
+            if pointer.is_hole() || pointer.level().0 != level {
+                continue;
+            }
+            let address = run.core.tree(self.id, &self.dnode).address(level, id);
+            let (store, pointer) = (Arc::downgrade(&run.core.store), *pointer);
+            run.core.store.send_ahead(pointer.lsize_bytes(), move || {
+                if let Some(store) = store.upgrade() {
+                    // The sweep meets what goes wrong itself.
+                    let _ = store.fetch_ahead(&pointer, address, None, Vec::new());
+                }
+            });
+        }
     }
 
     /// Kills everything that hangs from a pointer, children before their parent. The space of the
@@ -363,7 +402,9 @@ impl TreeWriter {
                 .map_err(|reason| run.core.invalid(self.id, "block tree", reason))?;
             let children = self.read_pointers(run, pointer, level, id)?;
             for (child, index) in children.iter().zip(0u64..) {
-                let child_id = (id << self.shift()).wrapping_add(index);
+                let first = id << self.shift();
+                let child_id = first.wrapping_add(index);
+                self.read_ahead(run, level - 1, first, &children, index as usize);
                 self.kill_tree(run, child, level - 1, child_id)?;
                 self.account(run, child, &BlockPointer::default());
             }

@@ -79,7 +79,12 @@ impl LivePool {
         writing: &WriteOptions,
         port: Arc<dyn DatasetPort>,
     ) -> Result<Arc<Self>, OpenError> {
-        let read = Pool::open(env, candidate, options)?;
+        let options = OpenOptions {
+            // Opening reads too, and is to be the same each time.
+            reads_ahead: options.reads_ahead && writing.drive == Drive::Thread,
+            ..options.clone()
+        };
+        let read = Pool::open(env, candidate, &options)?;
         let txg = read.uberblock().txg;
         let at = |error| OpenError::State { txg, error };
         may_write(&read).map_err(|error| match error {
