@@ -109,6 +109,14 @@ impl Zap {
         if comparison.is_exact() && comparison.wanted.len() > MICRO_NAME_BYTES_MAX {
             return Ok(None);
         }
+        if comparison.is_exact() {
+            let found = self.micro()?.find(&comparison.wanted);
+            let found = found.map_err(|error| self.corrupt(BlockId(0), error))?;
+            return Ok(found.map(|(_, entry)| ZapEntry {
+                name: entry.name.to_vec(),
+                value: ZapValue::from_u64(entry.value),
+            }));
+        }
         let mut found: Option<MicroZapEntry<'_>> = None;
         for entry in self.micro()?.entries() {
             let (_, entry) = entry.map_err(|error| self.corrupt(BlockId(0), error))?;

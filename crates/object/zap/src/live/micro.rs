@@ -80,15 +80,8 @@ impl<S: ZapStore> ZapMut<S> {
     }
 
     pub(super) fn remove_micro(&self, zap: &Zap, name: &[u8]) -> Result<bool, ZapError> {
-        let mut slot = None;
-        for entry in zap.micro()?.entries() {
-            let (at, entry) = entry.map_err(|error| zap.corrupt(BlockId(0), error))?;
-            if entry.name == name {
-                slot = Some(at);
-                break;
-            }
-        }
-        let Some(slot) = slot else {
+        let found = zap.micro()?.find(name);
+        let Some((slot, _)) = found.map_err(|error| zap.corrupt(BlockId(0), error))? else {
             return Ok(false);
         };
         self.put_slot(zap.clone(), slot, None)?;
@@ -99,6 +92,16 @@ impl<S: ZapStore> ZapMut<S> {
         let corrupt = |error| zap.corrupt(BlockId(0), error);
         let normalisation = zap.normalisation()?;
         let micro = zap.micro()?;
+        if normalisation.is_identity() {
+            let existing = micro.find(name).map_err(corrupt)?;
+            let (free_slot, used) = micro.room_for(&zap.hashing, hash).map_err(corrupt)?;
+            return Ok(Found {
+                existing: existing.map(|(slot, entry)| (slot, entry.cd)),
+                free_slot,
+                slots: micro.slots(),
+                used,
+            });
+        }
         let mut found = Found {
             existing: None,
             free_slot: None,
