@@ -158,7 +158,9 @@ impl LiveLog {
             }
             sequence = sequence.saturating_add(1);
             let start = filling.records.len();
-            filling.records.extend(entry.record.iter().flatten());
+            if let Some(record) = &entry.record {
+                filling.records.extend_from_slice(record);
+            }
             let at = start.saturating_add(SEQUENCE_AT);
             let number = filling.records.get_mut(at..at.saturating_add(8));
             let Some(number) = number else {

@@ -5,10 +5,13 @@ use millpond_ondisk::{ObjectId, Txg};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Records of one object that wait for somebody to commit it, in bytes. Beyond that they are dropped, and
-/// whoever commits the object waits for its txg, which then costs no more.
-const OBJECT_BYTES_MAX: u64 = 2 << 20;
-/// The same for all that is in memory.
-const ALL_BYTES_MAX: u64 = 32 << 20;
+/// whoever commits the object waits for its txg. Small writes all over a file make its txg write many times as much as their
+/// records have, since it writes whole blocks: so the bound is generous.
+const OBJECT_BYTES_MAX: u64 = 24 << 20;
+/// The same for what blocks of their own count, which the txg writes once as well.
+const OBJECT_BLOCKS_MAX: u64 = 2 << 20;
+/// The bound for all that is in memory.
+const ALL_BYTES_MAX: u64 = 48 << 20;
 /// What an entry takes beside its record.
 const ENTRY_BYTES: u64 = 64;
 /// Blocks that are to be written for a record are in memory until their txg is committed anyway, as long as they are
@@ -34,11 +37,14 @@ impl Entry {
     }
     fn bytes(&self) -> u64 {
         let record = self.record.as_ref().map_or(0, Vec::len);
-        let block = self.block.as_ref().map_or(0, LoggedBlock::bytes);
         let record = u64::try_from(record).unwrap_or(u64::MAX);
         ENTRY_BYTES
             .saturating_add(record)
-            .saturating_add(block / BLOCK_SHARE)
+            .saturating_add(self.block_share())
+    }
+    /// What its block counts of that.
+    fn block_share(&self) -> u64 {
+        self.block.as_ref().map_or(0, LoggedBlock::bytes) / BLOCK_SHARE
     }
 }
 
@@ -46,6 +52,8 @@ impl Entry {
 struct OfObject {
     entries: VecDeque<Entry>,
     bytes: u64,
+    /// What blocks count of that.
+    block_share: u64,
 }
 
 /// What a writer takes out of the queue.
@@ -96,9 +104,10 @@ impl Queue {
                 }
                 let bytes = entry.bytes();
                 of_object.bytes = of_object.bytes.saturating_add(bytes);
+                of_object.block_share = of_object.block_share.saturating_add(entry.block_share());
                 self.bytes = self.bytes.saturating_add(bytes);
                 of_object.entries.push_back(entry);
-                if of_object.bytes > OBJECT_BYTES_MAX {
+                if of_object.bytes > OBJECT_BYTES_MAX || of_object.block_share > OBJECT_BLOCKS_MAX {
                     self.bytes = self.bytes.saturating_sub(collapse(of_object));
                 }
             }
@@ -231,11 +240,11 @@ impl Queue {
         self.ordered.retain(|(_, entry)| keep(entry));
         self.of_objects.retain(|_, of_object| {
             of_object.entries.retain(&mut keep);
-            of_object.bytes = of_object
-                .entries
-                .iter()
-                .map(Entry::bytes)
-                .fold(0, u64::saturating_add);
+            let sum = |bytes: fn(&Entry) -> u64| {
+                let entries = of_object.entries.iter().map(bytes);
+                entries.fold(0, u64::saturating_add)
+            };
+            (of_object.bytes, of_object.block_share) = (sum(Entry::bytes), sum(Entry::block_share));
             !of_object.entries.is_empty()
         });
         self.bytes = self.bytes.saturating_sub(freed);
@@ -255,7 +264,7 @@ fn collapse(of_object: &mut OfObject) -> u64 {
     };
     let note = Entry::new(last, None);
     let saved = of_object.bytes.saturating_sub(note.bytes());
-    of_object.bytes = note.bytes();
+    (of_object.bytes, of_object.block_share) = (note.bytes(), 0);
     of_object.entries = VecDeque::from([note]);
     saved
 }
