@@ -20,6 +20,7 @@
 
 pub mod abi;
 mod error;
+mod linger;
 mod mount;
 mod server;
 pub mod session;

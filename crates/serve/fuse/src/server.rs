@@ -2,6 +2,7 @@
 
 use crate::abi::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request};
 use crate::error::FuseError;
+use crate::linger::{IN_A_ROW_MAX, LINGER, Linger};
 use crate::session::Session;
 use crate::transport::{Channel, Received};
 use millpond_env::Env;
@@ -39,6 +40,7 @@ pub(crate) struct Connection {
     token: u64,
     pub(crate) channel: Channel,
     pub(crate) session: Session,
+    linger: Linger,
     is_over: Mutex<bool>,
     ended: Condvar,
 }
@@ -81,10 +83,6 @@ impl FuseServer {
         Ok(server)
     }
 
-    pub(crate) fn env(&self) -> &Env {
-        &self.shared.env
-    }
-
     /// Serves a session from now on.
     pub(crate) fn add(
         &self,
@@ -97,6 +95,7 @@ impl FuseServer {
             token,
             channel,
             session,
+            linger: Linger::default(),
             is_over: Mutex::new(false),
             ended: Condvar::new(),
         });
@@ -120,6 +119,8 @@ impl FuseServer {
 
 /// One thread at a time is woken by a connection; it arms it again as soon as it has its request.
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+/// None is: somebody is awake and asks for the next request.
+const NO_INTEREST: epoll::EventFlags = epoll::EventFlags::ONESHOT;
 
 impl Shared {
     /// What each thread does.
@@ -148,38 +149,78 @@ impl Shared {
         }
     }
 
+    /// Serves the request that a connection has, and those that follow at once.
     fn serve_one(&self, connection: &Connection, request: &mut [u8], reply: &mut [u8]) {
-        let received = connection.channel.receive(request);
-        if received == Received::Over {
-            self.finish(connection);
-            return;
+        let mut received = connection.channel.receive(request);
+        for number in 0.. {
+            if received == Received::Over {
+                self.finish(connection);
+                return;
+            }
+            // Armed again before the request is worked on: others go on with the next.
+            self.arm(connection, INTEREST);
+            let Received::Request(count) = received else {
+                return;
+            };
+            let Some(message) = request.get(..count) else {
+                return;
+            };
+            let answer = Self::answer(connection, message, reply);
+            // Whoever waits for this answer may ask again as soon as it is there: from here on nobody else need wake up
+            // for that.
+            let lingers = number < IN_A_ROW_MAX && connection.linger.begin();
+            if lingers {
+                self.arm(connection, NO_INTEREST);
+            }
+            if let Some(answer) = answer {
+                let _ = connection.channel.send(answer);
+            }
+            if !lingers {
+                return;
+            }
+            received = self.next(connection, request);
+            connection.linger.end(received != Received::Nothing);
         }
-        // Armed again before the request is worked on: others go on with the next.
+    }
+
+    /// A request that comes soon.
+    fn next(&self, connection: &Connection, request: &mut [u8]) -> Received {
+        let clock = &self.env.clock;
+        let limit = u64::try_from(LINGER.as_nanos()).unwrap_or(u64::MAX);
+        let end = clock.monotonic_ns().saturating_add(limit);
+        loop {
+            let received = connection.channel.receive(request);
+            if received != Received::Nothing || clock.monotonic_ns() >= end {
+                return received;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn arm(&self, connection: &Connection, interest: epoll::EventFlags) {
         let data = epoll::EventData::new_u64(connection.token);
-        let armed = epoll::modify(&self.poll, connection.channel.fd(), data, INTEREST);
+        let armed = epoll::modify(&self.poll, connection.channel.fd(), data, interest);
         if armed.is_err() && !connection.is_over() {
             self.finish(connection);
         }
-        let Received::Request(count) = received else {
-            return;
-        };
-        let Some(message) = request.get(..count) else {
-            return;
-        };
-        // A request without an answer would hang its program for ever; what broke is told as an error of the
-        // device, and the thread lives on for others.
-        let answered = catch_unwind(AssertUnwindSafe(|| {
-            let reply = connection.session.answer(message, reply);
-            if let Some(reply) = reply {
-                let _ = connection.channel.send(reply);
-            }
+    }
+
+    /// The reply to a request, if it wants one. A request without an answer would hang its program for ever; what broke is told
+    /// as an error of the device, and the thread lives on for others.
+    fn answer<'b>(
+        connection: &Connection,
+        message: &[u8],
+        reply: &'b mut [u8],
+    ) -> Option<&'b [u8]> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            connection.session.answer(message, reply).map(<[u8]>::len)
         }));
-        if answered.is_err()
-            && let Some(unique) = Request::unique_of(message)
-        {
-            let mut buffer = [0; 64];
-            let reply = Reply::new(&mut buffer).finish(unique, EIO);
-            let _ = connection.channel.send(reply);
+        match outcome {
+            Ok(length) => reply.get(..length?),
+            Err(_) => {
+                let unique = Request::unique_of(message)?;
+                Some(Reply::new(reply).finish(unique, EIO))
+            }
         }
     }
 

@@ -2,7 +2,6 @@
 
 use millpond::live::{LivePool, PoolPlan, Vfs, WriteOptions};
 use millpond::{OpenOptions, Search};
-use millpond_env::Env;
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
 use millpond_fuse::session::Session;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ impl Rig {
             .unwrap();
         let pool = PoolPlan::new("tank").single(&image).create().unwrap();
         let files = pool.served("tank").unwrap();
-        let session = Session::new(files as Arc<dyn Vfs>, &Env::real()).unwrap();
+        let session = Session::new(files as Arc<dyn Vfs>).unwrap();
         Self {
             session,
             pool,

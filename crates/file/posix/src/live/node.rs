@@ -42,6 +42,10 @@ impl LiveNode {
     pub fn is_unlinked(&self) -> bool {
         self.inner.state().links == 0
     }
+    /// Whether no change of it waits for its txg: the space it takes is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.inner.object.is_changing()
+    }
 }
 
 impl std::ops::Deref for LiveNode {

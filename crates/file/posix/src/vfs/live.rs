@@ -98,6 +98,9 @@ impl Vfs for LiveFileSystem {
     fn is_read_only(&self) -> bool {
         self.settings().is_read_only
     }
+    fn is_settled(&self, node: &VfsNode) -> bool {
+        node.live().is_ok_and(LiveNode::is_settled)
+    }
     fn touch_atime(&self, node: &VfsNode) {
         if let Ok(node) = node.live() {
             self.touch_atime(node);

@@ -166,6 +166,11 @@ pub trait Vfs: Send + Sync {
     fn is_read_only(&self) -> bool {
         true
     }
+    /// Whether figures of a file's space stay as they are until it is changed through this. Where they do not, those of
+    /// [`Vfs::stat`] become exact some seconds later.
+    fn is_settled(&self, _node: &VfsNode) -> bool {
+        true
+    }
     /// Notes that a file was read, where settings want that.
     fn touch_atime(&self, _node: &VfsNode) {}
     /// Frees files whose last name and last holder are gone.

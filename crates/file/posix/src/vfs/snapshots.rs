@@ -358,6 +358,9 @@ impl Vfs for WithSnapshots {
     fn is_read_only(&self) -> bool {
         Vfs::is_read_only(&*self.live)
     }
+    fn is_settled(&self, node: &VfsNode) -> bool {
+        Vfs::is_settled(&*self.live, node)
+    }
     fn touch_atime(&self, node: &VfsNode) {
         Vfs::touch_atime(&*self.live, node);
     }

@@ -587,6 +587,11 @@ impl LiveObject {
         self.dirty_slot(&mut self.state.lock(), tx);
     }
 
+    /// Whether it has changes of any txg that is not committed: figures of space will change then.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        !self.state.lock().slots.is_empty()
+    }
     /// Whether it has changes of this txg.
     #[must_use]
     pub fn is_dirty(&self, txg: Txg) -> bool {

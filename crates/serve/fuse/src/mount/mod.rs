@@ -105,7 +105,7 @@ impl FuseServer {
             read_only: options.read_only || target.files.is_read_only(),
             ..*options
         };
-        let session = Session::new(target.files, self.env());
+        let session = Session::new(target.files);
         let session = session.map_err(|error| FuseError::Start(error.to_string()))?;
         let is_by_helper = !rustix::process::geteuid().is_root();
         let connection = if is_by_helper {

@@ -1,12 +1,12 @@
 //! Directories, listed.
 
-use super::attributes::shown;
 use super::{Answered, Refusal, Session};
 use crate::abi::{DATA_BYTES_MAX, DirectoryWriter, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, Reply};
 use millpond_posix::vfs::{VfsEntry, VfsNode};
 
-/// As many entries are asked for at once.
-const BATCH: usize = 128;
+/// As many entries are asked for at once, at most: as many as an ordinary reply holds, since a directory whose table is in no order is
+/// sorted for each time.
+const BATCH: usize = 1024;
 /// What an entry takes in a reply at least, and with attributes.
 const ENTRY_BYTES: usize = 32;
 const ENTRY_BYTES_WITH_ATTRIBUTES: usize = 160;
@@ -78,14 +78,12 @@ impl Session {
         let found = is_described
             .then(|| self.vfs.node(entry.number, 0).ok())
             .flatten();
-        let told = found.and_then(|node| Some((self.vfs.stat(&node).ok()?, node)));
-        let Some((stat, node)) = told else {
+        let told = found.and_then(|node| Some((self.attributes_of(&node).ok()?, node)));
+        let Some(((validity, attributes), node)) = told else {
             reply.put_absence(0);
             return;
         };
-        let validity = self.validity(&node, &stat);
         let number = self.node_number(node.number());
-        let attributes = shown(node.number().0, &stat);
         reply.put_entry(number, node.generation(), validity, &attributes);
         self.inodes.add(&node);
     }

@@ -13,20 +13,16 @@ use crate::abi::{
     ROOT_NODE, Reply, Request, feature,
 };
 use inodes::Inodes;
-use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_posix::Stat;
 use millpond_posix::live::{Caller, FileError};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
 
 /// How long the kernel may believe what cannot change behind its back, in seconds.
 const LONG_S: u64 = 24 * 60 * 60;
-/// How long it may believe figures of space of a file that was changed a moment ago: they are known when its
+/// How long it may believe figures of space of a file whose last change is not committed: they are known when its
 /// txg is written.
 const SHORT_S: u64 = 1;
-/// How long after a change that is so, in seconds.
-const RECENT_S: i64 = 30;
 /// Requests that the kernel may have under way in the background (reads ahead, writes of dirty pages).
 const BACKGROUND_MAX: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;
@@ -63,7 +59,6 @@ type Answered = Result<(), Refusal>;
 /// One mounted file system. Shared by all threads.
 pub struct Session {
     vfs: Arc<dyn Vfs>,
-    env: Env,
     inodes: Inodes,
     /// The root directory's number, which the kernel knows as node 1.
     root: InodeNumber,
@@ -85,14 +80,13 @@ impl Session {
     ///
     /// # Errors
     /// If the root directory cannot be opened.
-    pub fn new(vfs: Arc<dyn Vfs>, env: &Env) -> Result<Self, FileError> {
+    pub fn new(vfs: Arc<dyn Vfs>) -> Result<Self, FileError> {
         let root = vfs.root()?;
         let inodes = Inodes::default();
         // The kernel never looks its root up, and never forgets it.
         inodes.add(&root);
         Ok(Self {
             root: root.number(),
-            env: env.clone(),
             inodes,
             features: AtomicU64::new(0),
             offered: AtomicU64::new(0),
@@ -304,9 +298,7 @@ impl Session {
         is_passing: bool,
         reply: &mut Reply<'_>,
     ) -> Result<(), FileError> {
-        let stat = self.vfs.stat(node)?;
-        let attributes = attributes::shown(node.number().0, &stat);
-        let mut validity = self.validity(node, &stat);
+        let (mut validity, attributes) = self.attributes_of(node)?;
         if is_passing {
             validity.entry_s = 0;
         }
@@ -316,8 +308,9 @@ impl Session {
         Ok(())
     }
 
-    /// How long what is told of a file may be believed.
-    fn validity(&self, node: &VfsNode, stat: &Stat) -> EntryValidity {
+    /// How long what is told of a file may be believed. To be asked before its attributes are looked at: a change that is
+    /// committed in between would leave old figures of space with the kernel for long.
+    fn validity(&self, node: &VfsNode) -> EntryValidity {
         if node.is_virtual() {
             return EntryValidity {
                 entry_s: 0,
@@ -330,21 +323,23 @@ impl Session {
                 attributes_s: LONG_S,
             };
         }
-        let now_s = i64::try_from(self.env.clock.wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
-        let is_recent = stat.ctime.seconds.saturating_add(RECENT_S) > now_s;
         EntryValidity {
             entry_s: if self.vfs.has_exact_names() {
                 LONG_S
             } else {
                 0
             },
-            attributes_s: if is_recent { SHORT_S } else { LONG_S },
+            attributes_s: if self.vfs.is_settled(node) {
+                LONG_S
+            } else {
+                SHORT_S
+            },
         }
     }
 
     fn attributes_of(&self, node: &VfsNode) -> Result<(EntryValidity, Attributes), FileError> {
+        let validity = self.validity(node);
         let stat = self.vfs.stat(node)?;
-        let validity = self.validity(node, &stat);
         Ok((validity, attributes::shown(node.number().0, &stat)))
     }
 }

@@ -138,10 +138,17 @@ impl Session {
         reply: &mut Reply<'_>,
     ) -> Answered {
         let is_exclusive = flags & O_EXCL != 0;
+        let mut made = None;
         self.made(request, reply, |caller, directory| {
             let at = place(directory, new.name);
-            Ok(self.vfs.create(caller, at, mode(&new), is_exclusive)?.0)
+            let (node, is_new) = self.vfs.create(caller, at, mode(&new), is_exclusive)?;
+            made = is_new.then(|| node.number());
+            Ok(node)
         })?;
+        if let Some(number) = made {
+            // Nobody gave it any yet, so that the first write need not look.
+            self.inodes.note_capabilities(number, Some(false));
+        }
         reply.put_open(OPEN_KEEP_CACHE);
         Ok(())
     }
