@@ -360,6 +360,24 @@ mod tests {
     }
 
     #[test]
+    fn thousands_of_small_writes_to_one_object_keep_their_records() {
+        let mut queue = Queue::default();
+        for _ in 0..4096 {
+            queue.append(Entry::new(Txg(5), Some(vec![0; 4300])), Some(ObjectId(7)));
+        }
+        queue.aim(Some(ObjectId(7)));
+        let mut taken = 0;
+        while let Some(batch) = queue.take(Txg(4), 2 << 20) {
+            if batch.entries.is_empty() {
+                break;
+            }
+            taken += batch.entries.len();
+            queue.finish(true);
+        }
+        assert_eq!(taken, 4096);
+    }
+
+    #[test]
     fn what_is_gone_is_forgotten() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), Some(ObjectId(7)));

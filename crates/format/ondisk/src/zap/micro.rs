@@ -346,7 +346,7 @@ mod tests {
             for name in names.iter().map(Vec::as_slice).chain([wanted.as_bytes()]) {
                 let equal = all.iter().filter(|(_, entry)| entry.name == name);
                 let expected = equal.min_by_key(|(_, entry)| entry.cd);
-                prop_assert_eq!(micro.find(name).unwrap().as_ref(), expected);
+                prop_assert_eq!(micro.find(name).unwrap(), expected.copied());
                 let hashing = ZapHashing::plain(77);
                 let hash = hashing.name(name);
                 let (free, used) = micro.room_for(&hashing, hash).unwrap();
