@@ -292,7 +292,7 @@ fn a_pool_that_grew_is_without_fault() {
         let note = PoolSetting::parse("com.example:n", &number.to_string(), SettingTime::Later);
         live.set_property(&note.unwrap()).unwrap();
     }
-    live.reguid().unwrap();
+    live.reguid(None).unwrap();
     live.export().unwrap();
     images.judge("grown");
 }

@@ -202,13 +202,39 @@ fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
     rig.judge("tank");
 }
 
+/// Renames a file system below another to what a receive calls it.
+fn hide_as_received(pool: &LivePool, parent: &str, component: &str) {
+    use millpond_ondisk::dsl::keys::RECEIVE_DATASET;
+    use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, Endian};
+    let head = pool.datasets().open_head(parent).unwrap().id();
+    let renamed = pool.engine().sync_task(|ctx| {
+        let bonus = |id| ctx.mos().object(id).unwrap().bonus();
+        let dataset = DslDatasetPhys::decode(&bonus(head), Endian::Little).unwrap();
+        let directory = bonus(dataset.directory);
+        let directory = DslDirectoryPhys::decode(&directory, Endian::Little).unwrap();
+        let table = ctx.table(directory.child_directories.unwrap())?;
+        let id = table.lookup_u64(component.as_bytes()).unwrap().unwrap();
+        table.remove(component.as_bytes()).unwrap();
+        table.update_u64(RECEIVE_DATASET.as_bytes(), id).unwrap();
+        Ok(())
+    });
+    renamed.unwrap();
+}
+
 #[test]
 fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     use millpond_ondisk::dsl::keys::resume;
     use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Endian};
     let rig = Rig::new(1, 128);
     let pool = tank(&rig);
-    for name in ["tank/half", "tank/resumable", "tank/whole"] {
+    let names = [
+        "tank/half",
+        "tank/resumable",
+        "tank/whole",
+        "tank/into",
+        "tank/into/sub",
+    ];
+    for name in names {
         pool.datasets().create_filesystem(name, &[]).unwrap();
         let files = pool.file_system(name).unwrap();
         let mode = NewMode::exactly(0o644);
@@ -222,7 +248,12 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     }
     pool.sync().unwrap();
     // As a receive makes them: inconsistent, and one of them with the state that a stream goes on from.
-    for (name, is_resumable) in [("tank/half", false), ("tank/resumable", true)] {
+    let partial = [
+        ("tank/half", false),
+        ("tank/resumable", true),
+        ("tank/into/sub", true),
+    ];
+    for (name, is_resumable) in partial {
         let id = pool.datasets().open_head(name).unwrap().id();
         let marked = pool.engine().sync_task(|ctx| {
             let object = ctx.mos().object(id).unwrap();
@@ -237,11 +268,16 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
         });
         marked.unwrap();
     }
+    // What is received into a file system that there is lies hidden below it until it is whole.
+    hide_as_received(&pool, "tank/into", "sub");
     pool.export().unwrap();
 
     let pool = rig.open("tank");
     let committed = pool.committed().unwrap();
     assert!(committed.dataset("tank/half").is_err());
+    let into = committed.dataset("tank/into").unwrap();
+    assert!(into.inner().resume_token().unwrap().is_some());
+    drop(into);
     assert!(committed.dataset("tank/resumable").is_ok());
     drop(committed);
     let files = pool.file_system("tank/whole").unwrap();
@@ -251,8 +287,14 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     pool.export().unwrap();
     rig.judge("tank");
 
-    // Whoever gives it up names it.
+    // Whoever gives it up names it; what lies hidden goes with what it was meant for.
     let pool = rig.open("tank");
+    let none = millpond::live::DestroyOptions::default();
+    pool.datasets().destroy("tank/into", none).unwrap();
+    assert_eq!(
+        pool.datasets().names_below("tank").unwrap(),
+        ["tank", "tank/resumable", "tank/whole"]
+    );
     pool.datasets()
         .destroy("tank/resumable", millpond::live::DestroyOptions::default())
         .unwrap();

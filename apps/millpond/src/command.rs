@@ -99,6 +99,9 @@ impl Command {
                 check(&parsed)?;
                 self.require_operands(&parsed)?;
                 let name = self.name;
+                if program == "zpool" {
+                    require_pools(session, name, &parsed)?;
+                }
                 Err(Failure::Refused(format!(
                     "millpond: '{program} {name}' is not built yet"
                 )))
@@ -112,6 +115,29 @@ impl Command {
             Some(text) => Err(Failure::Usage((*text).to_string())),
             None => Ok(()),
         }
+    }
+}
+
+/// A pool that is not there is told of first, whatever would be done to it.
+fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<(), Failure> {
+    let Ok(known) = session.control()?.pools() else {
+        return Ok(());
+    };
+    // Only these take several pools; behind the first name of the others come devices.
+    let is_about_pools = matches!(command, "scrub" | "reopen" | "resilver");
+    let names = match is_about_pools {
+        true => parsed.operands.as_slice(),
+        false => parsed.operands.get(..1).unwrap_or_default(),
+    };
+    match names.iter().find(|name| !known.contains(name)) {
+        Some(name) => {
+            let mut text = format!("cannot open '{name}': no such pool");
+            if matches!(command, "online" | "offline") {
+                text.push_str(&format!("\nfailed to open pool \"{name}\""));
+            }
+            Err(Failure::Refused(text))
+        }
+        None => Ok(()),
     }
 }
 

@@ -1,12 +1,16 @@
 //! What happened to pools since the daemon began: the last of it, in memory.
 
 use millpond::control::{Event, EventValue};
+use millpond::live::NotedEvent;
 use millpond_env::Env;
 use millpond_env::sync::Mutex;
 use std::collections::VecDeque;
 
 /// So many are kept.
 const KEPT_MAX: usize = 512;
+
+/// The `pool_context` of a pool that is being made.
+const CREATING: u64 = 6;
 
 /// The events of a daemon.
 pub struct Events {
@@ -31,7 +35,51 @@ impl Events {
 
     /// Adds an event of a pool.
     pub fn add(&self, class: &str, pool: &str, guid: u64, more: Vec<(String, EventValue)>) {
-        let time_ns = self.env.clock.wall_ns();
+        self.add_at(self.env.clock.wall_ns(), class, pool, guid, (0, more));
+    }
+
+    /// Adds an event of a pool that is being made.
+    pub fn add_of_creation(&self, class: &str, pool: &str, guid: u64) {
+        self.add_at(
+            self.env.clock.wall_ns(),
+            class,
+            pool,
+            guid,
+            (CREATING, vec![]),
+        );
+    }
+
+    /// Adds what a pool has noted in its history.
+    pub fn add_noted(&self, noted: &NotedEvent, pool: &str, guid: u64, is_creation: bool) {
+        let text = |text: &str| EventValue::Text(text.to_owned());
+        let mut more = vec![];
+        if let Some((name, id)) = &noted.event.dataset {
+            more.push(("history_dsname".to_owned(), text(name)));
+            more.push(("history_dsid".to_owned(), EventValue::Number(id.0)));
+        }
+        let number = EventValue::Number;
+        more.extend([
+            ("history_hostname".to_owned(), text(&noted.hostname)),
+            ("history_internal_str".to_owned(), text(&noted.event.text)),
+            ("history_internal_name".to_owned(), text(&noted.event.name)),
+            ("history_txg".to_owned(), number(noted.txg.0)),
+            (
+                "history_time".to_owned(),
+                number(noted.time_ns / 1_000_000_000),
+            ),
+        ]);
+        let context = if is_creation { CREATING } else { 0 };
+        self.add_at(noted.time_ns, "history_event", pool, guid, (context, more));
+    }
+
+    fn add_at(
+        &self,
+        time_ns: u64,
+        class: &str,
+        pool: &str,
+        guid: u64,
+        (context, more): (u64, Vec<(String, EventValue)>),
+    ) {
         let class = format!("sysevent.fs.zfs.{class}");
         let mut values = vec![
             ("version".to_owned(), EventValue::Number(0)),
@@ -39,7 +87,7 @@ impl Events {
             ("pool".to_owned(), EventValue::Text(pool.to_owned())),
             ("pool_guid".to_owned(), EventValue::Number(guid)),
             ("pool_state".to_owned(), EventValue::Number(0)),
-            ("pool_context".to_owned(), EventValue::Number(0)),
+            ("pool_context".to_owned(), EventValue::Number(context)),
         ];
         values.extend(more);
         let time = vec![time_ns / 1_000_000_000, time_ns % 1_000_000_000];

@@ -4,9 +4,9 @@ use crate::daemon::Daemon;
 use crate::mounts::Follow;
 use millpond::control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
-    DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
-    Imported, Keep, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
-    Open, PoolChange, PoolInfo, Property, Value,
+    DeviceFacts, DeviceProblem, Event, HeldPool, HistoryRecord, ImportError, ImportRequest,
+    ImportablePool, Imported, Keep, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
+    NewPoolRequest, Open, PoolChange, PoolInfo, Property, Value,
 };
 use millpond::live::HistoryCommand;
 use millpond::{DatasetError, Error, OwnerKind, OwnerSpace};
@@ -33,6 +33,22 @@ impl<'d> Verbs<'d> {
 
     fn event(&self, class: &str, pool: &str, guid: u64) {
         self.daemon.events.add(class, pool, guid, vec![]);
+    }
+
+    /// Adds what pools have noted in their histories to the events.
+    fn gather_noted(&self) {
+        for (name, held) in self.daemon.pools.all() {
+            self.gather_noted_of(&name, &held, false);
+        }
+    }
+
+    fn gather_noted_of(&self, name: &str, held: &HeldPool, is_creation: bool) {
+        let Some(live) = held.live() else { return };
+        let engine = live.engine();
+        for noted in engine.take_noted_events() {
+            let events = &self.daemon.events;
+            events.add_noted(&noted, name, engine.guid().0, is_creation);
+        }
     }
 
     fn guid_of(&self, pool: &str) -> u64 {
@@ -110,9 +126,14 @@ impl Change for Verbs<'_> {
         daemon.pools.create(request, &self.history(command))?;
         let mut changed = Changed::default();
         if !request.only_check {
+            let name = request.temporary_name.as_ref().unwrap_or(&request.name);
             daemon.note_pools();
-            self.event("pool_create", &request.name, self.guid_of(&request.name));
-            changed.notes = daemon.mounts.mount_all(&daemon.pools, &request.name);
+            let guid = self.guid_of(name);
+            daemon.events.add_of_creation("pool_create", name, guid);
+            if let Some(held) = daemon.pools.get(name) {
+                self.gather_noted_of(name, &held, true);
+            }
+            changed.notes = daemon.mounts.mount_all(&daemon.pools, name);
         }
         Ok(changed)
     }
@@ -129,6 +150,7 @@ impl Change for Verbs<'_> {
     ) -> Result<Changed, ChangeFailure> {
         let daemon = self.daemon;
         let guid = self.guid_of(pool);
+        let held = daemon.pools.get(pool);
         let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool);
         let command = self.history(command);
         let done = daemon
@@ -136,12 +158,15 @@ impl Change for Verbs<'_> {
             .change(pool, changes, &command, &mut |step, changed| {
                 follow.step(step, changed)
             });
+        if let Some(held) = held {
+            self.gather_noted_of(pool, &held, false);
+        }
         for change in changes {
             let class = match change {
                 PoolChange::Add(_) => "vdev_add",
                 PoolChange::Destroy => "pool_destroy",
                 PoolChange::Export => "pool_export",
-                PoolChange::Reguid => "pool_reguid",
+                PoolChange::Reguid { .. } => "pool_reguid",
                 PoolChange::Clear { .. } => "vdev_clear",
                 _ => continue,
             };
@@ -171,6 +196,9 @@ impl Keep for Verbs<'_> {
         let command = self.history(command);
         let mut imported = daemon.pools.import(request, Some(&command))?;
         daemon.note_pools();
+        if let Some(held) = daemon.pools.get(&imported.name) {
+            self.gather_noted_of(&imported.name, &held, false);
+        }
         self.event("pool_import", &imported.name, self.guid_of(&imported.name));
         if request.load_keys {
             imported.keys = load_keys_from_files(daemon, &imported.name);
@@ -217,10 +245,12 @@ impl Keep for Verbs<'_> {
     }
 
     fn events(&self, after: u64) -> Result<Vec<Event>, ControlError> {
+        self.gather_noted();
         Ok(self.daemon.events.after(after))
     }
 
     fn clear_events(&self) -> Result<u64, ControlError> {
+        self.gather_noted();
         Ok(self.daemon.events.clear())
     }
 }

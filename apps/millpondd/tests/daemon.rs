@@ -58,6 +58,7 @@ impl Stage {
 
     fn request(&self, name: &str, image: &str) -> NewPoolRequest {
         NewPoolRequest {
+            temporary_name: None,
             name: name.into(),
             devices: NewDevices {
                 tops: vec![TopRequest {
@@ -335,6 +336,7 @@ fn two_daemons_never_have_one_pool() {
     assert!(matches!(refused, Err(ImportError::Busy(_))), "{refused:?}");
     let refused = asked.create_pool(
         &NewPoolRequest {
+            temporary_name: None,
             devices: NewDevices {
                 may_take_used: true,
                 ..stage.request("other", "a").devices
@@ -534,4 +536,149 @@ fn commands_reach_the_daemon_through_its_socket() {
     assert_eq!(asked.about().unwrap().process, std::process::id());
     assert!(asked.events(0).unwrap().is_empty());
     accepted.join().unwrap().unwrap();
+}
+
+#[test]
+fn mounts_come_back_as_they_were_or_stay_where_they_are() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let change = |change: DatasetChange| asked.change("t", &[PoolChange::Dataset(change)], "");
+    for name in ["t/a", "t/a/b", "t/n"] {
+        asked.change("t", &[create(name)], "").unwrap();
+    }
+    let set = |name: &str, property: &str, value: u64| DatasetChange::Set {
+        name: name.into(),
+        properties: vec![(property.into(), Value::Number(value))],
+        mount: true,
+    };
+    let remounted = || std::mem::take(&mut *stage.mounter.asked.lock());
+    let at = |path: &str, read_only| (PathBuf::from(path), read_only);
+    // Under another name, but where it was: nothing is unmounted, though it is in use.
+    remounted();
+    stage.mounter.busy.lock().push(PathBuf::from("/t/a"));
+    change(DatasetChange::Rename {
+        from: "t/a".into(),
+        to: "t/c".into(),
+        recursively: false,
+        mount: false,
+    })
+    .unwrap();
+    assert!(remounted().is_empty());
+    assert_eq!(
+        mounted(&asked),
+        ["t /t", "t/c /t/a", "t/c/b /t/a/b", "t/n /t/n"]
+    );
+    stage.mounter.busy.lock().clear();
+    // What was mounted by hand comes back after a rollback, what was not mounted does not.
+    change(set("t/n", "canmount", 2)).unwrap();
+    asked.unmount("t/n", false).ok();
+    asked.mount("t/n", &MountRequest::default()).unwrap();
+    let names = vec!["t/n@s".into(), "t/c@s".into()];
+    let properties = vec![];
+    change(DatasetChange::Snapshot { names, properties }).unwrap();
+    asked.unmount("t/c", false).unwrap();
+    remounted();
+    for snapshot in ["t/n@s", "t/c@s"] {
+        let snapshot = snapshot.into();
+        change(DatasetChange::Rollback { snapshot }).unwrap();
+    }
+    assert_eq!(remounted(), [at("/t/n", false)]);
+    assert_eq!(mounted(&asked), ["t /t", "t/n /t/n"]);
+    // Read-only and back, by property and for once.
+    change(set("t/n", "readonly", 1)).unwrap();
+    change(set("t/n", "atime", 0)).unwrap();
+    change(set("t/n", "readonly", 0)).unwrap();
+    assert_eq!(remounted(), [at("/t/n", true), at("/t/n", false)]);
+    let again = |words: &str| MountRequest {
+        options: vec![words.into()],
+        ..MountRequest::default()
+    };
+    asked.mount("t/n", &again("remount,ro")).unwrap();
+    assert_eq!(remounted(), [at("/t/n", true)]);
+    stage.mounter.busy.lock().push(PathBuf::from("/t/n"));
+    let refused = asked.mount("t/n", &again("remount,rw")).unwrap_err();
+    assert_eq!(refused, MountProblem::Busy);
+    // All or none: one that is in use keeps the others too.
+    asked.mount("t/c", &MountRequest::default()).unwrap();
+    let names: Vec<String> = ["t/n@s", "t/n", "t/c/b", "t/c@s", "t/c"]
+        .map(Into::into)
+        .into();
+    let all = || DatasetChange::DestroyInOrder {
+        names: names.clone(),
+    };
+    let refused = change(all()).unwrap_err();
+    assert!(
+        matches!(refused.error, ChangeError::Mounted { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(mounted(&asked).len(), 3);
+    stage.mounter.busy.lock().clear();
+    change(all()).unwrap();
+    assert_eq!(mounted(&asked), ["t /t"]);
+}
+
+#[test]
+fn what_the_history_notes_is_an_event_too() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let events = asked.events(0).unwrap();
+    let classes: Vec<&str> = events.iter().map(|event| event.class.as_str()).collect();
+    let history = "sysevent.fs.zfs.history_event";
+    assert_eq!(
+        classes[..3],
+        ["sysevent.fs.zfs.pool_create", history, history]
+    );
+    let last = events.last().unwrap().id;
+    asked.change("t", &[create("t/a")], "").unwrap();
+    let events = asked.events(last).unwrap();
+    let text = |name: &str| {
+        let mut values = events[0].values.iter();
+        let found = values.find(|(known, _)| known == name);
+        format!("{:?}", found.unwrap().1)
+    };
+    assert_eq!(events[0].class, history);
+    assert_eq!(text("history_internal_name"), "Text(\"create\")");
+    assert_eq!(text("history_dsname"), "Text(\"t/a\")");
+    assert!(asked.clear_events().unwrap() > 3);
+    assert!(asked.events(0).unwrap().is_empty());
+}
+
+#[test]
+fn a_temporary_name_lasts_until_the_pool_is_exported() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    let request = NewPoolRequest {
+        temporary_name: Some("visitor".into()),
+        ..stage.request("home", "a")
+    };
+    asked.create_pool(&request, "").unwrap();
+    assert_eq!(asked.pools().unwrap(), ["visitor"]);
+    asked.change("visitor", &[create("visitor/a")], "").unwrap();
+    assert_eq!(
+        mounted(&asked),
+        ["visitor /visitor", "visitor/a /visitor/a"]
+    );
+    let held = daemon.pools().get("visitor").unwrap();
+    assert_eq!(held.cache_file(), CacheFile::None);
+    drop(held);
+    let export = |pool: &str| asked.change(pool, &[PoolChange::Export], "").unwrap();
+    export("visitor");
+    let mut request = stage.import("home");
+    request.new_name = Some("guest".into());
+    request.is_name_temporary = true;
+    assert_eq!(asked.import(&request, "").unwrap().name, "guest");
+    asked.change("guest", &[create("guest/b")], "").unwrap();
+    export("guest");
+    // Its devices have kept the name.
+    assert_eq!(
+        asked.import(&stage.import("home"), "").unwrap().name,
+        "home"
+    );
+    assert!(property(&asked, "home/b", "used").is_some());
+    export("home");
 }

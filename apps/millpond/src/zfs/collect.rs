@@ -1,10 +1,12 @@
 //! Finding the datasets that a command is about.
 
+use super::assign::owner_number;
 use super::names;
 use super::order::{SortKey, compare};
 use crate::session::{Failure, Session};
 use millpond::control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted};
-use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use std::collections::HashMap;
 
 /// What is wanted.
 #[derive(Debug)]
@@ -34,8 +36,52 @@ pub struct Found {
     pub has_failed: bool,
 }
 
-/// Collects and sorts.
+/// Collects and sorts. Owners may be named; the answers have their names again.
 pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failure> {
+    let Wanted::Named(names) = &request.wanted else {
+        return collect_as(session, request);
+    };
+    let mut by_number = HashMap::new();
+    let numbered = names.iter().map(|name| match name {
+        PropertyName::PerOwner {
+            name: full,
+            owner_kind,
+            owner,
+            ..
+        } => owner_number(session.environment, *owner_kind, owner)
+            .and_then(|number| by_name(&format!("{}{number}", full.strip_suffix(owner.as_str())?)))
+            .inspect(|numbered| {
+                by_number.insert(numbered.text().to_owned(), full.clone());
+            })
+            .unwrap_or_else(|| name.clone()),
+        name => name.clone(),
+    });
+    let wanted = Wanted::Named(numbered.collect());
+    let mut found = collect_as(
+        session,
+        &Request {
+            wanted,
+            operands: request.operands,
+            sort: request.sort,
+            ..*request
+        },
+    )?;
+    for info in &mut found.datasets {
+        let mut named = vec![];
+        for property in &info.properties {
+            let name = by_number.get(&property.name);
+            if let Some(name) = name.filter(|name| **name != property.name) {
+                let mut other = property.clone();
+                other.name.clone_from(name);
+                named.push(other);
+            }
+        }
+        info.properties.extend(named);
+    }
+    Ok(found)
+}
+
+fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure> {
     let mut found = Found::default();
     if request.operands.is_empty() {
         let control = session.control()?;

@@ -1,6 +1,8 @@
 //! Every `zfs` sub-command and how it is called.
 
-use super::{create, destroy, get, heads, keys, list, mount, set, snapshots, space, usage};
+use super::{
+    create, destroy, get, heads, keys, list, mount, project, set, snapshots, space, usage,
+};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
 use millpond_dataset::properties::{PropertyName, by_name};
@@ -97,7 +99,7 @@ pub const COMMANDS: &[Command] = &[
         &[""],
         space::projects,
     ),
-    not_built("project", letters("0Ccdkp:rs"), &[""]),
+    built("project", letters("0Ccdkp:rs"), &[""], project::run),
     built(
         "mount",
         with_longs("ajRflvOo:", &[long("json", "j")]),

@@ -9,7 +9,7 @@ use crate::text::number as figures;
 use millpond::control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
 use millpond::live::Refusal;
 use millpond_dataset::properties::{DatasetKind, Kinds};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Destroys datasets, snapshots or a bookmark.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -51,6 +51,10 @@ fn bookmark(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
 
 /// Says what goes, where that was asked for.
 fn tell(session: &mut Session, parsed: &Parsed, name: &str) -> std::io::Result<()> {
+    // What is half received is hidden, and goes with what it was meant for.
+    if name.contains('%') {
+        return Ok(());
+    }
     if parsed.has("p") {
         return writeln!(session.out, "destroy\t{name}");
     }
@@ -137,12 +141,11 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
             "could not find any snapshots to destroy; check snapshot names.".into(),
         ));
     }
-    let mut changes = vec![];
     let mut gone = vec![];
     let clones: Vec<String> = found.iter().flat_map(clones_of).collect();
     if !clones.is_empty() && parsed.has("R") {
         for clone in &clones {
-            plan_tree(session, clone, &mut gone, &mut changes)?;
+            plan_tree(session, clone, &mut gone)?;
         }
     } else if !clones.is_empty() && !parsed.has("d") {
         for info in &found {
@@ -167,6 +170,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
+    let mut changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
     changes.push(PoolChange::Dataset(DatasetChange::DestroySnapshots {
         names: found.iter().map(|info| info.name.clone()).collect(),
         defer: parsed.has("d"),
@@ -206,49 +210,43 @@ fn clones_of(info: &DatasetInfo) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Adds the end of a dataset with everything that depends on it, clones elsewhere included; `gone` are
-/// the names in order.
-pub fn plan_tree(
+/// Adds a dataset with everything that depends on it, clones elsewhere included, in the order in which they
+/// can be destroyed.
+pub fn plan_tree(session: &Session, root: &str, gone: &mut Vec<String>) -> Result<(), Failure> {
+    let mut known: BTreeSet<String> = gone.iter().cloned().collect();
+    add_tree(session, root, gone, &mut known)
+}
+
+fn add_tree(
     session: &Session,
     root: &str,
     gone: &mut Vec<String>,
-    changes: &mut Vec<PoolChange>,
+    known: &mut BTreeSet<String>,
 ) -> Result<(), Failure> {
     let tree = dependents(session, root)?;
     for info in &tree {
         for clone in clones_of(info) {
             // One that the tree hangs below goes with the tree's ancestors, not before the tree.
-            if !gone.contains(&clone) && !is_within(root, &clone) {
-                plan_tree(session, &clone, gone, changes)?;
+            if !known.contains(&clone) && !is_within(root, &clone) {
+                add_tree(session, &clone, gone, known)?;
             }
         }
     }
-    for info in tree {
-        if gone.contains(&info.name) {
-            continue;
+    for name in tree.into_iter().map(|info| info.name) {
+        if known.insert(name.clone()) {
+            gone.push(name);
         }
-        changes.push(PoolChange::Dataset(end_of(&info)));
-        gone.push(info.name);
     }
-    if !gone.iter().any(|name| name == root) {
-        changes.push(PoolChange::Dataset(DatasetChange::Destroy {
-            name: root.to_owned(),
-        }));
+    if known.insert(root.to_owned()) {
         gone.push(root.to_owned());
     }
     Ok(())
 }
 
-pub fn end_of(info: &DatasetInfo) -> DatasetChange {
-    match info.kind {
-        DatasetKind::Snapshot => DatasetChange::DestroySnapshots {
-            names: vec![info.name.clone()],
-            defer: false,
-        },
-        _ => DatasetChange::Destroy {
-            name: info.name.clone(),
-        },
-    }
+/// One change that destroys these, if there are any.
+pub fn all_of(names: Vec<String>) -> Option<PoolChange> {
+    let is_any = !names.is_empty();
+    is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder { names }))
 }
 
 fn is_within(name: &str, root: &str) -> bool {
@@ -267,24 +265,37 @@ fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure
         kinds,
         &["clones", "origin"],
     )?;
+    let mut below_each: BTreeMap<String, Below> = BTreeMap::new();
+    for info in all.unwrap_or_default() {
+        let of = |name: &str| name.to_owned();
+        if info.kind == DatasetKind::Snapshot {
+            let own = below_each.entry(of(head_of(&info.name))).or_default();
+            own.snapshots.push(info);
+        } else if let Some((parent, _)) = info.name.rsplit_once('/') {
+            let own = below_each.entry(of(parent)).or_default();
+            own.children.push(info);
+        }
+    }
     let mut found = vec![];
-    collect_below(&all.unwrap_or_default(), root, &mut found);
+    collect_below(&mut below_each, root, &mut found);
     Ok(found)
 }
 
-fn collect_below(all: &[DatasetInfo], root: &str, found: &mut Vec<DatasetInfo>) {
-    let is_child = |info: &&DatasetInfo| {
-        info.kind != DatasetKind::Snapshot
-            && info.name.rsplit_once('/').map(|(parent, _)| parent) == Some(root)
-    };
-    for child in all.iter().filter(is_child) {
+/// What hangs on a dataset itself.
+#[derive(Default)]
+struct Below {
+    children: Vec<DatasetInfo>,
+    snapshots: Vec<DatasetInfo>,
+}
+
+/// Not deeper than names are.
+fn collect_below(all: &mut BTreeMap<String, Below>, root: &str, found: &mut Vec<DatasetInfo>) {
+    let Some(own) = all.remove(root) else { return };
+    for child in own.children {
         collect_below(all, &child.name, found);
-        found.push(child.clone());
+        found.push(child);
     }
-    let own = all
-        .iter()
-        .filter(|info| info.kind == DatasetKind::Snapshot && head_of(&info.name) == root);
-    found.extend(own.cloned());
+    found.extend(own.snapshots);
 }
 
 fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
@@ -321,12 +332,11 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         let title = "dependent clones\nuse '-R' to destroy the following datasets:";
         return Err(listed(title, &clones));
     }
-    let (mut gone, mut changes) = (vec![], vec![]);
-    plan_tree(session, name, &mut gone, &mut changes)?;
+    let mut gone = vec![];
+    plan_tree(session, name, &mut gone)?;
     if is_pool {
         // The root stays.
         gone.pop();
-        changes.pop();
     }
     for name in &gone {
         tell(session, parsed, name)?;
@@ -334,6 +344,7 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
+    let changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
     let done = session
         .change()?
         .change(pool_of(name), &changes, &parsed.line);
@@ -345,13 +356,10 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     {
         return Err(Failure::Refused(snapshot_refusal(&told.error, &[])));
     }
-    let which = changes.get(told.done).and_then(|change| match change {
-        PoolChange::Dataset(DatasetChange::Destroy { name }) => Some(name.clone()),
-        PoolChange::Dataset(DatasetChange::DestroySnapshots { names, .. }) => {
-            names.first().cloned()
-        }
-        _ => None,
-    });
-    let which = which.unwrap_or_else(|| name.to_owned());
+    // What comes before it in the order is gone.
+    let which = match &told.error {
+        ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
+        _ => name,
+    };
     Err(failure(&format!("cannot destroy '{which}'"), &told))
 }

@@ -14,6 +14,7 @@ mod lookup;
 mod mount;
 mod names;
 mod order;
+mod project;
 mod set;
 mod shown;
 mod snapshots;

@@ -143,13 +143,18 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
                      use '-R' to force deletion of the following clones and dependents:";
         return Err(listed(title, clones));
     }
-    let mut changes = vec![];
     let mut gone = vec![];
     for clone in &clones {
-        super::destroy::plan_tree(session, clone, &mut gone, &mut changes)?;
+        super::destroy::plan_tree(session, clone, &mut gone)?;
     }
-    for info in newer.iter().rev() {
-        changes.push(PoolChange::Dataset(super::destroy::end_of(info)));
+    let is_bookmark = |info: &&DatasetInfo| info.kind == DatasetKind::Bookmark;
+    let snapshots = newer.iter().rev().filter(|info| !is_bookmark(info));
+    gone.extend(snapshots.map(|info| info.name.clone()));
+    let mut changes: Vec<PoolChange> = super::destroy::all_of(gone).into_iter().collect();
+    for info in newer.iter().rev().filter(is_bookmark) {
+        changes.push(PoolChange::Dataset(DatasetChange::Destroy {
+            name: info.name.clone(),
+        }));
     }
     changes.push(PoolChange::Dataset(DatasetChange::Rollback {
         snapshot: name.clone(),

@@ -127,7 +127,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     built(
         "import",
-        with_longs("aCc:d:DEfFlmnNo:R:tT:VX", IMPORT),
+        with_longs("aCc:d:DEfFlmnNo:R:stT:VX", IMPORT),
         &[],
         import::run,
     ),

@@ -23,6 +23,10 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     if let Err(reason) = crate::zfs::check_together(&ask.root_properties) {
         return Err(Failure::Refused(format!("{action}: {reason}")));
     }
+    // With `-d` nothing is mounted.
+    if session.pools.keep().is_ok() {
+        check_mountpoint(&ask, name)?;
+    }
     if let Err(reason) = check_name(name) {
         let hint = if name.contains('/') {
             "use 'zfs create' to create a dataset"
@@ -34,6 +38,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let force = parsed.has("f");
     let request = NewPoolRequest {
         name: name.clone(),
+        temporary_name: ask.temporary_name.take(),
         devices: NewDevices {
             ashift: ask.ashift,
             may_take_used: force,
@@ -55,6 +60,35 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     // The pool is there; what is told of is only that its files are not to be seen.
     crate::zfs::tell_notes(session, &made.notes)?;
     Ok(u8::from(!made.notes.is_empty()))
+}
+
+/// Where the root file system is to be mounted there must be nothing.
+fn check_mountpoint(ask: &Ask, name: &str) -> Result<(), Failure> {
+    let of = |list: &[(String, String)], wanted: &str| {
+        let mut pairs = list.iter();
+        pairs
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value.clone())
+    };
+    let mountpoint = of(&ask.root_properties, "mountpoint").unwrap_or_else(|| format!("/{name}"));
+    if !mountpoint.starts_with('/') {
+        return Ok(());
+    }
+    let path = match of(&ask.properties, "altroot") {
+        Some(root) => format!("{}{mountpoint}", root.trim_end_matches('/')),
+        None => mountpoint,
+    };
+    let is_free = match std::fs::read_dir(&path) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    match is_free {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!(
+            "mountpoint '{path}' exists and is not empty\n\
+             use '-m' option to provide a different default"
+        ))),
+    }
 }
 
 /// Adds vdevs to a pool.
@@ -108,6 +142,7 @@ fn operands(parsed: &Parsed) -> Result<(&String, &[String]), Failure> {
 /// What the options of `create` say.
 #[derive(Default)]
 struct Ask {
+    temporary_name: Option<String>,
     ashift: Option<u8>,
     features: FeatureChoice,
     properties: Vec<(String, String)>,
@@ -131,7 +166,15 @@ impl Ask {
                     ask.root_property("mountpoint", value, action)?;
                 }
                 "R" => ask.property("altroot", value, action)?,
-                "t" => return Err(Failure::Refused(NO_TEMPORARY_NAMES.into())),
+                "t" => {
+                    if let Some(bad) = value.chars().find(|letter| *letter == '/') {
+                        return Err(Failure::Refused(format!(
+                            "cannot create '{value}': invalid character '{bad}' in temporary name\n\
+                             use 'zfs create' to create a dataset"
+                        )));
+                    }
+                    ask.temporary_name = Some(value.to_owned());
+                }
                 "o" => {
                     let (name, value) = split(value)?;
                     ask.property(name, value, action)?;
@@ -207,9 +250,6 @@ impl Ask {
         Ok(())
     }
 }
-
-const NO_TEMPORARY_NAMES: &str =
-    "millpond: temporary names need a pool that stays open, which is not built yet";
 
 fn split(assignment: &str) -> Result<(&str, &str), Failure> {
     assignment

@@ -42,7 +42,7 @@ impl Rounds {
         }
         let count = numbers.get(1).map(|count| *count as u64);
         if count == Some(0) {
-            return Err(Failure::Usage("count cannot be zero".into()));
+            return Err(Failure::Usage("interval cannot be zero".into()));
         }
         Ok(Rounds {
             interval_s,

@@ -52,13 +52,6 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 "cannot import '{name}': {reason}"
             )));
         }
-        if parsed.has("t") {
-            return Err(Failure::Refused(
-                "millpond: temporary names are not built yet: import it under its own name, or give \
-                 it a new one"
-                    .into(),
-            ));
-        }
         return import(session, parsed, &request, word);
     }
     let all = found(session, parsed, &folders)?;
@@ -156,6 +149,7 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         properties,
         mount: !parsed.has("N"),
         load_keys: parsed.has("l"),
+        is_name_temporary: parsed.has("t"),
         ..ImportRequest::default()
     })
 }

@@ -164,15 +164,17 @@ pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
         [name] => name,
         _ => return Err(Failure::Usage("too many arguments".into())),
     };
-    if parsed.has("g") {
-        return Err(Failure::Refused(
-            "millpond: a chosen guid is not built yet".into(),
-        ));
-    }
+    let guid = match parsed.value("g") {
+        None => None,
+        Some(text) => match text.parse::<u64>() {
+            Ok(guid) if guid != 0 => Some(guid),
+            _ => return Err(Failure::Usage(format!("invalid GUID: {text}"))),
+        },
+    };
     require(session, name)?;
     let done = session
         .change()?
-        .change(name, &[PoolChange::Reguid], &parsed.line);
+        .change(name, &[PoolChange::Reguid { guid }], &parsed.line);
     let Err(told) = done else { return Ok(0) };
     let action = format!("cannot reguid '{name}'");
     writeln!(
@@ -196,10 +198,12 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         writeln!(session.err, "cannot open '{name}': is not a pool")?;
         return Err(Failure::Status(22));
     }
-    if !rest.is_empty() {
-        return Err(Failure::Refused(
-            "millpond: properties of vdevs are not set yet".into(),
-        ));
+    if let [device, ..] = rest {
+        let action = format!("cannot set property {property} for {device} on {name}");
+        return Err(Failure::Refused(match unfit_of_vdev(property, value) {
+            Some(reason) => format!("{action}: {reason}"),
+            None => "millpond: properties of vdevs are not set yet".into(),
+        }));
     }
     let action = format!("cannot set property for '{name}'");
     let refuse = |text: &str| Failure::Refused(format!("{action}: {text}"));
@@ -233,6 +237,21 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         warn_of_features(session, name)?;
     }
     Ok(0)
+}
+
+/// Why a property of a vdev cannot have a value.
+fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
+    use millpond_pool::properties::{Edit, Form, NumberForm};
+    let Some(shape) = millpond_pool::properties::vdev_table::find(property) else {
+        let is_of_user = property.contains(':');
+        return (!is_of_user).then(|| format!("invalid property: '{property}'"));
+    };
+    if shape.edit == Edit::ReadOnly {
+        return Some(format!("'{property}' is readonly"));
+    }
+    let is_limit = matches!(shape.form, Form::Number(NumberForm::Limit));
+    let is_number = value == "none" || value.parse::<u64>().is_ok();
+    (is_limit && !is_number).then(|| format!("bad numeric value '{value}'"))
 }
 
 /// Whether a pool could be noted in this file.

@@ -91,11 +91,7 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
     }
     let compatible = match &pool.requested {
         RequestedFeatures::All => None,
-        RequestedFeatures::Legacy => {
-            return Err(Failure::Refused(
-                "Upgrade not performed because 'compatibility' property set to 'legacy'.".into(),
-            ));
-        }
+        RequestedFeatures::Legacy => Some(vec![]),
         RequestedFeatures::Listed(names) => Some(names.clone()),
         RequestedFeatures::Unreadable => {
             let value = pool

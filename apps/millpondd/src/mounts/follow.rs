@@ -1,8 +1,11 @@
 //! What changes of datasets do to mounts: some are in the way, some come back elsewhere.
 
 use super::settings::Settings;
-use super::{Mounts, is_within};
-use millpond::control::{ChangeError, Changed, DatasetChange, HeldPools, PoolChange, Step};
+use super::{Mounts, Taken, is_within};
+use millpond::control::{
+    ChangeError, Changed, DatasetChange, HeldPools, MountInfo, Note, PoolChange, Step,
+};
+use std::collections::BTreeSet;
 
 /// What one command's changes do to mounts.
 pub struct Follow<'a> {
@@ -10,7 +13,7 @@ pub struct Follow<'a> {
     pools: &'a HeldPools,
     pool: &'a str,
     /// What was taken away for the change that is being made.
-    taken: Vec<String>,
+    taken: Vec<Taken>,
 }
 
 /// What a change asks of mounts.
@@ -18,19 +21,27 @@ enum Effect<'c> {
     Nothing,
     /// Everything at and below is in the way.
     InTheWay(&'c str),
+    /// These are in the way, all or none of them.
+    AllInTheWay(&'c [String]),
     /// The same, and it comes back under another name.
     Renamed(&'c str, &'c str),
+    /// Everything at and below stays where it is and is called otherwise.
+    Called(&'c str, &'c str),
+    /// Everything at and below is in the way and comes back.
+    BackAgain(&'c str),
     /// The same, and it comes back if it still is to be mounted, with everything that has its mount
     /// point from there.
     Moved(&'c str),
     /// It may be mounted now.
     New(&'c str),
-    /// Open file systems at and below should look at their properties again.
-    Settings(&'c str),
+    /// Open file systems at and below should look at their properties again; with the second those that are
+    /// mounted otherwise now are mounted again.
+    Settings(&'c str, bool),
 }
 
 fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
     let moves = |property: &str| matches!(property, "mountpoint" | "canmount");
+    let is_flag = |property: &str| matches!(property, "readonly" | "exec" | "setuid" | "devices");
     match change {
         PoolChange::Destroy | PoolChange::Export => Effect::InTheWay(pool),
         PoolChange::Dataset(change) => match change {
@@ -41,11 +52,15 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
                 Effect::New(name)
             }
             DatasetChange::Destroy { name } if !name.contains(['#', '@']) => Effect::InTheWay(name),
-            DatasetChange::Rename { from, to, .. } if !from.contains('@') => {
-                Effect::Renamed(from, to)
-            }
+            DatasetChange::DestroyInOrder { names } => Effect::AllInTheWay(names),
+            DatasetChange::Rename {
+                from, to, mount, ..
+            } if !from.contains('@') => match *mount {
+                true => Effect::Renamed(from, to),
+                false => Effect::Called(from, to),
+            },
             DatasetChange::Rollback { snapshot } => {
-                Effect::Moved(snapshot.split('@').next().unwrap_or(snapshot))
+                Effect::BackAgain(snapshot.split('@').next().unwrap_or(snapshot))
             }
             DatasetChange::Set {
                 name,
@@ -53,11 +68,14 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
                 mount,
             } => match *mount && properties.iter().any(|(name, _)| moves(name)) {
                 true => Effect::Moved(name),
-                false => Effect::Settings(name),
+                false => {
+                    let any = properties.iter().any(|(name, _)| is_flag(name));
+                    Effect::Settings(name, any)
+                }
             },
             DatasetChange::Inherit { name, property, .. } => match moves(property) {
                 true => Effect::Moved(name),
-                false => Effect::Settings(name),
+                false => Effect::Settings(name, is_flag(property)),
             },
             _ => Effect::Nothing,
         },
@@ -85,46 +103,64 @@ impl<'a> Follow<'a> {
         match step {
             Step::Before(change) => {
                 self.taken.clear();
-                let root = match effect(change, self.pool) {
-                    Effect::InTheWay(root) | Effect::Renamed(root, _) | Effect::Moved(root) => root,
+                let taken = match effect(change, self.pool) {
+                    Effect::InTheWay(root)
+                    | Effect::Renamed(root, _)
+                    | Effect::Moved(root)
+                    | Effect::BackAgain(root) => {
+                        self.mounts.take_away(root, false, &mut self.taken)
+                    }
+                    Effect::AllInTheWay(names) => {
+                        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                        let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
+                        let _turn = self.mounts.turn.lock();
+                        self.mounts.take_these(&is_meant, false, &mut self.taken)
+                    }
                     _ => return Ok(()),
                 };
-                let taken = self.mounts.take_away(root, false, &mut self.taken);
                 taken.map_err(|(mountpoint, why)| {
-                    self.bring_back();
+                    // Errors here are those of the change that is being given up.
+                    let _ = self.bring_back();
                     ChangeError::Mounted { mountpoint, why }
                 })
             }
             Step::Failed(_) => {
-                self.bring_back();
+                let _ = self.bring_back();
                 Ok(())
             }
             Step::After(change) => {
                 let notes = match effect(change, self.pool) {
-                    Effect::Nothing | Effect::InTheWay(_) => vec![],
+                    Effect::Nothing | Effect::InTheWay(_) | Effect::AllInTheWay(_) => vec![],
                     Effect::Renamed(from, to) => {
-                        let taken = std::mem::take(&mut self.taken);
-                        let is_back = |one: &Settings| {
-                            let old = one
-                                .dataset
-                                .strip_prefix(to)
-                                .map(|rest| format!("{from}{rest}"));
-                            old.is_some_and(|old| taken.contains(&old))
-                        };
-                        self.mounts.mount_some(self.pools, to, &is_back)
+                        for one in &mut self.taken {
+                            if let Some(rest) = one.dataset.strip_prefix(from) {
+                                one.dataset = format!("{to}{rest}");
+                            }
+                        }
+                        self.bring_back()
                     }
+                    Effect::Called(from, to) => {
+                        self.mounts.call_otherwise(from, to);
+                        vec![]
+                    }
+                    Effect::BackAgain(_) => self.bring_back(),
                     Effect::Moved(root) => {
                         let taken = std::mem::take(&mut self.taken);
-                        self.mounts.mount_some(self.pools, root, &|one| {
+                        let taken: BTreeSet<String> =
+                            taken.into_iter().map(|one| one.dataset).collect();
+                        self.mounts.mount_some(self.pools, root, &|one: &Settings| {
                             taken.contains(&one.dataset)
                                 || one.dataset == root
                                 || one.mountpoint_from == root
                         })
                     }
                     Effect::New(name) => self.mounts.mount_some(self.pools, name, &|_| true),
-                    Effect::Settings(root) => {
+                    Effect::Settings(root, may_differ) => {
                         self.refresh(root);
-                        vec![]
+                        match may_differ {
+                            true => self.mounts.remount_changed(self.pools, root),
+                            false => vec![],
+                        }
                     }
                 };
                 changed.notes.extend(notes);
@@ -133,12 +169,11 @@ impl<'a> Follow<'a> {
         }
     }
 
-    fn bring_back(&mut self) {
+    /// Mounts what was taken away and is still there; what could not be.
+    fn bring_back(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
-        // Errors here are those of the change that is being given up.
-        let _ = self
-            .mounts
-            .mount_some(self.pools, self.pool, &|one| taken.contains(&one.dataset));
+        let _turn = self.mounts.turn.lock();
+        self.mounts.mount_taken(self.pools, &taken)
     }
 
     fn refresh(&self, root: &str) {

@@ -18,6 +18,16 @@ use std::path::Path;
 struct Entry {
     info: MountInfo,
     handle: Arc<dyn Mounted>,
+    /// As it was mounted, with what was asked for this once.
+    settings: Settings,
+    /// What was asked for this once.
+    options: Vec<String>,
+}
+
+/// A mount that was taken away to come back.
+pub(super) struct Taken {
+    pub(super) dataset: String,
+    options: Vec<String>,
 }
 
 type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
@@ -121,12 +131,140 @@ impl Mounts {
         let Some(mut settings) = own.pop() else {
             return Err(MountProblem::NotAFileSystem);
         };
+        let is_again = is_remount(&request.options) && self.is_mounted(dataset);
         settings.override_with(&request.options);
-        settings.overlay |= request.overlay;
-        self.mount_as(pools, &settings)
+        settings.overlay |= request.overlay || is_again;
+        if !is_again {
+            return self.mount_as(pools, &settings, &request.options);
+        }
+        let taken = self.take_for_remount(pools, &settings.dataset)?;
+        let mounted = self.mount_as(pools, &settings, &request.options);
+        let others = taken.into_iter().filter(|one| one.dataset != dataset);
+        // What could not come back is not mounted, and `zfs mount -a` says why.
+        let _ = self.mount_taken(pools, &others.collect::<Vec<_>>());
+        mounted
     }
 
-    fn mount_as(&self, pools: &HeldPools, settings: &Settings) -> Result<(), MountProblem> {
+    /// Takes a mount away with those that lie in it; all of them are mounted as they were if one is in use.
+    fn take_for_remount(
+        &self,
+        pools: &HeldPools,
+        dataset: &str,
+    ) -> Result<Vec<Taken>, MountProblem> {
+        let at = {
+            let table = self.table.lock();
+            let mut all = table.iter();
+            all.find(|entry| entry.info.dataset == dataset)
+                .map(|entry| entry.info.mountpoint.clone())
+        };
+        let at = at.ok_or(MountProblem::NotMounted)?;
+        let mut taken = vec![];
+        let lies_there = |info: &MountInfo| is_within(&info.mountpoint, &at);
+        match self.take_these(&lies_there, false, &mut taken) {
+            Ok(()) => Ok(taken),
+            Err((_, problem)) => {
+                let _ = self.mount_taken(pools, &taken);
+                Err(problem)
+            }
+        }
+    }
+
+    /// Mounts again what the properties of now say otherwise of than when it was mounted; what could not be
+    /// because it is in use.
+    fn remount_changed(&self, pools: &HeldPools, root: &str) -> Vec<Note> {
+        let _turn = self.turn.lock();
+        let Ok(all) = self.read(pools, root, DatasetQuery::WHOLE_TREE) else {
+            return vec![];
+        };
+        let mut notes = vec![];
+        for one in all {
+            let changed = {
+                let table = self.table.lock();
+                let mut own = table.iter();
+                own.find(|entry| entry.info.dataset == one.dataset)
+                    .and_then(|entry| {
+                        let mut now = one.clone();
+                        now.override_with(&entry.options);
+                        let is_same = now.flags() == entry.settings.flags();
+                        (!is_same).then(|| (now, entry.info.clone()))
+                    })
+            };
+            let Some((now, info)) = changed else { continue };
+            let done = self.take_for_remount(pools, &one.dataset).map(|taken| {
+                notes.extend(self.mount_taken(pools, &taken));
+            });
+            // What is only forbidden from now on is refused by whoever serves the files.
+            let is_looser = !now.read_only;
+            if let (Err(why), true) = (done, is_looser) {
+                notes.push(Note::NotMounted {
+                    dataset: info.dataset,
+                    mountpoint: info.mountpoint,
+                    why,
+                });
+            }
+        }
+        notes
+    }
+
+    /// Mounts again what was taken away, with what was asked for then. The caller has the turn.
+    fn mount_taken(&self, pools: &HeldPools, taken: &[Taken]) -> Vec<Note> {
+        let mut all: Vec<(Settings, &Taken)> = vec![];
+        for one in taken {
+            if let Ok(own) = self.read(pools, &one.dataset, 0) {
+                all.extend(own.into_iter().map(|mut settings| {
+                    settings.override_with(&one.options);
+                    settings.overlay = true;
+                    (settings, one)
+                }));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| a.order().cmp(&b.order()));
+        let mut notes = vec![];
+        for (settings, one) in &all {
+            if settings.is_mountable() {
+                self.mount_noting(pools, settings, &one.options, &mut notes);
+            }
+        }
+        notes
+    }
+
+    fn mount_noting(
+        &self,
+        pools: &HeldPools,
+        settings: &Settings,
+        options: &[String],
+        notes: &mut Vec<Note>,
+    ) {
+        match self.mount_as(pools, settings, options) {
+            Ok(()) | Err(MountProblem::Already) => {}
+            Err(why) => notes.push(Note::NotMounted {
+                dataset: settings.dataset.clone(),
+                mountpoint: settings.mountpoint.clone(),
+                why,
+            }),
+        }
+    }
+
+    /// The mounts of `from` and of what is below it go on under the name `to`, where they are.
+    fn call_otherwise(&self, from: &str, to: &str) {
+        let _turn = self.turn.lock();
+        for entry in self.table.lock().iter_mut() {
+            if is_within(&entry.info.dataset, from) {
+                let rest = entry.info.dataset.get(from.len()..).unwrap_or_default();
+                let name = format!("{to}{rest}");
+                entry.settings.dataset.clone_from(&name);
+                entry.info.dataset = name;
+            }
+        }
+        (self.note)(&self.list());
+    }
+
+    fn mount_as(
+        &self,
+        pools: &HeldPools,
+        settings: &Settings,
+        options: &[String],
+    ) -> Result<(), MountProblem> {
         let dataset = settings.dataset.as_str();
         if settings.can_mount == 0 {
             return Err(MountProblem::Off);
@@ -166,7 +304,12 @@ impl Mounts {
         match mounted {
             Ok(handle) => {
                 let handle: Arc<dyn Mounted> = Arc::from(handle);
-                self.table.lock().push(Entry { info, handle });
+                self.table.lock().push(Entry {
+                    info,
+                    handle,
+                    settings: settings.clone(),
+                    options: options.to_vec(),
+                });
                 Ok(())
             }
             Err(problem) => {
@@ -200,49 +343,47 @@ impl Mounts {
         };
         all.retain(|one| one.is_automatic() && !one.is_locked && wanted(one));
         // What lies below comes later.
-        all.sort_by(|a, b| {
-            let parts = |one: &Settings| {
-                one.mountpoint
-                    .split('/')
-                    .map(str::to_owned)
-                    .collect::<Vec<_>>()
-            };
-            parts(a)
-                .cmp(&parts(b))
-                .then_with(|| a.dataset.cmp(&b.dataset))
-        });
+        all.sort_by(|a, b| a.order().cmp(&b.order()));
         let mut notes = vec![];
         for one in &all {
-            match self.mount_as(pools, one) {
-                Ok(()) | Err(MountProblem::Already) => {}
-                Err(why) => notes.push(Note::NotMounted {
-                    dataset: one.dataset.clone(),
-                    mountpoint: one.mountpoint.clone(),
-                    why,
-                }),
-            }
+            self.mount_noting(pools, one, &[], &mut notes);
         }
         notes
     }
 
-    /// Unmounts a dataset and what is below it, the last mounted first; the names, in the order of
-    /// unmounting. What was unmounted before an error stays so.
+    /// Unmounts a dataset and what is below it.
     fn take_away(
         &self,
         root: &str,
         force: bool,
-        taken: &mut Vec<String>,
+        taken: &mut Vec<Taken>,
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
-        let own: Vec<(MountInfo, Arc<dyn Mounted>)> = {
+        self.take_these(&|info| is_within(&info.dataset, root), force, taken)
+    }
+
+    /// Unmounts some, the last mounted first; `taken` are they, in the order of unmounting. What was
+    /// unmounted before an error stays so. The caller has the turn.
+    fn take_these(
+        &self,
+        is_meant: &dyn Fn(&MountInfo) -> bool,
+        force: bool,
+        taken: &mut Vec<Taken>,
+    ) -> Result<(), (String, MountProblem)> {
+        let own: Vec<(MountInfo, Arc<dyn Mounted>, Vec<String>)> = {
             let table = self.table.lock();
-            let own = table.iter().rev();
-            own.filter(|entry| is_within(&entry.info.dataset, root))
-                .map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)))
-                .collect()
+            let own = table.iter().rev().filter(|entry| is_meant(&entry.info));
+            own.map(|entry| {
+                let handle = Arc::clone(&entry.handle);
+                (entry.info.clone(), handle, entry.options.clone())
+            })
+            .collect()
         };
+        if own.is_empty() {
+            return Ok(());
+        }
         let mut outcome = Ok(());
-        for (info, handle) in own {
+        for (info, handle, options) in own {
             if handle.is_alive()
                 && let Err(problem) = handle.unmount(force)
             {
@@ -250,7 +391,10 @@ impl Mounts {
                 break;
             }
             self.table.lock().retain(|entry| entry.info != info);
-            taken.push(info.dataset);
+            taken.push(Taken {
+                dataset: info.dataset,
+                options,
+            });
         }
         (self.note)(&self.list());
         outcome
@@ -298,4 +442,10 @@ impl Mounts {
         }
         notes
     }
+}
+
+/// Whether one of the mount options asks for what is mounted to be mounted otherwise.
+fn is_remount(options: &[String]) -> bool {
+    let mut words = options.iter().flat_map(|words| words.split(','));
+    words.any(|word| word == "remount")
 }

@@ -81,6 +81,8 @@ impl Mounter for NoMounter {
 pub struct PretendMounter {
     /// Mount points that are busy.
     pub busy: Arc<Mutex<Vec<PathBuf>>>,
+    /// Every mount that was asked for: where, and whether read-only.
+    pub asked: Arc<Mutex<Vec<(PathBuf, bool)>>>,
 }
 
 struct Pretended {
@@ -105,6 +107,8 @@ impl Mounter for PretendMounter {
         Ok(())
     }
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
+        let asked = (what.mountpoint.to_owned(), what.read_only);
+        self.asked.lock().push(asked);
         Ok(Box::new(Pretended {
             mountpoint: what.mountpoint.to_owned(),
             busy: Arc::clone(&self.busy),

@@ -72,6 +72,21 @@ impl Settings {
         self.can_mount == 1 && self.mountpoint.starts_with('/')
     }
 
+    /// Whether it can be mounted by name.
+    pub(super) fn is_mountable(&self) -> bool {
+        self.can_mount != 0 && self.mountpoint.starts_with('/') && !self.is_locked
+    }
+
+    /// What the operating system is told when it is mounted: read-only, programs, set-user bits, devices.
+    pub(super) fn flags(&self) -> [bool; 4] {
+        [self.read_only, self.exec, self.suid, self.devices]
+    }
+
+    /// In this order what lies below comes later.
+    pub(super) fn order(&self) -> (Vec<&str>, &str) {
+        (self.mountpoint.split('/').collect(), &self.dataset)
+    }
+
     /// Mount options that stand in for properties this once.
     pub(super) fn override_with(&mut self, options: &[String]) {
         for option in options.iter().flat_map(|words| words.split(',')) {

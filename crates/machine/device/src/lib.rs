@@ -17,6 +17,9 @@ mod file;
 mod gpt;
 mod memory;
 mod partition;
+// Requests that no safe wrapper offers.
+#[allow(unsafe_code)]
+mod project;
 mod queue;
 // Operations of the kernel on borrowed memory.
 #[allow(unsafe_code)]
@@ -30,6 +33,7 @@ pub use file::{FileDevice, LockState, OpenOptions};
 pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
+pub use project::FileProject;
 pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
 pub use ring::is_permitted as ring_is_permitted;
 pub use way::IoWay;

@@ -38,6 +38,8 @@ pub struct ImportRequest {
     pub pool: String,
     /// The name it gets.
     pub new_name: Option<String>,
+    /// Whether the new name is only for as long as it is imported (`-t`).
+    pub is_name_temporary: bool,
     /// Where to look.
     pub places: Places,
     /// Destroyed pools instead of the others (`-D`).

@@ -91,8 +91,8 @@ pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
     CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, NewDevice, NewLayout, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, PoolSetting, Replication, ReplicationMismatch, SettingError,
-    SettingTime, WhyReadOnly, WriteOptions,
+    NewTop, NewVdevOptions, NewVdevs, NotedEvent, PoolSetting, Replication, ReplicationMismatch,
+    SettingError, SettingTime, WhyReadOnly, WriteOptions,
 };
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,

@@ -45,8 +45,8 @@ pub(in crate::control) fn apply(
             let names = enabled.into_iter().map(str::to_owned);
             changed.enabled_features.extend(names);
         }
-        PoolChange::Reguid => {
-            engine.reguid()?;
+        PoolChange::Reguid { guid } => {
+            engine.reguid(guid.map(Guid))?;
         }
         PoolChange::Sync => pool.sync()?,
         PoolChange::Clear { leaves } => {
@@ -101,6 +101,7 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
             datasets.snapshot(&borrowed(names), &values(properties))?;
         }
         DatasetChange::Destroy { name } => datasets.destroy(name, DestroyOptions::default())?,
+        DatasetChange::DestroyInOrder { names } => datasets.destroy_in_order(&borrowed(names))?,
         DatasetChange::DestroySnapshots { names, defer } => {
             let options = DestroyOptions { defer: *defer };
             datasets.destroy_snapshots(&borrowed(names), options)?;
@@ -262,6 +263,7 @@ pub(in crate::control) fn frees_space(change: &PoolChange) -> bool {
     matches!(
         change,
         DatasetChange::Destroy { .. }
+            | DatasetChange::DestroyInOrder { .. }
             | DatasetChange::DestroySnapshots { .. }
             | DatasetChange::Rollback { .. }
             | DatasetChange::Release { .. }

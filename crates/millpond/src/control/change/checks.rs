@@ -96,6 +96,7 @@ fn check_use(
     let mut used = vec![];
     let mut can_be_forced = true;
     let mut seen = BTreeSet::new();
+    let mut shared_spare = None;
     let is_twice = !devices.paths().all(|path| seen.insert(path));
     for path in devices.paths() {
         let Some(by) = user_of(around, path)? else {
@@ -104,10 +105,11 @@ fn check_use(
         if let DeviceInUse::Spare(owner) = &by
             && devices.spares.contains(path)
         {
-            return Err(match pool {
+            shared_spare = Some(match pool {
                 Some(pool) if pool == owner => ChangeError::Twice,
                 _ => ChangeError::NotBuilt("a hot spare of several pools".into()),
             });
+            continue;
         }
         if !(devices.may_take_used && can_be_taken(&by)) {
             can_be_forced &= !devices.may_take_used;
@@ -115,6 +117,9 @@ fn check_use(
         }
     }
     if used.is_empty() {
+        if let Some(refusal) = shared_spare {
+            return Err(refusal);
+        }
         return match is_twice {
             true => Err(ChangeError::Twice),
             false => Ok(()),

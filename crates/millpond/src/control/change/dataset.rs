@@ -49,6 +49,12 @@ pub enum DatasetChange {
         /// Its name.
         name: String,
     },
+    /// File systems, volumes and snapshots go in this order, many in one txg, until one is refused: what
+    /// depends on another comes before it.
+    DestroyInOrder {
+        /// Full names.
+        names: Vec<String>,
+    },
     /// Snapshots go, all or none.
     DestroySnapshots {
         /// Full names.

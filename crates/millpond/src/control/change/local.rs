@@ -78,6 +78,7 @@ impl LocalChanges {
             },
             other => other.into(),
         })?;
+        pool.datasets().enforce_limits(false);
         Ok((pool, was_exported))
     }
 
@@ -129,6 +130,10 @@ impl Change for LocalChanges {
 
     fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
         let name = request.name.as_str();
+        if request.temporary_name.is_some() {
+            let what = "a temporary name for a pool that does not stay open";
+            return Err(ChangeError::NotBuilt(what.into()));
+        }
         millpond_pool::live::check_pool_name(name)
             .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         let features = features_of(request)?;
@@ -280,7 +285,8 @@ pub(in crate::control) fn plan(
     writing: WriteOptions,
 ) -> PoolPlan {
     // What was not to be taken or mixed has been refused before.
-    let mut plan = PoolPlan::new(&request.name).force().writing(writing);
+    let name = request.temporary_name.as_ref().unwrap_or(&request.name);
+    let mut plan = PoolPlan::new(name).force().writing(writing);
     plan = plan.features(features);
     if let Some(ashift) = request.devices.ashift {
         plan = plan.ashift(ashift);

@@ -26,6 +26,8 @@ use crate::live::FeatureChoice;
 pub struct NewPoolRequest {
     /// Its name.
     pub name: String,
+    /// What it is called until it is exported, in place of its name.
+    pub temporary_name: Option<String>,
     /// Its devices.
     pub devices: NewDevices,
     /// Which features it gets.
@@ -61,7 +63,10 @@ pub enum PoolChange {
         compatible: Option<Vec<String>>,
     },
     /// The pool gets a new guid.
-    Reguid,
+    Reguid {
+        /// This one; one of chance if `None`.
+        guid: Option<u64>,
+    },
     /// Nothing but another txg.
     Sync,
     /// The errors counted of devices are forgotten, and a suspended pool goes on.

@@ -5,7 +5,7 @@ use super::{HeldPool, HeldPools, Open, cache_file};
 use crate::control::change::apply;
 use crate::control::local::importable;
 use crate::control::{ChangeError, Changed, ImportablePool, PoolChange};
-use crate::live::{LivePool, SCAN_FOR_WRITING};
+use crate::live::{LivePool, SCAN_FOR_WRITING, WriteOptions};
 use crate::{Error, OpenOptions, Pool, Search};
 use millpond_env::sync::Mutex;
 use millpond_ondisk::Txg;
@@ -128,7 +128,13 @@ impl HeldPools {
         };
         let wants_read_only = given("readonly") == Some("on");
         let altroot = given("altroot").map(str::to_owned);
-        let cache_file = cache_file(given("cachefile"), altroot.is_some());
+        let is_visitor = altroot.is_some() || request.is_name_temporary;
+        let cache_file = cache_file(given("cachefile"), is_visitor);
+        let writing = WriteOptions {
+            stored_name: (request.is_name_temporary && name != candidate.name)
+                .then(|| candidate.name.clone()),
+            ..self.writing()
+        };
 
         let (guid, paths) = (candidate.guid, device_paths(candidate));
         let is_complete = !paths.is_empty();
@@ -154,7 +160,7 @@ impl HeldPools {
         let (open, read_only_because) = if wants_read_only {
             (self.open_to_read(&candidate, &options, None)?, None)
         } else {
-            match LivePool::open_candidate(&self.env, &candidate, &options, &self.writing()) {
+            match LivePool::open_candidate(&self.env, &candidate, &options, &writing) {
                 Ok(live) => (Open::Live(live), None),
                 Err(Error::Open { error, .. }) => match *error {
                     OpenError::ReadOnly(why) => {
@@ -168,6 +174,7 @@ impl HeldPools {
             }
         };
         if let Open::Live(live) = &open {
+            live.datasets().enforce_limits(false);
             if let (Some(_), Some(system)) = (command, &self.system) {
                 let noted = live.engine().record_opening(Opening::Import, system);
                 noted.map_err(|error| ImportError::Change(error.into()))?;

@@ -10,7 +10,7 @@ mod suspended;
 use super::change::apply;
 use super::change::checks::{self, Around};
 use super::change::local::{features_of, plan};
-use super::local::{self, dataset, io, pool_of, tree};
+use super::local::{self, dataset, io, pool_of, tree, vdev_properties};
 use super::{
     ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
@@ -167,10 +167,7 @@ impl HeldPool {
         if let Some(read_only) = read_only {
             let is_live = self.live().is_some();
             read_only.value = Some(Value::Number(u64::from(!is_live)));
-            read_only.source = match is_live {
-                true => Source::Default,
-                false => Source::Local,
-            };
+            read_only.source = Source::None;
         }
         info.suspended = self.suspend_reason();
         Ok(info)
@@ -271,9 +268,12 @@ impl HeldPools {
         command: &HistoryCommand,
     ) -> Result<(), ChangeError> {
         let _turn = self.turn.lock();
-        let name = request.name.as_str();
-        millpond_pool::live::check_pool_name(name)
-            .map_err(|reason| ChangeError::PoolName(reason.into()))?;
+        let temporary = request.temporary_name.as_deref();
+        let name = temporary.unwrap_or(&request.name);
+        for name in [name, &request.name] {
+            millpond_pool::live::check_pool_name(name)
+                .map_err(|reason| ChangeError::PoolName(reason.into()))?;
+        }
         let features = features_of(request)?;
         checks::check(self, &request.devices, None)?;
         if request.only_check {
@@ -289,8 +289,14 @@ impl HeldPools {
                 .map(|(_, v)| v.clone())
         };
         let altroot = given("altroot");
-        let cache_file = cache_file(given("cachefile").as_deref(), altroot.is_some());
-        let live = plan(request, features, self.writing()).create()?;
+        let is_visitor = altroot.is_some() || temporary.is_some();
+        let cache_file = cache_file(given("cachefile").as_deref(), is_visitor);
+        let writing = WriteOptions {
+            stored_name: temporary.map(|_| request.name.clone()),
+            ..self.writing()
+        };
+        let live = plan(request, features, writing).create()?;
+        live.datasets().enforce_limits(false);
         live.engine().record_command(command)?;
         let held = HeldPool {
             open: Open::Live(live),
@@ -475,11 +481,11 @@ pub enum Step<'a> {
     Failed(&'a PoolChange),
 }
 
-fn cache_file(given: Option<&str>, has_altroot: bool) -> CacheFile {
+fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
     match given {
         Some(value) => CacheFile::parse(value),
-        // A pool below another root is somebody's visitor.
-        None if has_altroot => CacheFile::None,
+        // A pool below another root or under another name is somebody's visitor.
+        None if is_visitor => CacheFile::None,
         None => CacheFile::Default,
     }
 }
@@ -529,7 +535,7 @@ impl Control for HeldPools {
 
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        tree::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+        vdev_properties::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
     }
 
     fn datasets(

@@ -6,6 +6,7 @@ pub(super) mod compatibility;
 pub(super) mod dataset;
 mod history;
 pub(super) mod tree;
+pub(super) mod vdev_properties;
 
 use super::{
     Control, ControlError, DataError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats,
@@ -117,7 +118,7 @@ impl Control for LocalPools {
 
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        tree::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+        vdev_properties::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
     }
 
     fn datasets(
@@ -211,6 +212,9 @@ pub(in crate::control) fn io(error: impl std::fmt::Display) -> ControlError {
     ControlError::Io(error.to_string())
 }
 
+/// What labels and the boot block take of a cache device.
+const CACHE_LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
+
 /// What can be told of a pool that is open.
 pub(in crate::control) fn opened(
     pool: &Pool,
@@ -234,6 +238,13 @@ pub(in crate::control) fn opened(
     tree::mark_spares_in_use(&mut info);
     for vdev in info.caches.iter_mut().chain(&mut info.spares) {
         locate(vdev);
+    }
+    for cache in &mut info.caches {
+        // Nothing is cached there: all of it is free but labels and a header of one sector.
+        let sector_bytes = 1u64 << cache.configured_ashift.clamp(9, 16);
+        let taken_bytes = CACHE_LABEL_BYTES + sector_bytes;
+        cache.total_bytes = cache.physical_bytes.saturating_sub(taken_bytes);
+        cache.fragmentation_percent = Some(0);
     }
     info.properties = inner
         .properties()

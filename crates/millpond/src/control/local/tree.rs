@@ -1,8 +1,6 @@
 //! Vdevs as the engine has them, turned into those that are shown.
 
-use super::super::{
-    PoolInfo, Property, Source, SpareUse, Value, VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
-};
+use super::super::{PoolInfo, SpareUse, VdevAux, VdevClass, VdevInfo, VdevKind, VdevState};
 use millpond_alloc::AllocationClass;
 use millpond_nvlist::NvList;
 use millpond_pool::VdevSpace;
@@ -208,46 +206,6 @@ pub fn sum(root: &mut VdevInfo) {
         deflated = deflated.saturating_add(top.deflated_bytes);
     }
     (root.allocated_bytes, root.total_bytes, root.deflated_bytes) = (allocated, total, deflated);
-}
-
-/// The properties of one vdev, as far as they are known without an importing engine.
-pub fn properties(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
-    let mut stack: Vec<&VdevInfo> = pool.caches.iter().chain(&pool.spares).collect();
-    stack.push(&pool.root);
-    let vdev = loop {
-        let vdev = stack.pop()?;
-        if vdev.guid == guid {
-            break vdev;
-        }
-        stack.extend(&vdev.children);
-    };
-    let capacity = vdev.allocated_bytes.saturating_mul(100) / vdev.total_bytes.max(1);
-    let numbers = [
-        ("capacity", capacity),
-        ("state", vdev.state.number()),
-        ("guid", vdev.guid),
-        ("psize", vdev.physical_bytes),
-        ("ashift", vdev.configured_ashift),
-        ("size", vdev.total_bytes),
-        (
-            "free",
-            vdev.total_bytes.saturating_sub(vdev.allocated_bytes),
-        ),
-        ("allocated", vdev.allocated_bytes),
-        ("expandsize", vdev.expandable_bytes),
-        ("fragmentation", vdev.fragmentation_percent.unwrap_or(0)),
-        ("numchildren", vdev.children.len() as u64),
-    ];
-    let number = |(name, n)| Property::new(name, Some(Value::Number(n)), Source::None);
-    let mut properties: Vec<Property> = numbers.into_iter().map(number).collect();
-    let path = vdev.path.clone().map(Value::Text);
-    let source = if path.is_some() {
-        Source::None
-    } else {
-        Source::Default
-    };
-    properties.push(Property::new("path", path, source));
-    Some(properties)
 }
 
 fn state(state: import::VdevState) -> VdevState {

@@ -234,6 +234,15 @@ impl LiveDatasets {
         )
     }
 
+    /// Destroys file systems, volumes and snapshots in the order of `names`, many in one txg. What depends on
+    /// another (what lies below it, its snapshots, clones of those) comes before it.
+    ///
+    /// # Errors
+    /// As for one, for the first that is refused; those before it are gone then.
+    pub fn destroy_in_order(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.one_by_one(names, |s, name| s.doom(name), |s, _, doomed| s.end(doomed))
+    }
+
     /// Does something to one dataset after the other, many in one txg, until one is refused.
     fn one_by_one<P>(
         &self,
@@ -276,37 +285,14 @@ impl LiveDatasets {
                 let mut found = vec![];
                 for name in names {
                     let snapshot = s.find_snapshot(name)?;
-                    let phys = s.dataset(snapshot.dataset)?;
-                    let is_free = s.is_free_to_go(&phys)?;
-                    if !is_free && !options.defer {
-                        let why = match phys.children_count > 1 {
-                            true => Refusal::HasClones,
-                            false => Refusal::IsHeld,
-                        };
-                        return Err(Refusal::error(name, why));
-                    }
-                    if s.extension(snapshot.dataset, keys::REMAP_DEADLIST)?
-                        .is_some()
-                    {
-                        let why = Refusal::Unsupported("destroying snapshots with remapped blocks");
-                        return Err(Refusal::error(name, why));
-                    }
+                    s.check_destroy_snapshot(&snapshot, name, options.defer)?;
                     found.push(snapshot);
                 }
                 Ok(found)
             },
             |s, snapshots| {
                 for snapshot in snapshots {
-                    let full = snapshot.full_name();
-                    let phys = s.dataset(snapshot.dataset)?;
-                    if s.is_free_to_go(&phys)? {
-                        s.history(snapshot.dataset, &full, "destroy", " ")?;
-                        s.destroy_snapshot(snapshot.dataset, &snapshot.name)?;
-                        s.wake_background();
-                    } else {
-                        s.history(snapshot.dataset, &full, "defer_destroy", " ")?;
-                        s.defer_destroy(snapshot.dataset)?;
-                    }
+                    s.destroy_or_defer(&snapshot)?;
                 }
                 Ok(())
             },

@@ -458,6 +458,9 @@ impl Syncing<'_> {
         limit: &str,
         count: u64,
     ) -> Result<(), DatasetError> {
+        if !self.datasets.has_limits() {
+            return Ok(());
+        }
         let mut at = Some(directory);
         for _ in 0..crate::directory::DEPTH_MAX {
             let Some(id) = at else { return Ok(()) };

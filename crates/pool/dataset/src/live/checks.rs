@@ -10,7 +10,7 @@ use super::view::During;
 use crate::properties::{PropertyValue, table};
 use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
 use millpond_object::ObjectSet;
-use millpond_ondisk::dsl::keys;
+use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::HistoryEvent;
@@ -28,6 +28,14 @@ pub(crate) struct NewHead {
 pub(crate) struct ToDestroy {
     head: Head,
     closed: ClosedHead,
+    /// What was being received into it, hidden below it: that goes first.
+    half_received: Option<(Head, ClosedHead)>,
+}
+
+/// One of several things that are to be destroyed.
+pub(crate) enum Doomed {
+    Head(ToDestroy),
+    Snapshot(Snapshot),
 }
 
 impl Syncing<'_> {
@@ -127,15 +135,118 @@ impl Syncing<'_> {
     /// Looks whether a file system or volume may be destroyed, and keeps it from being opened.
     pub(crate) fn close_to_destroy(&self, name: &str) -> Result<ToDestroy, DatasetError> {
         let head = self.find_head(name)?;
+        let hidden = self.half_received_below(&head)?;
         self.check_destroy_head(&head)?;
-        let closed = self.datasets.close_for_good(head.dataset, self.txg());
-        let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
-        Ok(ToDestroy { head, closed })
+        let close = |head: Head| {
+            let closed = self.datasets.close_for_good(head.dataset, self.txg());
+            let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
+            Ok::<_, DatasetError>((head, closed))
+        };
+        let half_received = match hidden {
+            Some(hidden) => {
+                self.check_destroy_head(&hidden)?;
+                Some(close(hidden)?)
+            }
+            None => None,
+        };
+        match close(head) {
+            Ok((head, closed)) => Ok(ToDestroy {
+                head,
+                closed,
+                half_received,
+            }),
+            Err(error) => {
+                if let Some((hidden, _)) = half_received {
+                    self.datasets.reopen(hidden.dataset);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What was being received into a dataset and was not finished: hidden below it, and nobody's but the
+    /// dataset's.
+    fn half_received_below(&self, head: &Head) -> Result<Option<Head>, DatasetError> {
+        let children = self.children(head.directory)?;
+        match children.iter().any(|child| child.0 == RECEIVE_DATASET) {
+            true => {
+                let name = format!("{}/{RECEIVE_DATASET}", head.name);
+                Ok(Some(self.find_head(&name)?))
+            }
+            false => Ok(None),
+        }
+    }
+
+    /// Looks whether something may be destroyed; a file system or volume is closed then.
+    pub(crate) fn doom(&self, name: &str) -> Result<Doomed, DatasetError> {
+        if !name.contains('@') {
+            return Ok(Doomed::Head(self.close_to_destroy(name)?));
+        }
+        let snapshot = self.find_snapshot(name)?;
+        self.check_destroy_snapshot(&snapshot, name, false)?;
+        Ok(Doomed::Snapshot(snapshot))
+    }
+
+    /// Destroys what [`Syncing::doom`] has found.
+    pub(crate) fn end(&self, doomed: Doomed) -> Result<(), PoolError> {
+        match doomed {
+            Doomed::Head(head) => self.destroy_closed(head),
+            Doomed::Snapshot(snapshot) => self.destroy_or_defer(&snapshot),
+        }
+    }
+
+    /// Looks whether a snapshot may be destroyed, or, with `defer`, at least be noted for it.
+    pub(crate) fn check_destroy_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        defer: bool,
+    ) -> Result<(), DatasetError> {
+        let phys = self.dataset(snapshot.dataset)?;
+        if !defer && !self.is_free_to_go(&phys)? {
+            let why = match phys.children_count > 1 {
+                true => Refusal::HasClones,
+                false => Refusal::IsHeld,
+            };
+            return Err(Refusal::error(name, why));
+        }
+        let remapped = self.extension(snapshot.dataset, keys::REMAP_DEADLIST)?;
+        if remapped.is_some() {
+            let why = Refusal::Unsupported("destroying snapshots with remapped blocks");
+            return Err(Refusal::error(name, why));
+        }
+        Ok(())
+    }
+
+    /// Destroys a snapshot, or notes that it is to go once it is free to.
+    pub(crate) fn destroy_or_defer(&self, snapshot: &Snapshot) -> Result<(), PoolError> {
+        let full = snapshot.full_name();
+        let phys = self.dataset(snapshot.dataset)?;
+        if self.is_free_to_go(&phys)? {
+            self.history(snapshot.dataset, &full, "destroy", " ")?;
+            self.destroy_snapshot(snapshot.dataset, &snapshot.name)?;
+            self.wake_background();
+            Ok(())
+        } else {
+            self.history(snapshot.dataset, &full, "defer_destroy", " ")?;
+            self.defer_destroy(snapshot.dataset)
+        }
     }
 
     /// Destroys what [`Syncing::close_to_destroy`] has closed.
     pub(crate) fn destroy_closed(&self, doomed: ToDestroy) -> Result<(), PoolError> {
-        let ToDestroy { head, closed } = doomed;
+        let ToDestroy {
+            head,
+            closed,
+            half_received,
+        } = doomed;
+        if let Some((hidden, closed)) = half_received {
+            self.destroy_one(hidden, closed)?;
+        }
+        self.destroy_one(head, closed)
+    }
+
+    fn destroy_one(&self, head: Head, closed: ClosedHead) -> Result<(), PoolError> {
         self.free_log_of(closed.log)?;
         let how = self.how_destroyed(&head)?;
         self.history(head.dataset, &head.name, "destroy", &how)?;
@@ -230,7 +341,8 @@ impl Syncing<'_> {
         if self.directory(head.directory)?.parent.is_none() {
             return refused(Refusal::IsRoot);
         }
-        if !self.children(head.directory)?.is_empty() {
+        let mut children = self.children(head.directory)?.into_iter();
+        if children.any(|child| child.0 != RECEIVE_DATASET) {
             return refused(Refusal::HasChildren);
         }
         let phys = self.dataset(head.dataset)?;

@@ -46,6 +46,8 @@ pub struct LiveDatasets {
     slice_blocks: AtomicU64,
     /// Whether what other imports left behind was cleared away.
     is_swept: AtomicBool,
+    /// Whether the properties that limit numbers of file systems and snapshots hold.
+    has_limits: AtomicBool,
 }
 
 #[derive(Default)]
@@ -94,6 +96,7 @@ impl LiveDatasets {
             has_background_work: AtomicBool::new(true),
             slice_blocks: AtomicU64::new(SLICE_BLOCKS),
             is_swept: AtomicBool::new(false),
+            has_limits: AtomicBool::new(true),
             found_logs: Mutex::default(),
             half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
@@ -109,6 +112,16 @@ impl LiveDatasets {
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         let pool = self.pool.get().and_then(Weak::upgrade);
         pool.ok_or_else(|| DatasetError::Pool(closed()))
+    }
+
+    /// Whether `filesystem_limit` and `snapshot_limit` hold; they do at first. Whoever may change them is not
+    /// bound by them: what is beyond them is counted all the same.
+    pub fn enforce_limits(&self, enforce: bool) {
+        self.has_limits.store(enforce, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_limits(&self) -> bool {
+        self.has_limits.load(Ordering::Relaxed)
     }
 
     /// What is to become of intent logs. To be said before the pool is opened.

@@ -177,7 +177,10 @@ impl PropertyReader {
             PropertyName::User(name) => subject.user(name),
             PropertyName::WrittenSince { name, since } => {
                 let bytes = self.written_since(subject.dataset, since)?;
-                Ok(bytes.map(|bytes| Property::figure(name, bytes)))
+                Ok(bytes.map(|bytes| Property {
+                    source: PropertySource::Local,
+                    ..Property::figure(name, bytes)
+                }))
             }
             PropertyName::PerOwner {
                 name,

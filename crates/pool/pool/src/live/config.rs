@@ -38,6 +38,8 @@ pub struct PoolConfig {
     /// `features_for_read`: GUIDs of active features that reading the MOS needs, in the order of
     /// feature numbers. `None` where the list is absent (some old pools).
     pub features_for_read: Option<Vec<String>>,
+    /// What the lists say in place of `name`: the pool is called otherwise only while it is open.
+    pub stored_name: Option<String>,
     /// The root vdev with everything below it.
     pub root: VdevConfig,
 }
@@ -59,6 +61,7 @@ impl PoolConfig {
         let number = |key: &str| list.opt_u64(key);
         let features = list.opt_list("features_for_read")?;
         Ok(Self {
+            stored_name: None,
             version: number("version")?.unwrap_or(1),
             name: text("name").unwrap_or_default(),
             state: LeafState::from_number(number("state")?.unwrap_or(0))
@@ -149,7 +152,8 @@ impl PoolConfig {
     fn head(&self) -> NvList {
         let mut list = NvList::new();
         list.insert("version", self.version);
-        list.insert("name", self.name.as_str());
+        let name = self.stored_name.as_ref().unwrap_or(&self.name);
+        list.insert("name", name.as_str());
         list.insert("state", self.state.number());
         list.insert("txg", self.txg.0);
         list.insert("pool_guid", self.guid.0);

@@ -147,10 +147,13 @@ impl LivePool {
         is_open_here: &dyn Fn(Guid) -> bool,
         port: Arc<dyn DatasetPort>,
     ) -> Result<Arc<Self>, CreateError> {
-        check_pool_name(&new.name).map_err(|reason| CreateError::Name {
-            name: new.name.clone(),
-            reason,
-        })?;
+        for name in [Some(&new.name), new.writing.stored_name.as_ref()] {
+            let Some(name) = name else { continue };
+            check_pool_name(name).map_err(|reason| CreateError::Name {
+                name: name.clone(),
+                reason,
+            })?;
+        }
         let features = chosen_features(new)?;
         let pool_guid = Guid(random_u64(env).max(1));
         let taken = BTreeSet::from([pool_guid.0]);
@@ -224,6 +227,7 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
     PoolConfig {
         version: POOL_VERSION_FEATURES,
         name: new.name.clone(),
+        stored_name: new.writing.stored_name.clone(),
         state: LeafState::Active,
         txg: FIRST_TXG,
         guid,

@@ -6,11 +6,12 @@ use super::context::SyncContext;
 use super::pool::LivePool;
 use crate::PoolError;
 use crate::error::Reading;
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Mutex};
 use millpond_nvlist::NvList;
 use millpond_object::{LiveObject, NewObject};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{DecodeError, Endian, HistoryPhys, ObjectId, ObjectType, Txg};
+use std::collections::VecDeque;
 
 const WHAT: &str = "history";
 /// Data blocks of the ring.
@@ -110,7 +111,33 @@ impl Opening {
     }
 }
 
+/// An internal event that was noted since the pool was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotedEvent {
+    /// What happened.
+    pub event: HistoryEvent,
+    /// The txg in which it did.
+    pub txg: Txg,
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The host's name, as the history has it.
+    pub hostname: String,
+}
+
+/// So many events are kept for [`LivePool::take_noted_events`]; the oldest make room.
+const NOTED_MAX: usize = 512;
+
+/// The last events that were noted.
+pub(crate) type NotedEvents = Mutex<VecDeque<NotedEvent>>;
+
 impl LivePool {
+    /// The internal events that were noted in the history since the last call, oldest first, at most 512. Those of
+    /// a txg that could not be written are among them.
+    #[must_use]
+    pub fn take_noted_events(&self) -> Vec<NotedEvent> {
+        self.noted.lock().drain(..).collect()
+    }
+
     /// Notes that the pool was opened or imported, and by what: `system` is the running system.
     ///
     /// # Errors
@@ -138,7 +165,19 @@ impl SyncContext<'_> {
     /// If the history cannot be read or changed.
     pub fn history(&self, event: &HistoryEvent) -> Result<(), PoolError> {
         let hostname = self.hostname();
-        self.append_history(&event.record(self.txg(), self.now_s(), &hostname), false)
+        let record = event.record(self.txg(), self.now_s(), &hostname);
+        self.append_history(&record, false)?;
+        let mut noted = self.pool.noted.lock();
+        if noted.len() >= NOTED_MAX {
+            noted.pop_front();
+        }
+        noted.push_back(NotedEvent {
+            event: event.clone(),
+            txg: self.txg(),
+            time_ns: self.pool.env().clock.wall_ns(),
+            hostname,
+        });
+        Ok(())
     }
 
     /// Notes a command.

@@ -43,7 +43,7 @@ pub use features::{
     FeatureChange, FeatureChoice, FeatureCounts, FeatureEdit, FeatureError, POOL_VERSION_FEATURES,
     demand_written, features_of_new_pool, is_enabled_by_default,
 };
-pub use history::{HistoryCommand, HistoryEvent, Opening, pool_event_text};
+pub use history::{HistoryCommand, HistoryEvent, NotedEvent, Opening, pool_event_text};
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
     Turn, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,

@@ -53,6 +53,8 @@ pub struct WriteOptions {
     /// decides what happens meanwhile. Otherwise a failed txg is the end, and everybody gets the error.
     /// Only for pools that are written by a thread of their own.
     pub can_be_resumed: bool,
+    /// The name that devices and the pool itself keep, if the pool is called otherwise only while it is open.
+    pub stored_name: Option<String>,
     /// What becomes of intent logs that were not replayed.
     pub found_logs: super::logs::FoundLogs,
 }
@@ -297,6 +299,7 @@ fn parts(
     let features = FeatureCounts::new(read.features().clone());
     let mut config = PoolConfig::from_nvlist(read.config()).map_err(invalid)?;
     config.name.clone_from(&candidate.name);
+    config.stored_name.clone_from(&writing.stored_name);
     config.state = LeafState::Active;
     config.hostid = writing.hostid;
     config.hostname.clone_from(&writing.hostname);

@@ -5,6 +5,7 @@ use super::context::SyncContext;
 use super::dtl::MissedTxgs;
 use super::failure::{FailMode, FailureState, Suspension};
 use super::features::FeatureCounts;
+use super::history::NotedEvents;
 use super::port::DatasetPort;
 use super::space::LiveSpaceMaps;
 use super::tasks::TaskQueue;
@@ -49,6 +50,7 @@ pub struct LivePool {
     pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>>,
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
+    pub(crate) noted: NotedEvents,
 }
 
 /// Who writes txgs.
@@ -150,6 +152,7 @@ impl LivePool {
             syncing: Mutex::new(()),
             sync_thread: Mutex::new(None),
             is_exported: AtomicBool::new(false),
+            noted: NotedEvents::default(),
         })
     }
 

@@ -15,7 +15,7 @@ use crate::error::Reading;
 use crate::properties::{Form, table};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::zap::ZapValue;
-use millpond_ondisk::{FEATURES, Feature, FeatureFlags, ObjectId, ObjectType};
+use millpond_ondisk::{FEATURES, Feature, FeatureFlags, Guid, ObjectId, ObjectType};
 
 const WHAT: &str = "pool properties";
 /// The longest comment, in characters.
@@ -282,19 +282,22 @@ impl LivePool {
         })
     }
 
-    /// Gives the pool a new identity. Devices that are absent keep the old one and are not found
+    /// Gives the pool a new identity: the guid wanted, or one of chance. Devices that are absent keep the old one and are not found
     /// any more: the caller sees to it that none is. Returns the new guid.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
-    pub fn reguid(&self) -> Result<millpond_ondisk::Guid, PoolError> {
+    pub fn reguid(&self, wanted: Option<Guid>) -> Result<Guid, PoolError> {
         self.sync_task(|ctx| {
             let old = ctx.pool.guid();
-            let new = loop {
-                let guid = super::new_vdev::random_u64(ctx.pool.env());
-                if guid != 0 && guid != old.0 {
-                    break millpond_ondisk::Guid(guid);
-                }
+            let new = match wanted {
+                Some(guid) => guid,
+                None => loop {
+                    let guid = super::new_vdev::random_u64(ctx.pool.env());
+                    if guid != 0 && guid != old.0 {
+                        break Guid(guid);
+                    }
+                },
             };
             {
                 let mut state = ctx.pool.state.write();

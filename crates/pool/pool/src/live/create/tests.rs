@@ -387,7 +387,7 @@ fn a_pool_with_a_new_identity_is_found_under_it() {
     let new = new_pool(of(vec![top(NewLayout::Mirror, disks(0, 2, 64))]));
     let live = create(&new).unwrap();
     let old = live.guid();
-    let guid = live.reguid().unwrap();
+    let guid = live.reguid(None).unwrap();
     assert_ne!(guid, old);
     let (read, _) = read_back(&all_devices(&new.vdevs));
     assert_eq!(read.guid(), guid);

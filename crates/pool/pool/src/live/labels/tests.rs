@@ -99,6 +99,7 @@ impl Pool {
                 state: LeafState::Active,
                 txg: Txg(4),
                 guid: Guid(1),
+                stored_name: None,
                 errata: 0,
                 allocation_bytes: None,
                 comment: Some("kept".into()),

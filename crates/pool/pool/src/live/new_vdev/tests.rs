@@ -221,6 +221,7 @@ fn labelled(state: LeafState, txg: u64) -> (NewDevice, Guid) {
         state,
         txg: Txg(txg),
         guid: pool,
+        stored_name: None,
         errata: 0,
         allocation_bytes: None,
         comment: None,

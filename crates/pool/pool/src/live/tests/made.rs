@@ -136,6 +136,7 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
         state: LeafState::Active,
         txg: Txg(0),
         guid: root.guid,
+        stored_name: None,
         errata: 0,
         allocation_bytes: None,
         comment: None,
