@@ -4,7 +4,8 @@
 use millpond::control::{
     CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
     HistoryEvent, ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Note, Places as Where, PoolChange, Property, TopRequest, Value, Wanted,
+    NewPoolRequest, Note, Places as Where, PoolChange, Property, TopRequest, Value, VdevState,
+    Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::{
@@ -681,4 +682,52 @@ fn a_temporary_name_lasts_until_the_pool_is_exported() {
     );
     assert!(property(&asked, "home/b", "used").is_some());
     export("home");
+}
+
+#[test]
+fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    let mut request = stage.request("tank", "a");
+    request.devices.tops[0].layout = NewLayout::Mirror;
+    request.devices.tops[0].paths.push(stage.image("b"));
+    asked.create_pool(&request, "").unwrap();
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    let (image, away) = (stage.image("b"), stage.folder.path().join("away"));
+    std::fs::create_dir(&away).unwrap();
+    std::fs::rename(&image, away.join("b")).unwrap();
+    asked.import(&stage.import("tank"), "").unwrap();
+    asked.change("tank", &[create("tank/without")], "").unwrap();
+    let leaf = |at: usize| asked.pool("tank").unwrap().root.children[0].children[at].clone();
+    assert_eq!(leaf(1).state, VdevState::CannotOpen);
+    let clear = PoolChange::Clear { leaves: None };
+    asked
+        .change("tank", std::slice::from_ref(&clear), "")
+        .unwrap();
+    assert_eq!(leaf(1).state, VdevState::CannotOpen);
+    // What is not its own is not taken.
+    std::fs::copy(stage.image("a"), &image).unwrap();
+    let online = PoolChange::Online {
+        leaves: vec![leaf(1).guid],
+    };
+    asked
+        .change("tank", std::slice::from_ref(&online), "")
+        .unwrap();
+    assert_eq!(leaf(1).state, VdevState::CannotOpen);
+    std::fs::remove_file(&image).unwrap();
+    std::fs::rename(away.join("b"), &image).unwrap();
+    asked
+        .change("tank", &[online, create("tank/with")], "")
+        .unwrap();
+    assert_eq!(leaf(1).state, VdevState::Healthy);
+    assert_eq!(leaf(1).checksum_errors, 0);
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    // Its labels are as new as the other's: alone it says of itself what it has missed.
+    asked.import(&stage.import("tank"), "").unwrap();
+    for name in ["tank/without", "tank/with"] {
+        assert!(property(&asked, name, "used").is_some(), "{name}");
+    }
+    assert_eq!(leaf(0).checksum_errors + leaf(1).checksum_errors, 0);
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
 }

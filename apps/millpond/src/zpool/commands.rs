@@ -63,10 +63,11 @@ pub const COMMANDS: &[Command] = &[
         &[],
         status::run,
     ),
-    not_built(
+    built(
         "online",
         with_longs("e", &[long("power", "power")]),
         &["missing pool name", "missing device name"],
+        manage::online,
     ),
     not_built(
         "offline",

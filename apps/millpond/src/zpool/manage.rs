@@ -6,7 +6,7 @@ use super::groups;
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange, VdevInfo};
+use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange, VdevInfo, VdevState};
 
 /// The names of the pools that are there.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
@@ -127,6 +127,61 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
         other => failure(Verb::Other, &action, other),
     })?;
     Ok(0)
+}
+
+/// Uses lost devices again.
+pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name, devices @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing pool name".into()));
+    };
+    if !known(session)?.contains(name) {
+        return Err(Failure::Refused(format!(
+            "{}\nfailed to open pool \"{name}\"",
+            super::no_such_pool(name)
+        )));
+    }
+    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let mut status = 0;
+    for device in devices {
+        let info = session.control()?.pool(name).map_err(told)?;
+        let find = |info: &millpond::control::PoolInfo| {
+            let mut all = groups::walk(info).into_iter();
+            all.find(|(vdev, _)| is_called(vdev, device))
+                .map(|(vdev, _)| vdev.clone())
+        };
+        let Some(vdev) = find(&info) else {
+            writeln!(
+                session.err,
+                "couldn't find device \"{device}\" in pool \"{name}\""
+            )?;
+            status = 1;
+            continue;
+        };
+        if vdev.state == VdevState::Offline || (parsed.has("e") && vdev.expandable_bytes > 0) {
+            return Err(Failure::Refused(
+                "millpond: devices that were taken offline, and room that they have grown by, are not \
+                 used yet"
+                    .into(),
+            ));
+        }
+        let change = PoolChange::Online {
+            leaves: vec![vdev.guid],
+        };
+        let done = session.change()?.change(name, &[change], &parsed.line);
+        let action = format!("cannot online {device}");
+        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        let info = session.control()?.pool(name).map_err(told)?;
+        let is_lost =
+            |vdev: VdevInfo| matches!(vdev.state, VdevState::CannotOpen | VdevState::Faulted);
+        if find(&info).is_some_and(is_lost) {
+            writeln!(
+                session.out,
+                "warning: device '{device}' onlined, but remains in faulted state\n\
+                 use 'zpool replace' to replace devices that are no longer present"
+            )?;
+        }
+    }
+    Ok(status)
 }
 
 /// The guids of the leaves that are these devices or below them.

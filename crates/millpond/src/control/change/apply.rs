@@ -55,6 +55,12 @@ pub(in crate::control) fn apply(
             engine.clear_errors(guids.as_deref());
             engine.resume()?;
         }
+        // Whoever opens a pool for each command finds what is there.
+        PoolChange::Online { .. } => {
+            if engine.suspension().is_none() {
+                pool.sync()?;
+            }
+        }
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();

@@ -227,7 +227,7 @@ pub(in crate::control) fn open_to_look(path: &str) -> Result<NewDevice, ChangeEr
     })
 }
 
-pub(super) fn open_to_write(path: &str) -> Result<NewDevice, ChangeError> {
+pub(in crate::control) fn open_to_write(path: &str) -> Result<NewDevice, ChangeError> {
     Ok(crate::live::open_device(Path::new(path))?)
 }
 

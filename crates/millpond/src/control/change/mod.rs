@@ -74,6 +74,11 @@ pub enum PoolChange {
         /// The guids of the leaves whose errors are meant; all if `None`.
         leaves: Option<Vec<u64>>,
     },
+    /// Lost devices that are there again are used again.
+    Online {
+        /// The guids of the leaves that are meant.
+        leaves: Vec<u64>,
+    },
     /// If the pool is suspended: what it could not write is given up, so that it can be exported. Nothing
     /// otherwise.
     Abandon,

@@ -368,7 +368,27 @@ impl HeldPools {
         if let PoolChange::Add(devices) = change {
             checks::check(self, devices, Some(pool))?;
         }
+        match change {
+            PoolChange::Clear { leaves } => self.look_again(pool, leaves.as_deref())?,
+            PoolChange::Online { leaves } => self.look_again(pool, Some(leaves))?,
+            _ => {}
+        }
         apply::apply(&self.writable(pool)?, change, changed)
+    }
+
+    /// Looks for lost devices where they were; those that are there again are used from then on. For the others
+    /// the pool goes on without them, or waits.
+    fn look_again(&self, pool: &str, leaves: Option<&[u64]>) -> Result<(), ChangeError> {
+        let live = self.writable(pool)?;
+        for (guid, path) in live.engine().lost_leaves() {
+            if leaves.is_some_and(|meant| !meant.contains(&guid.0)) {
+                continue;
+            }
+            if let Ok(found) = checks::open_to_write(&path) {
+                live.engine().bring_back(guid, &found.device)?;
+            }
+        }
+        Ok(())
     }
 
     /// Leaves a pool: its labels say that it is exported or destroyed, its devices are free. Whoever

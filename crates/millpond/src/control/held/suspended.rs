@@ -75,7 +75,7 @@ impl HeldPools {
             return Ok(());
         };
         match change {
-            PoolChange::Clear { .. } | PoolChange::Abandon => Ok(()),
+            PoolChange::Clear { .. } | PoolChange::Online { .. } | PoolChange::Abandon => Ok(()),
             // In memory only.
             PoolChange::Set { name, .. } if name == "cachefile" => Ok(()),
             // One that is suspended for good can only be left.

@@ -25,6 +25,7 @@ mod pool;
 mod port;
 mod properties;
 mod replication;
+mod returning;
 mod sink;
 mod space;
 mod sync;

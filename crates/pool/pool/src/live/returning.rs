@@ -1,0 +1,75 @@
+//! Devices that were lost and come back while the pool is open.
+
+use super::pool::LivePool;
+use crate::PoolError;
+use crate::import::{LeafState, read_labels};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+
+/// Bytes that are read to learn whether a device answers.
+const LOOK_BYTES: usize = 4096;
+
+impl LivePool {
+    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer.
+    #[must_use]
+    pub fn lost_leaves(&self) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let lost = topology.tree.leaves().filter(|(leaf, _)| {
+            let device = topology.devices.get(leaf.0 as usize);
+            let device = device.and_then(Option::as_ref);
+            device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
+        });
+        let lost = lost.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        lost.collect()
+    }
+
+    /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf of this
+    /// pool, in use, and not newer than the pool: it is read and written from now on, and the next txg renews its
+    /// labels. What the leaf has missed stays noted, and is not read from it. Whether the device was taken.
+    ///
+    /// # Errors
+    /// If the tree cannot be one of a pool.
+    pub fn bring_back(&self, leaf: Guid, device: &Arc<dyn Device>) -> Result<bool, PoolError> {
+        let labels = read_labels(device.as_ref());
+        let labels = labels.iter().filter_map(|label| label.as_ref().ok());
+        let Some(newest) = labels.max_by_key(|label| label.txg) else {
+            return Ok(false);
+        };
+        let is_its_own = newest.guid == leaf
+            && newest.pool_guid == self.guid()
+            && newest.state == LeafState::Active
+            && newest.txg <= self.uberblock().txg;
+        let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
+            return Ok(false);
+        };
+        if !is_its_own {
+            return Ok(false);
+        }
+        let mut was_absent = false;
+        self.store.change_topology(|topology| {
+            if let Some(place) = topology.devices.get_mut(number.0 as usize) {
+                was_absent = place.is_none();
+                *place = Some(Arc::clone(device));
+            }
+            if let Some(entry) = topology.health.entry(number) {
+                entry.is_readable = true;
+            }
+        });
+        let mut state = self.state.write();
+        if was_absent {
+            // Before this opening others may have gone on without it.
+            let missed = newest.txg.0.saturating_add(1)..self.first_txg.0;
+            state.missed.entry(leaf).or_default().add(missed);
+        }
+        state.is_topology_stale = true;
+        state.assembly = None;
+        state.config_generation = state.config_generation.saturating_add(1);
+        drop(state);
+        self.refresh_topology()?;
+        Ok(true)
+    }
+}
