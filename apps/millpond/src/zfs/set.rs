@@ -69,12 +69,18 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
             None => changes.push((pool, planned.collect())),
         }
     }
+    let mut status = 0;
     for (pool, changes) in changes {
         let (names, changes): (Vec<String>, Vec<PoolChange>) = changes.into_iter().unzip();
         if changes.is_empty() {
             continue;
         }
-        if let Err(told) = session.change()?.change(&pool, &changes, &parsed.line) {
+        let done = session.change()?.change(&pool, &changes, &parsed.line);
+        if let Ok(changed) = &done {
+            super::tell_notes(session, &changed.notes)?;
+            status |= u8::from(!changed.notes.is_empty());
+        }
+        if let Err(told) = done {
             let reason = match &told.error {
                 ChangeError::Refused {
                     why: Refusal::NoSpace,
@@ -86,7 +92,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
             return refused(session, &name, &reason);
         }
     }
-    Ok(0)
+    Ok(status)
 }
 
 fn refused(session: &mut Session, name: &str, reason: &str) -> Ending {

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A daemon that answers until this is dropped.
 pub struct Served {
     pub daemon: Arc<Daemon>,
+    /// Mount points that somebody uses.
+    #[allow(dead_code)]
+    pub mounter: PretendMounter,
     is_over: Arc<AtomicBool>,
 }
 
@@ -17,14 +20,19 @@ impl Served {
     /// Starts one with everything in `folder`; `complain` gets what it would write into its log.
     pub fn start(folder: &Path, complain: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let places = Places::in_folder(folder);
-        let mounter = Box::new(PretendMounter::default());
-        let daemon = Daemon::start(&Env::real(), &places, mounter, Box::new(complain));
+        let mounter = PretendMounter::default();
+        let pretended = Box::new(mounter.clone());
+        let daemon = Daemon::start(&Env::real(), &places, pretended, Box::new(complain));
         let daemon = daemon.expect("a daemon");
         let listener = Listener::bind(&places.socket()).expect("a socket");
         let is_over = Arc::new(AtomicBool::new(false));
         let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
         std::thread::spawn(move || listener.serve(&served, &stopped));
-        Self { daemon, is_over }
+        Self {
+            daemon,
+            mounter,
+            is_over,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::checks::{open_all, open_to_write};
 use super::{ChangeError, Changed, DatasetChange, NewDevices, PoolChange, Values};
-use crate::control::local::compatibility::requested;
+use crate::control::local::compatibility::{requested, unreadable};
 use crate::control::{RequestedFeatures, Value};
 use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime};
 use crate::{ObjectId, OwnerKind, PropertyValue};
@@ -31,7 +31,7 @@ pub(in crate::control) fn apply(
         PoolChange::Export => engine.export()?,
         PoolChange::Set { name, value } => {
             if name == "compatibility" && requested(Some(value)) == RequestedFeatures::Unreadable {
-                return Err(ChangeError::Compatibility(value.clone()));
+                return Err(ChangeError::Compatibility(unreadable(value)));
             }
             let setting = if name == "bootfs" {
                 PoolSetting::boot_dataset(boot_dataset(pool, value)?, value)
@@ -258,7 +258,7 @@ pub(in crate::control) fn compatible_features(value: &str) -> Result<FeatureChoi
         RequestedFeatures::All => Ok(FeatureChoice::Default),
         RequestedFeatures::Legacy => Ok(FeatureChoice::OnlyNamed),
         RequestedFeatures::Listed(names) => Ok(FeatureChoice::Compatible(names)),
-        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(value.to_owned())),
+        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(unreadable(value))),
     }
 }
 

@@ -32,6 +32,14 @@ pub(in crate::control) fn requested(compatibility: Option<&str>) -> RequestedFea
     RequestedFeatures::Listed(common.unwrap_or_default())
 }
 
+/// Those of the names in a list that no set can be read for, with commas between.
+pub(in crate::control) fn unreadable(names: &str) -> String {
+    let unreadable = names
+        .split(',')
+        .filter(|name| compatibility_set(name).is_none());
+    unreadable.collect::<Vec<_>>().join(",")
+}
+
 fn compatibility_set(name: &str) -> Option<Vec<String>> {
     use millpond_pool::properties::compatibility::{known_set, listed};
     use std::io::Read;

@@ -28,7 +28,7 @@ impl LivePool {
     }
 
     /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf of this
-    /// pool, in use, and not newer than the pool: it is read and written from now on, and the next txg renews its
+    /// pool (it may have been away when the pool was opened after an export), and not newer than the pool: it is read and written from now on, and the next txg renews its
     /// labels. What the leaf has missed stays noted, and is not read from it. Whether the device was taken.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl LivePool {
         };
         let is_its_own = newest.guid == leaf
             && newest.pool_guid == self.guid()
-            && newest.state == LeafState::Active
+            && matches!(newest.state, LeafState::Active | LeafState::Exported)
             && newest.txg <= self.uberblock().txg;
         let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
             return Ok(false);
