@@ -366,13 +366,13 @@ fn properties_are_set_as_under_openzfs() {
 
 #[test]
 fn pools_are_imported_as_by_openzfs() {
-    hold("import.json", 120);
+    hold("import.json", 116);
 }
 
 #[test]
 fn busy_pools_and_no_pools_are_told_of_as_by_openzfs() {
     hold("nopool.json", 45);
-    hold("busy.json", 11);
+    hold("busy.json", 10);
 }
 
 #[test]

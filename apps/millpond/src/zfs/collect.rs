@@ -56,7 +56,12 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
             .unwrap_or_else(|| name.clone()),
         name => name.clone(),
     });
-    let wanted = Wanted::Named(numbered.collect());
+    let mut wanted: Vec<PropertyName> = numbered.collect();
+    // Who knows the names answers for them.
+    let named = names.iter().filter(|name| !wanted.contains(name)).cloned();
+    let named: Vec<PropertyName> = named.collect();
+    wanted.extend(named);
+    let wanted = Wanted::Named(wanted);
     let mut found = collect_as(
         session,
         &Request {
@@ -70,7 +75,7 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
         let mut named = vec![];
         for property in &info.properties {
             let name = by_number.get(&property.name);
-            if let Some(name) = name.filter(|name| **name != property.name) {
+            if let Some(name) = name.filter(|name| info.property(name).is_none()) {
                 let mut other = property.clone();
                 other.name.clone_from(name);
                 named.push(other);
