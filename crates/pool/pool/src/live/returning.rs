@@ -27,9 +27,10 @@ impl LivePool {
         lost.collect()
     }
 
-    /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf of this
-    /// pool (it may have been away when the pool was opened after an export), and not newer than the pool: it is read and written from now on, and the next txg renews its
-    /// labels. What the leaf has missed stays noted, and is not read from it. Whether the device was taken.
+    /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf
+    /// of this pool (it may have been away when the pool was opened after an export) and not newer than
+    /// the pool: it is read and written from now on, and the next txg renews its labels. What the leaf
+    /// has missed stays noted, and is not read from it. Whether the device was taken.
     ///
     /// # Errors
     /// If the tree cannot be one of a pool.
