@@ -68,7 +68,7 @@ fn is_ours(text: &str) -> bool {
         let rest = path.strip_prefix(*folder);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    !path.contains("..") && (!path.starts_with('/') || OURS.iter().any(|ours| is_below(ours)))
+    !path.contains("..") && (!path.starts_with('/') || OURS.iter().any(is_below))
 }
 
 /// A folder with the program under its two names, one for image files, and a daemon.
