@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -34,7 +34,10 @@ install: build ## copy programs, unit and pages below PREFIX (/usr/local); NAMES
 	install -m 755 $(RELEASE)/millpond $(RELEASE)/millpondd $(BIN)
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/millpondd.service > $(UNITS)/millpondd.service
 	install -m 644 docs/*.md $(DOC)
-	@if [ -n "$(NAMES)" ]; then ln -sf millpond $(BIN)/zpool && ln -sf millpond $(BIN)/zfs; fi
+	@if [ -n "$(NAMES)" ]; then for name in zpool zfs; do \
+		if [ -e $(BIN)/$$name ] && [ "$$(readlink $(BIN)/$$name)" != millpond ]; then \
+			echo "$(BIN)/$$name is another's: take it away first, or install below another PREFIX"; exit 1; fi; \
+		ln -sf millpond $(BIN)/$$name || exit 1; done; fi
 	@echo "installed; pools at boot: systemctl enable --now millpondd"
 
 uninstall: ## take away what install put below PREFIX; pools and /var/lib/millpond stay
@@ -57,6 +60,9 @@ test: setup ## every test
 
 test-daemon: setup ## the daemon's life as a process: killed again and again, mounted, asked by other users (needs /dev/fuse and root)
 	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
+
+test-install: build ## install below a temporary prefix, live there as the unit and as an ordinary user do, uninstall (root, /dev/fuse)
+	@packaging/try $(RELEASE)
 
 test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and back (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1

@@ -65,7 +65,13 @@ impl Daemon {
         );
         let daemon = Arc::new(Self {
             env: env.clone(),
-            pools: HeldPools::new(env, hostid, host::hostname()).with_system(host::system()),
+            pools: HeldPools::new(env, hostid, host::hostname())
+                .with_system(host::system())
+                // An ordinary user's file systems are theirs.
+                .with_owner(
+                    rustix::process::geteuid().as_raw(),
+                    rustix::process::getegid().as_raw(),
+                ),
             mounts,
             events: Events::new(env),
             state,
@@ -199,6 +205,11 @@ impl Daemon {
     /// The pools it holds.
     pub fn pools(&self) -> &HeldPools {
         &self.pools
+    }
+
+    /// How many pools of the cache file could not be imported.
+    pub(crate) fn absent_count(&self) -> u64 {
+        self.absent.lock().len() as u64
     }
 
     /// Where its files are.

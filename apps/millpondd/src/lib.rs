@@ -11,6 +11,8 @@
 //! | `mounts` | which file systems are mounted, and what changes do to that |
 //! | `verbs` | the control verbs for one caller |
 //! | `daemon` | a daemon's parts together; start and end |
+//! | `metrics` | figures for Prometheus |
+//! | `seats` | how many are answered at once |
 //! | `run` | the process: socket, connections, signals, the idle minute |
 //! | `start` | the asking side: connect, or start a daemon and connect |
 #![forbid(unsafe_code)]
@@ -18,9 +20,11 @@
 mod daemon;
 mod events;
 mod fuse;
+pub mod metrics;
 mod mounts;
 mod places;
 mod run;
+mod seats;
 mod start;
 mod state;
 mod verbs;

@@ -75,6 +75,12 @@ impl Places {
         self.runtime.join("socket")
     }
 
+    /// Where figures are told to Prometheus.
+    #[must_use]
+    pub fn metrics(&self) -> PathBuf {
+        self.runtime.join("metrics.sock")
+    }
+
     /// The cache file.
     #[must_use]
     pub fn cache_file(&self) -> PathBuf {

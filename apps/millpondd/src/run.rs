@@ -2,8 +2,10 @@
 
 use crate::daemon::Daemon;
 use crate::fuse::FuseMounter;
+use crate::metrics::MetricsListener;
 use crate::mounts::{Mounter, NoMounter};
 use crate::places::Places;
+use crate::seats::Seat;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use millpond_env::{Env, thread};
@@ -56,7 +58,7 @@ impl Listener {
     /// If there is no next connection.
     pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
         let (stream, _) = self.socket.accept()?;
-        let Some(seat) = Seat::take(&self.connections) else {
+        let Some(seat) = Seat::take(&self.connections, CONNECTIONS_MAX) else {
             return Ok(());
         };
         let daemon = Arc::clone(daemon);
@@ -84,22 +86,6 @@ impl Drop for Listener {
     }
 }
 
-/// One of the connections that are answered at once; free again when it goes, on the way out of a panic, too.
-struct Seat(Arc<AtomicUsize>);
-
-impl Seat {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let seat = Self(Arc::clone(taken));
-        (taken.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX).then_some(seat)
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn answer(stream: UnixStream, daemon: &Daemon) {
     let Ok(caller) = Caller::of(&stream) else {
         return;
@@ -112,10 +98,13 @@ fn answer(stream: UnixStream, daemon: &Daemon) {
 const HELP: &str = "\
 millpondd holds pools open, keeps file systems mounted and answers zpool and zfs.
 
-Usage: millpondd [--foreground] [--stay]
+Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT]
 
   --foreground  do not leave the terminal; what there is to say goes to standard error
   --stay        do not end when no pool is left (for a service manager)
+  --metrics ADDRESS:PORT
+                tell figures for Prometheus there too, to anybody who asks; else only at the
+                unix socket metrics.sock. MILLPOND_METRICS in the environment says the same
 
 State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
 directories (others), or in MILLPOND_DIR. Commands start the daemon by themselves.
@@ -125,8 +114,17 @@ directories (others), or in MILLPOND_DIR. Commands start the daemon by themselve
 #[must_use]
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let (mut in_foreground, mut stays) = (false, false);
-    for word in &words {
+    let mut metrics = std::env::var("MILLPOND_METRICS").ok();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
         match word.to_str() {
+            Some("--metrics") => match words.next().and_then(|word| word.to_str()) {
+                Some(address) => metrics = Some(address.to_owned()),
+                None => {
+                    complain("--metrics needs an address, 127.0.0.1:9134");
+                    return ExitCode::from(2);
+                }
+            },
             Some("--foreground") => in_foreground = true,
             Some("--stay") => stays = true,
             Some("--help" | "-h") => {
@@ -145,7 +143,8 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     }
     let _ = std::env::set_current_dir("/");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    match live(&Places::own(), stays) {
+    let metrics = metrics.filter(|address| !address.is_empty());
+    match live(&Places::own(), stays, metrics.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             complain(&text);
@@ -165,7 +164,7 @@ fn mounter() -> Box<dyn Mounter> {
     }
 }
 
-fn live(places: &Places, stays: bool) -> Result<(), String> {
+fn live(places: &Places, stays: bool, metrics: Option<&str>) -> Result<(), String> {
     // Signals first: one that comes while pools are imported must not be lost.
     let (mut told, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
     for signal in [SIGTERM, SIGINT] {
@@ -178,12 +177,15 @@ fn live(places: &Places, stays: bool) -> Result<(), String> {
     let path = places.socket();
     let listener = Listener::bind(&path)
         .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
+    let figures = metrics_listeners(places, metrics)?;
     notify("READY=1");
     loop {
-        let mut waited = [
+        let mut waited = vec![
             PollFd::new(&listener.socket, PollFlags::IN),
             PollFd::new(&told, PollFlags::IN),
         ];
+        let asked = figures.iter().map(MetricsListener::descriptor);
+        waited.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let second = Timespec {
             tv_sec: 1,
             tv_nsec: 0,
@@ -191,8 +193,12 @@ fn live(places: &Places, stays: bool) -> Result<(), String> {
         let outcome = poll(&mut waited, Some(&second));
         let is_ready = |at: usize| waited.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let (has_caller, is_told) = (is_ready(0), is_ready(1));
+        let wanting: Vec<bool> = (2..waited.len()).map(is_ready).collect();
         if outcome.is_err() {
             continue;
+        }
+        for (figures, _) in figures.iter().zip(wanting).filter(|(_, wants)| *wants) {
+            let _ = figures.accept(&daemon);
         }
         if is_told {
             let _ = told.read(&mut [0; 8]);
@@ -208,9 +214,29 @@ fn live(places: &Places, stays: bool) -> Result<(), String> {
     }
     notify("STOPPING=1");
     // Nobody connects to who is about to go: the next command waits for the lock and starts another.
-    drop(listener);
+    drop((listener, figures));
     daemon.stop();
     Ok(())
+}
+
+/// Where figures are told. A unix socket that cannot be had is no reason not to hold pools; an address
+/// that was asked for is.
+fn metrics_listeners(
+    places: &Places,
+    address: Option<&str>,
+) -> Result<Vec<MetricsListener>, String> {
+    let path = places.metrics();
+    let mut listeners = vec![];
+    match MetricsListener::local(&path) {
+        Ok(listener) => listeners.push(listener),
+        Err(error) => complain(&format!("no figures at {}: {error}", path.display())),
+    }
+    if let Some(address) = address {
+        let listener = MetricsListener::net(address)
+            .map_err(|error| format!("cannot tell figures at {address}: {error}"))?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 /// Tells a service manager, if one started us.

@@ -8,12 +8,14 @@ use millpond::control::{
     Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
+use millpond_daemon::metrics::MetricsListener;
 use millpond_daemon::{
     Daemon, Listener, NoMounter, Places, PretendMounter, StartError, StateError,
 };
 use millpond_dataset::properties::{Kinds, by_name};
 use millpond_env::Env;
 use millpond_rpc::{Access, Caller, Client, serve};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -730,4 +732,76 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
     }
     assert_eq!(leaf(0).checksum_errors + leaf(1).checksum_errors, 0);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
+}
+
+/// The samples of a page of figures, by name with labels. Panics where the page is not as the format says.
+fn figures(listener: &MetricsListener, daemon: &Arc<Daemon>) -> BTreeMap<String, u64> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
+    while listener.accept(daemon).is_err() {
+        std::thread::yield_now();
+    }
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let (mut samples, mut typed) = (BTreeMap::new(), String::new());
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            typed = name.to_owned();
+        } else if !line.starts_with("# HELP ") {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert_eq!(name.split('{').next(), Some(typed.as_str()), "{line}");
+            let again = samples.insert(name.to_owned(), value.parse().unwrap());
+            assert_eq!(again, None, "{line}");
+        }
+    }
+    samples
+}
+
+#[test]
+fn figures_move_with_what_is_done() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let Ok(listener) = MetricsListener::net("127.0.0.1:0") else {
+        println!("no network here: nothing tried");
+        return;
+    };
+    assert_eq!(figures(&listener, &daemon)["millpond_pools"], 0);
+    let client = client(&daemon, 1000);
+    client
+        .create_pool(&stage.request("tank", "a"), "zpool create")
+        .unwrap();
+    let before = figures(&listener, &daemon);
+    client.change("tank", &[create("tank/fs")], "x").unwrap();
+    let after = figures(&listener, &daemon);
+    assert_eq!(after["millpond_pools"], 1);
+    assert_eq!(
+        after["millpond_pool_state{pool=\"tank\",state=\"ONLINE\"}"],
+        1
+    );
+    assert_eq!(
+        after["millpond_pool_state{pool=\"tank\",state=\"DEGRADED\"}"],
+        0
+    );
+    assert_eq!(before["millpond_mounts{pool=\"tank\"}"], 1);
+    assert_eq!(after["millpond_mounts{pool=\"tank\"}"], 2);
+    let synced = "millpond_txg_synced{pool=\"tank\"}";
+    assert!(after[synced] > before[synced]);
+    let written = |page: &BTreeMap<String, u64>| {
+        let device = stage.image("a");
+        let mut samples = page.iter();
+        let found = samples.find(|(name, _)| {
+            name.starts_with("millpond_device_written_bytes_total{pool=\"tank\"")
+                && name.contains(&format!("device=\"{device}\""))
+        });
+        *found.unwrap().1
+    };
+    assert!(written(&after) > written(&before));
+    assert!(after.contains_key("millpond_dataset_used_bytes{pool=\"tank\",dataset=\"tank/fs\"}"));
+    assert!(!before.contains_key("millpond_dataset_used_bytes{pool=\"tank\",dataset=\"tank/fs\"}"));
+    drop(client);
 }

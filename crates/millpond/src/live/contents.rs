@@ -4,6 +4,7 @@ use millpond_dataset::live::{ContentsPort, NewContents};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::LiveObjectSet;
+use millpond_pool::live::WriteOptions;
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_txg::Transaction;
@@ -13,6 +14,17 @@ use std::error::Error;
 /// Makes the first objects of file systems and volumes.
 pub(super) struct Contents {
     pub(super) env: Env,
+    /// User and group of root directories for which nobody is named.
+    pub(super) owner: (u32, u32),
+}
+
+impl Contents {
+    pub(super) fn of(env: &Env, writing: &WriteOptions) -> Arc<Self> {
+        Arc::new(Self {
+            env: env.clone(),
+            owner: writing.owner,
+        })
+    }
 }
 
 impl ContentsPort for Contents {
@@ -24,6 +36,10 @@ impl ContentsPort for Contents {
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         match new {
             NewContents::FileSystem(new) => {
+                let (uid, gid) = match new.owner {
+                    (0, 0) => self.owner,
+                    named => named,
+                };
                 let files = NewFileSystem {
                     normalisation: new.normalization,
                     is_utf8_only: new.is_utf8_only,
@@ -35,8 +51,8 @@ impl ContentsPort for Contents {
                     has_projects: new.has_projects,
                     dnode_slots: 1,
                     default_quotas: new.default_quotas,
-                    uid: new.owner.0,
-                    gid: new.owner.1,
+                    uid,
+                    gid,
                 };
                 create_file_system(set, tx, &self.env, &files)?;
             }

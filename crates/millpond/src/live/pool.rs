@@ -53,7 +53,7 @@ impl LivePool {
     /// # Errors
     /// [`Error::Create`].
     pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(Arc::new(Contents { env: env.clone() }));
+        let datasets = LiveDatasets::new(Contents::of(env, &new.writing));
         let port = Arc::clone(&datasets);
         let engine = Engine::create(env, new, &|_| false, port).map_err(|error| Error::Create {
             name: new.name.clone(),
@@ -96,7 +96,7 @@ impl LivePool {
         options: &OpenOptions,
         writing: &WriteOptions,
     ) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(Arc::new(Contents { env: env.clone() }));
+        let datasets = LiveDatasets::new(Contents::of(env, writing));
         datasets.choose_found_logs(writing.found_logs);
         let port = Arc::clone(&datasets);
         let engine = Engine::open(env, candidate, options, writing, port);

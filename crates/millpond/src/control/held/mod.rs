@@ -180,6 +180,7 @@ pub struct HeldPools {
     hostid: u64,
     hostname: Option<String>,
     system: Option<String>,
+    owner: (u32, u32),
     pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
     /// Making, importing and leaving pools go one after the other.
     turn: Mutex<()>,
@@ -194,6 +195,7 @@ impl HeldPools {
             hostid,
             hostname,
             system: None,
+            owner: (0, 0),
             pools: RwLock::new(BTreeMap::new()),
             turn: Mutex::new(()),
         }
@@ -204,6 +206,13 @@ impl HeldPools {
     #[must_use]
     pub fn with_system(mut self, system: String) -> Self {
         self.system = Some(system);
+        self
+    }
+
+    /// With the user and group that own the root directories of new file systems; else root does.
+    #[must_use]
+    pub fn with_owner(mut self, user: u32, group: u32) -> Self {
+        self.owner = (user, group);
         self
     }
 
@@ -233,6 +242,7 @@ impl HeldPools {
             hostname: self.hostname.clone(),
             system: self.system.clone(),
             can_be_resumed: true,
+            owner: self.owner,
             ..WriteOptions::default()
         }
     }

@@ -57,6 +57,8 @@ pub struct WriteOptions {
     pub stored_name: Option<String>,
     /// What becomes of intent logs that were not replayed.
     pub found_logs: super::logs::FoundLogs,
+    /// User and group that own the root directories of new file systems.
+    pub owner: (u32, u32),
 }
 
 /// How often the committed state is looked for again while newer ones overtake it.

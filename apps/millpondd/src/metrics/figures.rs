@@ -1,0 +1,341 @@
+//! What a daemon has to tell in figures.
+
+use super::page::{Kind, Page};
+use crate::daemon::Daemon;
+use millpond::control::{
+    Control, ControlError, DatasetQuery, HeldPool, PoolInfo, VdevInfo, VdevState, Wanted,
+};
+use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+
+/// So many datasets of a pool are told; `millpond_datasets_complete` says whether there are more.
+const DATASETS_MAX: usize = 1000;
+
+type Name = (&'static str, Kind, &'static str);
+
+const fn counter(name: &'static str, help: &'static str) -> Name {
+    (name, Kind::Counter, help)
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Name {
+    (name, Kind::Gauge, help)
+}
+
+/// Words that a pool's health can be, one sample each.
+const HEALTHS: [&str; 7] = [
+    "ONLINE",
+    "DEGRADED",
+    "FAULTED",
+    "OFFLINE",
+    "REMOVED",
+    "UNAVAIL",
+    "SUSPENDED",
+];
+
+/// The page of a daemon as of now.
+pub fn page(daemon: &Daemon) -> String {
+    let mut page = Page::default();
+    let version = env!("CARGO_PKG_VERSION");
+    let info = gauge("millpond_build_info", "The program; always 1.");
+    page.add(info, &[("version", version)], 1);
+    let pools = daemon.pools.all();
+    let held = gauge("millpond_pools", "Pools held.");
+    page.add(held, &[], pools.len() as u64);
+    let absent = gauge(
+        "millpond_pools_absent",
+        "Pools of the cache file that could not be imported.",
+    );
+    page.add(absent, &[], daemon.absent_count());
+    for (name, pool) in &pools {
+        engine(&mut page, name, pool);
+        // Without an answer of its devices a suspended pool tells what it last told.
+        let info = daemon.pools.pool(name);
+        let is_readable = gauge(
+            "millpond_pool_readable",
+            "Whether the state of the pool could be read for this page.",
+        );
+        page.add(is_readable, &[("pool", name)], u64::from(info.is_ok()));
+        if let Ok(info) = info {
+            health(&mut page, name, &info);
+            devices(&mut page, name, &info);
+        }
+        datasets(&mut page, name, daemon);
+        mounts(&mut page, name, daemon);
+    }
+    page.text()
+}
+
+fn engine(page: &mut Page, name: &str, pool: &HeldPool) {
+    let labels = [("pool", name)];
+    let mut add = |name, value| page.add(name, &labels, value);
+    let is_writable = gauge("millpond_pool_writable", "Whether the pool can be changed.");
+    add(is_writable, u64::from(pool.live().is_some()));
+    let since = gauge(
+        "millpond_pool_held_since_seconds",
+        "Since when the pool is held and its counters count, in seconds since 1970.",
+    );
+    add(since, pool.held_since_s());
+    let Some(live) = pool.live() else { return };
+    let engine = live.engine();
+    let (groups, uberblock) = (engine.groups(), engine.uberblock());
+    for (name, value) in [
+        (
+            gauge("millpond_txg_open", "The txg that takes changes."),
+            groups.open_txg().0,
+        ),
+        (
+            gauge("millpond_txg_synced", "The last txg written."),
+            groups.synced_txg().0,
+        ),
+        (
+            gauge(
+                "millpond_txg_synced_time_seconds",
+                "When the last committed uberblock was made, in seconds since 1970.",
+            ),
+            uberblock.timestamp_s,
+        ),
+        (
+            gauge(
+                "millpond_dirty_bytes",
+                "Changes in memory that are not written.",
+            ),
+            groups.dirty_bytes(),
+        ),
+    ] {
+        add(name, value);
+    }
+    let cache = engine.store().cache_statistics();
+    for (name, value) in [
+        (
+            counter("millpond_cache_hits_total", "Blocks found in the cache."),
+            cache.hits,
+        ),
+        (
+            counter("millpond_cache_misses_total", "Blocks not in the cache."),
+            cache.misses,
+        ),
+        (
+            gauge("millpond_cache_bytes", "Memory that cached blocks take."),
+            cache.weight_bytes,
+        ),
+        (
+            gauge("millpond_cache_blocks", "Blocks in the cache."),
+            cache.entries,
+        ),
+        (
+            gauge(
+                "millpond_cache_read_ahead_bytes",
+                "Memory of blocks read ahead that nobody has asked for yet.",
+            ),
+            cache.guessed_bytes,
+        ),
+        (
+            counter(
+                "millpond_cache_read_ahead_used_total",
+                "Blocks read ahead that were asked for.",
+            ),
+            cache.guesses_used,
+        ),
+    ] {
+        add(name, value);
+    }
+}
+
+fn health(page: &mut Page, name: &str, info: &PoolInfo) {
+    let state = gauge(
+        "millpond_pool_state",
+        "1 for the pool's state, 0 for the others.",
+    );
+    let is = info.health();
+    for word in HEALTHS {
+        page.add(
+            state,
+            &[("pool", name), ("state", word)],
+            u64::from(word == is),
+        );
+    }
+    let labels = [("pool", name)];
+    for (name, value) in [
+        (
+            gauge(
+                "millpond_pool_size_bytes",
+                "Bytes that can be allocated, parity included.",
+            ),
+            info.root.total_bytes,
+        ),
+        (
+            gauge(
+                "millpond_pool_allocated_bytes",
+                "Bytes allocated, parity included.",
+            ),
+            info.root.allocated_bytes,
+        ),
+        (
+            gauge("millpond_pool_data_errors", "Known errors in data."),
+            info.error_count,
+        ),
+    ] {
+        page.add(name, &labels, value);
+    }
+}
+
+/// The leaves, each with the top-level vdev that it is part of.
+fn devices(page: &mut Page, pool: &str, info: &PoolInfo) {
+    let tops = info.root.children.iter().chain(&info.caches);
+    for top in tops.chain(&info.spares) {
+        let vdev = match top.kind.is_leaf() {
+            true => device_name(top),
+            false => format!("{}-{}", top.kind.word(), top.id),
+        };
+        let mut stack = vec![top];
+        while let Some(node) = stack.pop() {
+            stack.extend(node.children.iter().rev());
+            if node.kind.is_leaf() {
+                device(page, pool, &vdev, node);
+            }
+        }
+    }
+}
+
+fn device_name(leaf: &VdevInfo) -> String {
+    let path = leaf.path.as_ref();
+    path.map_or_else(|| leaf.guid.to_string(), Clone::clone)
+}
+
+fn device(page: &mut Page, pool: &str, vdev: &str, leaf: &VdevInfo) {
+    let device = device_name(leaf);
+    let guid = leaf.guid.to_string();
+    let labels = [
+        ("pool", pool),
+        ("vdev", vdev),
+        ("device", &device),
+        ("guid", &guid),
+    ];
+    for (name, value) in [
+        (
+            counter("millpond_device_reads_total", "Reads issued."),
+            leaf.io.reads,
+        ),
+        (
+            counter(
+                "millpond_device_writes_total",
+                "Writes issued; neighbours that went together count once.",
+            ),
+            leaf.io.writes,
+        ),
+        (
+            counter("millpond_device_read_bytes_total", "Bytes read."),
+            leaf.io.read_bytes,
+        ),
+        (
+            counter("millpond_device_written_bytes_total", "Bytes written."),
+            leaf.io.written_bytes,
+        ),
+        // Errors are gauges: zpool clear takes them back to 0.
+        (
+            gauge(
+                "millpond_device_read_errors",
+                "Reads that the device failed, since they were last cleared.",
+            ),
+            leaf.read_errors,
+        ),
+        (
+            gauge(
+                "millpond_device_write_errors",
+                "Writes that the device failed, since they were last cleared.",
+            ),
+            leaf.write_errors,
+        ),
+        (
+            gauge(
+                "millpond_device_checksum_errors",
+                "Reads with wrong bytes, since they were last cleared.",
+            ),
+            leaf.checksum_errors,
+        ),
+        (
+            counter(
+                "millpond_device_repaired_bytes_total",
+                "Bytes written over wrong ones.",
+            ),
+            leaf.self_healed_bytes,
+        ),
+        (
+            gauge(
+                "millpond_device_online",
+                "Whether the device is used without reserve.",
+            ),
+            u64::from(leaf.state == VdevState::Healthy),
+        ),
+    ] {
+        page.add(name, &labels, value);
+    }
+}
+
+fn datasets(page: &mut Page, pool: &str, daemon: &Daemon) {
+    let wanted = ["used", "referenced", "available", "written"];
+    let query = DatasetQuery {
+        root: pool.to_owned(),
+        depth: DatasetQuery::WHOLE_TREE,
+        kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
+        wanted: Wanted::Named(wanted.iter().filter_map(|name| by_name(name)).collect()),
+    };
+    let mut count = 0;
+    let walked = daemon.pools.datasets(&query, &mut |info| {
+        if count == DATASETS_MAX {
+            // Nobody waits for a page that walks a million datasets.
+            return Err(ControlError::Stopped);
+        }
+        count += 1;
+        let labels = [("pool", pool), ("dataset", info.name.as_str())];
+        let mut add = |name: Name, property: &str| {
+            let value = info.property(property).and_then(|p| p.value.as_ref());
+            if let Some(value) = value.and_then(millpond::control::Value::number) {
+                page.add(name, &labels, value);
+            }
+        };
+        add(
+            gauge(
+                "millpond_dataset_used_bytes",
+                "Space of the dataset and all below it.",
+            ),
+            "used",
+        );
+        add(
+            gauge(
+                "millpond_dataset_referenced_bytes",
+                "Space of the dataset's present content.",
+            ),
+            "referenced",
+        );
+        add(
+            gauge(
+                "millpond_dataset_available_bytes",
+                "Space that the dataset may still take.",
+            ),
+            "available",
+        );
+        add(
+            gauge(
+                "millpond_dataset_written_bytes",
+                "Space written since the last snapshot.",
+            ),
+            "written",
+        );
+        Ok(())
+    });
+    let all = gauge(
+        "millpond_datasets_complete",
+        "Whether all file systems and volumes of the pool are on this page (at most 1000 are).",
+    );
+    page.add(all, &[("pool", pool)], u64::from(walked.is_ok()));
+}
+
+fn mounts(page: &mut Page, pool: &str, daemon: &Daemon) {
+    let mounted = daemon.mounts.list();
+    let of_pool = mounted.iter().filter(|mount| {
+        let first = mount.dataset.split('/').next();
+        first == Some(pool)
+    });
+    let name = gauge("millpond_mounts", "File systems mounted.");
+    page.add(name, &[("pool", pool)], of_pool.count() as u64);
+}
