@@ -72,7 +72,7 @@ pub struct CheckTotals {
     pub allocated_bytes: u64,
     /// Of these, what repeats of deduplicated and cloned blocks claim beyond the first.
     pub shared_bytes: u64,
-    /// Gang blocks among them.
+    /// Addresses that lead to gang headers: as many as `zdb` calls ganged.
     pub gangs: u64,
     /// Bytes allocated by the space maps and their logs.
     pub mapped_bytes: u64,
