@@ -55,7 +55,10 @@ impl Walk<'_> {
             add(&self.figures.logical, pointer.lsize_bytes());
             add(&self.figures.physical, pointer.psize_bytes());
             add(&self.figures.allocated, pointer.asize_bytes());
-            add(&self.figures.gangs, pointer.dvas().filter(|dva| dva.is_gang).count() as u64);
+            add(
+                &self.figures.gangs,
+                pointer.dvas().filter(|dva| dva.is_gang).count() as u64,
+            );
             if may_repeat && self.is_repeat(pointer) {
                 add(&self.figures.shared, pointer.asize_bytes());
                 return;
