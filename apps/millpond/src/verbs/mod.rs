@@ -29,6 +29,7 @@ pub mod pools;
 mod progress;
 mod rm;
 mod stat;
+mod top;
 mod tree;
 mod verify;
 mod walk;
@@ -113,6 +114,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: mount::command,
         run: mount::run,
+    },
+    Verb {
+        command: top::command,
+        run: top::run,
     },
     Verb {
         command: verify::command,

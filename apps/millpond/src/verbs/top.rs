@@ -1,0 +1,364 @@
+//! `millpond top`: pools, devices and datasets at work, round after round.
+
+use super::Global;
+use crate::session::{Ending, Failure, Session};
+use crate::text::number::{bytes, count};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use millpond::control::{
+    Control, ControlError, DatasetQuery, IoCounters, PoolInfo, Value, VdevInfo, Wanted,
+};
+use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// So many datasets are shown, those that grew most first.
+const SHOWN_MAX: usize = 20;
+/// So many datasets of a pool are looked at in each round.
+const LOOKED_AT_MAX: usize = 1000;
+/// Cursor to the corner, and everything below it away.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// The verb.
+pub fn command() -> Command {
+    let seconds = Arg::new("interval")
+        .value_name("SECONDS")
+        .help("From one round to the next")
+        .default_value("2")
+        .value_parser(value_parser!(u32).range(1..));
+    let rounds = Arg::new("count")
+        .short('n')
+        .value_name("COUNT")
+        .help("So many rounds; without end on a terminal, else one")
+        .value_parser(value_parser!(u64).range(1..));
+    Command::new("top")
+        .about("Show pools, devices and datasets of the daemon at work; rates are those of the last interval")
+        .arg(seconds)
+        .arg(rounds)
+}
+
+/// Shows round after round. Needs pools that stay open.
+pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
+    let interval_s = matches.get_one::<u32>("interval").copied().unwrap_or(2);
+    let is_live = !global.is_json && std::io::stdout().is_terminal();
+    let endless = if is_live { u64::MAX } else { 1 };
+    let rounds = matches.get_one::<u64>("count").copied().unwrap_or(endless);
+    // Pools that are opened for one command do nothing between two rounds.
+    session.keep()?;
+    let mut before = Round::look(session.control()?).map_err(refused)?;
+    for _ in 0..rounds {
+        (session.environment.pause)(Duration::from_secs(interval_s.into()));
+        let now = Round::look(session.control()?).map_err(refused)?;
+        let page = Page::of(&before, &now, interval_s);
+        let text = match (global.is_json, is_live) {
+            (true, _) => format!("{}\n", page.json()),
+            (false, true) => format!("{CLEAR}{}", page.text()),
+            (false, false) => page.text(),
+        };
+        session.out.write_all(text.as_bytes())?;
+        session.out.flush()?;
+        before = now;
+    }
+    Ok(0)
+}
+
+fn refused(error: ControlError) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+/// What was to be seen at one time.
+struct Round {
+    pools: Vec<PoolInfo>,
+    /// Used bytes by name.
+    datasets: BTreeMap<String, u64>,
+}
+
+impl Round {
+    fn look(control: &dyn Control) -> Result<Self, ControlError> {
+        let (mut pools, mut datasets) = (vec![], BTreeMap::new());
+        for name in control.pools()? {
+            match control.pool(&name) {
+                Ok(pool) => pools.push(pool),
+                // Exported since.
+                Err(ControlError::NoSuchPool) => continue,
+                Err(error) => return Err(error),
+            }
+            let query = DatasetQuery {
+                root: name,
+                depth: DatasetQuery::WHOLE_TREE,
+                kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
+                wanted: Wanted::Named(by_name("used").into_iter().collect()),
+            };
+            let mut looked_at = 0;
+            // A pool that cannot be read now shows its devices all the same.
+            let _ = control.datasets(&query, &mut |info| {
+                let used = info.property("used").and_then(|used| used.value.as_ref());
+                let used_bytes = used.and_then(Value::number).unwrap_or(0);
+                datasets.insert(info.name, used_bytes);
+                looked_at += 1;
+                match looked_at < LOOKED_AT_MAX {
+                    true => Ok(()),
+                    false => Err(ControlError::Stopped),
+                }
+            });
+        }
+        Ok(Self { pools, datasets })
+    }
+
+    fn counters(&self) -> BTreeMap<(&str, u64), IoCounters> {
+        let mut all = BTreeMap::new();
+        for pool in &self.pools {
+            for leaf in leaves(pool) {
+                all.insert((pool.name.as_str(), leaf.guid), leaf.io);
+            }
+        }
+        all
+    }
+}
+
+fn leaves(pool: &PoolInfo) -> Vec<&VdevInfo> {
+    let mut stack = vec![&pool.root];
+    let mut leaves = vec![];
+    while let Some(vdev) = stack.pop() {
+        stack.extend(vdev.children.iter().rev());
+        if vdev.kind.is_leaf() {
+            leaves.push(vdev);
+        }
+    }
+    leaves.extend(&pool.caches);
+    leaves
+}
+
+/// Figures of one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Rates {
+    reads: u64,
+    writes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Rates {
+    /// A pool that was opened anew in between counts from 0.
+    fn of(old: IoCounters, new: IoCounters, seconds: u32) -> Self {
+        let rate = |old: u64, new: u64| new.saturating_sub(old) / u64::from(seconds.max(1));
+        Self {
+            reads: rate(old.reads, new.reads),
+            writes: rate(old.writes, new.writes),
+            read_bytes: rate(old.read_bytes, new.read_bytes),
+            written_bytes: rate(old.written_bytes, new.written_bytes),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.reads = self.reads.saturating_add(other.reads);
+        self.writes = self.writes.saturating_add(other.writes);
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
+    }
+
+    fn json(self) -> Json {
+        json!({
+            "reads_per_second": self.reads, "writes_per_second": self.writes,
+            "read_bytes_per_second": self.read_bytes, "written_bytes_per_second": self.written_bytes,
+        })
+    }
+}
+
+struct Device<'r> {
+    name: String,
+    state: &'static str,
+    errors: [u64; 3],
+    rates: Rates,
+    vdev: &'r VdevInfo,
+}
+
+struct Page<'r> {
+    pools: Vec<(&'r PoolInfo, Rates, Vec<Device<'r>>)>,
+    /// Name, used bytes, bytes more than before, per second; less than before counts as none.
+    datasets: Vec<(&'r str, u64, u64)>,
+}
+
+impl<'r> Page<'r> {
+    fn of(before: &Round, now: &'r Round, seconds: u32) -> Self {
+        let known = before.counters();
+        let pools = now.pools.iter().map(|pool| {
+            let mut sum = Rates::default();
+            let devices = leaves(pool).into_iter().map(|vdev| {
+                let old = known.get(&(pool.name.as_str(), vdev.guid)).copied();
+                // One that was not there before has no rate yet.
+                let rates = Rates::of(old.unwrap_or(vdev.io), vdev.io, seconds);
+                sum.add(rates);
+                Device {
+                    name: vdev.path.clone().unwrap_or_else(|| vdev.guid.to_string()),
+                    state: vdev.state.word(vdev.aux),
+                    errors: [vdev.read_errors, vdev.write_errors, vdev.checksum_errors],
+                    rates,
+                    vdev,
+                }
+            });
+            let devices = devices.collect();
+            (pool, sum, devices)
+        });
+        let pools = pools.collect();
+        let datasets = now.datasets.iter().map(|(name, used)| {
+            let old = before.datasets.get(name).unwrap_or(used);
+            let more = used.saturating_sub(*old) / u64::from(seconds.max(1));
+            (name.as_str(), *used, more)
+        });
+        let mut datasets: Vec<_> = datasets.collect();
+        datasets.sort_by_key(|(name, used, more)| (std::cmp::Reverse((*more, *used)), *name));
+        datasets.truncate(SHOWN_MAX);
+        Self { pools, datasets }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let rates = |rates: &Rates| {
+            format!(
+                "{:>7} {:>7} {:>7} {:>7}",
+                count(rates.reads),
+                count(rates.writes),
+                bytes(rates.read_bytes),
+                bytes(rates.written_bytes)
+            )
+        };
+        // Writing to text does not fail.
+        let _ = writeln!(
+            text,
+            "{:<40} {:<9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
+            "POOL / DEVICE", "STATE", "ALLOC", "FREE", "READ/s", "WRITE/s", "READ B", "WRITE B"
+        );
+        for (pool, sum, devices) in &self.pools {
+            let root = &pool.root;
+            let free = root.total_bytes.saturating_sub(root.allocated_bytes);
+            let _ = writeln!(
+                text,
+                "{:<40} {:<9} {:>7} {:>7} {}",
+                pool.name,
+                pool.health(),
+                bytes(root.allocated_bytes),
+                bytes(free),
+                rates(sum)
+            );
+            for device in devices {
+                let name = printable(&device.name);
+                let _ = write!(
+                    text,
+                    "  {name:<38} {:<9} {:>15} {}",
+                    device.state,
+                    "",
+                    rates(&device.rates)
+                );
+                if device.errors != [0; 3] {
+                    let [read, write, checksum] = device.errors;
+                    let _ = write!(
+                        text,
+                        "  errors: {read} read, {write} write, {checksum} checksum"
+                    );
+                }
+                text.push('\n');
+            }
+        }
+        let _ = writeln!(text, "\n{:<40} {:>7} {:>9}", "DATASET", "USED", "MORE/s");
+        for (name, used, more) in &self.datasets {
+            let _ = writeln!(
+                text,
+                "{:<40} {:>7} {:>9}",
+                printable(name),
+                bytes(*used),
+                bytes(*more)
+            );
+        }
+        text
+    }
+
+    /// One object a round, on one line.
+    fn json(&self) -> Json {
+        let pools = self.pools.iter().map(|(pool, sum, devices)| {
+            let devices = devices.iter().map(|device| {
+                let [read, write, checksum] = device.errors;
+                json!({
+                    "device": device.name, "guid": device.vdev.guid.to_string(), "state": device.state,
+                    "read_errors": read, "write_errors": write, "checksum_errors": checksum,
+                    "rates": device.rates.json(),
+                })
+            });
+            json!({
+                "pool": pool.name, "state": pool.health(),
+                "allocated_bytes": pool.root.allocated_bytes, "size_bytes": pool.root.total_bytes,
+                "rates": sum.json(), "devices": devices.collect::<Vec<_>>(),
+            })
+        });
+        let datasets = self.datasets.iter().map(|(name, used, more)| {
+            json!({ "dataset": name, "used_bytes": used, "more_bytes_per_second": more })
+        });
+        json!({
+            "pools": pools.collect::<Vec<_>>(), "datasets": datasets.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Names come from disks: none of them may steer a terminal.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond::control::VdevKind;
+
+    fn round(written_bytes: u64, used: u64) -> Round {
+        let mut pool = PoolInfo {
+            name: "tank".into(),
+            is_loaded: true,
+            ..PoolInfo::default()
+        };
+        pool.root.kind = VdevKind::Root;
+        pool.root.children.push(VdevInfo {
+            kind: VdevKind::File,
+            guid: 7,
+            path: Some("/d\x1b[2J".into()),
+            io: IoCounters {
+                writes: written_bytes / 1000,
+                written_bytes,
+                ..IoCounters::default()
+            },
+            ..VdevInfo::default()
+        });
+        Round {
+            pools: vec![pool],
+            datasets: [("tank".to_owned(), used)].into(),
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_interval_and_names_steer_no_terminal() {
+        let (before, now) = (round(1000, 10), round(9000, 30));
+        let page = Page::of(&before, &now, 2);
+        let (_, sum, devices) = &page.pools[0];
+        assert_eq!((sum.written_bytes, sum.writes, sum.reads), (4000, 4, 0));
+        assert_eq!(devices[0].rates, *sum);
+        assert_eq!(page.datasets, [("tank", 30, 10)]);
+        assert!(page.text().contains("/d?[2J"), "{}", page.text());
+        assert_eq!(page.json()["pools"][0]["rates"]["writes_per_second"], 4);
+    }
+
+    #[test]
+    fn a_pool_opened_anew_or_just_now_has_no_rate() {
+        let (before, now) = (round(9000, 30), round(1000, 10));
+        assert_eq!(Page::of(&before, &now, 1).pools[0].1, Rates::default());
+        let none = Round {
+            pools: vec![],
+            datasets: BTreeMap::new(),
+        };
+        let page = Page::of(&none, &now, 1);
+        assert_eq!(page.pools[0].1, Rates::default());
+        assert_eq!(page.datasets, [("tank", 10, 0)]);
+    }
+}
