@@ -5,7 +5,7 @@ use super::logs::{Done, Logs, Wanted};
 use super::op::{Op, Plan};
 use super::states::State;
 use crate::hostile::dice::Dice;
-use crate::workload::{Deed, Life, Model, bytes_of, content_differences};
+use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
 use millpond::live::{
     Drive, FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions,
     NewVdevs, WriteOptions,
@@ -723,10 +723,22 @@ impl<'p> Lived<'p> {
         Err(all.join("\n"))
     }
 
+    /// What a power cut has left unlinked is freed when its file system is opened, and not before: afterwards
+    /// nothing may be left.
+    fn open_all(&self, pool: &LivePool) -> Result<(), String> {
+        let heads = self.life.model.heads.iter();
+        for (name, _) in heads.filter(|(_, head)| matches!(head.content, Content::Files(_))) {
+            let opened = pool.file_system(name);
+            opened.map_err(|error| told(&format!("opening {name}"), &error))?;
+        }
+        Ok(())
+    }
+
     fn reopen(&mut self) -> Result<Goes, String> {
         self.note(None)?;
         let pool = self.pool.take().ok_or("not open")?;
         self.life.let_go();
+        self.open_all(&pool)?;
         pool.export().map_err(|error| told("export", &error))?;
         self.states.clear();
         self.logs = Logs::default();
