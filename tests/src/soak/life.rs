@@ -910,17 +910,24 @@ impl<'p> Lived<'p> {
             };
             LivePool::open_candidate(&self.world.env(), &candidate, &options, &writing)
         };
+        let mut opened = None;
         if found_logs == FoundLogs::Discard {
-            // A replay interrupted before is not looked into here.
+            // Unasked nothing may be given up that was promised. What was promised while the device was gone lies
+            // elsewhere: then it is all there. A replay interrupted before is not looked into here.
             let is_promised = wanted.iter().any(|wanted| !wanted.kept.is_empty());
-            if is_promised && state.replayed.is_none() && open(FoundLogs::Replay).is_ok() {
-                return Err("what was promised on a lost log device was given up unasked".into());
+            if is_promised && state.replayed.is_none() {
+                opened = open(FoundLogs::Replay).ok();
             }
-            wanted.clear();
+            if opened.is_none() {
+                wanted.clear();
+            }
         }
-        let pool = open(found_logs).map_err(|error| told("opening", &error))?;
+        let is_given_up = found_logs == FoundLogs::Discard && opened.is_none();
+        let pool = match opened {
+            Some(pool) => pool,
+            None => open(found_logs).map_err(|error| told("opening", &error))?,
+        };
         self.life.model = state.model.clone();
-        let is_given_up = found_logs == FoundLogs::Discard;
         if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
             self.life.model = Model::clone(replayed);
             let read = pool.committed();
