@@ -51,6 +51,7 @@ fn main() -> Result<ExitCode> {
         limit: Duration::from_secs(arguments.number("limit", 600)?),
         full_log: arguments.number("full-log", 0)? != 0,
         keep: arguments.0.get("keep").map(Into::into),
+        requests: arguments.0.get("requests").map(Into::into),
     };
     let ops = usize::try_from(arguments.number("ops", 1500)?)?;
     let shrinking = Duration::from_secs(arguments.number("shrink", 60)?);

@@ -13,15 +13,17 @@ use millpond::live::{
 use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
 use millpond_device::{Candidate, Device};
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
-use millpond_env::sync::{Arc, bounded};
+use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::thread;
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
+use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, Trace, World};
 use millpond_txg::DirtyLimits;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const POOL: &str = "tank";
@@ -51,6 +53,8 @@ pub struct Options {
     pub full_log: bool,
     /// Where images that `zdb` accuses are kept.
     pub keep: Option<PathBuf>,
+    /// Where every request to the disks is written, a line each: two runs' files show where they part.
+    pub requests: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -61,6 +65,7 @@ impl Default for Options {
             limit: Duration::from_secs(600),
             full_log: false,
             keep: None,
+            requests: None,
         }
     }
 }
@@ -96,6 +101,8 @@ pub struct Figures {
     pub torn: u64,
     /// Log devices lost, with what was promised on them.
     pub lost_logs: u64,
+    /// All requests to the disks, in their order.
+    pub trace: Trace,
 }
 
 impl AddAssign for Figures {
@@ -114,6 +121,7 @@ impl AddAssign for Figures {
         self.brought_back += other.brought_back;
         self.torn += other.torn;
         self.lost_logs += other.lost_logs;
+        self.trace += other.trace;
     }
 }
 
@@ -141,7 +149,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
         let (plan, options, at) = (plan.clone(), options.clone(), Arc::clone(&at));
         thread::spawn("life", move || {
             // Nobody listens after the limit.
-            let _ = send.send(live(&plan, &options, &at));
+            let _ = send.send(thread::alone(|| live(&plan, &options, &at)));
         })
     };
     let failed = |text| Failure {
@@ -180,7 +188,13 @@ fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Fai
         lived.end()
     }));
     let text = match outcome {
-        Ok(Ok(())) => return Ok(lived.map(|lived| lived.figures).unwrap_or_default()),
+        Ok(Ok(())) => {
+            let figures = lived.map(|lived| Figures {
+                trace: lived.world.trace(),
+                ..lived.figures
+            });
+            return Ok(figures.unwrap_or_default());
+        }
         Ok(Err(text)) => text,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
@@ -265,6 +279,17 @@ impl Mood {
                 .unwrap_or(&0),
         }
     }
+}
+
+/// Has every request to the disks written to a file, a line each.
+pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> {
+    let file = File::create(file).map_err(|error| told("the file for requests", &error))?;
+    let lines = Mutex::new(BufWriter::new(file));
+    world.watch(move |request| {
+        // A full disk spoils the record, not the life.
+        let _ = writeln!(lines.lock(), "{request}");
+    });
+    Ok(())
 }
 
 fn told(what: &str, error: &dyn std::fmt::Display) -> String {
@@ -353,6 +378,9 @@ impl<'p> Lived<'p> {
     fn begin(plan: &'p Plan, options: &'p Options) -> Result<Self, String> {
         let mut dice = Dice::new(plan.seed);
         let world = World::new(plan.seed);
+        if let Some(file) = &options.requests {
+            record_requests(&world, file)?;
+        }
         let victims = plan.shape.victims(&mut dice);
         let mood = Mood::of(&mut dice);
         let pool = create(&world, plan.shape, writing(), mood.cache_bytes)?;

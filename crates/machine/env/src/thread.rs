@@ -1,5 +1,6 @@
 //! Threads for every crate above.
 
+use std::cell::Cell;
 pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle, ThreadId};
 
 /// Starts a named thread that may outlive the caller.
@@ -23,10 +24,39 @@ where
     std::thread::scope(body)
 }
 
-/// How many threads can run at once here; at least 1.
+/// How many threads can run at once here; at least 1. It is 1 in [`alone`].
 #[must_use]
 pub fn parallelism() -> usize {
+    if is_alone() {
+        return 1;
+    }
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+thread_local! {
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body` as if this thread were the only one there can be: whoever would share out work among threads
+/// does all of it here, in order, and pools opened in it start none. So that what a simulated world is asked for, and in which
+/// order, is decided by its seed.
+///
+/// It asks those who share out work to do so, it does not keep anybody from [`spawn`]ing.
+pub fn alone<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ALONE.set(self.0);
+        }
+    }
+    let _restore = Restore(ALONE.replace(true));
+    body()
+}
+
+/// Whether this thread is in [`alone`].
+#[must_use]
+pub fn is_alone() -> bool {
+    ALONE.get()
 }
 
 /// Lets others run.
@@ -38,4 +68,19 @@ pub fn yield_now() {
 #[must_use]
 pub fn current_id() -> ThreadId {
     std::thread::current().id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_there_is_one_thread_until_the_body_has_ended_or_panicked() {
+        let before = parallelism();
+        let inside = alone(|| (is_alone(), parallelism(), alone(is_alone), is_alone()));
+        assert_eq!(inside, (true, 1, true, true));
+        let panicked = std::panic::catch_unwind(|| alone(|| panic!("as it should")));
+        assert!(panicked.is_err());
+        assert_eq!((is_alone(), parallelism()), (false, before));
+    }
 }

@@ -3,6 +3,7 @@
 use crate::Content;
 use crate::fault::{Fault, FaultPlan, Scope};
 use crate::journal::Event;
+use crate::trace::{Request, RequestKind, hash};
 use crate::world::Shared;
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,6 +128,66 @@ impl Device for SimDisk {
         self.sector_bytes
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let at_ns = self.shared.now_ns();
+        let outcome = self.read_now(offset_bytes, buffer);
+        let hash = outcome.as_ref().map_or(0, |()| hash(buffer));
+        let request = self.request(RequestKind::Read, offset_bytes, buffer.len() as u64, hash);
+        self.traced(at_ns, request, outcome)
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let at_ns = self.shared.now_ns();
+        let outcome = self.write_now(offset_bytes, bytes);
+        let length = bytes.len() as u64;
+        let request = self.request(RequestKind::Write, offset_bytes, length, hash(bytes));
+        self.traced(at_ns, request, outcome)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        let at_ns = self.shared.now_ns();
+        let outcome = self.flush_now();
+        self.traced(at_ns, self.request(RequestKind::Flush, 0, 0, 0), outcome)
+    }
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        let at_ns = self.shared.now_ns();
+        let outcome = self.discard_now(offset_bytes, length_bytes);
+        let request = self.request(RequestKind::Discard, offset_bytes, length_bytes, 0);
+        self.traced(at_ns, request, outcome)
+    }
+}
+
+impl SimDisk {
+    fn request(
+        &self,
+        kind: RequestKind,
+        offset_bytes: u64,
+        length_bytes: u64,
+        hash: u64,
+    ) -> Request {
+        Request {
+            kind,
+            disk: self.number,
+            offset_bytes,
+            length_bytes,
+            hash,
+            is_ok: true,
+            at_ns: 0,
+        }
+    }
+    fn traced(
+        &self,
+        at_ns: u64,
+        request: Request,
+        outcome: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let is_ok = outcome.is_ok();
+        let request = Request {
+            is_ok,
+            at_ns,
+            ..request
+        };
+        self.shared.trace(&request);
+        outcome
+    }
+    fn read_now(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let length = buffer.len() as u64;
         self.admit("read", offset_bytes, length)?;
         let fault = self.draw(Scope::Reads, offset_bytes);
@@ -145,7 +206,7 @@ impl Device for SimDisk {
         }
         Ok(())
     }
-    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write_now(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         self.admit("write", offset_bytes, length)?;
         let mut to = offset_bytes;
@@ -173,7 +234,7 @@ impl Device for SimDisk {
         drop(content);
         Ok(())
     }
-    fn flush(&self) -> Result<(), DeviceError> {
+    fn flush_now(&self) -> Result<(), DeviceError> {
         self.admit("flush", 0, 0)?;
         match self.draw(Scope::Flushes, 0) {
             Some(Fault::Fail) => return Err(failed("flush", 0, 0, "simulated")),
@@ -184,7 +245,7 @@ impl Device for SimDisk {
         self.shared.record(Event::Flush { disk: self.number });
         Ok(())
     }
-    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+    fn discard_now(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.admit("discard", offset_bytes, length_bytes)?;
         let mut content = self.content.lock();
         content.clear(offset_bytes, length_bytes);

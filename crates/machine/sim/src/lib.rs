@@ -30,6 +30,7 @@ mod disk;
 mod fault;
 mod journal;
 mod seed;
+mod trace;
 mod world;
 
 pub use content::Content;
@@ -37,4 +38,5 @@ pub use disk::SimDisk;
 pub use fault::{Fault, FaultPlan, Scope};
 pub use journal::{Event, Journal, Kept, PowerCut};
 pub use seed::Seed;
+pub use trace::{Request, RequestKind, Trace};
 pub use world::World;

@@ -1,6 +1,7 @@
 //! A seed's world: its clock, its dice and its disks.
 
 use crate::journal::{Event, Journal, PowerCut};
+use crate::trace::{Request, Trace, Tracer};
 use crate::{Content, Seed, SimDisk};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     now_ns: AtomicU64,
     journal: Mutex<Journal>,
     is_recording: bool,
+    tracer: Mutex<Tracer>,
 }
 
 impl std::fmt::Debug for World {
@@ -34,20 +36,21 @@ impl World {
     /// The world of this seed, without disks. Its journal is kept.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::build(seed, true)
+        Self::build(seed, true, Tracer::default())
     }
     /// As [`World::new`], without a journal: for long runs whose power is never cut.
     #[must_use]
     pub fn without_journal(seed: u64) -> Self {
-        Self::build(seed, false)
+        Self::build(seed, false, Tracer::default())
     }
-    fn build(seed: u64, is_recording: bool) -> Self {
+    fn build(seed: u64, is_recording: bool, tracer: Tracer) -> Self {
         Self {
             shared: Arc::new(Shared {
                 seed: Mutex::new(Seed::new(seed)),
                 now_ns: AtomicU64::new(START_NS),
                 journal: Mutex::new(Journal::default()),
                 is_recording,
+                tracer: Mutex::new(tracer),
             }),
             disks: Arc::default(),
         }
@@ -111,6 +114,16 @@ impl World {
         });
         sizes.sum()
     }
+    /// What all requests so far add up to, those to the worlds that this one was reborn from included. Two runs with
+    /// equal traces asked their disks for the same things in the same order, and got the same answers.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.shared.tracer.lock().trace()
+    }
+    /// Has `each` called with every request from now on, in this world and those that are reborn from it.
+    pub fn watch(&self, each: impl Fn(&Request) + Send + Sync + 'static) {
+        self.shared.tracer.lock().watch(Arc::new(each));
+    }
     /// Forgets what happened so far: the present contents, taken as durable, are the new start.
     pub fn forget(&self) {
         let disks = self.disks.lock();
@@ -133,7 +146,8 @@ impl World {
     pub fn reborn(&self, count: usize, cut: &PowerCut) -> World {
         let contents = self.shared.journal.lock().crash_at(count, cut);
         let number = self.shared.seed.lock().bits();
-        let world = Self::build(number, self.shared.is_recording);
+        let tracer = self.shared.tracer.lock().clone();
+        let world = Self::build(number, self.shared.is_recording, tracer);
         let now = self.shared.now_ns.load(Ordering::SeqCst);
         world.shared.now_ns.store(now, Ordering::SeqCst);
         for (disk, content) in self.disks.lock().iter().zip(contents) {
@@ -149,6 +163,12 @@ impl Shared {
         if self.is_recording {
             self.journal.lock().events.push(event);
         }
+    }
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::SeqCst)
+    }
+    pub(crate) fn trace(&self, request: &Request) {
+        self.tracer.lock().note(request);
     }
     /// A request takes 20 µs and 1 ns for each two bytes.
     pub(crate) fn tick(&self, length_bytes: u64) {

@@ -95,11 +95,15 @@ impl Pool {
             shared: Mutex::new(HashSet::new()),
             budget: Budget::new(store.topology().capacity_bytes()),
         };
-        thread::scope(|scope| {
-            for _ in 0..thread::parallelism() * 2 {
-                scope.spawn(|| walk.run());
-            }
-        });
+        if thread::is_alone() {
+            walk.run();
+        } else {
+            thread::scope(|scope| {
+                for _ in 0..thread::parallelism() * 2 {
+                    scope.spawn(|| walk.run());
+                }
+            });
+        }
         drop(walk);
         let mut report = report.into_inner();
         for trouble in troubles {

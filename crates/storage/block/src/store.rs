@@ -10,6 +10,7 @@ use millpond_cache::{Cache, CacheStatistics};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
 use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
+use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
@@ -85,10 +86,17 @@ pub(crate) struct Flight {
 type Landed = Option<Result<Arc<Block>, BlockError>>;
 
 impl BlockStore {
-    /// A store over these leaves that keeps at most `cache_bytes` of content in memory.
+    /// A store over these leaves that keeps at most `cache_bytes` of content in memory. One that is made in
+    /// [`thread::alone`] starts no thread, ever.
+    ///
+    /// [`thread::alone`]: millpond_env::thread::alone
     #[must_use]
     pub fn new(topology: Topology, cache_bytes: u64) -> Self {
         let cache = Cache::new(cache_bytes);
+        let writing = Writing::default();
+        if is_alone() {
+            writing.set_threads(1);
+        }
         Self {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
@@ -97,7 +105,7 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::default(),
             is_view: false,
-            writing: Writing::default(),
+            writing,
             patient: Patient::default(),
         }
     }

@@ -16,7 +16,7 @@
 
 use millpond_env::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
 /// Locks of the map: enough that the threads of a large machine seldom meet.
 const SHARDS_MAX: u64 = 16;
@@ -26,7 +26,9 @@ const SHARD_BYTES_MIN: u64 = 64 << 20;
 /// A bounded, thread-safe, scan-resistant cache.
 pub struct Cache<K, V> {
     shards: Vec<Mutex<Shard<K, V>>>,
-    hasher: std::hash::RandomState,
+    /// With the same keys in every process, so that the same requests find the same values. A forger who brings all blocks into
+    /// one shard makes its own pool slow; within a shard keys are random.
+    hasher: BuildHasherDefault<DefaultHasher>,
 }
 
 /// What a cache holds and how well it did.
@@ -88,7 +90,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         let shards = (0..count).map(|_| Mutex::new(Shard::new(limit))).collect();
         Self {
             shards,
-            hasher: std::hash::RandomState::new(),
+            hasher: BuildHasherDefault::new(),
         }
     }
 

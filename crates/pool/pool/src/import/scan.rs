@@ -263,6 +263,9 @@ type ReadOutcome = (PathBuf, Result<FoundLeaf, Box<LabelFaults>>);
 /// Reads all devices, several at a time: most of the time is spent waiting for disks.
 fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
     let read = |candidate: Candidate| (candidate.path.clone(), FoundLeaf::read(candidate));
+    if thread::is_alone() {
+        return candidates.into_iter().map(read).collect();
+    }
     let share = candidates.len().div_ceil(READERS_MAX).max(1);
     let mut left = candidates.into_iter();
     thread::scope(|scope| {

@@ -50,6 +50,11 @@ impl Writing {
         }
     }
 
+    /// How many threads to use from the first write on.
+    pub(crate) fn set_threads(&self, count: usize) {
+        self.threads.store(count, Ordering::Relaxed);
+    }
+
     /// The threads, started when first needed.
     pub(crate) fn pools(&self, topology: &Topology) -> &Pools {
         self.pools.get_or_init(|| {
@@ -90,7 +95,7 @@ impl BlockStore {
     /// nothing. With 1 everything happens on the calling thread, in a fixed order. The default is one
     /// for each processor, and one for each leaf to wait on devices.
     pub fn set_write_threads(&self, count: usize) {
-        self.writing.threads.store(count, Ordering::Relaxed);
+        self.writing.set_threads(count);
     }
 
     /// Whether reads that find wrong bytes write the right ones over them. Off at first, and to be left

@@ -1,0 +1,193 @@
+//! What all requests to the disks of a world add up to.
+
+use millpond_env::sync::Arc;
+use std::fmt;
+
+/// How many requests there were, and a hash over all of them in their order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Requests of all kinds, those that failed included.
+    pub requests: u64,
+    /// Over kind, disk, place, length, bytes and outcome of each.
+    pub digest: u64,
+}
+
+impl std::ops::AddAssign for Trace {
+    /// What both add up to, one after the other.
+    fn add_assign(&mut self, next: Self) {
+        self.requests += next.requests;
+        self.digest = mix(self.digest, next.digest);
+    }
+}
+
+/// What a disk was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Bytes were read.
+    Read,
+    /// Bytes were written.
+    Write,
+    /// Everything was to be durable.
+    Flush,
+    /// A range was said to be unneeded.
+    Discard,
+}
+
+/// A request as a [`Trace`] knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What was asked.
+    pub kind: RequestKind,
+    /// Of which disk, by its number.
+    pub disk: usize,
+    /// Where, in bytes.
+    pub offset_bytes: u64,
+    /// How much, in bytes.
+    pub length_bytes: u64,
+    /// Of the bytes that were to be written, or were read.
+    pub hash: u64,
+    /// Whether the disk said that all went well.
+    pub is_ok: bool,
+    /// The world's time when it began, in nanoseconds since the Unix epoch.
+    pub at_ns: u64,
+}
+
+type Watcher = Arc<dyn Fn(&Request) + Send + Sync>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Tracer {
+    trace: Trace,
+    watcher: Option<Watcher>,
+}
+
+impl Tracer {
+    pub(crate) fn trace(&self) -> Trace {
+        self.trace
+    }
+    pub(crate) fn watch(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+    }
+    pub(crate) fn note(&mut self, request: &Request) {
+        self.trace.requests += 1;
+        let words = [
+            request.kind as u64,
+            request.disk as u64,
+            request.offset_bytes,
+            request.length_bytes,
+            request.hash,
+            u64::from(request.is_ok),
+        ];
+        for word in words {
+            self.trace.digest = mix(self.trace.digest, word);
+        }
+        if let Some(watcher) = &self.watcher {
+            watcher(request);
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            disk,
+            offset_bytes,
+            length_bytes,
+            hash,
+            is_ok,
+            at_ns,
+        } = self;
+        let outcome = if *is_ok { "" } else { " failed" };
+        write!(
+            f,
+            "{kind:?} {disk} {offset_bytes} {length_bytes} {hash:016x} {at_ns}{outcome}"
+        )
+    }
+}
+
+/// A hash of bytes that is quick, and no protection against anybody.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    let mut sum = bytes.len() as u64;
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        sum = mix(sum, word.try_into().map_or(0, u64::from_le_bytes));
+    }
+    words
+        .remainder()
+        .iter()
+        .fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
+}
+
+fn mix(sum: u64, word: u64) -> u64 {
+    (sum ^ word)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .rotate_left(29)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{PowerCut, Seed, World};
+    use millpond_device::Device;
+    use millpond_env::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_trace_tells_order_place_bytes_and_outcome_apart() {
+        let trace = |requests: &dyn Fn(&World)| {
+            let world = World::new(1);
+            let _ = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
+            requests(&world);
+            world.trace()
+        };
+        let write = |world: &World, disk: usize, at: u64, byte: u8| {
+            world.disks()[disk].write(at, &[byte; 512]).unwrap();
+        };
+        let traces = [
+            trace(&|_| {}),
+            trace(&|world| write(world, 0, 0, 1)),
+            trace(&|world| write(world, 1, 0, 1)),
+            trace(&|world| write(world, 0, 512, 1)),
+            trace(&|world| write(world, 0, 0, 2)),
+            trace(&|world| world.disks()[0].discard(0, 512).unwrap()),
+            trace(&|world| world.disks()[0].flush().unwrap()),
+            trace(&|world| world.disks()[0].read(0, &mut [0; 512]).unwrap()),
+            trace(&|world| {
+                world.disks()[0].set_absent(true);
+                world.disks()[0].read(0, &mut [0; 512]).unwrap_err();
+            }),
+            trace(&|world| {
+                write(world, 0, 0, 1);
+                write(world, 0, 512, 1);
+            }),
+            trace(&|world| {
+                write(world, 0, 512, 1);
+                write(world, 0, 0, 1);
+            }),
+        ];
+        for (number, one) in traces.iter().enumerate() {
+            for other in &traces[..number] {
+                assert_ne!(one, other, "{number}");
+            }
+        }
+        assert_eq!(traces[1], trace(&|world| write(world, 0, 0, 1)));
+    }
+
+    #[test]
+    fn a_trace_and_who_watches_go_on_after_a_power_cut() {
+        let seen = Arc::new(Mutex::new(vec![]));
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        let list = Arc::clone(&seen);
+        world.watch(move |request| list.lock().push(request.to_string()));
+        disk.write(0, &[1; 512]).unwrap();
+        let world = world.reborn(1, &PowerCut::Torn(Seed::new(1)));
+        let before = world.trace();
+        world.disks()[0].flush().unwrap();
+        assert_eq!((before.requests, world.trace().requests), (1, 2));
+        assert_eq!(seen.lock().len(), 2);
+        assert!(
+            seen.lock()[1].starts_with("Flush 0 0 0"),
+            "{:?}",
+            seen.lock()
+        );
+    }
+}
