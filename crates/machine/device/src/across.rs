@@ -1,8 +1,9 @@
 //! Reads of several devices at once.
 
 use crate::ring::{Outcome, Transfer};
-use crate::{Device, DeviceError, FileDevice};
+use crate::{Device, DeviceError, FileDevice, Unwatched, Watch};
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// One read of [`read_across`].
@@ -35,9 +36,22 @@ impl fmt::Debug for Located<'_> {
 ///
 /// All bytes are in memory at once.
 pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>> {
-    let alone = |read: &DeviceRead<'_>| read.device.read_vec(read.offset_bytes, read.length_bytes);
+    read_across_watched(reads, &Unwatched)
+}
+
+/// As [`read_across`], telling `watch` how the reads get on. Those that are performed at once begin and end together.
+pub fn read_across_watched(
+    reads: &[DeviceRead<'_>],
+    watch: &dyn Watch,
+) -> Vec<Result<Vec<u8>, DeviceError>> {
+    let alone = |(at, read): (usize, &DeviceRead<'_>)| {
+        watch.begun(at..at + 1);
+        let outcome = read.device.read_vec(read.offset_bytes, read.length_bytes);
+        watch.ended(at..at + 1);
+        outcome
+    };
     if reads.len() < 2 {
-        return reads.iter().map(alone).collect();
+        return reads.iter().enumerate().map(alone).collect();
     }
     let located: Vec<Option<Located<'_>>> = reads
         .iter()
@@ -48,7 +62,7 @@ pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>
         .collect();
     if located.iter().flatten().count() < 2 {
         drop(located);
-        return reads.iter().map(alone).collect();
+        return reads.iter().enumerate().map(alone).collect();
     }
     let mut memory: Vec<Vec<u8>> = reads
         .iter()
@@ -58,13 +72,21 @@ pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>
             None => vec![],
         })
         .collect();
+    let runs = placed_runs(&located);
+    for run in &runs {
+        watch.begun(run.clone());
+    }
     let outcomes = together(reads, &located, &mut memory);
+    for run in runs {
+        watch.ended(run);
+    }
     drop(located);
     let mut outcomes = outcomes.into_iter();
     reads
         .iter()
+        .enumerate()
         .zip(memory)
-        .map(|(read, bytes)| match outcomes.next().flatten() {
+        .map(|((at, read), bytes)| match outcomes.next().flatten() {
             Some(Outcome::Done) => Ok(bytes),
             Some(Outcome::Failed(errno)) => Err(DeviceError::io(
                 "read",
@@ -72,9 +94,23 @@ pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>
                 read.length_bytes as u64,
                 &errno.into(),
             )),
-            Some(Outcome::Again) | None => alone(read),
+            // What the ring gave back begins a second time.
+            Some(Outcome::Again) | None => alone((at, read)),
         })
         .collect()
+}
+
+/// Runs of reads that have a place: all of them together, as a rule.
+fn placed_runs(located: &[Option<Located<'_>>]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = vec![];
+    for (at, located) in located.iter().enumerate() {
+        match runs.last_mut() {
+            _ if located.is_none() => {}
+            Some(run) if run.end == at => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
 }
 
 /// Performs the reads that have a place; `None` for those that have none.

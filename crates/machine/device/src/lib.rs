@@ -24,9 +24,10 @@ mod queue;
 // Operations of the kernel on borrowed memory.
 #[allow(unsafe_code)]
 mod ring;
+mod watch;
 mod way;
 
-pub use across::{DeviceRead, Located, read_across};
+pub use across::{DeviceRead, Located, read_across, read_across_watched};
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
 pub use file::{FileDevice, LockState, OpenOptions};
@@ -36,6 +37,7 @@ pub use partition::PartitionDevice;
 pub use project::FileProject;
 pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
 pub use ring::is_permitted as ring_is_permitted;
+pub use watch::{Unwatched, Watch};
 pub use way::IoWay;
 
 /// A flat array of bytes that a pool's leaf vdev lies on.
@@ -95,6 +97,14 @@ pub trait Device: Send + Sync + fmt::Debug {
         for request in requests {
             request.outcome = self.write(request.offset_bytes, request.bytes);
         }
+    }
+    /// As [`Device::write_many`], telling `watch` how the requests get on. Where several are with the device at once
+    /// they begin and end together.
+    fn write_many_watched(&self, requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
+        let all = 0..requests.len();
+        watch.begun(all.clone());
+        self.write_many(requests);
+        watch.ended(all);
     }
     /// Makes everything written so far durable.
     ///

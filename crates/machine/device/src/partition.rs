@@ -1,7 +1,7 @@
 //! A byte range of another device, seen as a device.
 
 use crate::across::Located;
-use crate::{Device, DeviceError, ReadRequest, WriteRequest};
+use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
 use std::sync::Arc;
 
 /// A byte range of another device: a partition of a whole-disk image, for instance.
@@ -103,6 +103,10 @@ impl Device for PartitionDevice {
         self.whole.write(offset_bytes, bytes)
     }
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        self.write_many_watched(requests, &Unwatched);
+    }
+    fn write_many_watched(&self, requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
+        let all = requests.len();
         // Requests beyond this range must not reach the whole device, where they would succeed.
         let mut inside: Vec<&mut WriteRequest<'_>> = Vec::with_capacity(requests.len());
         let mut moved: Vec<WriteRequest<'_>> = Vec::with_capacity(requests.len());
@@ -115,7 +119,14 @@ impl Device for PartitionDevice {
                 Err(error) => request.outcome = Err(error),
             }
         }
-        self.whole.write_many(&mut moved);
+        // Where some were left out the others have other numbers.
+        if moved.len() == all {
+            self.whole.write_many_watched(&mut moved, watch);
+        } else {
+            watch.begun(0..all);
+            self.whole.write_many(&mut moved);
+            watch.ended(0..all);
+        }
         for (request, moved) in inside.into_iter().zip(moved) {
             request.outcome = moved.outcome;
         }

@@ -1,7 +1,8 @@
 //! Reads before floods of writes.
 
 use crate::across::Located;
-use crate::{Device, DeviceError, ReadRequest, WriteRequest};
+use crate::watch::Part;
+use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
 use millpond_env::sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
@@ -215,13 +216,22 @@ impl Device for QueuedDevice {
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.urgent(|| self.inner.write(offset_bytes, bytes))
     }
-    fn write_many(&self, mut requests: &mut [WriteRequest<'_>]) {
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        self.write_many_watched(requests, &Unwatched);
+    }
+    fn write_many_watched(&self, mut requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
         let at_once = self.inner.writes_at_once();
+        let mut start = 0;
         while !requests.is_empty() {
             let (ticket, count) = Ticket::runs(self, requests, at_once);
             let (runs, rest) = requests.split_at_mut(count);
-            self.inner.write_many(runs);
+            let part = Part {
+                whole: watch,
+                start,
+            };
+            self.inner.write_many_watched(runs, &part);
             drop(ticket);
+            start += count;
             requests = rest;
         }
     }
@@ -459,6 +469,27 @@ mod tests {
         });
         assert_eq!(queue.gate.lock().runs, 0);
         assert_eq!(queue.gate.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_watched_batch_begins_and_ends_run_by_run() {
+        struct Told(Mutex<Vec<(char, usize, usize)>>);
+        impl Watch for Told {
+            fn begun(&self, requests: std::ops::Range<usize>) {
+                self.0.lock().push(('b', requests.start, requests.end));
+            }
+            fn ended(&self, requests: std::ops::Range<usize>) {
+                self.0.lock().push(('e', requests.start, requests.end));
+            }
+        }
+        let queue = QueuedDevice::new(Arc::new(MemoryDevice::new(vec![0; 4096])));
+        let bytes = [1u8; 512];
+        let mut requests = [0, 512, 2048].map(|at| WriteRequest::new(at, &bytes));
+        let told = Told(Mutex::default());
+        queue.write_many_watched(&mut requests, &told);
+        assert!(requests.iter().all(|request| request.outcome == Ok(())));
+        let told = told.0.into_inner();
+        assert_eq!(told, [('b', 0, 2), ('e', 0, 2), ('b', 2, 3), ('e', 2, 3)]);
     }
 
     #[test]
