@@ -10,6 +10,7 @@
 use crate::copies::look;
 use crate::store::{Flight, Identity};
 use crate::topology::Topology;
+use crate::waits::IoClass;
 use crate::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -371,7 +372,8 @@ impl BlockStore {
         let dva: Dva = pointer.dvas().next().filter(|dva| !dva.is_gang)?;
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let (size, birth) = (pointer.psize_bytes(), pointer.physical_birth());
-        let resolved = look(&self.topology(), dva, size, birth, &mut verify).ok()?;
+        let class = IoClass::AsyncRead;
+        let resolved = look(&self.topology(), dva, size, birth, class, &mut verify).ok()?;
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
     }
 }

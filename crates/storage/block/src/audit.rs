@@ -2,6 +2,7 @@
 
 use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
+use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -80,7 +81,7 @@ impl BlockStore {
                 }
                 group.push((pointer, begun));
             }
-            let mut outcomes = topology.read_leaves(&reads).into_iter();
+            let mut outcomes = topology.read_leaves(&reads, IoClass::Scrub).into_iter();
             for (pointer, begun) in group {
                 let audit = begun.map(|mut begun| {
                     for part in &mut begun {
@@ -306,7 +307,9 @@ fn audit_range(
         match step {
             AuditStep::Read(reads) => {
                 audit.read_bytes += reads.iter().map(|read| read.length_bytes).sum::<u64>();
-                let outcomes = first.take().unwrap_or_else(|| topology.read_leaves(&reads));
+                let outcomes = first
+                    .take()
+                    .unwrap_or_else(|| topology.read_leaves(&reads, IoClass::Scrub));
                 step = plan.advance(outcomes, verify);
             }
             AuditStep::Done(report) => {

@@ -2,6 +2,7 @@
 
 use crate::gang::HeaderBudget;
 use crate::topology::Topology;
+use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
@@ -159,7 +160,7 @@ fn resolve(
     birth: Txg,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
-    let resolved = look(topology, dva, size_bytes, birth, verify)?;
+    let resolved = look(topology, dva, size_bytes, birth, IoClass::SyncRead, verify)?;
     topology.count(&resolved.liars);
     Ok(resolved)
 }
@@ -170,6 +171,7 @@ pub(crate) fn look(
     dva: Dva,
     size_bytes: u64,
     birth: Txg,
+    class: IoClass,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     let range = BlockRange {
@@ -181,7 +183,7 @@ pub(crate) fn look(
     let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let step = plan.advance(vec![], verify);
-    finish(topology, plan, step, None, verify)
+    finish(topology, plan, step, None, class, verify)
 }
 
 /// Goes on with a plan that says `step`. `first` is what was read for that already.
@@ -190,12 +192,15 @@ fn finish(
     mut plan: ReadPlan,
     mut step: Step,
     mut first: Option<Vec<LeafOutcome>>,
+    class: IoClass,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     loop {
         match step {
             Step::Read(reads) => {
-                let outcomes = first.take().unwrap_or_else(|| topology.read_leaves(&reads));
+                let outcomes = first
+                    .take()
+                    .unwrap_or_else(|| topology.read_leaves(&reads, class));
                 step = plan.advance(outcomes, verify);
             }
             Step::Done(resolved) => return Ok(resolved),
@@ -235,7 +240,7 @@ impl BlockStore {
                 break;
             }
         }
-        let mut outcomes = topology.read_leaves(&reads).into_iter();
+        let mut outcomes = topology.read_leaves(&reads, IoClass::SyncRead).into_iter();
         for begun in group.iter_mut().flatten() {
             begun.outcomes = outcomes.by_ref().take(begun.reads.len()).collect();
         }
@@ -273,7 +278,8 @@ impl Begun {
     /// Goes on with the first address.
     fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
-        let resolved = finish(&self.topology, self.plan, step, Some(self.outcomes), verify)?;
+        let (first, class) = (Some(self.outcomes), IoClass::SyncRead);
+        let resolved = finish(&self.topology, self.plan, step, first, class, verify)?;
         self.topology.count(&resolved.liars);
         Ok(resolved)
     }

@@ -14,11 +14,13 @@ mod audit;
 mod copies;
 mod error;
 mod gang;
+mod leaf_device;
 mod log;
 mod many;
 mod patience;
 mod store;
 mod topology;
+mod waits;
 mod write;
 
 pub use address::BlockAddress;
@@ -29,6 +31,7 @@ pub use log::LogBlock;
 pub use patience::{Patience, PatientThread};
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafFigures, Topology};
+pub use waits::{IoClass, IoClock, SIZE_BUCKETS, TimeFigures, WAIT_BUCKETS, WaitFigures};
 pub use write::{
     Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WrittenBlock,
     WrittenForm,

@@ -4,6 +4,7 @@ use crate::ahead::Ahead;
 use crate::copies::Begun;
 use crate::patience::Patient;
 use crate::topology::Topology;
+use crate::waits::{TimeFigures, Times};
 use crate::write::Writing;
 use crate::{Block, BlockAddress, BlockError};
 use millpond_cache::{Cache, CacheStatistics};
@@ -31,6 +32,7 @@ pub struct BlockStore {
     pub(crate) is_view: bool,
     pub(crate) writing: Writing,
     pub(crate) patient: Patient,
+    log_commits: Times,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -107,6 +109,7 @@ impl BlockStore {
             is_view: false,
             writing,
             patient: Patient::default(),
+            log_commits: Times::default(),
         }
     }
 
@@ -125,6 +128,7 @@ impl BlockStore {
             is_view: true,
             writing: self.writing.of_view(),
             patient: Patient::default(),
+            log_commits: Times::default(),
         }
     }
 
@@ -157,6 +161,22 @@ impl BlockStore {
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.cache.statistics()
+    }
+
+    /// When a commit of an intent log (an fsync) is asked for: for [`BlockStore::end_log_commit`].
+    #[must_use]
+    pub fn begin_log_commit(&self) -> u64 {
+        self.topology.read().clock.now_ns()
+    }
+    /// Counts one whose changes are on stable storage now, by the log or by their txg.
+    pub fn end_log_commit(&self, begun_ns: u64) {
+        let now_ns = self.topology.read().clock.now_ns();
+        self.log_commits.add(now_ns.saturating_sub(begun_ns));
+    }
+    /// How long commits of intent logs took.
+    #[must_use]
+    pub fn log_commit_figures(&self) -> TimeFigures {
+        self.log_commits.figures()
     }
 
     /// Keeps the content of a block that was just written.

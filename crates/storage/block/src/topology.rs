@@ -1,6 +1,7 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
-use millpond_device::{Device, DeviceError, DeviceRead, read_across};
+use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
+use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid};
@@ -28,6 +29,8 @@ pub struct Topology {
     pub has_large_gang_headers: bool,
     /// What each leaf has done, by its number.
     pub counters: Vec<Arc<LeafCounters>>,
+    /// Tells how long the leaves take.
+    pub clock: IoClock,
 }
 
 /// What a leaf did since the pool was opened, as `zpool status` counts it.
@@ -42,6 +45,7 @@ pub struct LeafCounters {
     write_bytes: AtomicU64,
     repaired_bytes: AtomicU64,
     flushes: AtomicU64,
+    waits: LeafWaits,
 }
 
 /// A copy of a leaf's counters.
@@ -83,8 +87,17 @@ impl LeafCounters {
             flushes: self.flushes.load(Ordering::Relaxed),
         }
     }
-    /// Forgets the errors; what was done stays counted.
+    /// How long requests took, how large they were, and what waits just now.
+    #[must_use]
+    pub fn wait_figures(&self) -> WaitFigures {
+        self.waits.figures()
+    }
+    pub(crate) fn waits(&self) -> &LeafWaits {
+        &self.waits
+    }
+    /// Forgets the errors and what was slow; what was done stays counted.
     pub fn clear_errors(&self) {
+        self.waits.clear_slow();
         for errors in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
             errors.store(0, Ordering::Relaxed);
         }
@@ -123,6 +136,7 @@ impl Topology {
             indirect,
             has_large_gang_headers: false,
             counters,
+            clock: IoClock::default(),
         }
     }
 
@@ -155,6 +169,15 @@ impl Topology {
             .unwrap_or_default()
     }
 
+    /// How long a leaf took and what waits for it; nothing for a number that no leaf has.
+    #[must_use]
+    pub fn wait_figures(&self, leaf: LeafId) -> WaitFigures {
+        self.counters
+            .get(leaf.0 as usize)
+            .map(|counters| counters.wait_figures())
+            .unwrap_or_default()
+    }
+
     /// The numbers of all leaves.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = LeafId> {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
@@ -184,11 +207,15 @@ impl Topology {
     }
 
     /// Performs reads of plans, at once as far as the devices allow it. Outcomes come in the order of the reads.
-    pub(crate) fn read_leaves(&self, reads: &[LeafRead]) -> Vec<LeafOutcome> {
-        let asked: Vec<Result<DeviceRead<'_>, LeafFault>> =
+    pub(crate) fn read_leaves(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
+        let asked: Vec<Result<(DeviceRead<'_>, &LeafCounters), LeafFault>> =
             reads.iter().map(|read| self.device_read(read)).collect();
-        let possible: Vec<DeviceRead<'_>> = asked.iter().flatten().copied().collect();
-        let mut outcomes = read_across(&possible).into_iter();
+        let possible: Vec<DeviceRead<'_>> = asked.iter().flatten().map(|(read, _)| *read).collect();
+        let watched =
+            (asked.iter().flatten()).map(|(read, counters)| (*counters, read.length_bytes as u64));
+        let watch = WatchedReads::new(&self.clock, class, watched);
+        let mut outcomes = read_across_watched(&possible, &watch).into_iter();
+        drop(watch);
         let outcomes = asked.into_iter().map(|asked| {
             asked?;
             let outcome = outcomes.next().ok_or(LeafFault::Io)?;
@@ -201,13 +228,8 @@ impl Topology {
     }
 
     /// What a read asks of which device, counted as issued.
-    fn device_read(&self, read: &LeafRead) -> Result<DeviceRead<'_>, LeafFault> {
-        let index = read.leaf.0 as usize;
-        let device = self
-            .devices
-            .get(index)
-            .and_then(Option::as_ref)
-            .ok_or(LeafFault::Absent)?;
+    fn device_read(&self, read: &LeafRead) -> Result<(DeviceRead<'_>, &LeafCounters), LeafFault> {
+        let (device, counters) = self.writable_leaf(read.leaf).ok_or(LeafFault::Absent)?;
         if read
             .offset_bytes
             .checked_add(read.length_bytes)
@@ -217,17 +239,16 @@ impl Topology {
         }
         // A plan's reads are never longer than a block with its padding: below 32 MiB.
         let length_bytes = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
-        if let Some(counters) = self.counters.get(index) {
-            counters.reads.fetch_add(1, Ordering::Relaxed);
-            counters
-                .read_bytes
-                .fetch_add(read.length_bytes, Ordering::Relaxed);
-        }
-        Ok(DeviceRead {
+        counters.reads.fetch_add(1, Ordering::Relaxed);
+        counters
+            .read_bytes
+            .fetch_add(read.length_bytes, Ordering::Relaxed);
+        let read = DeviceRead {
             device: device.as_ref(),
             offset_bytes: read.offset_bytes,
             length_bytes,
-        })
+        };
+        Ok((read, counters))
     }
 
     /// Counts what a plan found out about leaves.

@@ -3,11 +3,13 @@
 use super::place::Extent;
 use super::workers::{Running, Workers};
 use crate::topology::Topology;
+use crate::waits::{IoClass, QueuedWrites};
 use millpond_device::{DeviceError, RUN_BYTES_MAX, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
 use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePlanError};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What is written where RAID-Z leaves sectors out: at most a sector, 64 KiB.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -51,6 +53,7 @@ pub(super) struct Issued {
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
+    class: IoClass,
     extents: Vec<Extent>,
     processors: &Workers,
     queues: &Workers,
@@ -74,9 +77,18 @@ pub(super) fn issue(
     });
     let parts = parts_by_leaf(&batch);
     let leaves = parts.iter().map(|(leaf, _)| *leaf).collect();
+    let jobs = parts.into_iter().map(|(leaf, parts)| {
+        let queued = topology.writable_leaf(leaf).map(|(_, counters)| {
+            let count = parts.len() as u64;
+            QueuedWrites::new(&topology.clock, counters, class, count)
+        });
+        (leaf, parts, queued)
+    });
     let running = {
         let batch = Arc::clone(&batch);
-        queues.start(parts, move |(leaf, parts)| write_leaf(&batch, leaf, &parts))
+        queues.start(jobs.collect(), move |(leaf, parts, queued)| {
+            write_leaf(&batch, leaf, &parts, queued)
+        })
     };
     Issued {
         batch,
@@ -195,8 +207,14 @@ fn keep_joining_fillers(parts: &mut Vec<Part>) {
 }
 
 /// Gives a leaf its writes. Returns those that failed.
-fn write_leaf(batch: &Batch, leaf: LeafId, parts: &[Part]) -> Vec<FailedPart> {
-    let Some((device, counters)) = batch.topology.writable_leaf(leaf) else {
+fn write_leaf(
+    batch: &Batch,
+    leaf: LeafId,
+    parts: &[Part],
+    queued: Option<QueuedWrites>,
+) -> Vec<FailedPart> {
+    let (Some((device, counters)), Some(queued)) = (batch.topology.writable_leaf(leaf), queued)
+    else {
         let failed = parts.iter().filter_map(|part| {
             let reason = "the device is gone".to_owned();
             Some((part.extent, part.write?, leaf, reason))
@@ -207,7 +225,15 @@ fn write_leaf(batch: &Batch, leaf: LeafId, parts: &[Part]) -> Vec<FailedPart> {
         .iter()
         .map(|part| WriteRequest::new(part.offset_bytes, bytes_of(batch, part)))
         .collect();
-    device.write_many(&mut requests);
+    let runs_of = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| {
+        each_run(parts, range, each);
+    };
+    let length_of = |at: usize| parts.get(at).map_or(0, |part| part.length_bytes);
+    let watch = queued.watched(&batch.topology.clock, &runs_of, &length_of);
+    device.write_many_watched(&mut requests, &watch);
+    drop(watch);
+    let mut runs = 0;
+    each_run(parts, 0..parts.len(), &mut |_| runs += 1);
     let bytes = parts.iter().map(|part| part.length_bytes).sum();
     let failed: Vec<FailedPart> = parts
         .iter()
@@ -217,7 +243,7 @@ fn write_leaf(batch: &Batch, leaf: LeafId, parts: &[Part]) -> Vec<FailedPart> {
             Some((part.extent, part.write?, leaf, error.to_string()))
         })
         .collect();
-    counters.count_writes(runs(parts), bytes, failed.len() as u64);
+    counters.count_writes(runs, bytes, failed.len() as u64);
     failed
 }
 
@@ -234,25 +260,29 @@ fn bytes_of<'a>(batch: &'a Batch, part: &Part) -> &'a [u8] {
     }
 }
 
-/// How many writes the parts are when neighbours go together.
-fn runs(parts: &[Part]) -> u64 {
-    let mut count = 0;
-    let mut run: Option<(u64, u64)> = None;
-    for part in parts {
+/// The writes that the parts of a range are when neighbours go together.
+fn each_run(parts: &[Part], range: Range<usize>, each: &mut dyn FnMut(Range<usize>)) {
+    let mut run: Option<(Range<usize>, u64, u64)> = None;
+    let first = range.start;
+    for (at, part) in (first..).zip(parts.get(range).unwrap_or_default()) {
         let end = part.offset_bytes.saturating_add(part.length_bytes);
-        match run {
-            Some((start, run_end))
-                if run_end == part.offset_bytes && end.saturating_sub(start) <= RUN_BYTES_MAX =>
+        match &mut run {
+            Some((members, start, run_end))
+                if *run_end == part.offset_bytes && end.saturating_sub(*start) <= RUN_BYTES_MAX =>
             {
-                run = Some((start, end));
+                (members.end, *run_end) = (at + 1, end);
             }
             _ => {
-                count += 1;
-                run = Some((part.offset_bytes, end));
+                let begun = (at..at + 1, part.offset_bytes, end);
+                if let Some((members, ..)) = run.replace(begun) {
+                    each(members);
+                }
             }
         }
     }
-    count
+    if let Some((members, ..)) = run {
+        each(members);
+    }
 }
 
 #[cfg(test)]
@@ -296,8 +326,16 @@ mod tests {
     #[test]
     fn neighbours_count_as_one_write_up_to_a_mebibyte() {
         let parts: Vec<Part> = (0..4096).map(|at| part(at * 512, false)).collect();
-        assert_eq!(runs(&parts), 2);
-        assert_eq!(runs(&[part(0, false), part(1024, false)]), 2);
-        assert_eq!(runs(&[]), 0);
+        let runs = |parts: &[Part], range| {
+            let mut found = vec![];
+            each_run(parts, range, &mut |run| found.push(run));
+            found
+        };
+        assert_eq!(runs(&parts, 0..4096), [0..2048, 2048..4096]);
+        assert_eq!(runs(&parts, 2..5), [2..5]);
+        let apart = [part(0, false), part(1024, false)];
+        assert_eq!(runs(&apart, 0..2), [0..1, 1..2]);
+        assert!(runs(&[], 0..0).is_empty());
+        assert!(runs(&apart, 1..3).is_empty(), "beyond the end");
     }
 }

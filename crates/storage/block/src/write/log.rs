@@ -4,6 +4,7 @@
 
 use super::issue::issue;
 use super::place::Extent;
+use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Txg};
@@ -59,7 +60,9 @@ impl BlockStore {
             let range = 0..bytes.len();
             extents.push(Extent { dva, bytes, range });
         }
-        let issued = issue(&topology, birth, extents, &pools.processors, &pools.queues);
+        let class = IoClass::SyncWrite;
+        let (processors, queues) = (&pools.processors, &pools.queues);
+        let issued = issue(&topology, birth, class, extents, processors, queues);
         let (leaves, outcomes) = issued.finish();
         for (block, outcome) in blocks.iter().zip(outcomes) {
             if let Some(reason) = outcome.failure {

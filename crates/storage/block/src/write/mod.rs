@@ -18,6 +18,7 @@ pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 
 use crate::topology::Topology;
+use crate::waits::IoClass;
 use crate::{BlockError, BlockStore};
 use issue::{ExtentOutcome, Issued, issue};
 use millpond_checksum::Checksummer;
@@ -51,6 +52,29 @@ impl BlockStore {
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
+        self.write_as(IoClass::AsyncWrite, txg, allocator, jobs)
+    }
+
+    /// As [`BlockStore::write`], for blocks that somebody waits for: they count as such.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_awaited(
+        &self,
+        txg: Txg,
+        allocator: &dyn Allocate,
+        jobs: Vec<BlockWrite>,
+    ) -> Vec<Result<WrittenBlock, BlockError>> {
+        self.write_as(IoClass::SyncWrite, txg, allocator, jobs)
+    }
+
+    fn write_as(
+        &self,
+        class: IoClass,
+        txg: Txg,
+        allocator: &dyn Allocate,
+        jobs: Vec<BlockWrite>,
+    ) -> Vec<Result<WrittenBlock, BlockError>> {
         let topology = self.topology();
         let checksummer = self.checksummer();
         let placer = Placer {
@@ -61,6 +85,7 @@ impl BlockStore {
         };
         let run = Run {
             store: self,
+            class,
             topology: &topology,
             checksummer: &checksummer,
             placer,
@@ -91,6 +116,7 @@ impl BlockStore {
 /// One call of [`BlockStore::write`].
 struct Run<'a> {
     store: &'a BlockStore,
+    class: IoClass,
     topology: &'a Arc<Topology>,
     checksummer: &'a Arc<Checksummer>,
     placer: Placer<'a>,
@@ -236,6 +262,7 @@ impl Run<'_> {
         let issued = issue(
             self.topology,
             self.placer.txg,
+            self.class,
             extents,
             &pools.processors,
             &pools.queues,

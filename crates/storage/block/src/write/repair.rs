@@ -4,6 +4,7 @@
 //! meanwhile is what the allocator's wait of two txgs after a free is for.
 
 use crate::topology::Topology;
+use crate::waits::{IoClass, time_write};
 use crate::{BlockStore, CopyFailure};
 use millpond_ondisk::{BlockPointer, Dva};
 use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
@@ -63,8 +64,14 @@ fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
         return;
     };
-    let outcome = device.write(offset_bytes, bytes);
     let length = bytes.len() as u64;
+    let outcome = time_write(
+        &topology.clock,
+        counters,
+        IoClass::AsyncWrite,
+        length,
+        || device.write(offset_bytes, bytes),
+    );
     counters.count_writes(1, length, u64::from(outcome.is_err()));
     if outcome.is_ok() {
         counters.count_repair(length);

@@ -5,3 +5,4 @@ mod failures;
 mod forms;
 mod gangs;
 mod pool;
+mod waits;

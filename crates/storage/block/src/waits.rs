@@ -1,0 +1,462 @@
+//! How long leaves take for requests, and what waits for them.
+//!
+//! A request *waits* from when its plan is handed over until it goes to the device, then it is *with the disk* until it
+//! comes back. Requests that go to a device at once come back at once: each is counted with the time until
+//! the last of them is done, as whoever asked feels it.
+
+use crate::topology::LeafCounters;
+use millpond_device::Watch;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::{Clock, Env};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+/// Buckets of times: bucket *n* counts those from 2^n up to 2^(n+1) nanoseconds, the first also 0, the last all longer ones.
+pub const WAIT_BUCKETS: usize = 37;
+/// Buckets of sizes: bucket *n* counts those from 2^n up to 2^(n+1) bytes, the last all longer ones.
+pub const SIZE_BUCKETS: usize = 25;
+/// An operation that takes as long, in nanoseconds, is slow.
+pub const SLOW_NS: u64 = 30_000_000_000;
+
+/// Why a leaf is asked, as `zpool iostat` tells it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoClass {
+    /// Somebody waits for the content.
+    SyncRead,
+    /// Intent logs, labels, uberblocks.
+    SyncWrite,
+    /// Reading ahead.
+    AsyncRead,
+    /// The blocks of a txg; right bytes over wrong ones.
+    AsyncWrite,
+    /// Whole-pool walks that judge every copy.
+    Scrub,
+    /// Space given back to devices.
+    Trim,
+    /// Writing to a device what it lacks.
+    Rebuild,
+}
+
+impl IoClass {
+    /// So many there are.
+    pub const COUNT: usize = 7;
+
+    fn direction(self) -> usize {
+        match self {
+            IoClass::SyncRead | IoClass::AsyncRead | IoClass::Scrub => 0,
+            IoClass::SyncWrite | IoClass::AsyncWrite | IoClass::Trim | IoClass::Rebuild => 1,
+        }
+    }
+}
+
+/// Counts by powers of two.
+#[derive(Debug)]
+struct Histogram<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    fn add(&self, value: u64) {
+        let index = value.checked_ilog2().map_or(0, |log| log as usize);
+        if let Some(bucket) = self.0.get(index.min(N - 1)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The buckets up to the last that is not empty.
+    fn counts(&self) -> Vec<u64> {
+        let counts = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        let mut counts: Vec<u64> = counts.collect();
+        let used = counts.iter().rposition(|count| *count > 0);
+        counts.truncate(used.map_or(0, |last| last + 1));
+        counts
+    }
+}
+
+/// Times: their histogram and their sum.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    histogram: Histogram<WAIT_BUCKETS>,
+    sum_ns: AtomicU64,
+}
+
+impl Times {
+    pub(crate) fn add(&self, ns: u64) {
+        self.histogram.add(ns);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> TimeFigures {
+        TimeFigures {
+            counts: self.histogram.counts(),
+            sum_ns: self.sum_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A copy of times that were counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TimeFigures {
+    /// By [`WAIT_BUCKETS`], up to the last that is not empty.
+    pub counts: Vec<u64>,
+    /// Their sum in nanoseconds.
+    pub sum_ns: u64,
+}
+
+/// What a leaf's requests waited for.
+#[derive(Debug, Default)]
+pub(crate) struct LeafWaits {
+    total: [Times; 2],
+    disk: [Times; 2],
+    queue: [Times; IoClass::COUNT],
+    asked: [Histogram<SIZE_BUCKETS>; IoClass::COUNT],
+    joined: [Histogram<SIZE_BUCKETS>; IoClass::COUNT],
+    pending: [AtomicU64; IoClass::COUNT],
+    active: [AtomicU64; IoClass::COUNT],
+    slow: AtomicU64,
+}
+
+/// A copy of [`LeafCounters`]' times and sizes. Reads are first, writes second; classes in the order of [`IoClass`].
+///
+/// Times are those of operations: neighbours that were written together are one. Sizes are of requests
+/// as they were asked for, and of operations that several were joined to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WaitFigures {
+    /// From being asked for to being back.
+    pub total: [TimeFigures; 2],
+    /// With the disk.
+    pub disk: [TimeFigures; 2],
+    /// From being asked for to going to the disk, by class.
+    pub queue: [TimeFigures; IoClass::COUNT],
+    /// Sizes of requests by class, by [`SIZE_BUCKETS`].
+    pub asked: [Vec<u64>; IoClass::COUNT],
+    /// Sizes of operations made of several requests by class.
+    pub joined: [Vec<u64>; IoClass::COUNT],
+    /// Requests that wait just now, by class.
+    pub pending: [u64; IoClass::COUNT],
+    /// Requests that are with the disk just now, by class.
+    pub active: [u64; IoClass::COUNT],
+    /// Operations that took [`SLOW_NS`] or longer.
+    pub slow: u64,
+}
+
+/// When an operation was asked for, when it went to the disk and when it came back; nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    asked_ns: u64,
+    begun_ns: u64,
+    ended_ns: u64,
+}
+
+impl LeafWaits {
+    pub(crate) fn figures(&self) -> WaitFigures {
+        let sizes = |of: &[Histogram<SIZE_BUCKETS>; IoClass::COUNT]| {
+            std::array::from_fn(|class| of[class].counts())
+        };
+        let now = |of: &[AtomicU64; IoClass::COUNT]| {
+            std::array::from_fn(|class| of[class].load(Ordering::Relaxed))
+        };
+        WaitFigures {
+            total: std::array::from_fn(|way| self.total[way].figures()),
+            disk: std::array::from_fn(|way| self.disk[way].figures()),
+            queue: std::array::from_fn(|class| self.queue[class].figures()),
+            asked: sizes(&self.asked),
+            joined: sizes(&self.joined),
+            pending: now(&self.pending),
+            active: now(&self.active),
+            slow: self.slow.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn clear_slow(&self) {
+        self.slow.store(0, Ordering::Relaxed);
+    }
+
+    fn operation(&self, class: IoClass, span: Span) {
+        let way = class.direction();
+        let total_ns = span.ended_ns.saturating_sub(span.asked_ns);
+        self.total[way].add(total_ns);
+        self.disk[way].add(span.ended_ns.saturating_sub(span.begun_ns));
+        self.queue[class as usize].add(span.begun_ns.saturating_sub(span.asked_ns));
+        if total_ns >= SLOW_NS {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn queued(&self, class: IoClass, requests: u64) {
+        self.pending[class as usize].fetch_add(requests, Ordering::Relaxed);
+    }
+
+    fn unqueued(&self, class: IoClass, requests: u64) {
+        self.pending[class as usize].fetch_sub(requests, Ordering::Relaxed);
+    }
+
+    fn activated(&self, class: IoClass, requests: u64) {
+        self.active[class as usize].fetch_add(requests, Ordering::Relaxed);
+    }
+
+    fn done(&self, class: IoClass, requests: u64) {
+        self.active[class as usize].fetch_sub(requests, Ordering::Relaxed);
+    }
+}
+
+/// Tells how long requests take.
+#[derive(Clone)]
+pub struct IoClock(Arc<dyn Clock>);
+
+impl Default for IoClock {
+    /// The real one.
+    fn default() -> Self {
+        Self::of(&Env::real())
+    }
+}
+
+impl std::fmt::Debug for IoClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IoClock").finish_non_exhaustive()
+    }
+}
+
+impl IoClock {
+    /// The clock of an environment.
+    #[must_use]
+    pub fn of(env: &Env) -> Self {
+        Self(Arc::clone(&env.clock))
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.0.monotonic_ns()
+    }
+}
+
+/// Reads of a batch, of any leaves.
+pub(crate) struct WatchedReads<'a> {
+    clock: &'a IoClock,
+    class: IoClass,
+    asked_ns: u64,
+    reads: Vec<WatchedRead<'a>>,
+}
+
+struct WatchedRead<'a> {
+    counters: &'a LeafCounters,
+    length_bytes: u64,
+    state: Cell<ReadState>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ReadState {
+    Waiting,
+    WithDisk { begun_ns: u64 },
+    Back { begun_ns: u64, ended_ns: u64 },
+}
+
+impl<'a> WatchedReads<'a> {
+    /// Reads that are asked for now, each with its leaf's counters and its length in bytes.
+    pub(crate) fn new(
+        clock: &'a IoClock,
+        class: IoClass,
+        reads: impl Iterator<Item = (&'a LeafCounters, u64)>,
+    ) -> Self {
+        let reads = reads.map(|(counters, length_bytes)| {
+            counters.waits().queued(class, 1);
+            WatchedRead {
+                counters,
+                length_bytes,
+                state: Cell::new(ReadState::Waiting),
+            }
+        });
+        Self {
+            asked_ns: clock.now_ns(),
+            clock,
+            class,
+            reads: reads.collect(),
+        }
+    }
+}
+
+impl Watch for WatchedReads<'_> {
+    fn begun(&self, requests: Range<usize>) {
+        let begun_ns = self.clock.now_ns();
+        for read in self.reads.get(requests).unwrap_or_default() {
+            let waits = read.counters.waits();
+            // What the system gave back undone waits no more.
+            if matches!(read.state.get(), ReadState::Waiting) {
+                waits.unqueued(self.class, 1);
+            }
+            waits.activated(self.class, 1);
+            read.state.set(ReadState::WithDisk { begun_ns });
+        }
+    }
+
+    fn ended(&self, requests: Range<usize>) {
+        let ended_ns = self.clock.now_ns();
+        for read in self.reads.get(requests).unwrap_or_default() {
+            if let ReadState::WithDisk { begun_ns } = read.state.get() {
+                read.counters.waits().done(self.class, 1);
+                read.state.set(ReadState::Back { begun_ns, ended_ns });
+            }
+        }
+    }
+}
+
+impl Drop for WatchedReads<'_> {
+    /// Counts what came back, and forgets the others, whatever happened to them.
+    fn drop(&mut self) {
+        for read in &self.reads {
+            let waits = read.counters.waits();
+            match read.state.get() {
+                ReadState::Waiting => waits.unqueued(self.class, 1),
+                ReadState::WithDisk { .. } => waits.done(self.class, 1),
+                ReadState::Back { begun_ns, ended_ns } => {
+                    waits.asked[self.class as usize].add(read.length_bytes);
+                    let span = Span {
+                        asked_ns: self.asked_ns,
+                        begun_ns,
+                        ended_ns,
+                    };
+                    waits.operation(self.class, span);
+                }
+            }
+        }
+    }
+}
+
+/// Writes of one leaf that wait for their turn from now on.
+#[derive(Debug)]
+pub(crate) struct QueuedWrites {
+    counters: Arc<LeafCounters>,
+    class: IoClass,
+    asked_ns: u64,
+    waiting: u64,
+    with_disk: u64,
+    begun_ns: u64,
+}
+
+impl QueuedWrites {
+    pub(crate) fn new(
+        clock: &IoClock,
+        counters: &Arc<LeafCounters>,
+        class: IoClass,
+        requests: u64,
+    ) -> Self {
+        counters.waits().queued(class, requests);
+        Self {
+            counters: Arc::clone(counters),
+            class,
+            asked_ns: clock.now_ns(),
+            waiting: requests,
+            with_disk: 0,
+            begun_ns: 0,
+        }
+    }
+
+    /// Watches them on their way to the disk. `parts` are offset and length of each in bytes; `runs` tells
+    /// which of them go together as one operation.
+    pub(crate) fn watched<'a>(
+        self,
+        clock: &'a IoClock,
+        runs: &'a dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)),
+        length_bytes: &'a dyn Fn(usize) -> u64,
+    ) -> WatchedWrites<'a> {
+        WatchedWrites {
+            queued: RefCell::new(self),
+            clock,
+            runs,
+            length_bytes,
+        }
+    }
+}
+
+impl Drop for QueuedWrites {
+    /// Whatever happened to them: they do not wait any more.
+    fn drop(&mut self) {
+        self.counters.waits().unqueued(self.class, self.waiting);
+        self.counters.waits().done(self.class, self.with_disk);
+    }
+}
+
+/// A batch of writes of one leaf on their way.
+pub(crate) struct WatchedWrites<'a> {
+    queued: RefCell<QueuedWrites>,
+    clock: &'a IoClock,
+    runs: &'a dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)),
+    length_bytes: &'a dyn Fn(usize) -> u64,
+}
+
+impl Watch for WatchedWrites<'_> {
+    fn begun(&self, requests: Range<usize>) {
+        let mut queued = self.queued.borrow_mut();
+        let count = (requests.len() as u64).min(queued.waiting);
+        queued.waiting -= count;
+        queued.with_disk += count;
+        queued.begun_ns = self.clock.now_ns();
+        let waits = queued.counters.waits();
+        waits.unqueued(queued.class, count);
+        waits.activated(queued.class, count);
+    }
+
+    fn ended(&self, requests: Range<usize>) {
+        let mut queued = self.queued.borrow_mut();
+        let span = Span {
+            asked_ns: queued.asked_ns,
+            begun_ns: queued.begun_ns,
+            ended_ns: self.clock.now_ns(),
+        };
+        let (waits, class) = (queued.counters.waits(), queued.class);
+        (self.runs)(requests, &mut |run| {
+            let is_joined = run.len() > 1;
+            let mut bytes = 0u64;
+            for request in run {
+                let length = (self.length_bytes)(request);
+                waits.asked[class as usize].add(length);
+                bytes = bytes.saturating_add(length);
+            }
+            if is_joined {
+                waits.joined[class as usize].add(bytes);
+            }
+            waits.operation(class, span);
+        });
+        waits.done(class, queued.with_disk);
+        queued.with_disk = 0;
+    }
+}
+
+/// Runs one write that waits for nothing.
+pub(crate) fn time_write<T>(
+    clock: &IoClock,
+    counters: &LeafCounters,
+    class: IoClass,
+    length_bytes: u64,
+    write: impl FnOnce() -> T,
+) -> T {
+    let waits = counters.waits();
+    waits.activated(class, 1);
+    let guard = Active { waits, class };
+    let begun_ns = clock.now_ns();
+    let outcome = write();
+    let span = Span {
+        asked_ns: begun_ns,
+        begun_ns,
+        ended_ns: clock.now_ns(),
+    };
+    drop(guard);
+    waits.asked[class as usize].add(length_bytes);
+    waits.operation(class, span);
+    outcome
+}
+
+struct Active<'a> {
+    waits: &'a LeafWaits,
+    class: IoClass,
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.waits.done(self.class, 1);
+    }
+}
