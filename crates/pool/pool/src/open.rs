@@ -12,7 +12,7 @@ use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, T
 use crate::packed::read_packed_list;
 use crate::vdev_objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
 use crate::{Pool, PoolError};
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockStore, IoClock, Topology};
 use millpond_checksum::Salt;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
@@ -185,7 +185,7 @@ fn open_at(
 
     let untrusted =
         candidate.assemble(&candidate.config, Trust::Untrusted { txg_max: Some(txg) })?;
-    let topology = Members::new(&untrusted, reflow)?.topology(&IndirectTables::default());
+    let topology = Members::new(&untrusted, reflow, env)?.topology(&IndirectTables::default());
     let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
     store.set_read_ahead(options.reads_ahead);
     let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
@@ -229,7 +229,7 @@ fn open_at(
             assembly: Box::new(trusted),
         });
     }
-    let mut members = Members::new(&trusted, reflow)?;
+    let mut members = Members::new(&trusted, reflow, env)?;
     store.set_topology(members.topology(&IndirectTables::default()));
 
     let features = if uberblock.version < 5000 {
@@ -322,13 +322,14 @@ pub(crate) fn load_list(
 /// The tree of an assembly with what has been learnt about its vdevs so far.
 struct Members<'a> {
     assembly: &'a Assembly,
+    clock: IoClock,
     tree: VdevTree,
     health: LeafTable,
     has_large_gang_headers: bool,
 }
 
 impl<'a> Members<'a> {
-    fn new(assembly: &'a Assembly, reflow: Reflow) -> Result<Self, TreeError> {
+    fn new(assembly: &'a Assembly, reflow: Reflow, env: &Env) -> Result<Self, TreeError> {
         let tree = VdevTree::new(assembly.root.clone(), reflow)?;
         let mut health = LeafTable::all_good(tree.leaf_count());
         for ((id, node), leaf) in tree.leaves().zip(&assembly.leaves) {
@@ -344,6 +345,7 @@ impl<'a> Members<'a> {
         }
         Ok(Self {
             assembly,
+            clock: IoClock::of(env),
             tree,
             health,
             has_large_gang_headers: false,
@@ -360,6 +362,7 @@ impl<'a> Members<'a> {
         let (tree, health) = (self.tree.clone(), self.health.clone());
         let mut topology = Topology::new(tree, devices, health, indirect.clone());
         topology.has_large_gang_headers = self.has_large_gang_headers;
+        topology.clock = self.clock.clone();
         topology
     }
 

@@ -79,6 +79,18 @@ impl LiveLog {
     /// If the pool is suspended.
     pub fn commit(&self, head: &LiveDataset, object: Option<ObjectId>) -> Result<(), DatasetError> {
         let pool = head.pool()?;
+        let begun_ns = pool.store().begin_log_commit();
+        self.settle(head, &pool, object)?;
+        pool.store().end_log_commit(begun_ns);
+        Ok(())
+    }
+
+    fn settle(
+        &self,
+        head: &LiveDataset,
+        pool: &Arc<LivePool>,
+        object: Option<ObjectId>,
+    ) -> Result<(), DatasetError> {
         let target = self.queue.lock().aim(object);
         loop {
             let mut queue = self.queue.lock();
@@ -96,7 +108,7 @@ impl LiveLog {
                 return Ok(());
             };
             drop(queue);
-            let written = self.write(head, &pool, batch);
+            let written = self.write(head, pool, batch);
             self.queue.lock().finish(written.is_ok());
             self.changed.notify_all();
             if written.is_err() {

@@ -26,7 +26,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use crate::import::LeafState;
 use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockStore, IoClock, Topology};
 use millpond_checksum::Salt;
 use millpond_device::Device;
 use millpond_env::Env;
@@ -301,7 +301,8 @@ fn first_parts(
     features: &[&'static Feature],
     port: Arc<dyn DatasetPort>,
 ) -> Result<FirstParts, PoolError> {
-    let topology = first_topology(&config.root, built)?;
+    let mut topology = first_topology(&config.root, built)?;
+    topology.clock = IoClock::of(env);
     let tree = Arc::new(topology.tree.clone());
     let store = Arc::new(BlockStore::new(topology, new.cache_bytes));
     let mut salt = [0; 32];

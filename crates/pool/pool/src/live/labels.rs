@@ -579,7 +579,7 @@ fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
                 guid: node.config.guid,
                 top: node.top.filter(|top| tops.contains(top))?,
                 ashift: node.ashift,
-                device: Arc::clone(topology.devices.get(leaf.0 as usize)?.as_ref()?),
+                device: topology.leaf_device(leaf)?,
             })
         })
         .collect()

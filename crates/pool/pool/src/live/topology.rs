@@ -61,5 +61,6 @@ pub(crate) fn renewed(
     let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
     topology.has_large_gang_headers = old.has_large_gang_headers;
     topology.counters = counters;
+    topology.clock = old.clock.clone();
     Ok(topology)
 }
