@@ -250,9 +250,17 @@ fn surroundings() -> Environment {
         pause,
         variables,
         man: PathBuf::from("man"),
+        screen_lines: screen_lines(),
         users: names_in("/etc/passwd"),
         groups: names_in("/etc/group"),
     }
+}
+
+/// The height of the terminal that standard output is.
+fn screen_lines() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    // One line is left for the prompt; a terminal that does not know its height is no screen.
+    (size.ws_row > 4).then(|| usize::from(size.ws_row) - 1)
 }
 
 fn now_s() -> u64 {

@@ -66,6 +66,8 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// The program that shows pages of the manual.
     pub man: PathBuf,
+    /// Lines of the terminal that output goes to, after which heads of tables come again; `None` if it goes elsewhere.
+    pub screen_lines: Option<usize>,
     /// Names of users by number.
     pub users: BTreeMap<u64, String>,
     /// Names of groups by number.

@@ -27,6 +27,7 @@ pub fn command_line(data: &[u8]) {
         pause: |_| {},
         variables: BTreeMap::new(),
         man: "/nowhere".into(),
+        screen_lines: None,
         users: BTreeMap::new(),
         groups: BTreeMap::new(),
     };

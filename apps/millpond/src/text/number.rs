@@ -14,6 +14,18 @@ pub fn bytes(number: u64) -> String {
     scaled(number, "B")
 }
 
+/// Nanoseconds, never with decimals: `999ns`, `1us`, `34s`, and `1?` from a thousand seconds on. 0 is for the caller.
+pub fn time(ns: u64) -> String {
+    let mut number = ns;
+    for unit in ["ns", "us", "ms", "s"] {
+        if number < 1000 {
+            return format!("{number}{unit}");
+        }
+        number /= 1000;
+    }
+    format!("{number}?")
+}
+
 /// Hundredths as `1.50x`.
 pub fn ratio(hundredths: u64) -> String {
     format!("{}x", exact_ratio(hundredths))
@@ -104,6 +116,21 @@ mod tests {
         assert_eq!(bytes(0), "0B");
         assert_eq!(bytes(1023), "1023B");
         assert_eq!(bytes(1024), "1K");
+    }
+
+    #[test]
+    fn times_are_cut_off_and_have_units_of_a_thousand() {
+        for (ns, text) in [
+            (1, "1ns"),
+            (999, "999ns"),
+            (999_999, "999us"),
+            (1_048_575, "1ms"),
+            (1_500_000_000, "1s"),
+            (137_438_953_471, "137s"),
+            (1_000_000_000_000, "1?"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
     }
 
     #[test]

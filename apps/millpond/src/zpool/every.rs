@@ -51,6 +51,11 @@ impl Rounds {
         })
     }
 
+    /// Seconds from one round to the next; `None` if there is only one.
+    pub fn interval_s(self) -> Option<f64> {
+        self.interval_s
+    }
+
     /// Runs `round`, telling it how many were before, as often as asked. Ends at the first failure.
     pub fn run(
         self,

@@ -120,6 +120,7 @@ pub fn environment() -> Environment {
         pause: |_| {},
         variables: BTreeMap::new(),
         man: "/nonexistent/man".into(),
+        screen_lines: None,
         users: BTreeMap::from([(0, "root".to_string())]),
         groups: BTreeMap::from([(0, "root".to_string())]),
     }

@@ -19,6 +19,7 @@ mod pool;
 mod scan;
 mod value;
 mod vdev;
+mod waits;
 
 pub use change::{
     Change, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
@@ -53,6 +54,7 @@ pub use scan::{
 };
 pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};
+pub use waits::{CLASSES, EngineInfo, IoWaits, Latencies, READ, WRITE, bucket_end_ns};
 
 /// The verbs that read.
 ///

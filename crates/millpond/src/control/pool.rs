@@ -4,6 +4,7 @@ use super::health::SuspendReason;
 use super::scan::{CheckpointInfo, ExpansionInfo, RebuildInfo, RemovalInfo, ScanInfo};
 use super::value::Property;
 use super::vdev::VdevInfo;
+use super::waits::EngineInfo;
 
 /// Whether a pool uses a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +184,8 @@ pub struct PoolInfo {
     pub rewind: Option<RewindPoint>,
     /// Seconds since 1970 since when it is open, and its counters count; 0 for one opened just now.
     pub held_since_s: u64,
+    /// What its engine is at, if it is open for changes and stays open.
+    pub engine: Option<EngineInfo>,
 }
 
 impl PoolInfo {

@@ -1,6 +1,7 @@
 //! The tree of vdevs.
 
 use super::health::{VdevAux, VdevState};
+use super::waits::IoWaits;
 
 /// What a vdev is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -218,6 +219,12 @@ pub struct VdevInfo {
     pub self_healed_bytes: u64,
     /// Operations.
     pub io: IoCounters,
+    /// What they waited for, and what waits (leaves).
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "IoWaits::is_empty")
+    )]
+    pub waits: IoWaits,
     /// log2 of the sector size in use; 0 if not known.
     pub configured_ashift: u64,
     /// log2 of the device's own sector size; 0 if not known.

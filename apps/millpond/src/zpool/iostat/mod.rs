@@ -1,4 +1,8 @@
-//! `zpool iostat`: what devices were asked to do, a second.
+//! `zpool iostat`: what devices were asked to do, a second; how long it took, and what waits.
+
+mod figures;
+mod histogram;
+mod table;
 
 use super::every::Rounds;
 use super::groups::{self, TITLED};
@@ -6,11 +10,11 @@ use super::list::pools_named;
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::{pad_left, pad_right};
-use crate::text::number;
-use millpond::control::{IoCounters, PoolInfo, VdevClass, VdevInfo};
+use figures::{Figures, Round};
+use millpond::control::{PoolInfo, VdevClass, VdevInfo};
 use millpond_env::Env;
-use std::collections::BTreeMap;
+use std::time::Duration;
+use table::Table;
 
 /// Prints figures of pools or vdevs, once or again and again.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -20,34 +24,19 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if known.is_empty() && operands.is_empty() {
         return Err(Failure::Refused("no pools available".into()));
     }
-    for option in ["l", "q", "w", "r", "c"] {
-        if parsed.has(option) {
-            return Err(Failure::Refused(format!(
-                "millpond: zpool iostat -{option} is not built yet: latencies and queues are not \
-                 measured; without it operations and bytes are shown"
-            )));
-        }
-    }
-    let ask = Ask {
-        is_script: parsed.has("H"),
-        is_exact: parsed.has("p"),
-        is_verbose: parsed.has("v"),
-        naming: Naming::read(parsed, session.environment),
-    };
+    let ask = Ask::read(parsed, session)?;
     let chosen = choose(session, &operands, &known, ask.naming)?;
-    let has_interval = parsed.operands.len() > operands.len();
-    let skips_first = parsed.has("y") && has_interval;
+    let skips_first = parsed.has("y") && rounds.interval_s().is_some();
     let clock = Env::real().clock;
-    let mut before: Before = BTreeMap::new();
+    let mut before = Round::default();
     let mut last_ns = clock.monotonic_ns();
     if skips_first {
-        for pool in infos(session, &chosen)? {
-            remember(&pool, &mut before);
-        }
-        (session.environment.pause)(std::time::Duration::from_secs_f64(
-            operands_interval(&parsed.operands, operands.len()).unwrap_or(1.0),
-        ));
+        before = Round::of(&infos(session, &chosen)?);
+        let interval_s = rounds.interval_s().unwrap_or(1.0);
+        let interval = Duration::try_from_secs_f64(interval_s).unwrap_or(Duration::MAX);
+        (session.environment.pause)(interval);
     }
+    let mut lines_since_head = None;
     rounds.run(session, |session, done| {
         let pools = infos(session, &chosen)?;
         let now_ns = clock.monotonic_ns();
@@ -61,25 +50,78 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             since: since.map(|seconds| (seconds, &before)),
             now_s: session.environment.now(),
         };
+        // The head comes once, and again when a screen is full.
+        let is_full = |lines: usize| ask.screen_lines.is_some_and(|screen| lines >= screen);
+        let has_head = lines_since_head.is_none_or(is_full);
         let mut text = String::new();
-        report.print(&mut text, done == 0);
+        report.print(&mut text, has_head);
         session.out.write_all(text.as_bytes())?;
-        for pool in &pools {
-            remember(pool, &mut before);
-        }
+        let lines = text.lines().count();
+        lines_since_head = Some(match has_head {
+            true => lines,
+            false => lines_since_head.unwrap_or(0) + lines,
+        });
+        before = Round::of(&pools);
         Ok(0)
     })
 }
 
-fn operands_interval(all: &[String], kept: usize) -> Option<f64> {
-    all.get(kept)?.parse().ok()
+/// Which histograms take the place of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Histograms {
+    /// `-w`.
+    Waits,
+    /// `-r`.
+    Sizes,
 }
 
-struct Ask {
+/// What is asked for.
+pub(crate) struct Ask {
     is_script: bool,
     is_exact: bool,
     is_verbose: bool,
+    has_latencies: bool,
+    has_queues: bool,
+    histograms: Option<Histograms>,
     naming: Naming,
+    /// After so many lines the head is repeated.
+    screen_lines: Option<usize>,
+}
+
+impl Ask {
+    fn read(parsed: &Parsed, session: &Session) -> Result<Self, Failure> {
+        if parsed.has("c") {
+            return Err(Failure::Refused(
+                "millpond: zpool iostat -c is not built yet: scripts are not run".into(),
+            ));
+        }
+        let histograms = match (parsed.has("w"), parsed.has("r")) {
+            (true, false) => Some(Histograms::Waits),
+            (false, true) => Some(Histograms::Sizes),
+            (false, false) => None,
+            (true, true) => return Err(Failure::Usage("-w and -r exclude each other".into())),
+        };
+        let (has_latencies, has_queues) = (parsed.has("l"), parsed.has("q"));
+        if histograms.is_some() && (has_latencies || has_queues) {
+            return Err(Failure::Usage(
+                "-l and -q belong to the table, which -w and -r replace".into(),
+            ));
+        }
+        Ok(Self {
+            is_script: parsed.has("H"),
+            is_exact: parsed.has("p"),
+            is_verbose: parsed.has("v"),
+            has_latencies,
+            has_queues,
+            histograms,
+            naming: Naming::read(parsed, session.environment),
+            screen_lines: if parsed.has("n") {
+                None
+            } else {
+                session.environment.screen_lines
+            },
+        })
+    }
 }
 
 /// What is shown: whole pools, or some vdevs.
@@ -87,9 +129,6 @@ struct Chosen {
     pools: Vec<String>,
     vdevs: Option<Vec<String>>,
 }
-
-/// Counters by pool's name and vdev's guid.
-type Before = BTreeMap<(String, u64), IoCounters>;
 
 fn has_vdev(pool: &PoolInfo, name: &str, naming: Naming) -> bool {
     let mut all = groups::walk(pool).into_iter();
@@ -155,49 +194,29 @@ fn infos(session: &mut Session, chosen: &Chosen) -> Result<Vec<PoolInfo>, Failur
     Ok(pools)
 }
 
-fn remember(pool: &PoolInfo, before: &mut Before) {
-    let mut keep = |guid, counters| before.insert((pool.name.clone(), guid), counters);
-    keep(pool.root.guid, counters(&pool.root));
-    for (vdev, _) in groups::walk(pool) {
-        keep(vdev.guid, counters(vdev));
-    }
-}
-
-/// A vdev's counters: those of its devices together.
-fn counters(vdev: &VdevInfo) -> IoCounters {
-    if vdev.children.is_empty() {
-        return vdev.io;
-    }
-    let mut sum = IoCounters::default();
-    for child in &vdev.children {
-        let one = counters(child);
-        sum.reads = sum.reads.saturating_add(one.reads);
-        sum.writes = sum.writes.saturating_add(one.writes);
-        sum.read_bytes = sum.read_bytes.saturating_add(one.read_bytes);
-        sum.written_bytes = sum.written_bytes.saturating_add(one.written_bytes);
-    }
-    sum
-}
-
 /// One round of figures.
 struct Report<'a> {
     ask: &'a Ask,
     chosen: &'a Chosen,
     pools: &'a [PoolInfo],
-    /// Seconds since the round before, and its counters; without one, figures are those since pools were opened.
-    since: Option<(f64, &'a Before)>,
+    /// Seconds since the round before, and its figures; without one, figures are those since pools were opened.
+    since: Option<(f64, &'a Round)>,
     now_s: u64,
 }
 
 impl Report<'_> {
-    fn print(&self, text: &mut String, is_first: bool) {
+    fn print(&self, text: &mut String, has_head: bool) {
         let (ask, chosen) = (self.ask, self.chosen);
-        let table = Table {
-            ask,
-            width: name_width(ask, chosen, self.pools),
-            column: if ask.is_exact { 15 } else { 5 },
-        };
-        if is_first && !ask.is_script {
+        let width = name_width(ask, chosen, self.pools);
+        if let Some(kind) = ask.histograms {
+            self.each_vdev(&mut |pool, vdev, name| {
+                let (figures, _) = self.counted(pool, vdev);
+                histogram::block(text, ask, kind, (name, width), &figures);
+            });
+            return;
+        }
+        let table = Table::new(ask, width);
+        if has_head && !ask.is_script {
             let what = match chosen.vdevs {
                 Some(_) => "vdev",
                 None => "pool",
@@ -213,11 +232,32 @@ impl Report<'_> {
         }
     }
 
+    /// The vdevs that are shown, with their names.
+    fn each_vdev(&self, each: &mut dyn FnMut(&PoolInfo, &VdevInfo, &str)) {
+        let ask = self.ask;
+        for pool in self.pools {
+            if self.chosen.vdevs.is_none() {
+                each(pool, &pool.root, &pool.name);
+                if !ask.is_verbose {
+                    continue;
+                }
+            }
+            for (vdev, _) in groups::walk(pool) {
+                if (self.chosen.vdevs.iter().flatten())
+                    .any(|name| is_called(vdev, name, ask.naming))
+                    || (self.chosen.vdevs.is_none() && vdev.class != VdevClass::Spare)
+                {
+                    each(pool, vdev, &ask.naming.of(vdev));
+                }
+            }
+        }
+    }
+
     fn pool(&self, text: &mut String, table: &Table<'_>, pool: &PoolInfo) {
         let ask = self.ask;
         let row = |text: &mut String, vdev: &VdevInfo, name: &str, depth: usize| {
-            let (counters, seconds) = self.counted(pool, vdev);
-            table.row(text, vdev, name, depth, counters, seconds);
+            let (figures, seconds) = self.counted(pool, vdev);
+            table.row(text, vdev, name, depth, (&figures, seconds));
         };
         if let Some(wanted) = &self.chosen.vdevs {
             for (vdev, _) in groups::walk(pool) {
@@ -253,19 +293,17 @@ impl Report<'_> {
     }
 
     /// What a vdev did, and in how many seconds.
-    fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (IoCounters, f64) {
-        let mut now = counters(vdev);
+    fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (Figures, f64) {
+        let now = Figures::of(vdev);
         let Some((seconds, before)) = self.since else {
             let held_s = self.now_s.saturating_sub(pool.held_since_s).max(1);
             return (now, held_s as f64);
         };
-        if let Some(old) = before.get(&(pool.name.clone(), vdev.guid)) {
-            now.reads = now.reads.saturating_sub(old.reads);
-            now.writes = now.writes.saturating_sub(old.writes);
-            now.read_bytes = now.read_bytes.saturating_sub(old.read_bytes);
-            now.written_bytes = now.written_bytes.saturating_sub(old.written_bytes);
-        }
-        (now, seconds)
+        let since = match before.get(&pool.name, vdev.guid) {
+            Some(before) => now.since(before),
+            None => now,
+        };
+        (since, seconds)
     }
 }
 
@@ -299,118 +337,4 @@ fn name_width(ask: &Ask, chosen: &Chosen, pools: &[PoolInfo]) -> usize {
         }
     }
     width
-}
-
-struct Table<'a> {
-    ask: &'a Ask,
-    width: usize,
-    column: usize,
-}
-
-const COLUMNS: usize = 6;
-
-impl Table<'_> {
-    fn head(&self, text: &mut String, what: &str) {
-        let mut line = " ".repeat(self.width);
-        for title in ["capacity", "operations", "bandwidth"] {
-            let room = 2 * self.column + 2;
-            let lead = (room / 2).saturating_sub(title.len() / 2);
-            line += "  ";
-            pad_right(&mut line, &format!("{}{title}", " ".repeat(lead)), room);
-        }
-        *text += &line;
-        text.push('\n');
-        let mut line = String::new();
-        pad_right(&mut line, what, self.width);
-        for title in ["alloc", "free", "read", "write", "read", "write"] {
-            let lead = self.column.saturating_sub(title.len());
-            line += "  ";
-            line += &" ".repeat(if self.ask.is_exact {
-                self.column - title.len()
-            } else {
-                lead
-            });
-            line += title;
-        }
-        *text += &line;
-        text.push('\n');
-        self.line(text);
-    }
-
-    fn line(&self, text: &mut String) {
-        if self.ask.is_script {
-            return;
-        }
-        *text += &"-".repeat(self.width);
-        for _ in 0..COLUMNS {
-            *text += "  ";
-            *text += &"-".repeat(self.column);
-        }
-        text.push('\n');
-    }
-
-    fn title(&self, text: &mut String, title: &str) {
-        let values = vec!["-".to_owned(); COLUMNS];
-        self.put(text, title, 0, &values);
-    }
-
-    fn row(
-        &self,
-        text: &mut String,
-        vdev: &VdevInfo,
-        name: &str,
-        depth: usize,
-        counters: IoCounters,
-        seconds: f64,
-    ) {
-        let number = |number: u64| match self.ask.is_exact {
-            true => number.to_string(),
-            false => number::count(number),
-        };
-        let rate = |count: u64| {
-            let rate = if seconds > 0.0 {
-                count as f64 / seconds
-            } else {
-                0.0
-            };
-            number(rate as u64)
-        };
-        // Space is taken from top-level vdevs.
-        let capacity = match (vdev.total_bytes, self.ask.is_exact) {
-            (0, true) => ["0".to_owned(), "0".to_owned()],
-            (0, false) => ["-".to_owned(), "-".to_owned()],
-            (total, _) => [
-                number(vdev.allocated_bytes),
-                number(total.saturating_sub(vdev.allocated_bytes)),
-            ],
-        };
-        let mut values = capacity.to_vec();
-        values.extend([
-            rate(counters.reads),
-            rate(counters.writes),
-            rate(counters.read_bytes),
-            rate(counters.written_bytes),
-        ]);
-        let depth = if self.ask.is_script { 0 } else { depth };
-        self.put(text, name, depth, &values);
-    }
-
-    fn put(&self, text: &mut String, name: &str, depth: usize, values: &[String]) {
-        let mut line = " ".repeat(depth);
-        if self.ask.is_script {
-            line += name;
-            for value in values {
-                line.push('\t');
-                line += value;
-            }
-        } else {
-            pad_right(&mut line, name, self.width.saturating_sub(depth));
-            for value in values {
-                line += "  ";
-                pad_left(&mut line, value, self.column);
-            }
-        }
-        *text += &line;
-        text.push('\n');
-    }
 }

@@ -10,7 +10,7 @@ mod suspended;
 use super::change::apply;
 use super::change::checks::{self, Around};
 use super::change::local::{features_of, plan};
-use super::local::{self, dataset, io, pool_of, tree, vdev_properties};
+use super::local::{self, activity, dataset, io, pool_of, tree, vdev_properties};
 use super::{
     ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
@@ -170,6 +170,7 @@ impl HeldPool {
             read_only.source = Source::None;
         }
         info.suspended = self.suspend_reason();
+        info.engine = self.live().map(|live| activity::engine(live.engine()));
         Ok(info)
     }
 }

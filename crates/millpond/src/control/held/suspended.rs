@@ -34,7 +34,9 @@ impl HeldPool {
         let suspended = Some(self.suspend_reason()?);
         let mut info = self.last.lock().clone()?;
         info.suspended = suspended;
-        let topology = self.live()?.engine().store().topology();
+        let engine = self.live()?.engine();
+        info.engine = Some(activity::engine(engine));
+        let topology = engine.store().topology();
         let mut stack = vec![&mut info.root];
         while let Some(vdev) = stack.pop() {
             activity::figures(&topology, vdev);

@@ -4,13 +4,14 @@
 //! What is damaged of them is left out: it hinders nothing else.
 
 use super::super::{
-    ActivityState, CheckpointInfo, ErrorScrubInfo, ExpansionInfo, PoolInfo, ProgressState,
-    RebuildInfo, VdevActivity, VdevInfo,
+    ActivityState, CheckpointInfo, EngineInfo, ErrorScrubInfo, ExpansionInfo, IoWaits, Latencies,
+    PoolInfo, ProgressState, RebuildInfo, VdevActivity, VdevInfo,
 };
-use millpond_block::Topology;
+use millpond_block::{TimeFigures, Topology, WaitFigures};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
 use millpond_pool::Pool;
+use millpond_pool::live::LivePool;
 use millpond_vdev::{LeafId, VdevNode};
 use millpond_zap::Zap;
 
@@ -174,7 +175,43 @@ pub(in crate::control) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> O
     vdev.io.writes = figures.writes;
     vdev.io.written_bytes = figures.write_bytes;
     vdev.self_healed_bytes = figures.repaired_bytes;
+    let waits = topology.wait_figures(id);
+    vdev.slow_ios = waits.slow;
+    vdev.waits = io_waits(waits);
     Some(id)
+}
+
+fn io_waits(waits: WaitFigures) -> IoWaits {
+    IoWaits {
+        total: waits.total.map(latencies),
+        disk: waits.disk.map(latencies),
+        queue: waits.queue.map(latencies),
+        asked_sizes: waits.asked,
+        joined_sizes: waits.joined,
+        pending: waits.pending,
+        active: waits.active,
+    }
+}
+
+fn latencies(times: TimeFigures) -> Latencies {
+    Latencies {
+        counts: times.counts,
+        sum_ns: times.sum_ns,
+    }
+}
+
+/// What the engine of an open pool is at. Reads nothing.
+pub(in crate::control) fn engine(live: &LivePool) -> EngineInfo {
+    let (groups, cache) = (live.groups(), live.store().cache_statistics());
+    EngineInfo {
+        open_txg: groups.open_txg().0,
+        synced_txg: groups.synced_txg().0,
+        dirty_bytes: groups.dirty_bytes(),
+        cache_hits: cache.hits,
+        cache_misses: cache.misses,
+        cache_bytes: cache.weight_bytes,
+        fsync: latencies(live.store().log_commit_figures()),
+    }
 }
 
 /// What a device did and does.

@@ -1,0 +1,73 @@
+//! What vdevs did: those above devices what theirs did together.
+
+use super::super::groups;
+use millpond::control::{IoCounters, IoWaits, PoolInfo, VdevInfo};
+use std::collections::BTreeMap;
+
+/// What a vdev did, how long it took, and what waits for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Figures {
+    pub io: IoCounters,
+    pub waits: IoWaits,
+}
+
+impl Figures {
+    /// Of a vdev: those of its devices together. The depth of a tree is bounded by whoever made it.
+    pub fn of(vdev: &VdevInfo) -> Self {
+        if vdev.children.is_empty() {
+            return Self {
+                io: vdev.io,
+                waits: vdev.waits.clone(),
+            };
+        }
+        let mut sum = Self::default();
+        for child in &vdev.children {
+            sum.add(&Self::of(child));
+        }
+        sum
+    }
+
+    fn add(&mut self, other: &Self) {
+        let (io, more) = (&mut self.io, &other.io);
+        io.reads = io.reads.saturating_add(more.reads);
+        io.writes = io.writes.saturating_add(more.writes);
+        io.read_bytes = io.read_bytes.saturating_add(more.read_bytes);
+        io.written_bytes = io.written_bytes.saturating_add(more.written_bytes);
+        self.waits.add(&other.waits);
+    }
+
+    /// What was done since `before`; what waits is as it is now.
+    pub fn since(&self, before: &Self) -> Self {
+        let (io, old) = (&self.io, &before.io);
+        Self {
+            io: IoCounters {
+                reads: io.reads.saturating_sub(old.reads),
+                writes: io.writes.saturating_sub(old.writes),
+                read_bytes: io.read_bytes.saturating_sub(old.read_bytes),
+                written_bytes: io.written_bytes.saturating_sub(old.written_bytes),
+            },
+            waits: self.waits.since(&before.waits),
+        }
+    }
+}
+
+/// Figures of a round, by pool's name and vdev's guid.
+#[derive(Default)]
+pub struct Round(BTreeMap<(String, u64), Figures>);
+
+impl Round {
+    pub fn of(pools: &[PoolInfo]) -> Self {
+        let mut all = BTreeMap::new();
+        for pool in pools {
+            let vdevs = groups::walk(pool).into_iter().map(|(vdev, _)| vdev);
+            for vdev in vdevs.chain([&pool.root]) {
+                all.insert((pool.name.clone(), vdev.guid), Figures::of(vdev));
+            }
+        }
+        Self(all)
+    }
+
+    pub fn get(&self, pool: &str, guid: u64) -> Option<&Figures> {
+        self.0.get(&(pool.to_owned(), guid))
+    }
+}
