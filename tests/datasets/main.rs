@@ -8,6 +8,7 @@ mod steps;
 use bench::Bench;
 use millpond_dataset::live::{DestroyOptions, PropertyChanges};
 use millpond_dataset::{Dataset, DatasetError, PropertyValue, Refusal};
+use millpond_env::mark;
 use millpond_ondisk::ObjectId;
 use millpond_pool::live::FeatureChoice;
 use millpond_zap::Zap;
@@ -266,6 +267,7 @@ fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
 
 #[test]
 fn embedded_blocks_of_a_clone_leave_nothing_behind_when_it_goes_by_its_livelist() {
+    let _mark = mark::expect("clone-freed-by-livelist");
     let bench = Bench::new("embedded");
     let datasets = bench.datasets();
     datasets.create_filesystem("tank/fs", &[]).unwrap();
@@ -324,6 +326,8 @@ fn holds_keep_snapshots_and_deferred_ones_go_with_the_last() {
 
 #[test]
 fn quotas_reservations_and_limits_refuse_with_their_reasons() {
+    let _mark = mark::expect("space-known-after-txg");
+    let _mark = mark::expect("quota-full");
     let bench = Bench::new("quotas");
     let datasets = bench.datasets();
     datasets

@@ -1,5 +1,6 @@
 //! Lives on simulated disks: a few short ones every day. `make soak` lives for hours.
 
+use millpond_env::mark;
 use millpond_tests::soak::{Op, Options, Plan, Shape, crowd, run};
 
 fn live(shape: &str, seeds: std::ops::Range<u64>, ops: usize) {
@@ -49,9 +50,11 @@ fn lives_with_log_devices() {
 
 #[test]
 fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
+    let _mark = mark::expect("log-on-missing-device");
     let shape = Shape::named("log").unwrap();
     let mut lost = 0;
-    for seed in 1..4 {
+    // In some lives the power fails before anything was promised on the device, in others after.
+    for seed in [1, 2, 38, 39] {
         // The first commit makes the chain and waits for its txg.
         let ops = vec![
             Op::Work(seed),
@@ -70,7 +73,7 @@ fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
         let figures = run(&plan, &Options::default()).map_err(|failure| failure.text);
         lost += figures.unwrap().lost_logs;
     }
-    assert_eq!(lost, 3);
+    assert_eq!(lost, 4);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::sim;
 use millpond::live::{
     AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt,
 };
+use millpond_env::mark;
 use millpond_sim::{Seed, World};
 use std::sync::Arc;
 
@@ -186,6 +187,8 @@ use NewLayout::{Mirror, Single};
 
 #[test]
 fn what_was_fsynced_on_one_disk_survives_every_subset_of_what_was_not_flushed() {
+    let _mark = mark::expect("burst-of-several-log-blocks");
+    let _mark = mark::expect("log-record-points-to-block");
     exhaust("exhaustive fsync", &[(Normal, Single, 1)]);
 }
 

@@ -6,10 +6,11 @@ use millpond::PropertyValue;
 use millpond::live::{
     Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, WriteAt,
 };
+use millpond_env::mark;
 use millpond_posix::live::Errno;
 use std::sync::Arc;
 
-fn is_no_space(error: &FileError) -> bool {
+pub(crate) fn is_no_space(error: &FileError) -> bool {
     error.errno() == Errno::ENOSPC
 }
 
@@ -17,13 +18,13 @@ fn is_over_quota(error: &FileError) -> bool {
     error.errno() == Errno::EDQUOT
 }
 
-fn create(files: &Arc<LiveFileSystem>, name: &str) -> Result<LiveNode, FileError> {
+pub(crate) fn create(files: &Arc<LiveFileSystem>, name: &str) -> Result<LiveNode, FileError> {
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o600);
     Ok(files.create(&caller, &root, name.as_bytes(), mode, true)?.0)
 }
 
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
@@ -37,7 +38,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Writes files until the first refusal; gives how many whole ones there are and what refused.
-fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
+pub(crate) fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
     for number in 0..100_000u64 {
         let node = match create(files, &format!("{prefix}{number}")) {
             Ok(node) => node,
@@ -91,6 +92,7 @@ fn is_whole_and_can_be_emptied(rig: &Rig, pool: LivePool, prefix: &str, count: u
 
 #[test]
 fn a_pool_full_of_data_refuses_deletes_and_takes_more() {
+    let _mark = mark::expect("pool-full");
     let rig = Rig::new(1, 96);
     let pool = rig.stripe("tank").create().unwrap();
     let files = pool.file_system("tank").unwrap();

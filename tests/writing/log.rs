@@ -8,6 +8,7 @@ use millpond::live::{
     Allocate, AllocationClass, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewLayout,
     NewMode, Place, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
+use millpond_env::mark;
 use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Dice;
@@ -412,6 +413,8 @@ fn a_mirrored_log_device_keeps_what_was_fsynced() {
 
 #[test]
 fn a_volume_is_as_large_as_was_promised() {
+    let _mark = mark::expect("log-ends-at-unwritten-block");
+    let _mark = mark::expect("fsync-by-txg");
     let tops = [(AllocationClass::Normal, NewLayout::Single, 1)];
     let world = World::new(5);
     let pool = sim::create_of(&world, &tops, 256, sim::by_caller());

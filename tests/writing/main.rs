@@ -6,6 +6,7 @@ mod exhaustive;
 mod exhaustive_log;
 mod faults;
 mod full;
+mod gangs;
 mod log;
 mod properties;
 mod repair;

@@ -14,6 +14,7 @@ use millpond::live::{
     Caller, LiveFileSystem, LivePool, NewMode, Place, RenameMode, SetAttributes, WriteAt,
 };
 use millpond::{DatasetKind, FileKind, Pool, PropertyValue};
+use millpond_env::mark;
 use millpond_sim::{Content, FaultPlan, Seed, World};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -341,4 +342,38 @@ fn without_redundancy_an_operation_whose_request_fails_is_done_or_not_begun() {
 #[test]
 fn on_a_mirror_an_operation_whose_request_fails_on_one_side_succeeds() {
     sweep(&[(Mirror, 2)]);
+}
+
+#[test]
+fn where_the_log_cannot_be_written_fsync_waits_for_its_txg() {
+    let _mark = mark::expect("log-given-up");
+    let contents = prepared(&[(Single, 1)]);
+    for good in 0..3 {
+        let what = format!("request {good} of an fsync fails");
+        let world = world_of(&contents);
+        let pool = sim::open(&world).unwrap();
+        let files = pool.file_system("tank/b").unwrap();
+        let fsync = |length| {
+            write(&files, b"synced", length, 13).unwrap();
+            let node = files.lookup(&files.root().unwrap(), b"synced").unwrap();
+            told(files.fsync(&node))
+        };
+        // The first makes a chain, the second writes to it.
+        fsync(9_000).unwrap();
+        fsync(10_000).unwrap();
+        let disk = world.disks()[0].clone();
+        disk.set_faults(Some(FaultPlan::new(Seed::new(1)).failing_once_after(good)));
+        let outcome = fsync(11_000);
+        disk.set_faults(None);
+        drop((files, pool));
+        if outcome.is_ok() {
+            let pool = sim::open(&world).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let files = pool.file_system("tank/b").unwrap();
+            let node = files.lookup(&files.root().unwrap(), b"synced").unwrap();
+            assert_eq!(files.stat(&node).size_bytes, 11_000, "{what}");
+            drop((node, files));
+            settled(pool, &what);
+        }
+        sound(&world, &what);
+    }
 }

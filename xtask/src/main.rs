@@ -1,12 +1,13 @@
 //! Repository chores: the rules of the house, checked by a program.
 //!
-//! `cargo xtask layers | tidy | licences | check`. Each is a test of this crate too, so that
+//! `cargo xtask layers | tidy | docs | licences | marks | check`. Each is a test of this crate too, so that
 //! `cargo test` knows a broken rule; the command exists for its readable output.
 #![forbid(unsafe_code)]
 
 mod docs;
 mod layers;
 mod licences;
+mod marks;
 mod metadata;
 mod rooms;
 mod source;
@@ -31,14 +32,15 @@ const USAGE: &str = "usage: cargo xtask CHECK
   layers     a crate depends only on its own folder or those below; no cycles; pure crates stay pure
   tidy       unsafe, clocks, threads, locks and printing only in their rooms; file lengths; wording
   docs       pages and links that code and documents name exist
+  marks      each marked branch of the engine is expected by a test
   licences   the licence of each package is on the list in deny.toml
   check      all of these";
 
 fn main() -> ExitCode {
     let word = std::env::args().nth(1).unwrap_or_default();
     let chosen: &[&str] = match word.as_str() {
-        "layers" | "tidy" | "docs" | "licences" => &[word.as_str()],
-        "check" => &["layers", "tidy", "docs", "licences"],
+        "layers" | "tidy" | "docs" | "licences" | "marks" => &[word.as_str()],
+        "check" => &["layers", "tidy", "docs", "licences", "marks"],
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -77,6 +79,7 @@ fn run(name: &str) -> anyhow::Result<Report> {
         "layers" => layers::check(&metadata::load(&root, metadata::Depth::Workspace)?),
         "tidy" => tidy::check(&root)?,
         "docs" => docs::check(&root)?,
+        "marks" => marks::check(&root)?,
         _ => licences::check(&root, &metadata::load(&root, metadata::Depth::Everything)?)?,
     })
 }
@@ -115,5 +118,10 @@ mod tests {
     #[test]
     fn every_dependency_has_a_licence_that_is_allowed() {
         must_hold("licences");
+    }
+
+    #[test]
+    fn every_marked_branch_is_expected_by_a_test() {
+        must_hold("marks");
     }
 }

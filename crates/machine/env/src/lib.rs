@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 pub mod host;
+pub mod mark;
 pub mod sync;
 pub mod thread;
 

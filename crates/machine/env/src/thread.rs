@@ -11,9 +11,13 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
+    let watched = crate::mark::inherited();
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(body)
+        .spawn(move || {
+            watched.take_up();
+            body()
+        })
 }
 
 /// Runs `body` with a scope whose threads end before it returns.

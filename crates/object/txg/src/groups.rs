@@ -2,6 +2,7 @@
 
 use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::Env;
+use millpond_env::mark;
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{ThreadId, current_id};
 use millpond_ondisk::Txg;
@@ -13,7 +14,7 @@ use std::time::Duration;
 pub struct TxgGroups {
     env: Env,
     limits: DirtyLimits,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     changed: Condvar,
 }
 
@@ -39,7 +40,7 @@ pub enum Pause {
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     open: Txg,
     quiescing: Option<Txg>,
     syncing: Option<Txg>,
@@ -52,7 +53,7 @@ struct State {
     has_ended: bool,
     sync_thread: Option<ThreadId>,
     /// How many wait for dirty data to become less.
-    throttled: usize,
+    pub(crate) throttled: usize,
 }
 
 #[derive(Default, Clone)]
@@ -132,6 +133,7 @@ impl TxgGroups {
                 break;
             }
             if dirty_bytes >= self.limits.limit_bytes {
+                mark::hit("writer-throttled");
                 state.throttled += 1;
                 self.changed.wait(&mut state);
                 state.throttled -= 1;
@@ -143,6 +145,7 @@ impl TxgGroups {
             if now >= until {
                 break;
             }
+            mark::hit("writer-delayed");
             let left = Duration::from_nanos(until - now);
             self.changed.wait_for(&mut state, left);
         }

@@ -1,4 +1,5 @@
 use crate::{DirtyLimits, Pause, Transaction, TxgError, TxgGroups};
+use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Env, thread};
@@ -177,6 +178,7 @@ fn delays_grow_smoothly_from_the_share_to_the_limit() {
 
 #[test]
 fn a_delayed_transaction_begins_when_its_time_has_come() {
+    let _mark = mark::expect("writer-delayed");
     let groups = TxgGroups::new(&Env::real(), Txg(4), limits());
     let most = groups.begin(0).unwrap();
     most.charge(950);
@@ -304,4 +306,21 @@ fn no_transaction_is_in_a_group_that_is_being_written() {
             groups.synced(txg);
         }
     });
+}
+
+#[test]
+fn at_the_limit_a_transaction_waits_until_something_is_written() {
+    let _mark = mark::expect("writer-throttled");
+    let (groups, _) = groups();
+    let all = groups.begin(0).unwrap();
+    all.charge(1000);
+    drop(all);
+    let more = Arc::clone(&groups);
+    let waiter = thread::spawn("waiter", move || more.begin(0).map(|tx| tx.txg())).unwrap();
+    while groups.state.lock().throttled == 0 {
+        thread::yield_now();
+    }
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    groups.synced(syncing.txg());
+    assert_eq!(waiter.join().unwrap(), Ok(Txg(5)));
 }

@@ -4,6 +4,7 @@ use crate::gang::HeaderBudget;
 use crate::topology::Topology;
 use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
 use millpond_vdev::{
@@ -105,6 +106,9 @@ impl BlockStore {
             };
             match outcome {
                 Ok(bytes) => {
+                    if !failures.is_empty() {
+                        mark::hit("second-copy-read");
+                    }
                     self.repair_copies(&topology, pointer, &bytes, &failures);
                     return Ok(bytes);
                 }

@@ -9,6 +9,7 @@ use millpond_block::LogWrite;
 use millpond_checksum::{Form, seal_zilog2};
 use millpond_dataset::DatasetError;
 use millpond_dataset::live::{Estimate, LiveDataset};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::intent_log::{
     INTENT_LOG_BLOCK_HEADER_BYTES, IntentLogBlockHeader, IntentLogVerifier,
@@ -104,6 +105,7 @@ impl LiveLog {
             let Some(batch) = queue.take(pool.groups().synced_txg(), BURST_BYTES_MAX) else {
                 drop(queue);
                 // Something comes first that no record tells.
+                mark::hit("fsync-by-txg");
                 pool.sync()?;
                 return Ok(());
             };
@@ -165,6 +167,7 @@ impl LiveLog {
                 let Some(next) = allocate(pool, &tx, &filling.place, size) else {
                     return self.give_up(&allocated);
                 };
+                mark::hit("burst-of-several-log-blocks");
                 allocated.push(next);
                 filled.push(std::mem::replace(&mut filling, Filling::new(next)));
             }
@@ -245,6 +248,7 @@ impl LiveLog {
                 pointer = BlockPointer::default();
                 pointer.words[6] = size;
             } else if !pointer.is_embedded() {
+                mark::hit("log-record-points-to-block");
                 has_places = true;
                 let stored = self.chain.lock().keep_data(pointer);
                 // If it is not taken over it lives until its txg is written.
@@ -268,6 +272,7 @@ impl LiveLog {
     /// After a failure nobody can say what of the last blocks is on disk. Whatever it is, it tells of things that
     /// happened; but nothing can be written behind it any more.
     fn give_up(&self, allocated: &[BlockPointer]) -> Result<(), NotWritten> {
+        mark::hit("log-given-up");
         self.chain.lock().ruin(allocated);
         Err(NotWritten::Failed)
     }

@@ -3,6 +3,7 @@
 use super::attributes::zap;
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{LiveObject, ObjectError};
 use millpond_ondisk::ObjectId;
@@ -158,6 +159,7 @@ impl LiveFileSystem {
         let table = self.reaper().lock_table();
         let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         if let Some(hidden) = &hidden {
+            mark::hit("hidden-directory-follows-its-file");
             let old = self.tables.read(hidden)?;
             let mut new = old;
             new.links = 0;

@@ -2,6 +2,7 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_env::mark;
 use millpond_posix::Symlinks;
 use millpond_posix::live::{
     Allocate, Errno, NewFileSystem, Seek, SetAttributes, Settings, WriteAt,
@@ -94,6 +95,7 @@ fn holes_are_punched_found_and_cut() {
 
 #[test]
 fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
+    let _mark = mark::expect("tree-grows-a-level");
     let settings = Settings {
         record_bytes: 512,
         ..Settings::default()

@@ -2,6 +2,7 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_env::mark;
 use millpond_posix::live::{
     AclKind, Caller, Errno, NewFileSystem, NewMode, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl,
     PosixAclWho, QuotaMeasure, QuotaOwner, SetAttributes, Settings, XattrMode, XattrPlace,
@@ -10,6 +11,7 @@ use millpond_posix::{FileKind, Symlinks};
 
 #[test]
 fn extended_attributes_are_packed_as_long_as_they_fit() {
+    let _mark = mark::expect("attributes-spill");
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
@@ -89,6 +91,7 @@ fn extended_attributes_are_packed_as_long_as_they_fit() {
 
 #[test]
 fn extended_attributes_in_a_directory_are_those_of_openzfs() {
+    let _mark = mark::expect("hidden-directory-follows-its-file");
     let settings = Settings {
         xattr: XattrPlace::Directory,
         ..Settings::default()

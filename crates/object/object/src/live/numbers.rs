@@ -6,6 +6,7 @@
 //! take that for granted. Page `docs/format/dnode.md`, "Numbers of new objects".
 
 use super::core::SLOTS_PER_BLOCK;
+use millpond_env::mark;
 use millpond_ondisk::{ObjectId, Txg};
 use std::collections::BTreeMap;
 
@@ -73,6 +74,7 @@ impl Numbers {
             let start = self.next % SLOTS_PER_BLOCK;
             let may_restart = last_on_disk > 0 && start == 0;
             if may_restart && self.freed_since_start >= FREED_BEFORE_RESTART {
+                mark::hit("object-numbers-from-the-start");
                 (self.next, self.freed_since_start) = (1, 0);
                 continue;
             }
@@ -247,6 +249,7 @@ mod tests {
 
     #[test]
     fn the_search_starts_over_after_many_were_freed() {
+        let _mark = mark::expect("object-numbers-from-the-start");
         let mut numbers = Numbers::new(Some(9));
         let freed: Vec<_> = (0..FREED_BEFORE_RESTART)
             .map(|_| (ObjectId(5), 1))

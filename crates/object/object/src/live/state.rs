@@ -7,6 +7,7 @@
 use super::parts::Parts;
 use super::ranges::Ranges;
 use crate::Block;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, DnodeFlags, Endian, ObjectType, Txg};
 use std::collections::BTreeMap;
@@ -419,6 +420,10 @@ impl State {
         match self.slots[index].blocks.get(&id) {
             Some(BlockChange::Parts(parts)) if !parts.is_shattered() => {}
             None if self.needs_synced(id, index + 1) => {}
+            Some(BlockChange::Parts(_)) => {
+                mark::hit("record-shattered");
+                return None;
+            }
             _ => return None,
         }
         let slot = &mut self.slots[index];

@@ -9,6 +9,7 @@ use super::{BlockSink, BlockTraits, FeatureUse, WriteJob, WritePolicy};
 use crate::ObjectError;
 use crate::claims::Claims;
 use crate::tree::Tree;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BLOCK_POINTER_BYTES, BlockPointer, Dnode, DnodeFlags, Level, ObjectId, ObjectType,
@@ -165,6 +166,7 @@ impl TreeWriter {
     pub(super) fn grow(&mut self, run: &Run<'_>, id: u64) -> Result<(), ObjectError> {
         let count = self.dnode.block_pointers.len();
         while self.dnode.addressable_blocks().is_some_and(|end| id >= end) {
+            mark::hit("tree-grows-a-level");
             let level = self.dnode.levels;
             if level >= 12 {
                 return Err(run.core.refuse(self.id, "larger than an object can be"));

@@ -1,6 +1,7 @@
 //! Changes of several txgs at once, and the passes of one.
 
 use super::*;
+use millpond_env::mark;
 use millpond_ondisk::{BlockId, ObjectId};
 
 #[test]
@@ -203,4 +204,33 @@ fn a_late_write_in_an_older_txg_is_seen_in_the_newer_one_too() {
     set.object(object.id()).unwrap().read(0, &mut last).unwrap();
     object.read(0, &mut live).unwrap();
     assert!(last == live && last[88..98] == [2; 10] && last[600..610] == [3; 10]);
+}
+
+#[test]
+fn a_block_of_very_many_pieces_is_kept_whole() {
+    let _mark = mark::expect("record-shattered");
+    let mut bench = dataset();
+    let size = 128 << 10;
+    let tx = bench.begin();
+    let id = (bench.set.allocate(&tx, file(size)).unwrap()).id();
+    let object = bench.set.object(id).unwrap();
+    let mut expected = noise(3, size as usize);
+    object.write(&tx, 0, &expected).unwrap();
+    drop((tx, object));
+    bench.sync();
+    bench.reopen();
+    let object = bench.set.object(id).unwrap();
+    let before = bench.groups.dirty_bytes();
+    let tx = bench.begin();
+    for at in 0..300 {
+        let at = at * 7 % 600 * 2;
+        object.write(&tx, at as u64, &[at as u8]).unwrap();
+        expected[at] = at as u8;
+    }
+    drop(tx);
+    assert!(bench.groups.dirty_bytes() - before >= u64::from(size));
+    let (_, set) = bench.sync();
+    let mut read = vec![0; expected.len()];
+    set.object(id).unwrap().read(0, &mut read).unwrap();
+    assert!(read == expected);
 }

@@ -3,6 +3,7 @@
 use super::list::{Stored, Value, sort_by_template, znode_offset};
 use super::{SaFile, SaTables};
 use crate::{FileFlags, SaAttribute, SaError, SaRegistration, SaRegistry};
+use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::sa::{SA_LAYOUT_EMPTY, SA_LAYOUTS_MAX, encode_attributes, place_attributes};
 use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType, Txg};
@@ -324,6 +325,7 @@ impl SaLayouts {
         if placed.spill_bytes.is_none() {
             return Ok(SaBuffers { bonus, spill: None });
         }
+        mark::hit("attributes-spill");
         let mut spill = self.encode(tx, id, outside)?;
         let block_bytes = spill
             .len()

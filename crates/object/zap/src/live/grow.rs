@@ -8,6 +8,7 @@
 use super::ZapStore;
 use super::stage::Stage;
 use crate::ZapError;
+use millpond_env::mark;
 use millpond_ondisk::Endian;
 use millpond_ondisk::zap::{ZapFlags, pointer_table_entry, put_pointer_table_entry};
 
@@ -127,6 +128,7 @@ impl<S: ZapStore> Stage<'_, S> {
         self.put_block(next + 1, doubled(halves.1));
         self.header.table_blocks_copied += 1;
         if self.header.table_blocks_copied == self.header.table_blocks {
+            mark::hit("zap-table-doubled");
             self.free(self.header.table_block, self.header.table_blocks);
             self.header.table_block = self.header.next_table_block;
             self.header.table_blocks *= 2;
@@ -142,6 +144,7 @@ impl<S: ZapStore> Stage<'_, S> {
         if self.header.next_table_block != 0 {
             return Err(self.fail(0, "embedded pointer table grows in blocks", 40));
         }
+        mark::hit("zap-table-leaves-header");
         let words = self.words_per_block() / 2;
         let old = self.table_words(0, words as usize)?;
         let block = self.allocate(1)?;

@@ -3,6 +3,7 @@
 use super::ZapStore;
 use super::stage::Stage;
 use crate::ZapError;
+use millpond_env::mark;
 use millpond_ondisk::zap::ZapLeafMut;
 
 impl<S: ZapStore> Stage<'_, S> {
@@ -13,6 +14,7 @@ impl<S: ZapStore> Stage<'_, S> {
         let mut id = id;
         let mut has_freed_last = false;
         while let Ok(Some((prefix, bits, sibling))) = self.empty_sibling(id, hash) {
+            mark::hit("zap-leaves-merged");
             let (kept, freed) = if prefix & 1 == 0 {
                 (id, sibling)
             } else {

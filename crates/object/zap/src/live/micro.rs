@@ -4,6 +4,7 @@ use super::fat::Existing;
 use super::stage::Stage;
 use super::{UPGRADED_BLOCK_SHIFT, ZapMut, ZapStore, first_blocks, lowest_unused};
 use crate::{Zap, ZapError, ZapValue};
+use millpond_env::mark;
 use millpond_ondisk::zap::{
     MICRO_NAME_BYTES_MAX, MicroZapEntry, ZapFlags, ZapHeader, ZapKey, put_micro_zap_entry,
     zap_block_to_little,
@@ -163,6 +164,7 @@ impl<S: ZapStore> ZapMut<S> {
         value: &ZapValue,
         existing: Existing,
     ) -> Result<(), ZapError> {
+        mark::hit("microzap-becomes-fat");
         let normalisation = zap.normalisation()?;
         let micro = zap.micro()?;
         let header = ZapHeader::new(

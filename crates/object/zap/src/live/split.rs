@@ -3,6 +3,7 @@
 use super::ZapStore;
 use super::stage::Stage;
 use crate::{ZapError, ZapValue};
+use millpond_env::mark;
 use millpond_ondisk::zap::{LeafInsertError, ZapFlags, ZapKey, ZapLeafBuilder, leaf_entry_chunks};
 
 /// An entry on its way into another leaf.
@@ -42,6 +43,7 @@ impl<S: ZapStore> Stage<'_, S> {
         needed: u16,
         replaced: Option<u16>,
     ) -> Result<(), ZapError> {
+        mark::hit("zap-leaf-split");
         let (entries, prefix, prefix_bits, chunks) = self.take_apart(id, hash)?;
         self.check_that_it_helps(&entries, prefix_bits, chunks, hash, needed, replaced)?;
         if prefix_bits == self.header.table_shift {

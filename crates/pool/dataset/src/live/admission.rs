@@ -5,6 +5,7 @@
 
 use super::space::signed;
 use millpond_alloc::SlopShare;
+use millpond_env::mark;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
@@ -243,7 +244,10 @@ impl Figures {
             shelter = Some(head.pending.sum());
         }
         let sheltered = |verdict, shelter: Option<u64>| match (verdict, shelter) {
-            (Verdict::NoSpace | Verdict::OverQuota, Some(0)) => Verdict::Admitted,
+            (Verdict::NoSpace | Verdict::OverQuota, Some(0)) => {
+                mark::hit("reservation-overshot");
+                Verdict::Admitted
+            }
             (Verdict::NoSpace | Verdict::OverQuota, Some(_)) => Verdict::Later,
             (verdict, _) => verdict,
         };
@@ -404,6 +408,7 @@ mod tests {
 
     #[test]
     fn a_full_pool_refuses_what_no_reservation_covers() {
+        let _mark = mark::expect("reservation-overshot");
         let child = DslDirectoryPhys {
             used_bytes: 10,
             reserved_bytes: 600,

@@ -9,6 +9,7 @@ use super::space::Use;
 use super::syncing::Syncing;
 use super::view::{During, contradiction};
 use super::walk::{Place, Stop, Visitor, Walk};
+use millpond_env::mark;
 use millpond_ondisk::dsl::{hex_key, keys};
 use millpond_ondisk::{
     BP_TREE_ENTRY_BYTES, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId, Txg,
@@ -182,6 +183,7 @@ impl Syncing<'_> {
                 }
                 self.free_sub_list(livelist, key, list, slice)?;
             }
+            mark::hit("clone-freed-by-livelist");
             self.free_deadlist(livelist)?;
             self.set_remove(set, livelist.0)?;
             self.ctx.feature_decrement(features::LIVELIST)?;

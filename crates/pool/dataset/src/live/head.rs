@@ -4,6 +4,7 @@ use super::admission::{Admission, Request, Verdict};
 use super::log::{AttachedLog, HeadLog, OtherLog};
 use super::settings::Settings;
 use crate::{DatasetError, Refusal};
+use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::LiveObjectSet;
@@ -175,12 +176,19 @@ impl LiveDataset {
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
                 Verdict::Later if patience > 0 => {
+                    mark::hit("space-known-after-txg");
                     patience -= 1;
                     pool.sync()?;
                     continue;
                 }
-                Verdict::Later | Verdict::NoSpace => Refusal::NoSpace,
-                Verdict::OverQuota => Refusal::OverQuota,
+                Verdict::Later | Verdict::NoSpace => {
+                    mark::hit("pool-full");
+                    Refusal::NoSpace
+                }
+                Verdict::OverQuota => {
+                    mark::hit("quota-full");
+                    Refusal::OverQuota
+                }
             };
             return Err(Refusal::error(&format!("dataset {}", self.id), why));
         }

@@ -14,6 +14,7 @@
 use super::pool::LivePool;
 use crate::PoolError;
 use millpond_block::Patience;
+use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use millpond_ondisk::Txg;
@@ -174,6 +175,7 @@ impl FailureState {
         if !suspension.can_resume {
             return refused(&suspension.reason);
         }
+        mark::hit("pool-resumed");
         let txg = suspension.txg;
         state.suspension = None;
         self.resumes.fetch_add(1, Ordering::SeqCst);

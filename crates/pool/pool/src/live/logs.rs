@@ -9,6 +9,7 @@
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_block::{BlockAddress, BlockError, BlockStore};
+use millpond_env::mark;
 use millpond_ondisk::intent_log::{
     IntentLogBlock, IntentLogBlockForm, IntentLogFlags, IntentLogVerifier, LOG_WRITE_BYTES,
     LogRecordFrame, LogRecordFrames, LoggedPointers,
@@ -184,7 +185,11 @@ impl Walk<'_> {
         let block = match read {
             Ok(block) => block,
             // A chain ends at the first block that does not verify.
-            Err(error) => return self.judge(pointer, error).map(|()| None),
+            Err(error) => {
+                self.judge(pointer, error)?;
+                mark::hit("log-ends-at-unwritten-block");
+                return Ok(None);
+            }
         };
         let Some(form) = IntentLogBlockForm::of(pointer) else {
             return Ok(None);
@@ -269,6 +274,7 @@ impl Walk<'_> {
         if self.is_given_up || is_end && is_there {
             return Ok(());
         }
+        mark::hit("log-on-missing-device");
         Err(error).reading(WHAT)
     }
 }

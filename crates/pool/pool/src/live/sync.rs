@@ -18,6 +18,7 @@ use super::space::MapWriter;
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_block::Patience;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -133,6 +134,7 @@ impl LivePool {
                 Ok(())
             }
             Err(error) => {
+                mark::hit("pool-stops");
                 let suspension = Suspension {
                     txg,
                     reason: error.to_string(),
@@ -177,6 +179,9 @@ impl LivePool {
                 });
             }
             round.pass.store(pass, Ordering::Relaxed);
+            if pass == 3 {
+                mark::hit("third-sync-pass");
+            }
             let is_new = self.state.read().uberblock.root.is_hole();
             if pass == 1 && txg == self.first_txg && !is_new {
                 self.port.claim_logs(&ctx)?;
@@ -207,6 +212,7 @@ impl LivePool {
                 // Tasks may have changed the configuration; what it takes is written in pass 2.
                 self.write_config_if_dirty(&ctx)?;
                 if !self.has_work(&ctx) {
+                    mark::hit("txg-without-trace");
                     return Ok(());
                 }
                 self.free_put_off(&ctx)?;
@@ -288,6 +294,7 @@ impl LivePool {
                 .iter()
                 .try_for_each(|pointer| self.free_now(ctx, pointer));
         }
+        mark::hit("frees-put-off");
         let list = self.put_off_list(ctx)?;
         let entries: Vec<(BlockPointer, bool)> =
             dead.into_iter().map(|pointer| (pointer, false)).collect();

@@ -22,6 +22,7 @@ pub use port::{LogPolicy, MapName, MapShape, SpaceMapForms, SpaceMapWriter};
 pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
 
 use core::ops::Range;
+use millpond_env::mark;
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_env::sync::{Arc, Mutex, RwLock};
@@ -96,8 +97,11 @@ impl PoolAllocator {
     pub fn allocate(&self, txg: Txg, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
         let vdevs = self.vdevs();
         let pools = fallbacks(&vdevs, request.placement);
-        for pool in &pools {
+        for (place, pool) in pools.iter().enumerate() {
             if let Some(found) = self.allocate_from(&vdevs, *pool, txg, request) {
+                if place > 0 {
+                    mark::hit("another-class-allocates");
+                }
                 return Ok(found);
             }
         }
@@ -144,6 +148,9 @@ impl PoolAllocator {
             let taken: Vec<Dva> = found.iter().chain(request.avoid).copied().collect();
             let place = self.place(vdevs, &want, request.psize_bytes, &order, &taken);
             let Some((dva, passed)) = place else {
+                if !found.is_empty() {
+                    mark::hit("no-room-for-second-copy");
+                }
                 for dva in found {
                     // Cannot fail: it was just handed out.
                     let _ = self.free(txg, &dva, true);

@@ -1,5 +1,6 @@
 //! Changes become entries of space maps.
 
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::space_map::SpaceMapWriter as Entries;
 use millpond_ondisk::{SpaceAction, SpaceMapPhys, Txg};
@@ -208,6 +209,7 @@ impl PoolAllocator {
         pass: &Pass<'_>,
     ) -> Result<(), AllocError> {
         for txg in writing.obsolete_logs(pass.stamp.txg) {
+            mark::hit("space-map-log-obsolete");
             pass.writer.remove_log(txg).map_err(AllocError::Logs)?;
             writing.logs.remove(&txg);
         }
@@ -337,6 +339,7 @@ fn rewrite(metaslab: &Arc<LiveMetaslab>, pass: &Pass<'_>) -> Result<(), AllocErr
     let Some(free) = metaslab.with(|state| state.recorded().cloned()) else {
         return Ok(());
     };
+    mark::hit("space-map-condensed");
     let shape = pass.writer.truncate(id);
     let shape = shape.map_err(|source| failed(id, source))?;
     metaslab.with(|state| {

@@ -22,6 +22,7 @@ use crate::waits::IoClass;
 use crate::{BlockError, BlockStore};
 use issue::{ExtentOutcome, Issued, issue};
 use millpond_checksum::Checksummer;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
 use place::{Extent, NoPlace, Placed, Placer};
@@ -348,11 +349,15 @@ impl Run<'_> {
         block.avoid.extend(block.pointer.dvas());
         if block.retries <= RETRIES_MAX {
             match self.try_place(block, extents, Some(reason)) {
-                Ok(way) => return way,
+                Ok(way) => {
+                    mark::hit("block-written-elsewhere");
+                    return way;
+                }
                 Err(failed) => (block, reason) = (failed.0, failed.1.to_string()),
             }
         }
         if self.store.patient.waits(since, &reason) {
+            mark::hit("write-waited-for-device");
             block.retries = 0;
             block.avoid.clear();
             return self.place(block, extents, Some(reason));

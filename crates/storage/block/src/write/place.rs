@@ -7,6 +7,7 @@ use super::{Allocate, BlockWrite, NoSpace, SpaceRequest, WrittenForm};
 use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
 use millpond_checksum::{Checksummer, Form, GangVerifier, seal_gang_header};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, Dva, Endian, GANG_HEADER_BYTES, GangHeader, Level, ObjectType,
@@ -73,6 +74,7 @@ impl Placer<'_> {
     ) -> Result<Placed, NoPlace> {
         let psize = stored.bytes.len() as u64;
         if avoid.is_empty() && self.may_rewrite(job, psize) {
+            mark::hit("block-rewritten-in-place");
             let dvas: Vec<Dva> = job.previous.dvas().collect();
             return Ok(self.contiguous(job, stored, dvas, WrittenForm::Rewritten));
         }
@@ -171,15 +173,19 @@ impl Placer<'_> {
             is_nested: false,
         };
         match gang.node(0..stored.bytes.len(), 0) {
-            Ok(dvas) => Ok(Placed {
-                pointer: self.pointer(job, stored, &dvas),
-                form: WrittenForm::Gang {
-                    is_nested: gang.is_nested,
-                },
-                extents: gang.extents,
-                taken: gang.taken,
-            }),
+            Ok(dvas) => {
+                mark::hit("gang-block");
+                Ok(Placed {
+                    pointer: self.pointer(job, stored, &dvas),
+                    form: WrittenForm::Gang {
+                        is_nested: gang.is_nested,
+                    },
+                    extents: gang.extents,
+                    taken: gang.taken,
+                })
+            }
             Err(NoSpace) => {
+                mark::hit("gang-block-has-no-room");
                 self.release(&gang.taken)?;
                 Err(NoPlace::NoSpace)
             }
@@ -289,6 +295,7 @@ impl Gang<'_> {
         if least <= unit || least >= total {
             return Err(NoSpace);
         }
+        mark::hit("gang-block-in-gang-block");
         self.is_nested = true;
         let range = left.start..left.start + least;
         let dvas = self.node(range.clone(), depth + 1)?;

@@ -3,6 +3,7 @@
 use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
 use millpond_block::{BlockError, BlockWrite};
 use millpond_device::Device;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{CompressionKind, Txg, VDEV_DATA_START_BYTES};
@@ -60,6 +61,7 @@ fn raidz_bears_as_many_failures_as_it_has_parity() {
 
 #[test]
 fn a_block_whose_place_is_bad_is_written_elsewhere() {
+    let _mark = mark::expect("block-written-elsewhere");
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 9)]);
     // The first place that the arena gives on the second vdev.
     pool.devices[1]
@@ -234,6 +236,7 @@ fn every_lying_data_column_is_repaired() {
 
 #[test]
 fn a_lost_copy_is_written_again_from_a_good_one() {
+    let _mark = mark::expect("second-copy-read");
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 12)]);
     let content = noise(1, 8192);
     let twice = BlockWrite {

@@ -4,6 +4,7 @@ use crate::pool::{Pool, TXG, Vdev, address, job, noise, text};
 use millpond_block::{BlockError, BlockWrite, WrittenForm};
 use millpond_compress::ZstdLevel;
 use millpond_device::Device;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{
@@ -211,6 +212,7 @@ fn copies_lie_on_different_vdevs_and_each_is_enough() {
 
 #[test]
 fn a_block_of_this_txg_is_rewritten_in_place_only_if_it_fits_and_that_is_allowed() {
+    let _mark = mark::expect("block-rewritten-in-place");
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let of = |seed, previous: BlockPointer, may_rewrite| {
         let job = BlockWrite {

@@ -6,6 +6,7 @@ use millpond_alloc::{
     SpaceMapStore, SpaceRecord, VdevGeometry, VdevSpace,
 };
 use millpond_block::{BlockError, BlockWrite, WrittenForm};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{ChecksumKind, CompressionKind, Dva, Txg, VdevId};
 use proptest::prelude::*;
@@ -42,6 +43,7 @@ fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
 
 #[test]
 fn a_block_that_fits_nowhere_is_cut_and_its_sizes_add_up() {
+    let _mark = mark::expect("gang-block");
     for copies in 1..=3 {
         for vdev in [
             Vdev::Disk,
@@ -76,6 +78,7 @@ fn a_block_that_fits_nowhere_is_cut_and_its_sizes_add_up() {
 
 #[test]
 fn pieces_that_fit_nowhere_are_cut_again() {
+    let _mark = mark::expect("gang-block-in-gang-block");
     for (vdev, ashift, run) in [
         (Vdev::Disk, 12, 8192),
         (Vdev::Disk, 9, 1024),
@@ -110,6 +113,7 @@ fn large_headers_hold_what_small_ones_would_nest() {
 
 #[test]
 fn without_space_even_for_pieces_everything_is_given_back() {
+    let _mark = mark::expect("gang-block-has-no-room");
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let refused = |job: BlockWrite| {
         let outcome = pool.store.write(TXG, &pool.arena, vec![job]).remove(0);

@@ -7,6 +7,7 @@ use super::testing::MemoryObject;
 use super::*;
 use crate::ZapForm;
 use crate::testing::{FatWriter, Key, MemoryBlocks, micro};
+use millpond_env::mark;
 use millpond_ondisk::Endian;
 use std::collections::BTreeMap;
 
@@ -68,6 +69,7 @@ fn a_new_zap_is_empty_and_takes_entries() {
 
 #[test]
 fn a_microzap_grows_by_512_bytes_and_becomes_fat_with_the_2048th_entry() {
+    let _mark = mark::expect("microzap-becomes-fat");
     let zap = MemoryObject::created(512, &NewZap::plain(77));
     let mut model = Model::new();
     for index in 0..2047u64 {
@@ -135,6 +137,9 @@ fn what_does_not_fit_a_microzap_makes_it_fat_and_keeps_the_rest() {
 
 #[test]
 fn two_hundred_thousand_entries_come_and_go() {
+    let _mark = mark::expect("zap-table-leaves-header");
+    let _mark = mark::expect("zap-leaves-merged");
+    let _mark = mark::expect("zap-leaf-split");
     let zap = MemoryObject::created(512, &NewZap::plain(0x9e37_79b9));
     let count = 200_000u64;
     let mut touched_most = 0;
@@ -271,6 +276,7 @@ fn names_and_values_have_their_limits() {
 /// What a growing table looks like to others: a writer goes on, a reader is not disturbed.
 #[test]
 fn a_growth_left_half_done_is_carried_on() {
+    let _mark = mark::expect("zap-table-doubled");
     let zap = MemoryObject::created(
         1024,
         &NewZap {

@@ -5,6 +5,7 @@ use crate::live::{
 };
 use crate::{OpenOptions, Pool};
 use millpond_device::{Candidate, FileDevice, MemoryDevice, OpenOptions as DeviceOptions};
+use millpond_env::mark;
 use std::path::PathBuf;
 
 const MIB: usize = 1 << 20;
@@ -231,6 +232,8 @@ fn feature_counts_and_properties_of_a_new_pool_are_as_openzfs_makes_them() {
 
 #[test]
 fn a_pool_without_features_has_empty_tables_and_labels() {
+    let _mark = mark::expect("third-sync-pass");
+    let _mark = mark::expect("frees-put-off");
     let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
     new.features = FeatureChoice::OnlyNamed;
     let live = create(&new).unwrap();

@@ -7,6 +7,7 @@ use super::made::{
 use crate::import::{PoolState, Rewind};
 use crate::live::Drive;
 use crate::{OpenError, OpenOptions, PoolError};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::Txg;
@@ -57,6 +58,7 @@ fn a_new_pool_is_opened_again_and_every_byte_of_it_has_one_owner() {
 
 #[test]
 fn a_txg_without_changes_leaves_no_trace() {
+    let _mark = mark::expect("txg-without-trace");
     let world = World::new(2);
     let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
     count_up(&pool).unwrap();
@@ -250,6 +252,7 @@ fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
 
 #[test]
 fn a_pool_without_redundancy_suspends_when_writes_fail() {
+    let _mark = mark::expect("pool-stops");
     let world = World::without_journal(9);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::ONE, port);

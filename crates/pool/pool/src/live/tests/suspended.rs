@@ -4,6 +4,7 @@ use super::leaks::check;
 use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
 use crate::live::{Drive, FailMode, LivePool, PoolSetting, SettingTime, WriteOptions};
 use crate::{OpenOptions, PoolError};
+use millpond_env::mark;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
@@ -55,6 +56,8 @@ fn is_suspended<T: std::fmt::Debug>(outcome: Result<T, PoolError>) -> bool {
 
 #[test]
 fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
+    let _mark = mark::expect("write-waited-for-device");
+    let _mark = mark::expect("pool-resumed");
     for (seed, shape) in [(60, Shape::ONE), (61, Shape::MIRROR)] {
         let world = World::without_journal(seed);
         let pool = resumable(&world, shape);

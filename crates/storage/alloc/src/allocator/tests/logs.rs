@@ -4,6 +4,7 @@ use super::image::Image;
 use super::world::World;
 use super::*;
 use crate::{RangeConflict, StoreError, UnflushedLogs};
+use millpond_env::mark;
 use millpond_ondisk::{Endian, SpaceAction, SpaceMapEntries, SpaceMapEntry};
 
 fn id(vdev: u32, index: u64) -> MetaslabId {
@@ -173,6 +174,7 @@ fn logs_stay_few_and_each_txg_brings_the_oldest_home() {
 
 #[test]
 fn a_pool_that_begins_to_log_keeps_what_its_maps_say() {
+    let _mark = mark::expect("space-map-log-obsolete");
     let mut world = World::new(vec![plain(0, 4, 17, 9)], 4096, OLD);
     for _ in 0..5 {
         world.allocate(&normal(4096, 2)).unwrap();
@@ -192,6 +194,7 @@ fn a_pool_that_begins_to_log_keeps_what_its_maps_say() {
 
 #[test]
 fn a_long_map_is_condensed_to_what_is_free() {
+    let _mark = mark::expect("space-map-condensed");
     for forms in [LOGS, OLD] {
         let mut world = World::new(vec![plain(0, 1, 20, 9)], 512, forms);
         world.allocator.set_log_policy(LogPolicy {

@@ -2,6 +2,7 @@
 
 use super::world::World;
 use super::*;
+use millpond_env::mark;
 
 fn class(space: VdevSpace, class: AllocationClass) -> VdevSpace {
     VdevSpace { class, ..space }
@@ -55,6 +56,7 @@ fn what_is_to_be_avoided_is_avoided_if_there_is_room_elsewhere() {
 
 #[test]
 fn each_class_takes_its_own_blocks_and_normal_vdevs_what_does_not_fit() {
+    let _mark = mark::expect("another-class-allocates");
     let mut world = World::new(
         vec![
             plain(0, 4, 17, 9),
@@ -218,6 +220,7 @@ fn fragmented_space_is_handed_out_to_the_last_sector_in_smaller_pieces() {
 
 #[test]
 fn a_block_of_which_one_copy_finds_no_room_takes_nothing() {
+    let _mark = mark::expect("no-room-for-second-copy");
     let mut world = World::new(vec![plain(0, 1, 17, 9)], 4096, LOGS);
     assert!(world.allocate(&normal(60 << 10, 3)).is_err());
     assert_eq!(world.stated_bytes(), 0);

@@ -1,0 +1,161 @@
+//! Coverage marks: a rare branch says that it was taken, a test that it meant it to be.
+//!
+//! The branch calls [`hit`] with a name that is used nowhere else. The test begins with
+//! `let _mark = mark::expect("that-name");`, and fails if it ends without. A [`Watch`] sees what its own thread did, and all threads that were started from there by
+//! [`crate::thread::spawn`], theirs included: tests beside it in the same process neither help nor disturb. (Threads of
+//! [`crate::thread::scope`] are not seen.) While nobody watches, a mark costs one load of a number.
+//!
+//! `cargo xtask check` holds that each mark is expected by a test, and each expected mark stands in the engine.
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+static WATCHES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static WATCHED: RefCell<Vec<Hits>> = const { RefCell::new(vec![]) };
+}
+
+/// What the threads of one watch have hit, by name.
+type Hits = Arc<Mutex<BTreeMap<&'static str, u64>>>;
+
+/// Says that a rare branch is taken.
+#[inline]
+pub fn hit(name: &'static str) {
+    if WATCHES.load(Ordering::Relaxed) > 0 {
+        note(name);
+    }
+}
+
+#[cold]
+fn note(name: &'static str) {
+    WATCHED.with_borrow(|watched| {
+        for hits in watched {
+            *hits.lock().entry(name).or_default() += 1;
+        }
+    });
+}
+
+/// Demands that a mark is hit while what is returned lives, by this thread or those that it starts.
+#[must_use = "it demands only as long as it lives"]
+pub fn expect(name: &'static str) -> Watch {
+    let mut watch = Watch::start();
+    watch.expected = Some(name);
+    watch
+}
+
+/// Sees which marks are hit until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    hits: Hits,
+    expected: Option<&'static str>,
+}
+
+impl Watch {
+    /// Watches this thread and those that it starts from now on.
+    #[must_use]
+    pub fn start() -> Self {
+        let hits = Hits::default();
+        WATCHES.fetch_add(1, Ordering::Relaxed);
+        WATCHED.with_borrow_mut(|watched| watched.push(Arc::clone(&hits)));
+        Self {
+            hits,
+            expected: None,
+        }
+    }
+
+    /// How often a mark was hit.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.hits.lock().get(name).copied().unwrap_or(0)
+    }
+
+    /// Every mark that was hit, with how often.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<&'static str, u64> {
+        self.hits.lock().clone()
+    }
+}
+
+impl Drop for Watch {
+    /// # Panics
+    /// If the mark that is expected was not hit: the test does not reach any more what it is there for.
+    fn drop(&mut self) {
+        WATCHES.fetch_sub(1, Ordering::Relaxed);
+        WATCHED.with_borrow_mut(|watched| watched.retain(|hits| !Arc::ptr_eq(hits, &self.hits)));
+        let Some(name) = self.expected.filter(|_| !std::thread::panicking()) else {
+            return;
+        };
+        assert!(
+            self.count(name) > 0,
+            "the branch marked '{name}' was not reached; these were: {:?}",
+            self.all()
+        );
+    }
+}
+
+/// Whom this thread tells; for the threads that it starts.
+pub(crate) fn inherited() -> Inherited {
+    Inherited(match WATCHES.load(Ordering::Relaxed) {
+        0 => vec![],
+        _ => WATCHED.with_borrow(Clone::clone),
+    })
+}
+
+pub(crate) struct Inherited(Vec<Hits>);
+
+impl Inherited {
+    pub(crate) fn take_up(self) {
+        if !self.0.is_empty() {
+            WATCHED.set(self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread;
+
+    #[test]
+    fn a_watch_sees_its_own_thread_and_those_that_it_started() {
+        hit("before");
+        let watch = Watch::start();
+        hit("here");
+        hit("here");
+        let inner = || thread::spawn("inner", || hit("there")).unwrap().join();
+        let outer = thread::spawn("outer", inner).unwrap();
+        outer.join().unwrap().unwrap();
+        assert_eq!(watch.all(), BTreeMap::from([("here", 2), ("there", 1)]));
+    }
+
+    #[test]
+    fn a_watch_does_not_see_others() {
+        let other = thread::spawn("other", || {
+            let watch = Watch::start();
+            hit("other");
+            watch.count("other")
+        });
+        let watch = Watch::start();
+        assert_eq!(other.unwrap().join().unwrap(), 1);
+        assert!(watch.all().is_empty());
+    }
+
+    #[test]
+    fn two_marks_can_be_expected_at_once() {
+        let outer = expect("outer");
+        let inner = expect("inner");
+        hit("outer");
+        hit("inner");
+        drop(inner);
+        drop(outer);
+    }
+
+    #[test]
+    #[should_panic(expected = "'never' was not reached")]
+    fn a_mark_that_was_not_hit_fails_the_test() {
+        drop(expect("never"));
+    }
+}
