@@ -1,7 +1,7 @@
 //! Lives on simulated disks: a few short ones every day. `make soak` lives for hours.
 
 use millpond_env::mark;
-use millpond_tests::soak::{Op, Options, Plan, Shape, crowd, run};
+use millpond_tests::soak::{Crowd, Op, Options, Plan, Shape, run};
 
 fn live(shape: &str, seeds: std::ops::Range<u64>, ops: usize) {
     let shape = Shape::named(shape).unwrap();
@@ -93,8 +93,33 @@ fn the_same_plan_asks_the_disks_for_the_same_things_in_the_same_order() {
     assert_ne!(other.unwrap().trace, traces[0]);
 }
 
+fn few(shape: &str, seed: u64) -> Crowd {
+    Crowd {
+        shape: Shape::named(shape).unwrap(),
+        seed,
+        threads: 4,
+        rounds: 3,
+        steps: 60,
+    }
+}
+
 #[test]
 fn threads_at_one_pool_lose_nothing() {
+    few("mirror2", 1).meet(Options::default().limit).unwrap();
+}
+
+/// Only with `--cfg millpond_sim` (`make test-threads`).
+#[cfg(millpond_sim)]
+#[test]
+fn the_same_seed_lets_threads_go_on_in_the_same_order_and_another_in_another() {
     let limit = Options::default().limit;
-    crowd(Shape::named("mirror2").unwrap(), 1, 4, 3, 60, limit).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for shape in ["mirror2", "raidz1", "log"] {
+        for seed in 1..7 {
+            let figures = few(shape, seed).meet(limit).unwrap();
+            assert!(figures.switches > 1000 && figures.left == 0, "{figures:?}");
+            assert_eq!(few(shape, seed).meet(limit).unwrap(), figures);
+            assert!(seen.insert(figures.trace.digest), "{shape} {seed}");
+        }
+    }
 }

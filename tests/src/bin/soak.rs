@@ -3,12 +3,14 @@
 //! `soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--shape NAME] [--from SEED] [--ops N]
 //! [--zdb-every N] [--limit SECONDS] [--failures N] [--table FILE] [--record FILE]` lives seed after seed, whichever
 //! shape is furthest behind; it ends at the targets (for each shape), the time, or after so many failures. `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` lives one
-//! life again; `--shrink SECONDS` makes it small first.
+//! life again; `--shrink SECONDS` makes it small first. `soak --shape NAME --crowd SEED [--threads N] [--rounds N] [--steps N]` has one crowd
+//! meet again: it does the same each time if this was built with `--cfg millpond_sim`. `--requests FILE` writes down what the disks are
+//! asked for.
 
 use anyhow::{Context, Result, bail};
 use millpond_env::Env;
 use millpond_tests::soak::{
-    Failure, Figures, Options, Plan, SHAPES, Shape, ThreadFigures, crowd, run, shrink,
+    Crowd, Failure, Figures, Options, Plan, SHAPES, Shape, ThreadFigures, run, shrink,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -55,6 +57,26 @@ fn main() -> Result<ExitCode> {
     };
     let ops = usize::try_from(arguments.number("ops", 1500)?)?;
     let shrinking = Duration::from_secs(arguments.number("shrink", 60)?);
+    let size = |name, otherwise| -> Result<usize> {
+        Ok(usize::try_from(arguments.number(name, otherwise)?)?)
+    };
+    let crowd = Crowd {
+        shape: shapes[0],
+        seed: arguments.number("crowd", 1)?,
+        threads: size("threads", 4)?,
+        rounds: size("rounds", 8)?,
+        steps: size("steps", 250)?,
+    };
+    if arguments.0.contains_key("crowd") {
+        match crowd.meet_with(options.limit, options.requests.clone()) {
+            Ok(figures) => println!("met: {figures:?}"),
+            Err(error) => {
+                tell_crowd(crowd, error, &options, shrinking);
+                return Ok(ExitCode::from(1));
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(seed) = arguments.0.get("seed") {
         let [shape] = shapes[..] else {
             bail!("--seed needs --shape");
@@ -82,6 +104,7 @@ fn main() -> Result<ExitCode> {
         seconds: arguments.number("seconds", 3600)?,
         target: arguments.number("target", u64::MAX)?,
         in_threads: arguments.number("threads-target", 100_000)?,
+        crowd,
         failures_max: arguments.number("failures", 1)?,
         first: arguments.number("from", 1)?,
         table: arguments.0.get("table").map(Into::into),
@@ -100,6 +123,8 @@ struct Session {
     target: u64,
     /// Operations of each shape by threads.
     in_threads: u64,
+    /// How they meet, but for shape and seed.
+    crowd: Crowd,
     failures_max: u64,
     first: u64,
     /// Rewritten as the session goes.
@@ -133,7 +158,10 @@ impl Session {
                 let account = &all[shape.name];
                 let lived = (behind(account.figures.ops, self.target), false, *shape);
                 let crowd = (behind(account.crowd.ops, self.in_threads), true, *shape);
-                [Some(lived), (self.in_threads > 0).then_some(crowd)]
+                [
+                    (self.target > 0).then_some(lived),
+                    (self.in_threads > 0).then_some(crowd),
+                ]
             });
             let next = next
                 .flatten()
@@ -146,10 +174,16 @@ impl Session {
             if is_crowd {
                 let seed = self.first + account.crowds;
                 account.crowds += 1;
-                match crowd(shape, seed, 4, 8, 250, self.options.limit) {
+                let crowd = Crowd {
+                    shape,
+                    seed,
+                    ..self.crowd
+                };
+                match crowd.meet(self.options.limit) {
                     Ok(figures) => account.crowd += figures,
                     Err(error) => {
-                        println!("FAILED: threads, {}, seed {seed}: {error}", shape.name);
+                        println!("FAILED:");
+                        tell_crowd(crowd, error, &self.options, self.shrinking);
                         account.failures += 1;
                         failures += 1;
                     }
@@ -215,6 +249,28 @@ fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
             tell(plan, failure, options, shrinking);
             ExitCode::from(1)
         }
+    }
+}
+
+fn tell_crowd(crowd: Crowd, error: String, options: &Options, shrinking: Duration) {
+    let say = |crowd: Crowd, error: &str| {
+        println!(
+            "threads, {}, seed {}: {error}\nagain: soak --shape {} --crowd {} --threads {} --rounds {} --steps {}",
+            crowd.shape.name,
+            crowd.seed,
+            crowd.shape.name,
+            crowd.seed,
+            crowd.threads,
+            crowd.rounds,
+            crowd.steps
+        );
+    };
+    say(crowd, &error);
+    // Where the machine chooses whose turn it is the same crowd may fail or not.
+    if cfg!(millpond_sim) && !shrinking.is_zero() {
+        let (small, error) = crowd.shrink(error, options.limit, shrinking);
+        println!("made small:");
+        say(small, &error);
     }
 }
 

@@ -21,4 +21,4 @@ pub use life::{Failure, Figures, Options, run};
 pub use op::{Op, Plan};
 pub use shape::{SHAPES, Shape};
 pub use shrink::shrink;
-pub use threads::{ThreadFigures, crowd};
+pub use threads::{Crowd, ThreadFigures};

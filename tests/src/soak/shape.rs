@@ -6,7 +6,7 @@ use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
 
 /// How a pool is built.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     /// What it is called on the command line.
     pub name: &'static str,

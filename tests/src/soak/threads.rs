@@ -1,10 +1,10 @@
 //! Many threads at one pool, each with files of its own and some in a shared directory. What happens when
-//! is the machine's choice; what must be there in the end is not. Every other round the power fails in the middle,
+//! is the machine's choice, or with `--cfg millpond_sim` a seed's; what must be there in the end is not. Every other round the power fails in the middle,
 //! and what was fsynced until then must be there.
 
 use super::compare::{recounted, verified};
 use super::deeds::{Clock, Deeds, Key};
-use super::life::{POOL, create, found, limits};
+use super::life::{POOL, create, found, limits, record_requests};
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 use millpond::live::{
@@ -13,11 +13,13 @@ use millpond::live::{
 };
 use millpond::{Error, OpenOptions, Pool};
 use millpond_env::sync::{Arc, bounded};
-use millpond_env::thread;
-use millpond_sim::{PowerCut, Seed, World};
+use millpond_env::{Env, thread};
+use millpond_sim::{PowerCut, Seed, Trace, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
+#[cfg(not(millpond_sim))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What the threads did.
@@ -33,6 +35,16 @@ pub struct ThreadFigures {
     pub cuts: u64,
     /// Promises made to threads, most of them by intent logs, before the power failed.
     pub promises: u64,
+    /// All requests to the disks, in their order.
+    pub trace: Trace,
+    /// Where a seed might have let another thread go on; 0 where the machine chooses.
+    pub points: u64,
+    /// How often it did.
+    pub switches: u64,
+    /// Over all its choices.
+    pub turns: u64,
+    /// Threads that nobody had ended at the end.
+    pub left: u64,
 }
 
 impl AddAssign for ThreadFigures {
@@ -42,6 +54,11 @@ impl AddAssign for ThreadFigures {
         self.compared += other.compared;
         self.cuts += other.cuts;
         self.promises += other.promises;
+        self.trace += other.trace;
+        self.points += other.points;
+        self.switches += other.switches;
+        self.turns ^= other.turns;
+        self.left += other.left;
     }
 }
 
@@ -53,45 +70,148 @@ const SHARED: &str = "shared";
 const COMMON: &str = "common";
 const STRIPE_BYTES: usize = 20_000;
 
-/// `threads` threads do `steps` things each, `rounds` times. At the end of each round a snapshot is made whose
-/// content must stay, the pool is exported and opened again, verified, counted anew, and compared. In every other
-/// round the power fails instead, at some request of the disks: each thread's files and names are as they were after
-/// one of its steps, none older than what was promised to anybody before that request. Who does not end within `limit` hangs; his threads are left alone.
-///
-/// # Errors
-/// What was wrong.
-pub fn crowd(
-    shape: &'static Shape,
-    seed: u64,
-    threads: usize,
-    rounds: usize,
-    steps: usize,
-    limit: Duration,
-) -> Result<ThreadFigures, String> {
-    let (send, receive) = bounded(1);
-    let leader = thread::spawn("crowd", move || {
-        let all = AssertUnwindSafe(|| meet(shape, seed, threads, rounds, steps));
-        let outcome = catch_unwind(all).unwrap_or_else(|_| Err("panic (see above)".to_owned()));
-        // Nobody listens after the limit.
-        let _ = send.send(outcome);
-    });
-    let leader = leader.map_err(|error| error.to_string())?;
-    let outcome = receive
-        .recv_timeout(limit)
-        .map_err(|_| format!("not ended after {} s: does it hang?", limit.as_secs()))?;
-    let _ = leader.join();
-    outcome
+/// A crowd to be: with `--cfg millpond_sim` these numbers decide everything that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crowd {
+    /// The pool.
+    pub shape: &'static Shape,
+    /// Of what the threads do, of power cuts, and of whose turn it is.
+    pub seed: u64,
+    /// How many at a time.
+    pub threads: usize,
+    /// How often they meet.
+    pub rounds: usize,
+    /// What each does in a round.
+    pub steps: usize,
 }
 
-fn meet(
-    shape: &'static Shape,
-    seed: u64,
-    threads: usize,
-    rounds: usize,
-    steps: usize,
+impl Crowd {
+    /// Its threads do their steps, round after round. At the end of each round a snapshot is made whose
+    /// content must stay, the pool is exported and opened again, verified, counted anew, and compared. In every other
+    /// round the power fails instead, at some request of the disks: each thread's files and names are as they were after
+    /// one of its steps, none older than what was promised to anybody before that request. Who does not end within `limit` hangs; his threads are left alone.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn meet(self, limit: Duration) -> Result<ThreadFigures, String> {
+        self.meet_with(limit, None)
+    }
+
+    /// As [`Crowd::meet`], every request to the disks written to a file.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn meet_with(
+        self,
+        limit: Duration,
+        requests: Option<PathBuf>,
+    ) -> Result<ThreadFigures, String> {
+        let (send, receive) = bounded(1);
+        let leader = thread::spawn("crowd", move || {
+            // Nobody listens after the limit.
+            let _ = send.send(taking_turns(self, move || meet(self, requests.as_deref())));
+        });
+        let leader = leader.map_err(|error| error.to_string())?;
+        let outcome = receive
+            .recv_timeout(limit)
+            .map_err(|_| format!("not ended after {} s: does it hang?", limit.as_secs()))?;
+        let _ = leader.join();
+        outcome
+    }
+
+    /// Fewer rounds, steps and threads, as long as the crowd still fails and for so long at most; with the last
+    /// failure. Of use where the same crowd fails each time.
+    #[must_use]
+    pub fn shrink(self, failure: String, limit: Duration, time: Duration) -> (Self, String) {
+        let clock = Env::real().clock;
+        let begun = clock.monotonic_ns();
+        let (mut best, mut failure) = (self, failure);
+        loop {
+            let fewer = |number: usize| {
+                [
+                    number / 4,
+                    number / 2,
+                    number - number / 8,
+                    number.saturating_sub(1),
+                ]
+            };
+            let rounds = fewer(best.rounds).map(|rounds| Self { rounds, ..best });
+            let steps = fewer(best.steps).map(|steps| Self { steps, ..best });
+            let threads = fewer(best.threads).map(|threads| Self { threads, ..best });
+            let smaller = rounds.into_iter().chain(steps).chain(threads);
+            let smaller = smaller
+                .filter(|crowd| {
+                    *crowd != best && crowd.rounds > 0 && crowd.steps > 0 && crowd.threads > 0
+                })
+                .take_while(|_| {
+                    let spent = clock.monotonic_ns().saturating_sub(begun);
+                    u128::from(spent) < time.as_nanos()
+                })
+                .find_map(|crowd| Some((crowd, crowd.meet(limit).err()?)));
+            match smaller {
+                Some((crowd, text)) => (best, failure) = (crowd, text),
+                None => return (best, failure),
+            }
+        }
+    }
+}
+
+/// Without the scheduler turns are the machine's choice.
+#[cfg(not(millpond_sim))]
+fn taking_turns(
+    _: Crowd,
+    body: impl FnOnce() -> Result<ThreadFigures, String> + Send + 'static,
 ) -> Result<ThreadFigures, String> {
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    outcome.unwrap_or_else(|_| Err("panic (see above)".to_owned()))
+}
+
+#[cfg(millpond_sim)]
+fn taking_turns(
+    crowd: Crowd,
+    body: impl FnOnce() -> Result<ThreadFigures, String> + Send + 'static,
+) -> Result<ThreadFigures, String> {
+    use millpond_env::sim::{self, Policy, Schedule};
+    let policies = [
+        Policy::Random { one_in: 2 },
+        Policy::Random { one_in: 10 },
+        Policy::Random { one_in: 60 },
+        Policy::Random { one_in: 500 },
+        Policy::Ranks { one_in: 20 },
+        Policy::Ranks { one_in: 300 },
+    ];
+    let mut seed = Seed::new(crowd.seed);
+    let policy = seed.choose(&policies).copied();
+    let schedule = Schedule {
+        seed: seed.bits(),
+        policy: policy.unwrap_or(policies[0]),
+        points_max: 10_000_000_000,
+    };
+    match sim::run(schedule, body) {
+        Ok((outcome, report)) => outcome.map(|figures| ThreadFigures {
+            points: report.points,
+            switches: report.switches,
+            turns: report.digest,
+            left: report.left,
+            ..figures
+        }),
+        Err(ended) => Err(ended.to_string()),
+    }
+}
+
+fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> {
+    let Crowd {
+        shape,
+        seed,
+        threads,
+        rounds,
+        steps,
+    } = crowd;
     let say = |error: Error| error.to_string();
     let mut world = World::new(seed);
+    if let Some(file) = requests {
+        record_requests(&world, file)?;
+    }
     let writing = WriteOptions {
         limits: limits(),
         ..WriteOptions::default()
@@ -234,6 +354,7 @@ fn meet(
             LivePool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
     }
     pool.export().map_err(say)?;
+    figures.trace = world.trace();
     Ok(figures)
 }
 

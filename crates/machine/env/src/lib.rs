@@ -1,8 +1,8 @@
 //! Layer `machine`: the only ways to lock, to start a thread, to tell the time and to roll dice.
 //!
 //! Everything above takes its locks from [`sync`], its threads from [`thread`], and its time and
-//! randomness from an [`Env`] that is handed in. Under `--cfg millpond_sim` the same names will
-//! stand for a seeded cooperative scheduler, so that the real engine runs in the simulator.
+//! randomness from an [`Env`] that is handed in. Under `--cfg millpond_sim` the same names
+//! stand for threads whose turns a seed decides (module `sim`), so that the real engine runs in the simulator.
 //!
 //! This crate knows no device and no format.
 //!
@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 pub mod host;
 pub mod mark;
+#[cfg(millpond_sim)]
+pub mod sim;
 pub mod sync;
 pub mod thread;
 

@@ -1,7 +1,11 @@
 //! Threads for every crate above.
 
+#[cfg(millpond_sim)]
+pub use crate::sim::{JoinHandle, Scope, ScopedJoinHandle};
 use std::cell::Cell;
-pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle, ThreadId};
+pub use std::thread::ThreadId;
+#[cfg(not(millpond_sim))]
+pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a named thread that may outlive the caller.
 ///
@@ -12,27 +16,38 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     let watched = crate::mark::inherited();
+    let body = move || {
+        watched.take_up();
+        body()
+    };
+    #[cfg(millpond_sim)]
+    return crate::sim::spawn(name, body);
+    #[cfg(not(millpond_sim))]
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(move || {
-            watched.take_up();
-            body()
-        })
+        .spawn(body)
 }
 
 /// Runs `body` with a scope whose threads end before it returns.
+#[cfg(not(millpond_sim))]
 pub fn scope<'env, F, T>(body: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
     std::thread::scope(body)
 }
+#[cfg(millpond_sim)]
+pub use crate::sim::scope;
 
 /// How many threads can run at once here; at least 1. It is 1 in [`alone`].
 #[must_use]
 pub fn parallelism() -> usize {
     if is_alone() {
         return 1;
+    }
+    #[cfg(millpond_sim)]
+    if crate::sim::is_managed() {
+        return crate::sim::PARALLELISM;
     }
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -65,6 +80,9 @@ pub fn is_alone() -> bool {
 
 /// Lets others run.
 pub fn yield_now() {
+    #[cfg(millpond_sim)]
+    crate::sim::yield_now();
+    #[cfg(not(millpond_sim))]
     std::thread::yield_now();
 }
 

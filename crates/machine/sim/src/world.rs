@@ -44,14 +44,18 @@ impl World {
         Self::build(seed, false, Tracer::default())
     }
     fn build(seed: u64, is_recording: bool, tracer: Tracer) -> Self {
+        let shared = Arc::new(Shared {
+            seed: Mutex::new(Seed::new(seed)),
+            now_ns: AtomicU64::new(START_NS),
+            journal: Mutex::new(Journal::default()),
+            is_recording,
+            tracer: Mutex::new(tracer),
+        });
+        // Whoever waits for a while, waits by this world's clock from now on.
+        #[cfg(millpond_sim)]
+        millpond_env::sim::set_time(Arc::clone(&shared) as Arc<dyn millpond_env::sim::Time>);
         Self {
-            shared: Arc::new(Shared {
-                seed: Mutex::new(Seed::new(seed)),
-                now_ns: AtomicU64::new(START_NS),
-                journal: Mutex::new(Journal::default()),
-                is_recording,
-                tracer: Mutex::new(tracer),
-            }),
+            shared,
             disks: Arc::default(),
         }
     }
@@ -174,6 +178,16 @@ impl Shared {
     pub(crate) fn tick(&self, length_bytes: u64) {
         self.now_ns
             .fetch_add(20_000 + length_bytes / 2, Ordering::SeqCst);
+    }
+}
+
+#[cfg(millpond_sim)]
+impl millpond_env::sim::Time for Shared {
+    fn now_ns(&self) -> u64 {
+        Self::now_ns(self)
+    }
+    fn advance_to(&self, ns: u64) {
+        self.now_ns.fetch_max(ns, Ordering::SeqCst);
     }
 }
 
