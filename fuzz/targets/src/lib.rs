@@ -14,6 +14,7 @@ mod dedup;
 mod file;
 mod fuse;
 mod label;
+mod metrics;
 mod nvlist;
 mod ondisk;
 mod pool;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     ("intent_log_records", file::intent_log_records),
     ("keys", ondisk::keys),
     ("label_config", pool::label_config),
+    ("metrics_request", metrics::request),
     ("name_normalisation", zap::normalisation),
     ("nvlist", nvlist::nvlist),
     ("object_set", ondisk::object_set),

@@ -2,10 +2,11 @@
 
 use super::Global;
 use crate::session::{Ending, Failure, Session};
-use crate::text::number::{bytes, count};
+use crate::text::number::{bytes, count, percent_of, time};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use millpond::control::{
-    Control, ControlError, DatasetQuery, IoCounters, PoolInfo, Value, VdevInfo, Wanted,
+    Control, ControlError, DatasetQuery, EngineInfo, IoCounters, IoWaits, Latencies, PoolInfo,
+    READ, Value, VdevInfo, WRITE, Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 use serde_json::{Value as Json, json};
@@ -107,14 +108,19 @@ impl Round {
         Ok(Self { pools, datasets })
     }
 
-    fn counters(&self) -> BTreeMap<(&str, u64), IoCounters> {
+    fn devices(&self) -> BTreeMap<(&str, u64), &VdevInfo> {
         let mut all = BTreeMap::new();
         for pool in &self.pools {
             for leaf in leaves(pool) {
-                all.insert((pool.name.as_str(), leaf.guid), leaf.io);
+                all.insert((pool.name.as_str(), leaf.guid), leaf);
             }
         }
         all
+    }
+
+    fn engine(&self, pool: &str) -> Option<&EngineInfo> {
+        let mut pools = self.pools.iter();
+        pools.find(|known| known.name == pool)?.engine.as_ref()
     }
 }
 
@@ -167,40 +173,132 @@ impl Rates {
     }
 }
 
+/// How long operations of the interval took: reads, then writes.
+type Times = [Latencies; 2];
+
+/// How long operations took; of a device that was not there before nothing is known.
+fn times(old: Option<&VdevInfo>, new: &IoWaits) -> Times {
+    let Some(old) = old else {
+        return Times::default();
+    };
+    [READ, WRITE].map(|way| new.total[way].since(&old.waits.total[way]))
+}
+
+/// Mean and what 99 of 100 did not exceed.
+fn times_json(times: &Latencies) -> Json {
+    json!({
+        "count": times.count(), "mean_ns": times.mean_ns(), "p99_ns": times.quantile_ns(990),
+    })
+}
+
+/// What the engine of a pool did in the interval, and where it stands.
+struct Engine<'r> {
+    now: &'r EngineInfo,
+    hits: u64,
+    misses: u64,
+    fsync: Latencies,
+}
+
+impl<'r> Engine<'r> {
+    fn of(old: Option<&EngineInfo>, now: &'r EngineInfo) -> Self {
+        let old = old.unwrap_or(now);
+        Self {
+            now,
+            hits: now.cache_hits.saturating_sub(old.cache_hits),
+            misses: now.cache_misses.saturating_sub(old.cache_misses),
+            fsync: now.fsync.since(&old.fsync),
+        }
+    }
+
+    fn text(&self) -> String {
+        let asked = self.hits.saturating_add(self.misses);
+        let hits = match asked {
+            0 => "-".to_owned(),
+            asked => percent_of(self.hits, asked),
+        };
+        format!(
+            "  txg {} (written {}), dirty {}, cache {}, hits {hits}, fsync {} {}",
+            self.now.open_txg,
+            self.now.synced_txg,
+            bytes(self.now.dirty_bytes),
+            bytes(self.now.cache_bytes),
+            count(self.fsync.count()),
+            both(&self.fsync)
+        )
+    }
+
+    fn json(&self) -> Json {
+        json!({
+            "open_txg": self.now.open_txg, "synced_txg": self.now.synced_txg,
+            "dirty_bytes": self.now.dirty_bytes, "cache_bytes": self.now.cache_bytes,
+            "cache_hits": self.hits, "cache_misses": self.misses, "fsync": times_json(&self.fsync),
+        })
+    }
+}
+
+/// `3ms/16ms`: mean and what 99 of 100 did not exceed.
+fn both(times: &Latencies) -> String {
+    match (times.mean_ns(), times.quantile_ns(990)) {
+        (Some(mean), Some(p99)) => format!("{}/{}", time(mean), time(p99)),
+        _ => "-".to_owned(),
+    }
+}
+
+struct PoolLines<'r> {
+    pool: &'r PoolInfo,
+    rates: Rates,
+    times: Times,
+    engine: Option<Engine<'r>>,
+    devices: Vec<Device<'r>>,
+}
+
 struct Device<'r> {
     name: String,
     state: &'static str,
     errors: [u64; 3],
     rates: Rates,
+    times: Times,
     vdev: &'r VdevInfo,
 }
 
 struct Page<'r> {
-    pools: Vec<(&'r PoolInfo, Rates, Vec<Device<'r>>)>,
+    pools: Vec<PoolLines<'r>>,
     /// Name, used bytes, bytes more than before, per second; less than before counts as none.
     datasets: Vec<(&'r str, u64, u64)>,
 }
 
 impl<'r> Page<'r> {
     fn of(before: &Round, now: &'r Round, seconds: u32) -> Self {
-        let known = before.counters();
+        let known = before.devices();
         let pools = now.pools.iter().map(|pool| {
-            let mut sum = Rates::default();
+            let (mut sum, mut all) = (Rates::default(), Times::default());
             let devices = leaves(pool).into_iter().map(|vdev| {
                 let old = known.get(&(pool.name.as_str(), vdev.guid)).copied();
                 // One that was not there before has no rate yet.
-                let rates = Rates::of(old.unwrap_or(vdev.io), vdev.io, seconds);
+                let rates = Rates::of(old.unwrap_or(vdev).io, vdev.io, seconds);
                 sum.add(rates);
+                let times = times(old, &vdev.waits);
+                for (all, one) in all.iter_mut().zip(&times) {
+                    all.add(one);
+                }
                 Device {
                     name: vdev.path.clone().unwrap_or_else(|| vdev.guid.to_string()),
                     state: vdev.state.word(vdev.aux),
                     errors: [vdev.read_errors, vdev.write_errors, vdev.checksum_errors],
                     rates,
+                    times,
                     vdev,
                 }
             });
             let devices = devices.collect();
-            (pool, sum, devices)
+            let engine = pool.engine.as_ref();
+            PoolLines {
+                pool,
+                rates: sum,
+                times: all,
+                engine: engine.map(|now| Engine::of(before.engine(&pool.name), now)),
+                devices,
+            }
         });
         let pools = pools.collect();
         let datasets = now.datasets.iter().map(|(name, used)| {
@@ -216,22 +314,34 @@ impl<'r> Page<'r> {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        let rates = |rates: &Rates| {
+        let rates = |rates: &Rates, times: &Times| {
             format!(
-                "{:>7} {:>7} {:>7} {:>7}",
+                "{:>7} {:>7} {:>7} {:>7} {:>11} {:>11}",
                 count(rates.reads),
                 count(rates.writes),
                 bytes(rates.read_bytes),
-                bytes(rates.written_bytes)
+                bytes(rates.written_bytes),
+                both(&times[READ]),
+                both(&times[WRITE])
             )
         };
         // Writing to text does not fail.
         let _ = writeln!(
             text,
-            "{:<40} {:<9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
-            "POOL / DEVICE", "STATE", "ALLOC", "FREE", "READ/s", "WRITE/s", "READ B", "WRITE B"
+            "{:<40} {:<9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>11} {:>11}",
+            "POOL / DEVICE",
+            "STATE",
+            "ALLOC",
+            "FREE",
+            "READ/s",
+            "WRITE/s",
+            "READ B",
+            "WRITE B",
+            "READ avg/99",
+            "WRITE avg/99"
         );
-        for (pool, sum, devices) in &self.pools {
+        for lines in &self.pools {
+            let pool = lines.pool;
             let root = &pool.root;
             let free = root.total_bytes.saturating_sub(root.allocated_bytes);
             let _ = writeln!(
@@ -241,16 +351,19 @@ impl<'r> Page<'r> {
                 pool.health(),
                 bytes(root.allocated_bytes),
                 bytes(free),
-                rates(sum)
+                rates(&lines.rates, &lines.times)
             );
-            for device in devices {
+            if let Some(engine) = &lines.engine {
+                let _ = writeln!(text, "{}", engine.text());
+            }
+            for device in &lines.devices {
                 let name = printable(&device.name);
                 let _ = write!(
                     text,
                     "  {name:<38} {:<9} {:>15} {}",
                     device.state,
                     "",
-                    rates(&device.rates)
+                    rates(&device.rates, &device.times)
                 );
                 if device.errors != [0; 3] {
                     let [read, write, checksum] = device.errors;
@@ -277,19 +390,24 @@ impl<'r> Page<'r> {
 
     /// One object a round, on one line.
     fn json(&self) -> Json {
-        let pools = self.pools.iter().map(|(pool, sum, devices)| {
-            let devices = devices.iter().map(|device| {
+        let pools = self.pools.iter().map(|lines| {
+            let pool = lines.pool;
+            let devices = lines.devices.iter().map(|device| {
                 let [read, write, checksum] = device.errors;
                 json!({
                     "device": device.name, "guid": device.vdev.guid.to_string(), "state": device.state,
                     "read_errors": read, "write_errors": write, "checksum_errors": checksum,
-                    "rates": device.rates.json(),
+                    "rates": device.rates.json(), "read_time": times_json(&device.times[READ]),
+                    "write_time": times_json(&device.times[WRITE]),
                 })
             });
             json!({
                 "pool": pool.name, "state": pool.health(),
                 "allocated_bytes": pool.root.allocated_bytes, "size_bytes": pool.root.total_bytes,
-                "rates": sum.json(), "devices": devices.collect::<Vec<_>>(),
+                "rates": lines.rates.json(), "read_time": times_json(&lines.times[READ]),
+                "write_time": times_json(&lines.times[WRITE]),
+                "engine": lines.engine.as_ref().map(Engine::json),
+                "devices": devices.collect::<Vec<_>>(),
             })
         });
         let datasets = self.datasets.iter().map(|(name, used, more)| {
@@ -341,24 +459,64 @@ mod tests {
     fn rates_are_those_of_the_interval_and_names_steer_no_terminal() {
         let (before, now) = (round(1000, 10), round(9000, 30));
         let page = Page::of(&before, &now, 2);
-        let (_, sum, devices) = &page.pools[0];
+        let lines = &page.pools[0];
+        let sum = lines.rates;
         assert_eq!((sum.written_bytes, sum.writes, sum.reads), (4000, 4, 0));
-        assert_eq!(devices[0].rates, *sum);
+        assert_eq!(lines.devices[0].rates, sum);
         assert_eq!(page.datasets, [("tank", 30, 10)]);
         assert!(page.text().contains("/d?[2J"), "{}", page.text());
         assert_eq!(page.json()["pools"][0]["rates"]["writes_per_second"], 4);
     }
 
     #[test]
+    fn times_and_the_engine_s_figures_are_those_of_the_interval_too() {
+        let (mut before, mut now) = (round(1000, 10), round(9000, 30));
+        let latencies = |counts: &[u64], sum_ns| Latencies {
+            counts: counts.to_vec(),
+            sum_ns,
+        };
+        let slow = |count| {
+            let mut counts = vec![0; 24];
+            (counts[20], counts[23]) = (count, 2);
+            latencies(&counts, 1_500_000 * count)
+        };
+        before.pools[0].root.children[0].waits.total[WRITE] = slow(1);
+        now.pools[0].root.children[0].waits.total[WRITE] = slow(101);
+        let engine = |hits, misses, fsyncs: &[u64]| EngineInfo {
+            open_txg: 7,
+            synced_txg: 5,
+            dirty_bytes: 3 << 20,
+            cache_hits: hits,
+            cache_misses: misses,
+            cache_bytes: 1 << 30,
+            fsync: latencies(fsyncs, 0),
+        };
+        before.pools[0].engine = Some(engine(100, 100, &[5]));
+        now.pools[0].engine = Some(engine(175, 125, &[5, 4]));
+        let page = Page::of(&before, &now, 2);
+        let text = page.text();
+        // Two buckets in between did not move: the mean is that of what came.
+        assert!(text.contains("1ms/2ms"), "{text}");
+        let line = "  txg 7 (written 5), dirty 3M, cache 1G, hits 75.0%, fsync 4 0ns/3ns\n";
+        assert!(text.contains(line), "{text}");
+        let json = page.json();
+        let device = &json["pools"][0]["devices"][0];
+        assert_eq!(device["write_time"]["mean_ns"], 1_500_000);
+        assert_eq!(device["write_time"]["count"], 100);
+        assert_eq!(json["pools"][0]["engine"]["cache_misses"], 25);
+        assert_eq!(device["read_time"]["p99_ns"], Json::Null);
+    }
+
+    #[test]
     fn a_pool_opened_anew_or_just_now_has_no_rate() {
         let (before, now) = (round(9000, 30), round(1000, 10));
-        assert_eq!(Page::of(&before, &now, 1).pools[0].1, Rates::default());
+        assert_eq!(Page::of(&before, &now, 1).pools[0].rates, Rates::default());
         let none = Round {
             pools: vec![],
             datasets: BTreeMap::new(),
         };
         let page = Page::of(&none, &now, 1);
-        assert_eq!(page.pools[0].1, Rates::default());
+        assert_eq!(page.pools[0].rates, Rates::default());
         assert_eq!(page.datasets, [("tank", 10, 0)]);
     }
 }

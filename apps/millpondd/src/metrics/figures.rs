@@ -3,7 +3,8 @@
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
 use millpond::control::{
-    Control, ControlError, DatasetQuery, HeldPool, PoolInfo, VdevInfo, VdevState, Wanted,
+    Control, ControlError, DatasetQuery, HeldPool, PoolInfo, READ, VdevInfo, VdevState, WRITE,
+    Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 
@@ -138,7 +139,25 @@ fn engine(page: &mut Page, name: &str, pool: &HeldPool) {
     ] {
         add(name, value);
     }
+    if let Some(info) = pool.engine_info() {
+        let fsync = (
+            "millpond_fsync_seconds",
+            "From when fsync was asked for until what it is for was on stable storage.",
+        );
+        page.add_times(fsync, &labels, &info.fsync);
+    }
 }
+
+/// What requests of a device are for, in the order of their figures.
+const CLASSES: [&str; millpond::control::CLASSES] = [
+    "sync_read",
+    "sync_write",
+    "async_read",
+    "async_write",
+    "scrub",
+    "trim",
+    "rebuild",
+];
 
 fn health(page: &mut Page, name: &str, info: &PoolInfo) {
     let state = gauge(
@@ -266,8 +285,37 @@ fn device(page: &mut Page, pool: &str, vdev: &str, leaf: &VdevInfo) {
             ),
             u64::from(leaf.state == VdevState::Healthy),
         ),
+        (
+            gauge(
+                "millpond_device_slow_operations",
+                "Operations that took 30 seconds or longer, since errors were last cleared.",
+            ),
+            leaf.slow_ios,
+        ),
     ] {
         page.add(name, &labels, value);
+    }
+    let waits = &leaf.waits;
+    let read = (
+        "millpond_device_read_seconds",
+        "From when reads were asked for until they were back.",
+    );
+    page.add_times(read, &labels, &waits.total[READ]);
+    let write = (
+        "millpond_device_write_seconds",
+        "From when writes were asked for until they were back; neighbours that went together count once.",
+    );
+    page.add_times(write, &labels, &waits.total[WRITE]);
+    let [pool, vdev, device, guid] = labels;
+    for (class, (pending, active)) in CLASSES.iter().zip(waits.pending.iter().zip(&waits.active)) {
+        let labels = [pool, vdev, device, guid, ("class", *class)];
+        let waiting = gauge("millpond_device_pending", "Requests that wait.");
+        page.add(waiting, &labels, *pending);
+        let working = gauge(
+            "millpond_device_active",
+            "Requests that are with the device.",
+        );
+        page.add(working, &labels, *active);
     }
 }
 

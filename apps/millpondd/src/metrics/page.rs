@@ -1,5 +1,6 @@
 //! Text in Prometheus' format, version 0.0.4.
 
+use millpond::control::{Latencies, bucket_end_ns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -10,7 +11,12 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Times in seconds: how many were at most so long, how many in all, their sum.
+    Histogram,
 }
+
+/// Bounds of a histogram: from 2^13 ns (8 us) to 2^36 ns (69 s). What is shorter counts below the first.
+const BUCKETS: std::ops::RangeInclusive<u32> = 12..=35;
 
 struct Family {
     help: &'static str,
@@ -33,25 +39,43 @@ impl Page {
         labels: &[(&str, &str)],
         value: u64,
     ) {
+        let out = self.samples((name, kind, help));
+        sample(out, name, "", labels, value);
+    }
+
+    /// Adds the samples of a histogram of times. Its bounds are in seconds.
+    pub fn add_times(
+        &mut self,
+        (name, help): (&'static str, &'static str),
+        labels: &[(&str, &str)],
+        times: &Latencies,
+    ) {
+        let out = self.samples((name, Kind::Histogram, help));
+        let mut counts = times.counts.iter();
+        let below = counts.by_ref().take(*BUCKETS.start() as usize);
+        let mut seen: u64 = below.fold(0, |sum, n| sum.saturating_add(*n));
+        let bounded = |out: &mut String, bound: &str, count| {
+            let mut labels = labels.to_vec();
+            labels.push(("le", bound));
+            sample(out, name, "_bucket", &labels, count);
+        };
+        for bucket in BUCKETS {
+            seen = seen.saturating_add(counts.next().copied().unwrap_or(0));
+            bounded(out, &seconds(bucket_end_ns(bucket)), seen);
+        }
+        let all = times.count();
+        bounded(out, "+Inf", all);
+        sample(out, name, "_sum", labels, seconds(times.sum_ns));
+        sample(out, name, "_count", labels, all);
+    }
+
+    fn samples(&mut self, (name, kind, help): (&'static str, Kind, &'static str)) -> &mut String {
         let family = self.families.entry(name).or_insert_with(|| Family {
             help,
             kind,
             samples: String::new(),
         });
-        let out = &mut family.samples;
-        out.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            out.push(if at == 0 { '{' } else { ',' });
-            out.push_str(label);
-            out.push_str("=\"");
-            escape(text, out);
-            out.push('"');
-        }
-        if !labels.is_empty() {
-            out.push('}');
-        }
-        // Writing to text does not fail.
-        let _ = writeln!(out, " {value}");
+        &mut family.samples
     }
 
     /// The text.
@@ -61,12 +85,45 @@ impl Page {
             let kind = match family.kind {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
             };
             let help = family.help;
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
             out.push_str(&family.samples);
         }
         out
+    }
+}
+
+fn sample(
+    out: &mut String,
+    name: &str,
+    suffix: &str,
+    labels: &[(&str, &str)],
+    value: impl std::fmt::Display,
+) {
+    out.push_str(name);
+    out.push_str(suffix);
+    for (at, (label, text)) in labels.iter().enumerate() {
+        out.push(if at == 0 { '{' } else { ',' });
+        out.push_str(label);
+        out.push_str("=\"");
+        escape(text, out);
+        out.push('"');
+    }
+    if !labels.is_empty() {
+        out.push('}');
+    }
+    // Writing to text does not fail.
+    let _ = writeln!(out, " {value}");
+}
+
+/// Nanoseconds as seconds, all digits.
+fn seconds(ns: u64) -> String {
+    let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    match rest {
+        0 => whole.to_string(),
+        rest => format!("{whole}.{rest:09}"),
     }
 }
 
@@ -87,6 +144,34 @@ fn escape(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_counted_up_to_each_bound_in_seconds() {
+        let mut page = Page::default();
+        let mut counts = vec![0; 37];
+        // Below the first bound, at the first bound, at the last one, above it.
+        (counts[3], counts[12], counts[35], counts[36]) = (1, 2, 4, 8);
+        let times = Latencies {
+            counts,
+            sum_ns: 61_000_000_005,
+        };
+        page.add_times(("a_seconds", "Times."), &[("pool", "t")], &times);
+        let text = page.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "# TYPE a_seconds histogram");
+        assert_eq!(
+            lines[2],
+            "a_seconds_bucket{pool=\"t\",le=\"0.000008191\"} 3"
+        );
+        assert_eq!(
+            lines[25],
+            "a_seconds_bucket{pool=\"t\",le=\"68.719476735\"} 7"
+        );
+        assert_eq!(lines[26], "a_seconds_bucket{pool=\"t\",le=\"+Inf\"} 15");
+        assert_eq!(lines[27], "a_seconds_sum{pool=\"t\"} 61.000000005");
+        assert_eq!(lines[28], "a_seconds_count{pool=\"t\"} 15");
+        assert_eq!(lines.len(), 29);
+    }
 
     #[test]
     fn samples_of_a_name_stand_together_and_labels_cannot_break_out() {

@@ -13,8 +13,8 @@ use super::change::local::{features_of, plan};
 use super::local::{self, activity, dataset, io, pool_of, tree, vdev_properties};
 use super::{
     ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
-    HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property,
-    Source, Value, VdevAux, VdevState,
+    EngineInfo, HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
+    Property, Source, Value, VdevAux, VdevState,
 };
 use crate::live::{LivePool, WriteOptions};
 use crate::{Error, Pool};
@@ -124,6 +124,12 @@ impl HeldPool {
         }
     }
 
+    /// What its engine is at; `None` if it is only read. Reads nothing.
+    #[must_use]
+    pub fn engine_info(&self) -> Option<EngineInfo> {
+        Some(activity::engine(self.live()?.engine()))
+    }
+
     fn read_info(&self) -> Result<PoolInfo, ControlError> {
         let view = self.view().map_err(io)?;
         let locate = |vdev: &mut super::VdevInfo| match &self.located {
@@ -170,7 +176,7 @@ impl HeldPool {
             read_only.source = Source::None;
         }
         info.suspended = self.suspend_reason();
-        info.engine = self.live().map(|live| activity::engine(live.engine()));
+        info.engine = self.engine_info();
         Ok(info)
     }
 }
