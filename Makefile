@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden clean
+.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -114,6 +114,10 @@ lint: setup ## formatting, clippy, the rules of the house, licences
 
 golden: setup ## only the comparison with the golden pools
 	$(CARGO) test --locked --package millpond-tests
+
+golden-pools: kernel ## pools made by OpenZFS's module with a record of all in them (tools/golden), and Millpond compared with them
+	tools/golden/make
+	MILLPOND_GOLDEN=$(CURDIR)/target/golden-made $(CARGO) test --locked --package millpond-tests --test golden -- golden::
 
 clean: ## remove what was built (the oracle's cache stays; see tools/oracle/where)
 	$(CARGO) clean

@@ -16,7 +16,7 @@
 
 use millpond_env::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 
 /// Locks of the map: enough that the threads of a large machine seldom meet.
 const SHARDS_MAX: u64 = 16;
