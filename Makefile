@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak lint golden golden-pools clean
+.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak soak-threads test-threads lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -103,6 +103,19 @@ fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 
 soak: setup ## live on simulated disks for SOAK_SECONDS (default 3 hours); figures go to docs/soak.md
 	$(CARGO) run --release --locked --package millpond-tests --bin soak -- --seconds $${SOAK_SECONDS:-10800} --from $${SOAK_FROM:-1} --record docs/soak.md
+
+# Threads whose turns a seed decides need a build of their own, in a folder of its own. On one processor they
+# pass turns quicker.
+SIM := RUSTFLAGS="--cfg millpond_sim" CARGO_TARGET_DIR=$(CURDIR)/target/sim
+ONE := $(shell command -v taskset >/dev/null && echo taskset -c 0)
+
+soak-threads: setup ## threads at one pool, a seed decides whose turn it is, for SOAK_SECONDS (default 1 hour); figures go to docs/soak.md
+	$(SIM) $(CARGO) build --release --locked --package millpond-tests --bin soak
+	$(ONE) target/sim/release/soak --target 0 --threads-target 100000000 --seconds $${SOAK_SECONDS:-3600} --from $${SOAK_FROM:-1} --record docs/soak.md
+
+test-threads: setup ## the scheduler, the simulated world and the soak's short lives with threads whose turns a seed decides (a second build: minutes)
+	$(SIM) $(CARGO) test --release --locked --package millpond-env --package millpond-sim
+	$(SIM) $(CARGO) test --release --locked --package millpond-tests --test soak
 
 fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run

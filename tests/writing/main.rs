@@ -2,6 +2,7 @@
 
 mod basics;
 mod crash;
+mod evil;
 mod exhaustive;
 mod exhaustive_log;
 mod faults;

@@ -54,6 +54,10 @@ fn main() -> Result<ExitCode> {
         full_log: arguments.number("full-log", 0)? != 0,
         keep: arguments.0.get("keep").map(Into::into),
         requests: arguments.0.get("requests").map(Into::into),
+        turns: match arguments.0.get("turns") {
+            Some(seed) => Some(seed.parse().context("--turns")?),
+            None => None,
+        },
     };
     let ops = usize::try_from(arguments.number("ops", 1500)?)?;
     let shrinking = Duration::from_secs(arguments.number("shrink", 60)?);

@@ -57,6 +57,9 @@ pub struct Options {
     pub keep: Option<PathBuf>,
     /// Where every request to the disks is written, a line each: two runs' files show where they part.
     pub requests: Option<PathBuf>,
+    /// Judges work with several threads, whose turns this seed decides (only with `--cfg millpond_sim`); else a life is
+    /// alone.
+    pub turns: Option<u64>,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             full_log: false,
             keep: None,
             requests: None,
+            turns: None,
         }
     }
 }
@@ -151,7 +155,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
         let (plan, options, at) = (plan.clone(), options.clone(), Arc::clone(&at));
         thread::spawn("life", move || {
             // Nobody listens after the limit.
-            let _ = send.send(thread::alone(|| live(&plan, &options, &at)));
+            let _ = send.send(live_as_told(plan, options, at));
         })
     };
     let failed = |text| Failure {
@@ -174,6 +178,28 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
             ))
         }),
     }
+}
+
+/// Alone, so that the plan decides everything; or with threads, whose turns another seed decides.
+fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Figures, Failure> {
+    #[cfg(millpond_sim)]
+    if let Some(seed) = options.turns {
+        let place = Arc::clone(&at);
+        let body = move || live(&plan, &options, &at);
+        let outcome = millpond_env::sim::run(super::turns::schedule(seed), body);
+        return outcome.map_or_else(
+            |ended| {
+                Err(Failure {
+                    at: place.load(Ordering::Relaxed),
+                    text: ended.to_string(),
+                    log: vec![],
+                    is_hang: true,
+                })
+            },
+            |(outcome, _)| outcome,
+        );
+    }
+    thread::alone(|| live(&plan, &options, &at))
 }
 
 fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Failure> {

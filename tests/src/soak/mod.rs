@@ -16,6 +16,8 @@ mod shape;
 mod shrink;
 mod states;
 mod threads;
+#[cfg(millpond_sim)]
+mod turns;
 
 pub use life::{Failure, Figures, Options, run};
 pub use op::{Op, Plan};

@@ -14,7 +14,7 @@ use millpond::live::{
 use millpond::{Error, OpenOptions, Pool};
 use millpond_env::sync::{Arc, bounded};
 use millpond_env::{Env, thread};
-use millpond_sim::{PowerCut, Seed, Trace, World};
+use millpond_sim::{FaultPlan, PowerCut, Seed, Trace, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 #[cfg(not(millpond_sim))]
@@ -171,23 +171,7 @@ fn taking_turns(
     crowd: Crowd,
     body: impl FnOnce() -> Result<ThreadFigures, String> + Send + 'static,
 ) -> Result<ThreadFigures, String> {
-    use millpond_env::sim::{self, Policy, Schedule};
-    let policies = [
-        Policy::Random { one_in: 2 },
-        Policy::Random { one_in: 10 },
-        Policy::Random { one_in: 60 },
-        Policy::Random { one_in: 500 },
-        Policy::Ranks { one_in: 20 },
-        Policy::Ranks { one_in: 300 },
-    ];
-    let mut seed = Seed::new(crowd.seed);
-    let policy = seed.choose(&policies).copied();
-    let schedule = Schedule {
-        seed: seed.bits(),
-        policy: policy.unwrap_or(policies[0]),
-        points_max: 10_000_000_000,
-    };
-    match sim::run(schedule, body) {
+    match millpond_env::sim::run(super::turns::schedule(crowd.seed), body) {
         Ok((outcome, report)) => outcome.map(|figures| ThreadFigures {
             points: report.points,
             switches: report.switches,
@@ -217,6 +201,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         ..WriteOptions::default()
     };
     let mut pool = create(&world, shape, writing.clone(), 64 << 20)?;
+    slow_down(&world, seed);
     let mut figures = ThreadFigures::default();
     let mut workers: Vec<Worker> = (0..threads)
         .map(|number| Worker {
@@ -271,6 +256,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             };
             drop(pool);
             world = world.reborn(count, &cut);
+            slow_down(&world, seed);
             let what = format!("power cut after {count} of {recorded} requests, {cut:?}");
             let candidate = found(&world, &BTreeSet::new())?;
             let options = OpenOptions {
@@ -356,6 +342,20 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     pool.export().map_err(say)?;
     figures.trace = world.trace();
     Ok(figures)
+}
+
+/// In two crowds of three disks are slow now and then, in one of these so much that txgs are due before they are written.
+fn slow_down(world: &World, seed: u64) {
+    let millisecond = 1_000_000;
+    let (per_million, ns_max) = match seed % 3 {
+        0 => return,
+        1 => (50_000, 20 * millisecond),
+        _ => (20_000, 3000 * millisecond),
+    };
+    for (number, disk) in world.disks().iter().enumerate() {
+        let plan = FaultPlan::new(Seed::new(seed.wrapping_add(number as u64)));
+        disk.set_faults(Some(plan.slow(per_million, ns_max)));
+    }
 }
 
 fn compare_all(pool: &Pool, kept: &[(String, Files)], threads: usize) -> Result<(), String> {

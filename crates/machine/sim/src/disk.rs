@@ -99,6 +99,17 @@ impl SimDisk {
         if self.is_absent.load(Ordering::SeqCst) {
             return Err(failed(action, offset_bytes, length, "the disk is gone"));
         }
+        let delay_ns = match self.faults.lock().as_mut() {
+            Some(plan) => plan.delay_ns(),
+            None => 0,
+        };
+        if delay_ns > 0 {
+            self.shared.pass(delay_ns);
+            // It may have gone meanwhile.
+            if self.is_absent.load(Ordering::SeqCst) {
+                return Err(failed(action, offset_bytes, length, "the disk is gone"));
+            }
+        }
         self.shared.tick(length);
         Ok(())
     }
@@ -211,6 +222,11 @@ impl SimDisk {
         self.admit("write", offset_bytes, length)?;
         let mut to = offset_bytes;
         let mut bytes: Arc<[u8]> = bytes.into();
+        if let Some((at, mask)) = self.shared.flip(&bytes) {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= mask;
+            bytes = changed.into();
+        }
         match self.draw(Scope::Writes, offset_bytes) {
             None => {}
             Some(Fault::Fail) => return Err(failed("write", offset_bytes, length, "simulated")),

@@ -34,6 +34,33 @@ pub struct FaultPlan {
     pub(crate) spared_bytes: u64,
     /// Requests that go well before one that fails.
     pub(crate) good: Option<u64>,
+    /// How many of a million requests take up to so many nanoseconds longer.
+    pub(crate) slow: (u32, u64),
+}
+
+/// Memory that flips a bit in what is about to be written: after the checksum was made, and before the first copy goes out. All
+/// copies of the same bytes have the same wrong bit, so that no redundancy helps: a checksum must tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvilMemory {
+    /// Which bytes are hit, and where.
+    pub seed: u64,
+    /// How many of a million different buffers.
+    pub per_million: u32,
+    /// Shorter ones are spared, in bytes.
+    pub bytes_min: usize,
+}
+
+impl EvilMemory {
+    /// The bit that flips in these bytes, if one does: byte and mask.
+    pub(crate) fn flip(&self, bytes: &[u8]) -> Option<(usize, u8)> {
+        if bytes.len() < self.bytes_min.max(1) {
+            return None;
+        }
+        let mut seed = Seed::new(self.seed ^ crate::trace::hash(bytes));
+        let is_hit = seed.happens(self.per_million);
+        let at = usize::try_from(seed.below(bytes.len() as u64)).unwrap_or(0);
+        is_hit.then(|| (at, 1 << seed.below(8)))
+    }
 }
 
 impl FaultPlan {
@@ -45,6 +72,7 @@ impl FaultPlan {
             rates: vec![],
             spared_bytes: 0,
             good: None,
+            slow: (0, 0),
         }
     }
     /// A fault that hits `per_million` of a million requests.
@@ -64,6 +92,21 @@ impl FaultPlan {
     pub fn failing_once_after(mut self, good: u64) -> Self {
         self.good = Some(good);
         self
+    }
+    /// So many of a million requests of any kind take longer, each up to so many nanoseconds of the world's time. Other
+    /// threads go on meanwhile where a seed decides their turns; else the clock is just put forward.
+    #[must_use]
+    pub fn slow(mut self, per_million: u32, ns_max: u64) -> Self {
+        self.slow = (per_million, ns_max);
+        self
+    }
+    /// How much longer the next request takes, in nanoseconds.
+    pub(crate) fn delay_ns(&mut self) -> u64 {
+        let (per_million, ns_max) = self.slow;
+        match self.seed.happens(per_million) {
+            true => self.seed.below(ns_max),
+            false => 0,
+        }
     }
     pub(crate) fn draw(&mut self, scope: Scope, offset_bytes: u64) -> Option<Fault> {
         if let Some(good) = self.good {

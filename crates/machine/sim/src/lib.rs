@@ -3,7 +3,8 @@
 //! A [`World`] gives the engine its clock, its randomness and its [`SimDisk`]s. A disk behaves as the
 //! worst disk that keeps its promises: what was written since the last flush may be lost, in any
 //! subset and torn at any sector, when the power is cut; and it can be told to break promises
-//! ([`Fault`]): fail, lose, misdirect or corrupt requests, vanish, come back.
+//! ([`Fault`]): fail, lose, misdirect or corrupt requests, be slow, vanish, come back. Memory can flip bits in what is about to be
+//! written ([`EvilMemory`]).
 //!
 //! Every write and flush of all disks goes through one [`Journal`], so that a test can rebuild the disks
 //! as they would stand had the power been cut between any two of them ([`Journal::crash_at`]).
@@ -35,7 +36,7 @@ mod world;
 
 pub use content::Content;
 pub use disk::SimDisk;
-pub use fault::{Fault, FaultPlan, Scope};
+pub use fault::{EvilMemory, Fault, FaultPlan, Scope};
 pub use journal::{Event, Journal, Kept, PowerCut};
 pub use seed::Seed;
 pub use trace::{Request, RequestKind, Trace};

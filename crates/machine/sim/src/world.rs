@@ -2,7 +2,7 @@
 
 use crate::journal::{Event, Journal, PowerCut};
 use crate::trace::{Request, Trace, Tracer};
-use crate::{Content, Seed, SimDisk};
+use crate::{Content, EvilMemory, Seed, SimDisk};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     journal: Mutex<Journal>,
     is_recording: bool,
     tracer: Mutex<Tracer>,
+    memory: Mutex<Option<EvilMemory>>,
+    flips: AtomicU64,
 }
 
 impl std::fmt::Debug for World {
@@ -50,6 +52,8 @@ impl World {
             journal: Mutex::new(Journal::default()),
             is_recording,
             tracer: Mutex::new(tracer),
+            memory: Mutex::new(None),
+            flips: AtomicU64::new(0),
         });
         // Whoever waits for a while, waits by this world's clock from now on.
         #[cfg(millpond_sim)]
@@ -93,6 +97,15 @@ impl World {
             clock: Arc::new(SimClock(Arc::clone(&self.shared))),
             entropy: Arc::new(SimEntropy(Arc::clone(&self.shared))),
         }
+    }
+    /// Flips bits from now on in what is about to be written, or (with `None`) no more.
+    pub fn set_memory(&self, memory: Option<EvilMemory>) {
+        *self.shared.memory.lock() = memory;
+    }
+    /// How many writes had a bit flipped by [`EvilMemory`], each copy counted.
+    #[must_use]
+    pub fn flips(&self) -> u64 {
+        self.shared.flips.load(Ordering::SeqCst)
     }
     /// Lets time pass.
     pub fn advance(&self, ns: u64) {
@@ -173,6 +186,21 @@ impl Shared {
     }
     pub(crate) fn trace(&self, request: &Request) {
         self.tracer.lock().note(request);
+    }
+    /// Somebody waits for so long.
+    pub(crate) fn pass(&self, ns: u64) {
+        #[cfg(millpond_sim)]
+        if millpond_env::sim::sleep(ns) {
+            return;
+        }
+        self.now_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+    /// The bit that memory flips in these bytes on their way to a disk.
+    pub(crate) fn flip(&self, bytes: &[u8]) -> Option<(usize, u8)> {
+        let memory = *self.memory.lock();
+        let flip = memory?.flip(bytes)?;
+        self.flips.fetch_add(1, Ordering::SeqCst);
+        Some(flip)
     }
     /// A request takes 20 µs and 1 ns for each two bytes.
     pub(crate) fn tick(&self, length_bytes: u64) {
@@ -314,6 +342,58 @@ mod tests {
         assert!(outcomes.iter().any(Result::is_err));
         assert!(outcomes.contains(&Ok(7)) && outcomes.contains(&Ok(0x17)));
         assert_eq!(run(), (outcomes, broken));
+    }
+
+    #[test]
+    fn a_slow_disk_takes_time_and_nothing_else() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        let second = 1_000_000_000;
+        let took = |disk: &SimDisk| {
+            let before = world.env().clock.wall_ns();
+            for _ in 0..100 {
+                disk.write(0, &[1; 512]).unwrap();
+            }
+            world.env().clock.wall_ns() - before
+        };
+        assert!(took(&disk) < second / 100);
+        disk.set_faults(Some(FaultPlan::new(Seed::new(3)).slow(500_000, second)));
+        let slow = took(&disk);
+        assert!((10 * second..50 * second).contains(&slow), "{slow}");
+        assert_eq!(
+            (read(&disk, 0, 512), disk.broken_promises()),
+            (vec![1; 512], 0)
+        );
+    }
+
+    #[test]
+    fn evil_memory_flips_the_same_bit_in_all_copies_and_spares_what_is_short() {
+        use crate::EvilMemory;
+        let world = World::new(1);
+        let (one, two) = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
+        world.set_memory(Some(EvilMemory {
+            seed: 3,
+            per_million: 300_000,
+            bytes_min: 512,
+        }));
+        let mut hit = 0;
+        for byte in 0..100u8 {
+            let bytes = [byte; 512];
+            one.write(0, &bytes).unwrap();
+            two.write(4096, &bytes).unwrap();
+            let there = read(&one, 0, 512);
+            assert_eq!(read(&two, 4096, 512), there);
+            let flipped = there.iter().map(|there| (there ^ byte).count_ones());
+            let flipped: u32 = flipped.sum();
+            assert!(flipped <= 1);
+            hit += u64::from(flipped);
+            one.write(0, &[byte; 500]).unwrap();
+            assert_eq!(read(&one, 0, 500), [byte; 500]);
+        }
+        assert!((15..50).contains(&hit), "{hit}");
+        assert_eq!(world.flips(), 2 * hit);
+        world.set_memory(None);
+        assert_eq!(world.flips(), 2 * hit);
     }
 
     #[test]

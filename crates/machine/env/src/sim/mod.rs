@@ -121,6 +121,14 @@ pub fn set_time(time: Arc<dyn Time>) {
     baton::with_mine(|baton, _| baton.set_time(time));
 }
 
+/// Lets this thread wait for so long, in the world's time, while others go on. Outside of a run it does not wait, and says so by `false`.
+pub fn sleep(ns: u64) -> bool {
+    is_managed() && {
+        baton::Waiters::new().wait("its time", Some(ns));
+        true
+    }
+}
+
 /// Runs `body`, and all threads that it starts, one at a time as the schedule says.
 ///
 /// # Errors

@@ -1,0 +1,23 @@
+//! Whose turn it is, where a seed decides that.
+
+use millpond_env::sim::{Policy, Schedule};
+use millpond_sim::Seed;
+
+/// What a run with this seed is like: turns change often or seldom, by chance or by rank.
+pub(super) fn schedule(seed: u64) -> Schedule {
+    let policies = [
+        Policy::Random { one_in: 2 },
+        Policy::Random { one_in: 10 },
+        Policy::Random { one_in: 60 },
+        Policy::Random { one_in: 500 },
+        Policy::Ranks { one_in: 20 },
+        Policy::Ranks { one_in: 300 },
+    ];
+    let mut seed = Seed::new(seed);
+    let policy = seed.choose(&policies).copied();
+    Schedule {
+        policy: policy.unwrap_or(policies[0]),
+        seed: seed.bits(),
+        points_max: 10_000_000_000,
+    }
+}
