@@ -258,6 +258,29 @@ fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
         stage.served.daemon.stop();
         assert!(syncing.is_none_or(|syncing| !syncing.join().unwrap()));
         let told = stage.told.lock().unwrap().join("\n");
-        assert!(told.contains("pool 'tank'"), "{told}");
+        assert!(told.contains("error pool=tank: "), "{told}");
     }
+}
+
+#[test]
+fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
+    let stage = Stage::new(79, "wait");
+    let said = || {
+        stage.served.daemon.look_out();
+        std::mem::take(&mut *stage.told.lock().unwrap())
+    };
+    assert_eq!(said(), [] as [String; 0]);
+    stage.write("a");
+    stage.fail(false);
+    let syncing = stage.suspend();
+    let lines = said();
+    let starts = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(starts("warning pool=tank device=/sim/0: "), 1, "{lines:?}");
+    assert_eq!(starts("error pool=tank: suspended: "), 1, "{lines:?}");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    stage.recover();
+    stage.run("zpool clear tank");
+    syncing.join().unwrap();
+    assert_eq!(said(), ["notice pool=tank: goes on"]);
+    assert_eq!(said(), [] as [String; 0]);
 }

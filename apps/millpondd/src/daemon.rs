@@ -1,6 +1,8 @@
 //! A daemon's parts together.
 
 use crate::events::Events;
+use crate::log::{Level, Line};
+use crate::lookout::Lookout;
 use crate::mounts::{Mounter, Mounts};
 use crate::places::Places;
 use crate::state::{State, StateError, write_cache_file};
@@ -38,12 +40,16 @@ pub struct Daemon {
     /// Calls under way, and the monotonic time of the last end of one.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
-    complain: Box<dyn Fn(&str) + Send + Sync>,
+    lookout: Mutex<Lookout>,
+    log: Log,
 }
+
+/// Takes the lines of the log.
+pub type Log = Box<dyn Fn(&Line) + Send + Sync>;
 
 impl Daemon {
     /// Takes the state directory, clears what a killed daemon left mounted, and imports and mounts
-    /// what the cache file names. What does not work is told through `complain`.
+    /// what the cache file names. What does not work is told through `log`.
     ///
     /// # Errors
     /// [`StartError`].
@@ -51,7 +57,7 @@ impl Daemon {
         env: &Env,
         places: &Places,
         mounter: Box<dyn Mounter>,
-        complain: Box<dyn Fn(&str) + Send + Sync>,
+        log: Log,
     ) -> Result<Arc<Self>, StartError> {
         let state = Arc::new(State::take(places)?);
         let hostid = state.hostid(env)?;
@@ -79,10 +85,11 @@ impl Daemon {
             absent: Mutex::default(),
             busy: AtomicU64::new(0),
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
-            complain,
+            lookout: Mutex::default(),
+            log,
         });
         for text in daemon.mounts.clear_dead(&daemon.state.noted_mounts()) {
-            (daemon.complain)(&text);
+            (daemon.log)(&Line::new(Level::Warning, text));
         }
         daemon.bring_back();
         Ok(daemon)
@@ -101,7 +108,10 @@ impl Daemon {
         };
         let search = match millpond::Search::in_cache_file(std::path::Path::new(&file)) {
             Ok(search) => search,
-            Err(error) => return (self.complain)(&error.to_string()),
+            Err(error) => {
+                let line = Line::new(Level::Error, format!("cannot be read: {error}"));
+                return (self.log)(&line.file(&file));
+            }
         };
         for config in &search.configs {
             let name = config.string("name").unwrap_or_default().to_owned();
@@ -118,15 +128,16 @@ impl Daemon {
                 Ok(imported) => {
                     for note in self.mounts.mount_all(&self.pools, &imported.name) {
                         if let Note::NotMounted { dataset, why, .. } = note {
-                            (self.complain)(&format!("'{dataset}' is not mounted: {why:?}"));
+                            let text = format!("not mounted: {why:?}");
+                            (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
                         }
                     }
                 }
                 Err(error) => {
-                    (self.complain)(&format!(
-                        "pool '{name}' of the cache file is not imported: {error:?}; \
-                         look at it with: zpool import"
-                    ));
+                    let text = format!(
+                        "noted in the cache file, not imported: {error:?}; look at it with: zpool import"
+                    );
+                    (self.log)(&Line::new(Level::Error, text).pool(&name));
                     self.absent.lock().insert(guid, (name, config.clone()));
                 }
             }
@@ -164,7 +175,8 @@ impl Daemon {
         drop(absent);
         for (path, pools) in files {
             if let Err(error) = write_cache_file(&path, &pools) {
-                (self.complain)(&error.to_string());
+                let line = Line::new(Level::Warning, error.to_string());
+                (self.log)(&line.file(&path.to_string_lossy()));
             }
         }
     }
@@ -175,20 +187,31 @@ impl Daemon {
     /// Nobody will resume a pool any more: one that is suspended is left as a crash would leave it.
     pub fn stop(&self) {
         for (name, reason) in self.pools.stop_waiting() {
-            (self.complain)(&format!(
-                "pool '{name}' is suspended; what was not written is lost: {reason}"
-            ));
+            let text = format!("suspended; what was not written is lost: {reason}");
+            (self.log)(&Line::new(Level::Error, text).pool(&name));
         }
         for note in self.mounts.unmount_all(true) {
             if let Note::StillMounted {
                 mountpoint, why, ..
             } = note
             {
-                (self.complain)(&format!("{mountpoint} is still mounted: {why:?}"));
+                let line = Line::new(Level::Warning, format!("still mounted: {why:?}"));
+                (self.log)(&line.file(&mountpoint));
             }
         }
         for (name, error) in self.pools.let_go() {
-            (self.complain)(&format!("pool '{name}': {error}"));
+            let line = Line::new(
+                Level::Error,
+                format!("what was not written is lost: {error}"),
+            );
+            (self.log)(&line.pool(&name));
+        }
+    }
+
+    /// Tells the log what went wrong with pools and devices since the last look. Waits for no device.
+    pub fn look_out(&self) {
+        for line in self.lookout.lock().look(&self.pools) {
+            (self.log)(&line);
         }
     }
 

@@ -12,6 +12,7 @@
 //! | `verbs` | the control verbs for one caller |
 //! | `daemon` | a daemon's parts together; start and end |
 //! | `metrics` | figures for Prometheus |
+//! | `log`, `lookout` | lines of the log; what pools and devices did since the last look |
 //! | `seats` | how many are answered at once |
 //! | `run` | the process: socket, connections, signals, the idle minute |
 //! | `start` | the asking side: connect, or start a daemon and connect |
@@ -20,6 +21,8 @@
 mod daemon;
 mod events;
 mod fuse;
+mod log;
+mod lookout;
 pub mod metrics;
 mod mounts;
 mod places;
@@ -29,8 +32,9 @@ mod start;
 mod state;
 mod verbs;
 
-pub use daemon::{Daemon, StartError};
+pub use daemon::{Daemon, Log, StartError};
 pub use fuse::FuseMounter;
+pub use log::{Level, Line};
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 pub use places::Places;
 pub use run::{Listener, run};

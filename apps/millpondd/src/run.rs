@@ -1,7 +1,8 @@
 //! The process: socket, connections, signals, the idle minute.
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Log};
 use crate::fuse::FuseMounter;
+use crate::log::{Level, Line};
 use crate::metrics::MetricsListener;
 use crate::mounts::{Mounter, NoMounter};
 use crate::places::Places;
@@ -157,6 +158,18 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "millpondd: {text}");
 }
 
+/// Where lines go: with their severity where a service manager reads it off them.
+fn log() -> Log {
+    let is_journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    Box::new(move |line| {
+        let mut out = io::stderr();
+        let _ = match is_journal {
+            true => writeln!(out, "<{}>{line}", line.level().severity()),
+            false => writeln!(out, "millpondd: {line}"),
+        };
+    })
+}
+
 fn mounter() -> Box<dyn Mounter> {
     match FuseMounter::start() {
         Ok(mounter) => Box::new(mounter),
@@ -172,13 +185,14 @@ fn live(places: &Places, stays: bool, metrics: Option<&str>) -> Result<(), Strin
         signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
     }
     let env = Env::real();
-    let daemon = Daemon::start(&env, places, mounter(), Box::new(complain));
+    let daemon = Daemon::start(&env, places, mounter(), log());
     let daemon = daemon.map_err(|error| error.to_string())?;
     let path = places.socket();
     let listener = Listener::bind(&path)
         .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
     let figures = metrics_listeners(places, metrics)?;
     notify("READY=1");
+    let mut looked_ns = 0;
     loop {
         let mut waited = vec![
             PollFd::new(&listener.socket, PollFlags::IN),
@@ -191,6 +205,11 @@ fn live(places: &Places, stays: bool, metrics: Option<&str>) -> Result<(), Strin
             tv_nsec: 0,
         };
         let outcome = poll(&mut waited, Some(&second));
+        let now_ns = env.clock.monotonic_ns();
+        if now_ns.saturating_sub(looked_ns) >= 1_000_000_000 {
+            looked_ns = now_ns;
+            daemon.look_out();
+        }
         let is_ready = |at: usize| waited.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let (has_caller, is_told) = (is_ready(0), is_ready(1));
         let wanting: Vec<bool> = (2..waited.len()).map(is_ready).collect();
@@ -229,7 +248,10 @@ fn metrics_listeners(
     let mut listeners = vec![];
     match MetricsListener::local(&path) {
         Ok(listener) => listeners.push(listener),
-        Err(error) => complain(&format!("no figures at {}: {error}", path.display())),
+        Err(error) => {
+            let line = Line::new(Level::Warning, format!("no figures: {error}"));
+            log()(&line.file(&path.to_string_lossy()));
+        }
     }
     if let Some(address) = address {
         let listener = MetricsListener::net(address)

@@ -1,6 +1,6 @@
 //! A daemon in this process, with its socket; mounts are only pretended.
 
-use millpond_daemon::{Daemon, Listener, Places, PretendMounter};
+use millpond_daemon::{Daemon, Line, Listener, Places, PretendMounter};
 use millpond_env::Env;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,7 +22,8 @@ impl Served {
         let places = Places::in_folder(folder);
         let mounter = PretendMounter::default();
         let pretended = Box::new(mounter.clone());
-        let daemon = Daemon::start(&Env::real(), &places, pretended, Box::new(complain));
+        let log = Box::new(move |line: &Line| complain(&line.to_string()));
+        let daemon = Daemon::start(&Env::real(), &places, pretended, log);
         let daemon = daemon.expect("a daemon");
         let listener = Listener::bind(&places.socket()).expect("a socket");
         let is_over = Arc::new(AtomicBool::new(false));

@@ -262,7 +262,7 @@ impl Report<'_> {
         if let Some(wanted) = &self.chosen.vdevs {
             for (vdev, _) in groups::walk(pool) {
                 if wanted.iter().any(|name| is_called(vdev, name, ask.naming)) {
-                    row(text, vdev, &ask.naming.of(vdev), 2);
+                    row(text, vdev, &ask.naming.of(vdev), 0);
                 }
             }
             return;

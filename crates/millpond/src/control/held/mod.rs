@@ -124,6 +124,14 @@ impl HeldPool {
         }
     }
 
+    /// Names of damaged files, as they were last told; at most so many. Reads nothing.
+    #[must_use]
+    pub fn known_data_errors(&self, max: usize) -> Vec<String> {
+        let last = self.last.lock();
+        let errors = last.iter().flat_map(|info| &info.errors);
+        errors.take(max).map(|error| error.name.clone()).collect()
+    }
+
     /// What its engine is at; `None` if it is only read. Reads nothing.
     #[must_use]
     pub fn engine_info(&self) -> Option<EngineInfo> {

@@ -1,0 +1,132 @@
+//! What devices and pools do between two looks, for the log.
+
+use crate::log::{Level, Line};
+use millpond::control::{HeldPool, HeldPools};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many damaged files of a pool are told of.
+const FILES_MAX: usize = 20;
+
+/// What was seen of every pool the last time.
+#[derive(Debug, Default)]
+pub struct Lookout {
+    pools: BTreeMap<u64, Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    suspension: Option<String>,
+    leaves: BTreeMap<u64, Leaf>,
+    files: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Leaf {
+    is_absent: bool,
+    /// Reads failed, writes failed, wrong bytes, slow operations.
+    counts: [u64; 4],
+}
+
+impl Lookout {
+    /// What is new since the last look. Asks no device and waits for none.
+    pub fn look(&mut self, pools: &HeldPools) -> Vec<Line> {
+        let mut lines = vec![];
+        let mut before = std::mem::take(&mut self.pools);
+        for (name, pool) in pools.all() {
+            let Some(guid) = pool.live().map(|live| live.engine().guid().0) else {
+                continue;
+            };
+            let mut seen = before.remove(&guid).unwrap_or_default();
+            seen.look(&name, &pool, &mut |line| lines.push(line));
+            self.pools.insert(guid, seen);
+        }
+        lines
+    }
+}
+
+impl Seen {
+    fn look(&mut self, name: &str, pool: &HeldPool, say: &mut dyn FnMut(Line)) {
+        let Some(live) = pool.live() else { return };
+        let engine = live.engine();
+        let topology = engine.store().topology();
+        for (leaf, node) in topology.tree.leaves().filter(|(_, node)| node.is_device()) {
+            let device = topology.leaf_name(leaf);
+            let (figures, waits) = (topology.figures(leaf), topology.wait_figures(leaf));
+            let now = Leaf {
+                is_absent: topology
+                    .devices
+                    .get(leaf.0 as usize)
+                    .is_none_or(Option::is_none),
+                counts: [
+                    figures.read_errors,
+                    figures.write_errors,
+                    figures.checksum_errors,
+                    waits.slow,
+                ],
+            };
+            let old = self.leaves.insert(node.config.guid.0, now);
+            let mut say = |level, text: String| {
+                say(Line::new(level, text).pool(name).device(&device));
+            };
+            let old = old.unwrap_or_default();
+            match (old.is_absent, now.is_absent) {
+                (false, true) => say(Level::Error, "is not there".into()),
+                (true, false) => say(Level::Notice, "is there again".into()),
+                _ => {}
+            }
+            if let Some(text) = more(old.counts, now.counts) {
+                say(Level::Warning, text);
+            }
+        }
+        self.look_at_pool(name, engine.suspension().map(|state| state.reason), say);
+        for file in pool.known_data_errors(FILES_MAX) {
+            if self.files.len() < FILES_MAX && self.files.insert(file.clone()) {
+                let line = Line::new(Level::Error, "has bytes that are lost");
+                say(line.pool(name).file(&file));
+            }
+        }
+    }
+
+    fn look_at_pool(&mut self, name: &str, now: Option<String>, say: &mut dyn FnMut(Line)) {
+        let line = match (&self.suspension, &now) {
+            (old, Some(reason)) if old.as_ref() != Some(reason) => {
+                Line::new(Level::Error, format!("suspended: {reason}"))
+            }
+            (Some(_), None) => Line::new(Level::Notice, "goes on"),
+            _ => return,
+        };
+        say(line.pool(name));
+        self.suspension = now;
+    }
+}
+
+/// What went wrong since the last time; counts that were cleared begin anew.
+fn more(old: [u64; 4], now: [u64; 4]) -> Option<String> {
+    let words = [
+        "reads failed",
+        "writes failed",
+        "reads gave wrong bytes",
+        "operations took half a minute or longer",
+    ];
+    let changes = old.into_iter().zip(now).zip(words);
+    let changes = changes.filter_map(|((old, now), what)| {
+        let more = now.checked_sub(old).unwrap_or(now);
+        (more > 0).then(|| format!("{more} {what}"))
+    });
+    let all: Vec<String> = changes.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_is_said_and_cleared_counts_begin_anew() {
+        assert_eq!(more([1, 2, 3, 4], [1, 2, 3, 4]), None);
+        let text = more([0, 0, 0, 0], [2, 0, 1, 0]).unwrap();
+        assert_eq!(text, "2 reads failed, 1 reads gave wrong bytes");
+        assert_eq!(more([5, 0, 0, 0], [0; 4]), None);
+        assert_eq!(more([5, 0, 0, 0], [2, 0, 0, 0]).unwrap(), "2 reads failed");
+    }
+}
