@@ -69,7 +69,9 @@ test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and
 
 test-mount: setup ## file systems mounted through FUSE, used by real programs (minutes; root, /dev/fuse; `cargo install pjdfstest` for its part)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
-	MILLPOND_MOUNT=full $(CARGO) test --locked --package millpond-tests --test mount -- --test-threads 1
+	for layout in $${MILLPOND_MOUNT_LAYOUT:-single mirror raidz2}; do \
+	    echo "== $$layout"; MILLPOND_MOUNT=full MILLPOND_MOUNT_LAYOUT=$$layout \
+	    $(CARGO) test --locked --package millpond-tests --test mount -- --test-threads 1 || exit 1; done
 
 test-writing-all: setup ## changed pools, all of them: every golden case, more seeds, every crash judged (tens of minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]

@@ -10,11 +10,10 @@ mod rig;
 
 use millpond::live::{Caller, LiveFileSystem, LiveNode, NewLayout, NewMode, PoolPlan, WriteAt};
 use millpond::{DatasetKind, Pool, PropertyValue};
-use millpond_tests::oracle::kernel::{self, Release};
+use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, figures, manifest, space_by_owner};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
 use rig::Rig;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,28 +31,6 @@ fn has_machines(what: &str) -> bool {
         }
     }
     true
-}
-
-/// Lines that only one of two has, both at most so many times.
-fn only_one_has(ours: Vec<String>, theirs: Vec<String>) -> Vec<String> {
-    let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
-        (ours.into_iter().collect(), theirs.into_iter().collect());
-    let of_us = ours.difference(&theirs).map(|line| format!("we: {line}"));
-    let of_them = theirs.difference(&ours).map(|line| format!("it: {line}"));
-    let mut all: Vec<String> = of_us.take(12).chain(of_them.take(12)).collect();
-    // Those of one file beside each other.
-    all.sort_by_key(|line| {
-        let mut parts = line[4..].split('\t');
-        let dataset = parts.next().unwrap_or_default().to_owned();
-        (dataset, parts.next_back().unwrap_or_default().to_owned())
-    });
-    all
-}
-
-/// What the module wrote down in a file.
-fn written(share: &Path, name: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(share.join(name)).unwrap();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// Their `zfs list` in the form of [`figures`].

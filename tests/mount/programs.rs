@@ -102,6 +102,38 @@ fn databases_stay_whole() {
     rig.finish();
 }
 
+/// PostgreSQL with its benchmark, killed in the middle of it, started again, and every table and index checked.
+#[test]
+fn postgresql_under_load_and_killed_has_whole_tables() {
+    let Some(rig) = rig() else { return };
+    script(
+        &rig,
+        &["pg_config", "runuser", "pgbench"],
+        "id postgres > /dev/null && bin=$(pg_config --bindir)
+         as() { runuser -u postgres -- env -i PATH=\"$bin:$PATH\" PGHOST=\"$run\" \"$@\"; }
+         run=$(mktemp -d) && chown postgres \"$run\" . && chmod 711 .. && chmod 700 .
+         trap 'as pg_ctl -D data -m immediate stop > /dev/null 2>&1 || true; rm -rf \"$run\"' EXIT
+         start() { as pg_ctl -D data -w -l \"$run/log\" -o \"-c listen_addresses= -k $run\" start > /dev/null || { cat \"$run/log\"; exit 1; }; }
+         as initdb -D data --data-checksums > /dev/null
+         start
+         as createdb bench && as psql -qc 'create extension amcheck' bench
+         as pgbench -q -i -s 5 bench 2> /dev/null
+         as pgbench -c 4 -j 2 -t 400 bench > \"$run/first\"
+         # In the middle of the second round all of it is killed.
+         as pgbench -n -c 4 -j 2 -T 60 bench > /dev/null 2>&1 & bench=$!
+         sleep 4
+         kill -9 $(head -1 data/postmaster.pid)
+         wait $bench || true
+         sleep 1; rm -f data/postmaster.pid \"$run\"/.s.*; start
+         sum=$(as psql -qtAc 'select (select sum(abalance) from pgbench_accounts) - (select sum(delta) from pgbench_history)' bench)
+         test \"$sum\" = 0 || { echo \"accounts and history differ by $sum\"; exit 1; }
+         as pg_amcheck --all --heapallindexed --parent-check
+         as pg_ctl -D data -m fast -w stop > /dev/null
+         as pg_checksums --check -D data > /dev/null",
+    );
+    rig.finish();
+}
+
 #[test]
 fn fio_verifies_what_it_wrote() {
     let Some(rig) = rig() else { return };

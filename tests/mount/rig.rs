@@ -1,8 +1,11 @@
 //! A pool on a sparse image, mounted; at the end unmounted, exported and judged.
 
 use millpond::live::{LivePool, PoolPlan, WithSnapshots};
+use millpond::{OpenOptions, Pool, Search};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
+use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::oracle::zdb;
+use millpond_tests::workload::manifest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -10,6 +13,11 @@ use tempfile::TempDir;
 /// Whether everything is to be tried, and at length.
 pub fn is_full() -> bool {
     std::env::var("MILLPOND_MOUNT").is_ok_and(|value| value == "full")
+}
+
+/// The pool's layout, asked for with `MILLPOND_MOUNT_LAYOUT`.
+fn layout() -> String {
+    std::env::var("MILLPOND_MOUNT_LAYOUT").unwrap_or_else(|_| "single".to_owned())
 }
 
 /// Why nothing can be mounted here; `None` if it can.
@@ -40,13 +48,22 @@ impl Rig {
             return None;
         }
         let images = tempfile::tempdir().unwrap();
-        let image = images.path().join("disk.img");
         let bytes = if is_full() { 4 << 30 } else { 512 << 20 };
-        std::fs::File::create(&image)
-            .unwrap()
-            .set_len(bytes)
-            .unwrap();
-        let mut plan = PoolPlan::new("tank").single(&image);
+        let image = |number: u32| {
+            let image = images.path().join(format!("disk{number}.img"));
+            std::fs::File::create(&image)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap();
+            image
+        };
+        let plan = PoolPlan::new("tank");
+        let mut plan = match layout().as_str() {
+            "single" => plan.single(image(0)),
+            "mirror" => plan.mirror([image(0), image(1)]),
+            "raidz2" => plan.raidz(2, (0..4).map(image)),
+            other => panic!("MILLPOND_MOUNT_LAYOUT={other}? single, mirror or raidz2"),
+        };
         for (name, value) in properties {
             plan = plan.root_property(name, value);
         }
@@ -81,6 +98,31 @@ impl Rig {
         zdb::judge(self.images.path(), "tank")
             .unwrap()
             .require("after it was mounted");
+        if std::env::var_os("MILLPOND_KERNEL").is_some() {
+            judge_by_module(self.images.path());
+        }
+    }
+}
+
+/// The kernel module imports and scrubs the pool, and reads what we read.
+fn judge_by_module(folder: &Path) {
+    let pool = Pool::open(&Search::new([folder]), "tank", &OpenOptions::default()).unwrap();
+    let ours = manifest(&pool).unwrap();
+    drop(pool);
+    let mut images: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    images.sort();
+    let share = tempfile::tempdir().unwrap();
+    let verdict = kernel::judge(Release::V2_3, &images, "tank", Some(share.path())).unwrap();
+    let is_read = verdict.is_clean();
+    verdict.require("after it was mounted, OpenZFS's module");
+    if is_read {
+        let count = ours.len();
+        let differences = only_one_has(ours, written(share.path(), "manifest.txt"));
+        println!("{count} lines compared with the module's");
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Verdict, lines};
 use crate::images::workspace;
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -143,6 +144,34 @@ pub fn judge_and_change(
     let output = run(release, images, Disks::Changed, share, &script, &arguments)?;
     output.lines.iter().for_each(|line| println!("    {line}"));
     Ok(verdict(&output))
+}
+
+/// Lines that only one of two has, both at most so many times.
+#[must_use]
+pub fn only_one_has(ours: Vec<String>, theirs: Vec<String>) -> Vec<String> {
+    let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
+        (ours.into_iter().collect(), theirs.into_iter().collect());
+    let of_us = ours.difference(&theirs).map(|line| format!("we: {line}"));
+    let of_them = theirs.difference(&ours).map(|line| format!("it: {line}"));
+    let mut all: Vec<String> = of_us.take(12).chain(of_them.take(12)).collect();
+    // Those of one file beside each other.
+    all.sort_by_key(|line| {
+        let mut parts = line.get(4..).unwrap_or_default().split('\t');
+        let dataset = parts.next().unwrap_or_default().to_owned();
+        (dataset, parts.next_back().unwrap_or_default().to_owned())
+    });
+    all
+}
+
+/// What the module wrote down in a file.
+///
+/// # Panics
+/// If it is not there.
+#[must_use]
+pub fn written(share: &Path, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(share.join(name));
+    let text = text.unwrap_or_else(|error| panic!("{name}: {error}"));
+    text.lines().map(str::to_owned).collect()
 }
 
 fn verdict(output: &Output) -> Verdict {
