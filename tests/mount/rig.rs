@@ -48,7 +48,9 @@ impl Rig {
             return None;
         }
         let images = tempfile::tempdir().unwrap();
-        let bytes = if is_full() { 4 << 30 } else { 512 << 20 };
+        // The module's machine copies the images whole.
+        let is_large = is_full() && std::env::var_os("MILLPOND_KERNEL").is_none();
+        let bytes = if is_large { 4 << 30 } else { 512 << 20 };
         let image = |number: u32| {
             let image = images.path().join(format!("disk{number}.img"));
             std::fs::File::create(&image)
