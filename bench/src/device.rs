@@ -5,6 +5,7 @@
 //! several rounds in which the ways take turns; the processor's time counts the kernel's for this process, too.
 
 use anyhow::Context;
+use millpond_bench::Dice;
 use millpond_device::{
     Device, DeviceRead, FileDevice, IoWay, OpenOptions, ReadRequest, WriteRequest, read_across,
     ring_is_permitted,
@@ -157,7 +158,7 @@ fn processor_us() -> anyhow::Result<f64> {
 fn read(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow::Result<()> {
     let mut requests: Vec<ReadRequest<'_>> = memory
         .chunks_mut(PIECE_BYTES)
-        .zip(dice.offsets(BATCH, PIECE_BYTES as u64))
+        .zip(offsets(dice, BATCH, PIECE_BYTES as u64))
         .map(|(buffer, offset_bytes)| ReadRequest {
             offset_bytes,
             buffer,
@@ -172,7 +173,7 @@ fn read(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow
 }
 
 fn write(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow::Result<()> {
-    let mut offsets = dice.offsets(BATCH, PIECE_BYTES as u64);
+    let mut offsets = offsets(dice, BATCH, PIECE_BYTES as u64);
     offsets.dedup();
     let mut requests: Vec<WriteRequest<'_>> = memory
         .chunks(PIECE_BYTES)
@@ -195,7 +196,7 @@ fn across<const COUNT: usize, const LENGTH: usize>(
     let reads: Vec<DeviceRead<'_>> = devices
         .iter()
         .cycle()
-        .zip(dice.offsets(COUNT, LENGTH as u64))
+        .zip(offsets(dice, COUNT, LENGTH as u64))
         .map(|(device, offset_bytes)| DeviceRead {
             device,
             offset_bytes,
@@ -208,20 +209,11 @@ fn across<const COUNT: usize, const LENGTH: usize>(
     Ok(())
 }
 
-struct Dice(u64);
-
-impl Dice {
-    /// Sorted multiples of `unit` within the files.
-    fn offsets(&mut self, count: usize, unit: u64) -> Vec<u64> {
-        let mut offsets: Vec<u64> = (0..count)
-            .map(|_| {
-                self.0 ^= self.0 << 13;
-                self.0 ^= self.0 >> 7;
-                self.0 ^= self.0 << 17;
-                self.0 % (FILE_BYTES / unit) * unit
-            })
-            .collect();
-        offsets.sort_unstable();
-        offsets
-    }
+/// Sorted multiples of `unit` within the files.
+fn offsets(dice: &mut Dice, count: usize, unit: u64) -> Vec<u64> {
+    let mut offsets: Vec<u64> = (0..count)
+        .map(|_| dice.below(FILE_BYTES / unit) * unit)
+        .collect();
+    offsets.sort_unstable();
+    offsets
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Context;
+use millpond_bench::Dice;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ fn main() -> anyhow::Result<()> {
         if number % 100 == 0 {
             fs::create_dir_all(&place)?;
         }
-        let length = 1024 + dice.next() % (31 << 10);
+        let length = 1024 + dice.roll() % (31 << 10);
         fs::write(
             place.join(format!("file-{number:06}")),
             content(number, length, &mut dice),
@@ -45,7 +46,7 @@ fn content(number: u64, length: u64, dice: &mut Dice) -> Vec<u8> {
     let length = length as usize;
     let mut bytes = Vec::with_capacity(length + 16);
     while bytes.len() < length {
-        let word = dice.next();
+        let word = dice.roll();
         if number.is_multiple_of(2) {
             bytes.extend_from_slice(WORDS[word as usize % WORDS.len()]);
             bytes.extend_from_slice(format!("{:x}", word >> 52).as_bytes());
@@ -55,18 +56,6 @@ fn content(number: u64, length: u64, dice: &mut Dice) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
-}
-
-/// Xorshift: noise that needs no source.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }
 
 const WORDS: [&[u8]; 8] = [

@@ -1,7 +1,8 @@
 //! The work that every file system does.
 
-use crate::{Dice, Rows};
+use crate::Rows;
 use anyhow::{Result, bail, ensure};
+use millpond_bench::Dice;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -59,7 +60,7 @@ fn sync_directories(folder: &Path) -> Result<()> {
 fn write(folder: &Path, rows: &Rows) -> Result<()> {
     let mut dice = Dice(1);
     // Sixteen different megabytes, so that filling them does not count.
-    let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE)).collect();
+    let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, false)).collect();
     let stream = folder.join("stream");
     let write_stream = || {
         let file = File::create(&stream)?;
@@ -116,7 +117,7 @@ fn sync_files(folder: &Path, writers: u64) -> Result<Vec<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         let file = options.custom_flags(O_DSYNC).open(path)?;
-        let content = Dice(9).bytes(PIECE);
+        let content = Dice(9).bytes(PIECE, false);
         for offset in (0..SYNC_BYTES).step_by(PIECE) {
             file.write_all_at(&content, offset)?;
         }

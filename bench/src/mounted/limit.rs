@@ -1,8 +1,9 @@
 //! The most that two devices give: the same sizes, depth and flushes as direct I/O to both images at once.
 
 use crate::files::{PIECE, RANDOM, SMALL, STREAM_BYTES, SYNC_BYTES, sync_writes};
-use crate::{Dice, timed};
+use crate::timed;
 use anyhow::{Context, Result, bail};
+use millpond_bench::Dice;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ struct Aligned {
 
 impl Aligned {
     fn new(length: usize) -> Self {
-        let bytes = Dice(5).bytes(length + ALIGNMENT);
+        let bytes = Dice(5).bytes(length + ALIGNMENT, false);
         let from = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self {
             bytes,

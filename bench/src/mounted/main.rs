@@ -60,25 +60,3 @@ pub fn timed(row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
     println!("{row}\t{amount}\t{:.6}", begun.elapsed().as_secs_f64());
     Ok(())
 }
-
-/// The same numbers for everybody.
-pub struct Dice(pub u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-    /// Bytes that do not become shorter by compression.
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count / 8)
-            .flat_map(|_| self.next().to_le_bytes())
-            .collect()
-    }
-}

@@ -1,6 +1,7 @@
 //! Figures of all rounds, as a table.
 
 use anyhow::{Context, Result};
+use millpond_bench::spread;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -60,16 +61,4 @@ pub fn markdown(text: &str) -> Result<String> {
         let _ = writeln!(out, "| {row} | {} |", cells.join(" | "));
     }
     Ok(out)
-}
-
-/// Median, least and most.
-fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
-    values.sort_by(f64::total_cmp);
-    let (least, most) = (*values.first()?, *values.last()?);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = *values.get((values.len() - 1) / 2)?;
-    let median = f64::midpoint(lower, upper);
-    Some(format!(
-        "{median:.decimals$} ({least:.decimals$}–{most:.decimals$})"
-    ))
 }

@@ -1,6 +1,7 @@
 //! The work that every contender does.
 
 use anyhow::Result;
+use millpond_bench::Dice;
 use std::fmt;
 use std::time::Instant;
 
@@ -227,27 +228,4 @@ fn files(subject: &mut dyn Subject, timed: &mut Timed<'_>) -> Result<()> {
         subject.sync()?;
         Ok(true)
     })
-}
-
-/// The same numbers for everybody.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-    /// Of what is compressible each second 64 bytes are zeros.
-    fn bytes(&mut self, count: usize, compressible: bool) -> Vec<u8> {
-        let words = (0..count / 8).map(|word| match compressible && word % 16 >= 8 {
-            true => 0,
-            false => self.next(),
-        });
-        words.flat_map(u64::to_le_bytes).collect()
-    }
 }

@@ -249,15 +249,23 @@ fn where_rings_are_refused_batches_go_the_ordinary_way() {
     assert_eq!(std::fs::read(file.path()).unwrap()[4096..4098], *b"cd");
 }
 
-#[test]
-fn a_kernel_that_takes_no_more_costs_speed_and_nothing_else() {
+/// A file, and more reads of it than are under way at once; nothing where there is no ring.
+fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Vec<(u64, usize)>)> {
     if !is_permitted() {
-        return println!("io_uring is not permitted here: not tried");
+        println!("io_uring is not permitted here: not tried");
+        return None;
     }
     let file = image(&counting(SIZE));
     let device = open(&file, IoWay::Ring);
-    // More than are under way at once, so that there are several calls.
-    let wanted: Vec<_> = (0..DEPTH as u64 * 3).map(|at| (at * 5000, 4096)).collect();
+    let wanted = (0..DEPTH as u64 * 3).map(|at| (at * 5000, 4096)).collect();
+    Some((file, device, wanted))
+}
+
+#[test]
+fn a_kernel_that_takes_no_more_costs_speed_and_nothing_else() {
+    let Some((_file, device, wanted)) = several_calls() else {
+        return;
+    };
     for good in 0..3 {
         trouble::fail_enter(good, false);
         for ((offset, length), outcome) in wanted.iter().zip(read_many(&device, &wanted)) {
@@ -279,12 +287,9 @@ fn a_kernel_that_takes_no_more_costs_speed_and_nothing_else() {
 
 #[test]
 fn a_panic_while_operations_are_under_way_waits_for_them() {
-    if !is_permitted() {
-        return println!("io_uring is not permitted here: not tried");
-    }
-    let file = image(&counting(SIZE));
-    let device = open(&file, IoWay::Ring);
-    let wanted: Vec<_> = (0..DEPTH as u64 * 3).map(|at| (at * 5000, 4096)).collect();
+    let Some((_file, device, wanted)) = several_calls() else {
+        return;
+    };
     for good in 0..3 {
         trouble::fail_enter(good, true);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

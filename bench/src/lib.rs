@@ -1,0 +1,43 @@
+//! What the benchmarks share: numbers that are the same in every run, and how figures are told.
+#![forbid(unsafe_code)]
+
+/// Xorshift: the same numbers for every contender, and noise that needs no source.
+#[derive(Debug)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
+    }
+
+    /// So many bytes that do not become shorter by compression, or, of what is `compressible`, with zeros in each second 64 bytes.
+    pub fn bytes(&mut self, count: usize, compressible: bool) -> Vec<u8> {
+        let words = (0..count / 8).map(|word| match compressible && word % 16 >= 8 {
+            true => 0,
+            false => self.roll(),
+        });
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+/// Median, least and most; `None` of nothing.
+#[must_use]
+pub fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
+    values.sort_by(f64::total_cmp);
+    let (least, most) = (*values.first()?, *values.last()?);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get((values.len() - 1) / 2)?;
+    let median = f64::midpoint(lower, upper);
+    Some(format!(
+        "{median:.decimals$} ({least:.decimals$}–{most:.decimals$})"
+    ))
+}
