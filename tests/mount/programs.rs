@@ -41,6 +41,9 @@ fn script(rig: &Rig, needs: &[&str], text: &str) -> Option<()> {
         told(&output.stdout),
         told(&output.stderr)
     );
+    if let Some(last) = told(&output.stdout).trim_end().lines().last() {
+        println!("{last}");
+    }
     Some(())
 }
 
