@@ -11,4 +11,5 @@ mod fsx;
 mod mapped;
 mod programs;
 mod rig;
+mod ring;
 mod stress;

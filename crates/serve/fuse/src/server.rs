@@ -3,16 +3,19 @@
 use crate::abi::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request};
 use crate::error::FuseError;
 use crate::linger::{IN_A_ROW_MAX, LINGER, Linger};
+use crate::rings::{Rings, Taken};
 use crate::session::Session;
 use crate::transport::{Channel, Received};
 use millpond_env::Env;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
+use rustix::mount::UnmountFlags;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The token of the event that ends the threads.
@@ -27,12 +30,13 @@ pub struct FuseServer {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     poll: OwnedFd,
-    stop: OwnedFd,
+    pub(crate) stop: OwnedFd,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_token: AtomicU64,
     env: Env,
+    pub(crate) ring_threads: Taken,
 }
 
 /// A mounted session and the way to it.
@@ -40,7 +44,11 @@ pub(crate) struct Connection {
     token: u64,
     pub(crate) channel: Channel,
     pub(crate) session: Session,
+    mountpoint: PathBuf,
     linger: Linger,
+    pub(crate) rings: Rings,
+    /// Features were agreed on with the kernel.
+    has_begun: AtomicBool,
     is_over: Mutex<bool>,
     ended: Condvar,
 }
@@ -69,6 +77,7 @@ impl FuseServer {
             connections: Mutex::default(),
             next_token: AtomicU64::new(STOP + 1),
             env: Env::real(),
+            ring_threads: Taken::default(),
         });
         let server = Arc::new(Self {
             shared,
@@ -88,6 +97,7 @@ impl FuseServer {
         &self,
         channel: Channel,
         session: Session,
+        mountpoint: &Path,
     ) -> Result<Arc<Connection>, FuseError> {
         let shared = &self.shared;
         let token = shared.next_token.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +105,10 @@ impl FuseServer {
             token,
             channel,
             session,
+            mountpoint: mountpoint.to_owned(),
             linger: Linger::default(),
+            rings: Rings::default(),
+            has_begun: AtomicBool::new(false),
             is_over: Mutex::new(false),
             ended: Condvar::new(),
         });
@@ -103,6 +116,9 @@ impl FuseServer {
             .connections
             .lock()
             .insert(token, Arc::clone(&connection));
+        if Rings::prepare(shared, &connection) {
+            connection.session.allow_rings();
+        }
         let added = epoll::add(
             &shared.poll,
             connection.channel.fd(),
@@ -111,6 +127,7 @@ impl FuseServer {
         );
         if let Err(error) = added {
             shared.connections.lock().remove(&token);
+            connection.rings.decide(false);
             return Err(FuseError::Start(error.to_string()));
         }
         Ok(connection)
@@ -174,6 +191,7 @@ impl Shared {
             }
             if let Some(answer) = answer {
                 let _ = connection.channel.send(answer);
+                connection.begin_rings();
             }
             if !lingers {
                 return;
@@ -207,7 +225,7 @@ impl Shared {
 
     /// The reply to a request, if it wants one. A request without an answer would hang its program for ever; what broke is told
     /// as an error of the device, and the thread lives on for others.
-    fn answer<'b>(
+    pub(crate) fn answer<'b>(
         connection: &Connection,
         message: &[u8],
         reply: &'b mut [u8],
@@ -224,12 +242,13 @@ impl Shared {
         }
     }
 
-    fn finish(&self, connection: &Connection) {
+    pub(crate) fn finish(&self, connection: &Connection) {
         let known = self.connections.lock().remove(&connection.token);
         if known.is_none() {
             return;
         }
         let _ = epoll::delete(&self.poll, connection.channel.fd());
+        connection.rings.decide(false);
         connection.session.close();
         *connection.is_over.lock() = true;
         connection.ended.notify_all();
@@ -237,6 +256,23 @@ impl Shared {
 }
 
 impl Connection {
+    /// Ends the connection from this side: it was agreed that requests come through io_uring, and they cannot be taken. Only the
+    /// superuser can do that; others' programs wait until it is unmounted.
+    pub(crate) fn cut_off(&self) {
+        let flags = UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
+        if !self.is_over() {
+            let _ = rustix::mount::unmount(&*self.mountpoint, flags);
+        }
+    }
+    /// Lets the threads for io_uring begin or end, as soon as it is known which.
+    fn begin_rings(&self) {
+        if !self.has_begun.load(Ordering::Relaxed)
+            && let Some(begins) = self.session.uses_rings()
+        {
+            self.has_begun.store(true, Ordering::Relaxed);
+            self.rings.decide(begins);
+        }
+    }
     pub fn is_over(&self) -> bool {
         *self.is_over.lock()
     }
@@ -265,6 +301,8 @@ impl Drop for FuseServer {
         }
         let connections: Vec<_> = self.shared.connections.lock().drain().collect();
         for (_, connection) in connections {
+            connection.rings.decide(false);
+            connection.rings.join();
             connection.session.close();
             *connection.is_over.lock() = true;
             connection.ended.notify_all();

@@ -101,6 +101,7 @@ pub mod feature {
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Which fields of a `SETATTR` request count.

@@ -111,11 +111,11 @@ impl FuseServer {
         let connection = if is_by_helper {
             let device = helper::mount(&target.source, &path, &options)?;
             let channel = Channel::of_mounted(device).map_err(FuseError::Device);
-            channel.and_then(|channel| self.add(channel, session))
+            channel.and_then(|channel| self.add(channel, session, &path))
         } else {
             let channel = Channel::open().map_err(FuseError::Device)?;
             direct::mount(&channel, &target.source, &path, &options)?;
-            self.add(channel, session)
+            self.add(channel, session, &path)
         };
         let connection = connection.inspect_err(|_| detach(&path, is_by_helper))?;
         Ok(Mount {
@@ -142,6 +142,12 @@ impl Mount {
     pub fn wait(&self) {
         self.connection.wait();
     }
+    /// Whether requests come through io_uring: root has allowed it to the kernel's FUSE (`enable_uring`), this process may use
+    /// it, and the server has threads left for it. Not before the first request.
+    #[must_use]
+    pub fn is_by_ring(&self) -> bool {
+        self.connection.rings.are_used()
+    }
     /// How many files the kernel knows.
     #[must_use]
     pub fn known_files(&self) -> usize {
@@ -156,6 +162,7 @@ impl Mount {
     /// off: whoever still has files open gets errors.
     pub fn unmount(&self, force: bool) -> Result<(), FuseError> {
         if !self.is_alive() {
+            self.connection.rings.join();
             return Ok(());
         }
         let path = &self.mountpoint;
@@ -166,7 +173,9 @@ impl Mount {
         };
         match unmounted {
             Ok(()) => {
-                self.connection.wait_for_end(LAST_REQUESTS);
+                if self.connection.wait_for_end(LAST_REQUESTS) {
+                    self.connection.rings.join();
+                }
                 Ok(())
             }
             // Somebody else was faster.
@@ -222,7 +231,7 @@ fn tolerate_absence(sent: Result<(), Errno>) -> Result<(), FuseError> {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.is_alive() && self.unmount(false).is_err() {
+        if self.unmount(false).is_err() {
             detach(&self.mountpoint, self.is_by_helper);
         }
     }

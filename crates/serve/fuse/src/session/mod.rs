@@ -66,6 +66,8 @@ pub struct Session {
     features: AtomicU64,
     /// What the kernel offered.
     offered: AtomicU64,
+    /// Threads are ready to serve it through io_uring.
+    has_rings: AtomicBool,
     is_destroyed: AtomicBool,
 }
 
@@ -90,6 +92,7 @@ impl Session {
             inodes,
             features: AtomicU64::new(0),
             offered: AtomicU64::new(0),
+            has_rings: AtomicBool::new(false),
             is_destroyed: AtomicBool::new(false),
             vfs,
         })
@@ -213,6 +216,9 @@ impl Session {
         if self.vfs.has_posix_acls() {
             wanted |= feature::POSIX_ACL;
         }
+        if self.has_rings.load(Ordering::Acquire) {
+            wanted |= feature::OVER_IO_URING;
+        }
         let agreed = wanted & init.features;
         reply.put_u32(init.max_readahead.min(READAHEAD_BYTES));
         reply.put_u32((agreed & 0xffff_ffff) as u32);
@@ -228,6 +234,17 @@ impl Session {
         self.offered.store(init.features, Ordering::Release);
         self.features.store(agreed, Ordering::Release);
         Ok(())
+    }
+
+    /// Lets requests come through io_uring, if the kernel wants that too: somebody must be ready to take them. Before the
+    /// kernel's first words.
+    pub(crate) fn allow_rings(&self) {
+        self.has_rings.store(true, Ordering::Release);
+    }
+    /// Once the kernel has said its first words: whether requests will come through io_uring.
+    pub(crate) fn uses_rings(&self) -> Option<bool> {
+        let features = self.features.load(Ordering::Acquire);
+        (features != 0).then_some(features & feature::OVER_IO_URING != 0)
     }
 
     /// Whether the kernel offered a feature.

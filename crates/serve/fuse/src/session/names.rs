@@ -1,7 +1,7 @@
 //! Names: looked up, made, moved and removed.
 
-use super::{Answered, EINVAL, LONG_S, Refusal, Session, place};
-use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device};
+use super::{Answered, EINVAL, ENOSYS, LONG_S, Refusal, Session, place};
+use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device, feature};
 use millpond_posix::FileKind;
 use millpond_posix::live::{Caller, FileError, NewMode, RenameMode, SpecialFile};
 use millpond_posix::vfs::{VfsNode, VfsPlace};
@@ -109,13 +109,23 @@ impl Session {
             Some(FileKind::BlockDevice) => Some(SpecialFile::BlockDevice(major, minor)),
             Some(FileKind::Directory | FileKind::Symlink) => return Err(Refusal::Number(EINVAL)),
         };
+        let mut made = None;
         self.made(request, reply, |caller, directory| {
             let at = place(directory, new.name);
             match what {
                 Some(what) => self.vfs.make_special(caller, at, what, mode(&new)),
-                None => Ok(self.vfs.create(caller, at, mode(&new), true)?.0),
+                None => {
+                    let (node, _) = self.vfs.create(caller, at, mode(&new), true)?;
+                    made = Some(node.number());
+                    Ok(node)
+                }
             }
-        })
+        })?;
+        if let Some(number) = made {
+            // Nobody gave it any yet, so that the first write need not look.
+            self.inodes.note_capabilities(number, Some(false));
+        }
+        Ok(())
     }
 
     pub(super) fn make_directory(
@@ -137,6 +147,11 @@ impl Session {
         flags: u32,
         reply: &mut Reply<'_>,
     ) -> Answered {
+        if self.is_offered(feature::NO_OPEN_SUPPORT) {
+            // Told so, the kernel makes a file as it makes a pipe, and has nothing to close then: a request less for
+            // each new file.
+            return Err(Refusal::Number(ENOSYS));
+        }
         let is_exclusive = flags & O_EXCL != 0;
         let mut made = None;
         self.made(request, reply, |caller, directory| {

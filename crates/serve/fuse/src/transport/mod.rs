@@ -2,6 +2,10 @@
 //!
 //! One descriptor for each session, which all threads share: the kernel hands each request to exactly one reader.
 
+mod ring;
+
+pub(crate) use ring::{Next, Slot};
+
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

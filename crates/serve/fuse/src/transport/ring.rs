@@ -1,0 +1,460 @@
+//! Requests and replies through io_uring (Linux 6.14), where root has allowed it.
+//!
+//! Without it a request costs two calls of the system and wakes whichever thread waits first. Here the kernel has a queue for
+//! each processor, puts a request straight into the memory of a [`Slot`] that waits on the queue of the processor on which
+//! the program runs, and takes the reply out of the same memory in the call that waits for the next. Notices of what was
+//! forgotten, and what the server tells by itself, still pass through `/dev/fuse`.
+//!
+//! What a slot's memory holds, in bytes (`fuse_uring_req_header` of `linux/fuse.h`, interface 7.42, then the payload):
+//!
+//! ```text
+//! 0    header of the request, 40; of the reply, 16
+//! 128  the request's first arguments, whose length is what the others leave of the message
+//! 256  flags (8), number to commit (8), bytes of payload (4), zero (12)
+//! 4096 payload: what follows the first arguments, names and data; all of the reply but its header
+//! ```
+
+use super::{BorrowedFd, Errno};
+use crate::abi::{DATA_BYTES_MAX, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, opcode, types};
+use millpond_env::thread::yield_now;
+use rustix::fd::AsRawFd;
+use std::ops::Range;
+
+const ARGUMENTS_AT: usize = 128;
+const ARGUMENTS_BYTES_MAX: usize = 128;
+const FLAGS_AT: usize = 256;
+const COMMIT_AT: usize = 264;
+const PAYLOAD_BYTES_AT: usize = 272;
+const HEAD_BYTES: usize = 288;
+const PAYLOAD_AT: usize = 4096;
+const MEMORY_BYTES: usize = PAYLOAD_AT + DATA_BYTES_MAX;
+/// Where a reply begins, so that what follows its header lies where the payload is.
+const REPLY_AT: usize = PAYLOAD_AT - REPLY_HEADER_BYTES;
+
+/// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+/// What completions are known by.
+const REQUEST: u64 = 1;
+const STOP: u64 = 2;
+/// How often in a row the kernel may put a command off.
+const PUT_OFF_MAX: u32 = 1000;
+const EINVAL: i32 = 22;
+
+/// `struct iovec`.
+#[repr(C)]
+struct Stretch {
+    base: *mut u8,
+    bytes: usize,
+}
+
+/// Who may touch a slot's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// We, and the kernel does not know it yet.
+    New,
+    /// We: a request is in it, or its reply.
+    Us,
+    /// The kernel.
+    Kernel,
+}
+
+/// What became of waiting for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is one.
+    Request,
+    /// The server ends.
+    Stopped,
+    /// The connection is over, or the kernel wants none of it.
+    Over(Errno),
+}
+
+/// Room for one request of one queue, with a ring of its own for the thread that serves it.
+///
+/// What keeps it sound: the kernel writes to the memory only between the submission of a command and its completion. Both happen in
+/// [`Slot::next`]; while it has not seen the completion, `owner` says that the memory is the kernel's, nobody can
+/// look at it, and it is never given back.
+pub(crate) struct Slot {
+    ring: IoUring<Entry128, cqueue::Entry>,
+    memory: *mut [u8],
+    stretches: *mut [Stretch; 2],
+    owner: Owner,
+    queue: u16,
+    watches_stop: bool,
+}
+
+// SAFETY: the pointers are to memory that only this slot has.
+unsafe impl Send for Slot {}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { queue, owner, .. } = self;
+        write!(f, "Slot({queue}, {owner:?})")
+    }
+}
+
+impl Slot {
+    /// A slot for a queue; the kernel does not know it yet. Takes a little more than 1 MiB, of which untouched pages cost
+    /// nothing.
+    ///
+    /// # Errors
+    /// If the process may not use io_uring, or there is no memory for it.
+    pub fn new(queue: u16) -> std::io::Result<Self> {
+        let ring = IoUring::builder()
+            .dontfork()
+            .setup_coop_taskrun()
+            .build(4)?;
+        let memory = Box::into_raw(vec![0; MEMORY_BYTES].into_boxed_slice());
+        let base = memory.cast::<u8>();
+        let stretches = [
+            Stretch {
+                base,
+                bytes: HEAD_BYTES,
+            },
+            Stretch {
+                base: base.wrapping_add(PAYLOAD_AT),
+                bytes: DATA_BYTES_MAX,
+            },
+        ];
+        Ok(Self {
+            ring,
+            memory,
+            stretches: Box::into_raw(Box::new(stretches)),
+            owner: Owner::New,
+            queue,
+            watches_stop: false,
+        })
+    }
+
+    /// The processor whose requests come here.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    /// Gives the kernel the slot, with the reply if there was a request in it, and waits for the next one, for the end of the
+    /// connection, or until `stop` can be read.
+    pub fn next(&mut self, device: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Next {
+        for _ in 0..PUT_OFF_MAX {
+            match self.fetch(device, stop) {
+                Next::Over(Errno::AGAIN | Errno::INTR) => yield_now(),
+                next => return next,
+            }
+        }
+        Next::Over(Errno::AGAIN)
+    }
+
+    fn fetch(&mut self, device: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Next {
+        let is_new = match self.owner {
+            Owner::New => true,
+            Owner::Us => false,
+            // A completion was never seen: nothing can follow.
+            Owner::Kernel => return Next::Over(Errno::BUSY),
+        };
+        let entry = self.command(device, is_new);
+        if !self.watches_stop {
+            let readable = u32::from(rustix::event::PollFlags::IN.bits());
+            let watch = opcode::PollAdd::new(types::Fd(stop.as_raw_fd()), readable).build();
+            // SAFETY: it names no memory; the descriptor is looked up when it is submitted, below.
+            if unsafe { self.ring.submission().push(&watch.user_data(STOP).into()) }.is_err() {
+                return Next::Over(Errno::BUSY);
+            }
+            self.watches_stop = true;
+        }
+        // SAFETY: the memory and the table of it are this slot's, nobody looks at them, and they stay until the completion
+        // was seen (`owner`); the descriptor is borrowed until the command is submitted, which is below.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            return Next::Over(Errno::BUSY);
+        }
+        self.owner = Owner::Kernel;
+        self.wait(is_new)
+    }
+
+    fn wait(&mut self, is_new: bool) -> Next {
+        let mut busy = 0;
+        loop {
+            let entered = self.ring.submit_and_wait(1);
+            let mut outcome = None;
+            let mut is_stopped = false;
+            for completion in self.ring.completion() {
+                match completion.user_data() {
+                    REQUEST => outcome = Some(completion.result()),
+                    _ => is_stopped = true,
+                }
+            }
+            match outcome {
+                Some(result) if result >= 0 => {
+                    self.owner = Owner::Us;
+                    return Next::Request;
+                }
+                Some(error) => {
+                    self.owner = if is_new { Owner::New } else { Owner::Us };
+                    return Next::Over(Errno::from_raw_os_error(error.saturating_neg()));
+                }
+                None if is_stopped => return Next::Stopped,
+                None => {}
+            }
+            let Err(error) = entered else { continue };
+            match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+                Errno::INTR => {}
+                Errno::AGAIN | Errno::BUSY if busy < PUT_OFF_MAX => {
+                    busy += 1;
+                    yield_now();
+                }
+                error => return Next::Over(error),
+            }
+        }
+    }
+
+    /// The command that registers the slot, or commits the reply and fetches.
+    fn command(&mut self, device: BorrowedFd<'_>, is_new: bool) -> Entry128 {
+        let commit = self
+            .memory()
+            .and_then(|memory| get_u64(memory, COMMIT_AT))
+            .unwrap_or(0);
+        // `fuse_uring_cmd_req`: flags, what to commit, the queue.
+        let mut words = [0; 80];
+        if let Some((_, rest)) = words.split_first_chunk_mut::<8>()
+            && let Some((number, rest)) = rest.split_first_chunk_mut::<8>()
+            && let Some((queue, _)) = rest.split_first_chunk_mut::<2>()
+        {
+            *number = commit.to_ne_bytes();
+            *queue = self.queue.to_ne_bytes();
+        }
+        let which = if is_new { REGISTER } else { COMMIT_AND_FETCH };
+        let entry = opcode::UringCmd80::new(types::Fd(device.as_raw_fd()), which)
+            .cmd(words)
+            .addr(Some(self.stretches.addr() as u64))
+            .build()
+            .user_data(REQUEST);
+        with_length(entry, 2)
+    }
+
+    /// The memory, while it is ours.
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        if self.owner == Owner::Kernel {
+            return None;
+        }
+        // SAFETY: it was allocated in `new` and lives until `drop`; the kernel does not touch it now (`owner`), and
+        // it is borrowed as this slot is.
+        Some(unsafe { &mut *self.memory })
+    }
+
+    /// Hands the request in the slot to `answer`, with a buffer for the reply, and puts the reply where [`Slot::next`] takes it.
+    /// `scratch` is the thread's, for whichever of both is short; the reply to a request longer than it has no more
+    /// room than `scratch`. Returns how many bytes the longer of both has.
+    pub fn answer(
+        &mut self,
+        scratch: &mut [u8],
+        answer: impl FnOnce(&[u8], &mut [u8]) -> Option<usize>,
+    ) -> usize {
+        let Some(memory) = self.memory() else {
+            return 0;
+        };
+        let unique = get_u64(memory, 8).unwrap_or(0);
+        let mut length_bytes = 0;
+        let told = unpack(memory).and_then(|at| {
+            length_bytes = at.len();
+            let told = match scratch.get_mut(..at.len()) {
+                Some(copy) => {
+                    copy.copy_from_slice(memory.get(at)?);
+                    answer(copy, memory.get_mut(REPLY_AT..)?)?
+                }
+                None => {
+                    let told = answer(memory.get(at)?, scratch)?;
+                    let reply = scratch.get(..told)?;
+                    let room = memory.get_mut(REPLY_AT..)?.get_mut(..told)?;
+                    room.copy_from_slice(reply);
+                    told
+                }
+            };
+            Some(told).filter(|told| *told >= REPLY_HEADER_BYTES)
+        });
+        let told = told.unwrap_or_else(|| refuse(memory, unique));
+        commit(memory, told);
+        length_bytes.max(told)
+    }
+}
+
+/// Sets the word of a submission that says how many stretches of memory there are; the crate has no name for it.
+fn with_length(entry: Entry128, stretches: u32) -> Entry128 {
+    /// `len` of `io_uring_sqe`.
+    const LENGTH_AT: usize = 24;
+    // SAFETY: an entry is 128 bytes of integers for the kernel, without padding: any bytes are one.
+    let mut bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(entry) };
+    if let Some(word) = bytes.get_mut(LENGTH_AT..).and_then(<[u8]>::first_chunk_mut) {
+        *word = stretches.to_ne_bytes();
+    }
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // What the kernel may still write to is never given back.
+        if self.owner != Owner::Kernel {
+            // SAFETY: both were made by `Box` in `new` and are given back once; the kernel has no command on them.
+            unsafe {
+                drop(Box::from_raw(self.memory));
+                drop(Box::from_raw(self.stretches));
+            }
+        }
+    }
+}
+
+fn get_u32(memory: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
+}
+fn get_u64(memory: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
+}
+
+/// Puts header and first arguments before the payload, so that the message lies in one piece as `/dev/fuse` would give it. Returns
+/// where; `None` if the lengths contradict each other.
+fn unpack(memory: &mut [u8]) -> Option<Range<usize>> {
+    let length = usize::try_from(get_u32(memory, 0)?).ok()?;
+    let payload = usize::try_from(get_u32(memory, PAYLOAD_BYTES_AT)?).ok()?;
+    let arguments = length
+        .checked_sub(REQUEST_HEADER_BYTES)?
+        .checked_sub(payload)?;
+    if arguments > ARGUMENTS_BYTES_MAX || payload > DATA_BYTES_MAX {
+        return None;
+    }
+    let arguments_at = PAYLOAD_AT - arguments;
+    let begin = arguments_at - REQUEST_HEADER_BYTES;
+    memory.copy_within(0..REQUEST_HEADER_BYTES, begin);
+    memory.copy_within(ARGUMENTS_AT..ARGUMENTS_AT + arguments, arguments_at);
+    Some(begin..PAYLOAD_AT + payload)
+}
+
+/// A reply that says nothing but that the request made no sense. Returns its length.
+fn refuse(memory: &mut [u8], unique: u64) -> usize {
+    if let Some(reply) = memory.get_mut(REPLY_AT..)
+        && let Some((length, rest)) = reply.split_first_chunk_mut::<4>()
+        && let Some((error, rest)) = rest.split_first_chunk_mut::<4>()
+        && let Some(number) = rest.first_chunk_mut::<8>()
+    {
+        *length = (REPLY_HEADER_BYTES as u32).to_ne_bytes();
+        *error = (-EINVAL).to_ne_bytes();
+        *number = unique.to_ne_bytes();
+    }
+    REPLY_HEADER_BYTES
+}
+
+/// Puts the header of a reply at [`REPLY_AT`] of `length` bytes, and what the kernel must know of the rest, where it looks.
+fn commit(memory: &mut [u8], length: usize) {
+    memory.copy_within(REPLY_AT..PAYLOAD_AT, 0);
+    let payload = u32::try_from(length - REPLY_HEADER_BYTES).unwrap_or(0);
+    for (at, bytes) in [
+        (FLAGS_AT, &[0; 8][..]),
+        (PAYLOAD_BYTES_AT, &payload.to_ne_bytes()[..]),
+    ] {
+        if let Some(room) = memory.get_mut(at..).and_then(|m| m.get_mut(..bytes.len())) {
+            room.copy_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slot's memory with a request as the kernel puts it there.
+    fn given(header: &[u8; 40], arguments: &[u8], payload: &[u8]) -> Vec<u8> {
+        let mut memory = vec![0xee; MEMORY_BYTES];
+        let length = (40 + arguments.len() + payload.len()) as u32;
+        memory[..40].copy_from_slice(header);
+        memory[..4].copy_from_slice(&length.to_ne_bytes());
+        memory[ARGUMENTS_AT..ARGUMENTS_AT + arguments.len()].copy_from_slice(arguments);
+        memory[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4]
+            .copy_from_slice(&(payload.len() as u32).to_ne_bytes());
+        memory[PAYLOAD_AT..PAYLOAD_AT + payload.len()].copy_from_slice(payload);
+        memory
+    }
+
+    #[test]
+    fn a_request_lies_in_one_piece() {
+        for (arguments, payload) in [(0, 0), (16, 0), (0, 7), (40, 4096), (128, DATA_BYTES_MAX)] {
+            let arguments: Vec<u8> = (0..arguments).map(|n| n as u8 + 1).collect();
+            let payload: Vec<u8> = (0..payload).map(|n| (n % 251) as u8).collect();
+            let mut memory = given(&[7; 40], &arguments, &payload);
+            let at = unpack(&mut memory).unwrap();
+            let whole = &memory[at];
+            assert_eq!(whole.len(), 40 + arguments.len() + payload.len());
+            assert_eq!(whole[4..40], [7; 36]);
+            assert_eq!(whole[40..40 + arguments.len()], arguments);
+            assert_eq!(whole[40 + arguments.len()..], payload);
+        }
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_are_no_request() {
+        for (length, payload) in [
+            (39u32, 0u32),
+            (0, 0),
+            (40, 1),
+            (u32::MAX, 0),
+            (40 + 129, 0),
+            (40 + (1 << 20) + 1, (1 << 20) + 1),
+            (u32::MAX, u32::MAX),
+        ] {
+            let mut memory = given(&[0; 40], &[], &[]);
+            memory[..4].copy_from_slice(&length.to_ne_bytes());
+            memory[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4].copy_from_slice(&payload.to_ne_bytes());
+            assert_eq!(unpack(&mut memory), None, "{length} {payload}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_put_where_the_kernel_looks() {
+        let mut memory = vec![0xee; MEMORY_BYTES];
+        memory[REPLY_AT..PAYLOAD_AT].copy_from_slice(&[3; 16]);
+        commit(&mut memory, 16 + 104);
+        assert_eq!(memory[..16], [3; 16]);
+        assert_eq!(get_u32(&memory, PAYLOAD_BYTES_AT), Some(104));
+        assert_eq!(get_u64(&memory, FLAGS_AT), Some(0));
+        let length = refuse(&mut memory, 77);
+        commit(&mut memory, length);
+        assert_eq!(get_u32(&memory, 0), Some(16));
+        assert_eq!(get_u32(&memory, 4), Some((-22i32) as u32));
+        assert_eq!(get_u64(&memory, 8), Some(77));
+        assert_eq!(get_u32(&memory, PAYLOAD_BYTES_AT), Some(0));
+    }
+
+    #[test]
+    fn the_kernel_is_told_of_two_stretches() {
+        let entry = opcode::UringCmd80::new(types::Fd(3), REGISTER).build();
+        // SAFETY: as in `with_length`.
+        let bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(with_length(entry, 2)) };
+        assert_eq!(get_u32(&bytes, 24), Some(2));
+        assert_eq!(get_u32(&bytes, 8), Some(REGISTER));
+    }
+
+    #[test]
+    fn short_and_long_requests_get_their_replies() {
+        let Ok(mut slot) = Slot::new(0) else {
+            println!("passed over: no io_uring here");
+            return;
+        };
+        for payload in [10, 100_000] {
+            let payload = vec![5; payload];
+            let given = given(&[7; 40], &[1; 8], &payload);
+            slot.memory().unwrap().copy_from_slice(&given);
+            let mut scratch = vec![0; 1024];
+            let longest = slot.answer(&mut scratch, |message, reply| {
+                assert_eq!(message.len(), 48 + payload.len());
+                assert_eq!(message[48..], payload);
+                reply[..16].copy_from_slice(&[9; 16]);
+                reply[16..26].copy_from_slice(&[6; 10]);
+                Some(26)
+            });
+            assert_eq!(longest, 48 + payload.len());
+            let memory = slot.memory().unwrap();
+            assert_eq!(memory[..16], [9; 16]);
+            assert_eq!(memory[PAYLOAD_AT..PAYLOAD_AT + 10], [6; 10]);
+            assert_eq!(get_u32(memory, PAYLOAD_BYTES_AT), Some(10));
+        }
+    }
+}
