@@ -48,8 +48,12 @@ pub(super) struct Issued {
     running: Running<Vec<FailedPart>>,
 }
 
+/// As many bytes of all leaves are written by the one who asks rather than handed to others: they go into the system's page cache, which
+/// takes less time than waking a thread.
+const ALONE_BYTES_MAX: u64 = 64 << 10;
+
 /// Reckons parity for every extent on `processors` and hands the writes of each leaf to a thread of
-/// `queues`.
+/// `queues`, unless they are short.
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
@@ -77,6 +81,12 @@ pub(super) fn issue(
     });
     let parts = parts_by_leaf(&batch);
     let leaves = parts.iter().map(|(leaf, _)| *leaf).collect();
+    let each = parts.iter().flat_map(|(_, parts)| parts);
+    let bytes: u64 = each.map(|part| part.length_bytes).sum();
+    let helpers = match bytes <= ALONE_BYTES_MAX {
+        true => 0,
+        false => parts.len(),
+    };
     let jobs = parts.into_iter().map(|(leaf, parts)| {
         let queued = topology.writable_leaf(leaf).map(|(_, counters)| {
             let count = parts.len() as u64;
@@ -86,7 +96,7 @@ pub(super) fn issue(
     });
     let running = {
         let batch = Arc::clone(&batch);
-        queues.start(jobs.collect(), move |(leaf, parts, queued)| {
+        queues.start(helpers, jobs.collect(), move |(leaf, parts, queued)| {
             write_leaf(&batch, leaf, &parts, queued)
         })
     };

@@ -54,23 +54,11 @@ impl Workers {
     {
         // One item is left to the one who asks.
         let helpers = items.len().saturating_sub(1);
-        self.start_with(helpers, items, treat).finish()
+        self.start(helpers, items, treat).finish()
     }
 
-    /// Lets the threads begin; what they have not done is done in [`Running::finish`].
+    /// Lets at most `helpers` threads begin; what they have not done is done in [`Running::finish`].
     pub(crate) fn start<T, R>(
-        &self,
-        items: Vec<T>,
-        treat: impl Fn(T) -> R + Send + Sync + 'static,
-    ) -> Running<R>
-    where
-        T: Send + 'static,
-        R: Send + 'static,
-    {
-        self.start_with(items.len(), items, treat)
-    }
-
-    fn start_with<T, R>(
         &self,
         helpers: usize,
         items: Vec<T>,
@@ -221,7 +209,7 @@ mod tests {
     fn several_batches_may_be_under_way() {
         let workers = Arc::new(Workers::new("test", 3));
         let running: Vec<_> = (0..20u64)
-            .map(|k| workers.start((0..50).collect(), move |n: u64| n + k))
+            .map(|k| workers.start(50, (0..50).collect(), move |n: u64| n + k))
             .collect();
         for (k, running) in (0u64..).zip(running) {
             assert_eq!(running.finish(), (k..k + 50).collect::<Vec<_>>());
@@ -233,7 +221,7 @@ mod tests {
         let workers = Workers::new("test", 1);
         let count = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&count);
-        let running = workers.start(vec![0, 1, 2], move |n| {
+        let running = workers.start(3, vec![0, 1, 2], move |n| {
             assert_eq!(seen.fetch_add(1, Ordering::SeqCst), n);
         });
         assert_eq!(count.load(Ordering::SeqCst), 0);
