@@ -18,6 +18,7 @@ pub(super) fn schedule(seed: u64) -> Schedule {
     Schedule {
         policy: policy.unwrap_or(policies[0]),
         seed: seed.bits(),
-        points_max: 10_000_000_000,
+        // Some 300 times what the largest crowd takes.
+        points_max: 500_000_000,
     }
 }
