@@ -11,6 +11,7 @@ mod compare;
 mod deeds;
 mod life;
 mod logs;
+mod meddler;
 mod op;
 mod shape;
 mod shrink;

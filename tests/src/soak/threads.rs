@@ -5,6 +5,7 @@
 use super::compare::{recounted, verified};
 use super::deeds::{Clock, Deeds, Key};
 use super::life::{POOL, create, found, limits, record_requests};
+use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 use millpond::live::{
@@ -12,7 +13,7 @@ use millpond::live::{
     WriteOptions,
 };
 use millpond::{Error, OpenOptions, Pool};
-use millpond_env::sync::{Arc, bounded};
+use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Env, thread};
 use millpond_sim::{FaultPlan, PowerCut, Seed, Trace, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ pub struct ThreadFigures {
     pub cuts: u64,
     /// Promises made to threads, most of them by intent logs, before the power failed.
     pub promises: u64,
+    /// Readings of snapshots that a newer txg spoiled, and that were begun anew.
+    pub overtaken: u64,
     /// All requests to the disks, in their order.
     pub trace: Trace,
     /// Where a seed might have let another thread go on; 0 where the machine chooses.
@@ -54,6 +57,7 @@ impl AddAssign for ThreadFigures {
         self.compared += other.compared;
         self.cuts += other.cuts;
         self.promises += other.promises;
+        self.overtaken += other.overtaken;
         self.trace += other.trace;
         self.points += other.points;
         self.switches += other.switches;
@@ -63,7 +67,7 @@ impl AddAssign for ThreadFigures {
 }
 
 /// Contents of files by directory and name.
-type Files = BTreeMap<(String, String), Vec<u8>>;
+pub(super) type Files = BTreeMap<(String, String), Vec<u8>>;
 
 const SHARED: &str = "shared";
 /// Each thread owns one stripe of this file.
@@ -224,6 +228,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         let files = pool.file_system(POOL).map_err(say)?;
         prepare(&files, threads).map_err(say)?;
     }
+    let mut meddler = Meddler::of(seed, threads);
     let mut kept: Vec<(String, Files)> = vec![];
     for round in 0..rounds {
         world.forget();
@@ -231,7 +236,12 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         for worker in &mut workers {
             worker.deeds = Deeds::begin(worker.files.clone(), worker.stripe.clone());
         }
+        let meddled = Mutex::new(Ok(()));
         let outcomes: Vec<Result<(), Error>> = thread::scope(|scope| {
+            if let Some(meddler) = &mut meddler {
+                let (pool, meddled) = (pool.clone(), &meddled);
+                scope.spawn(move || *meddled.lock() = meddler.work(&pool, steps / 6));
+            }
             let running: Vec<_> = workers
                 .iter_mut()
                 .map(|worker| {
@@ -250,6 +260,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         for outcome in outcomes {
             outcome.map_err(say)?;
         }
+        meddled.into_inner()?;
         figures.ops += (threads * steps) as u64;
         if round % 2 == 1 {
             figures.promises += clock.promises();
@@ -300,6 +311,11 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             for (snapshot, expected) in &kept {
                 compare(&read, snapshot, threads, expected)?;
             }
+            drop(read);
+            if let Some(meddler) = &mut meddler {
+                let cleared = meddler.clear(&pool);
+                cleared.map_err(|error| format!("round {round}: {what}: {error}"))?;
+            }
             figures.cuts += 1;
             figures.compared += 1;
             continue;
@@ -345,9 +361,14 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         figures.reopened += 1;
         pool =
             LivePool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
+        if let Some(meddler) = &mut meddler {
+            let cleared = meddler.clear(&pool);
+            cleared.map_err(|error| format!("round {round}: {error}"))?;
+        }
     }
     pool.export().map_err(say)?;
     figures.trace = world.trace();
+    figures.overtaken = meddler.map_or(0, |meddler| meddler.overtaken);
     Ok(figures)
 }
 
@@ -558,7 +579,7 @@ impl Worker {
 }
 
 /// All files there, of all threads.
-fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Files, String> {
+pub(super) fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Files, String> {
     let say = |error: Error| format!("{dataset}: {error}");
     let files = pool.dataset(dataset).and_then(|it| it.file_system());
     let files = files.map_err(say)?;
