@@ -4,8 +4,8 @@
 use millpond::control::{
     CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
     HistoryEvent, ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Note, Places as Where, PoolChange, Property, TopRequest, Value, VdevState,
-    Wanted,
+    NewPoolRequest, Note, Places as Where, PoolChange, Property, Source, TopRequest, Value,
+    VdevState, Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::metrics::MetricsListener;
@@ -732,6 +732,73 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
     }
     assert_eq!(leaf(0).checksum_errors + leaf(1).checksum_errors, 0);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
+}
+
+#[test]
+fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 1000);
+    let request = stage.request("tank", "a");
+    asked.create_pool(&request, "zpool create").unwrap();
+    let root = asked.pool("tank").unwrap().root;
+    let (pool, leaf) = (root.guid, root.children[0].guid);
+    let set = |guid, name: &str, value: &str| {
+        let change = PoolChange::SetVdev {
+            guid,
+            name: name.into(),
+            value: value.into(),
+        };
+        asked.change("tank", &[change], "zpool set").map(drop)
+    };
+    for (guid, name, value) in [
+        (leaf, "comment", "hi there"),
+        (leaf, "failfast", "off"),
+        (leaf, "checksum_n", "5"),
+        (leaf, "io_t", "7"),
+        (leaf, "com.x:y", "hello"),
+        (pool, "slow_io_n", "9"),
+        (leaf, "com.x:gone", "1"),
+        (leaf, "com.x:gone", ""),
+        (leaf, "io_t", "none"),
+        (leaf, "slow_io_t", "3"),
+        (leaf, "failfast", "on"),
+        (leaf, "comment", ""),
+    ] {
+        set(guid, name, value).unwrap();
+    }
+    for (name, value, why) in [
+        ("size", "5", "'size' is readonly"),
+        ("bogus", "5", "invalid property 'bogus'"),
+        ("io_n", "abc", "'io_n' must be a number"),
+        ("failfast", "maybe", "'failfast' must be one of 'on | off'"),
+        ("path", "/x", "property 'path' is not supported yet"),
+    ] {
+        let error = set(leaf, name, value).unwrap_err().error;
+        let ChangeError::Setting(error) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(error.to_string(), why);
+    }
+    assert!(set(77, "comment", "x").is_err());
+    let told = |guid| -> Vec<(String, Option<Value>)> {
+        let all = asked.vdev_properties("tank", guid).unwrap();
+        let own = all.into_iter().filter(|p| p.source == Source::Local);
+        own.map(|p| (p.name, p.value)).collect()
+    };
+    let text = |text: &str| Some(Value::Text(text.into()));
+    let kept = [
+        ("comment".to_owned(), text("")),
+        ("checksum_n".to_owned(), Some(Value::Number(5))),
+        ("slow_io_t".to_owned(), Some(Value::Number(3))),
+        ("com.x:y".to_owned(), text("hello")),
+    ];
+    assert_eq!(told(leaf), kept);
+    let of_root = [("slow_io_n".to_owned(), Some(Value::Number(9)))];
+    assert_eq!(told(pool), of_root);
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    asked.import(&stage.import("tank"), "").unwrap();
+    assert_eq!(told(leaf), kept);
 }
 
 /// The samples of a page of figures, by name with labels. Panics where the page is not as the format says.

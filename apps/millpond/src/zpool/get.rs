@@ -397,7 +397,10 @@ impl VdevProperty {
 }
 
 /// The vdevs that the words name, the root as `root` or `root-0`, all as `all-vdevs`.
-fn vdevs_named<'a>(pool: &'a PoolInfo, words: &[String]) -> Result<Vec<&'a VdevInfo>, Failure> {
+pub(super) fn vdevs_named<'a>(
+    pool: &'a PoolInfo,
+    words: &[String],
+) -> Result<Vec<&'a VdevInfo>, Failure> {
     let all: Vec<&VdevInfo> = groups::walk(pool)
         .into_iter()
         .map(|(vdev, _)| vdev)

@@ -253,12 +253,8 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         writeln!(session.err, "cannot open '{name}': is not a pool")?;
         return Err(Failure::Status(22));
     }
-    if let [device, ..] = rest {
-        let action = format!("cannot set property {property} for {device} on {name}");
-        return Err(Failure::Refused(match unfit_of_vdev(property, value) {
-            Some(reason) => format!("{action}: {reason}"),
-            None => "millpond: properties of vdevs are not set yet".into(),
-        }));
+    if !rest.is_empty() {
+        return set_of_vdev(session, (property, value), name, (rest, &parsed.line));
     }
     let action = format!("cannot set property for '{name}'");
     let refuse = |text: &str| Failure::Refused(format!("{action}: {text}"));
@@ -294,6 +290,69 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
+/// A limit with a suffix (`1.5K`) as a plain number; anything else as it is.
+fn plain_limit(property: &str, value: &str) -> String {
+    use millpond_pool::properties::{Form, NumberForm, vdev_table};
+    let is_limit = vdev_table::find(property)
+        .is_some_and(|shape| matches!(shape.form, Form::Number(NumberForm::Limit)));
+    match crate::text::size::parse(value) {
+        Ok(number) if is_limit => number.to_string(),
+        _ => value.to_owned(),
+    }
+}
+
+/// Sets a property of a vdev.
+fn set_of_vdev(
+    session: &mut Session,
+    (property, value): (&str, &str),
+    name: &str,
+    (vdevs, line): (&[String], &str),
+) -> Ending {
+    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let info = session.control()?.pool(name).map_err(told)?;
+    let [device] = vdevs else {
+        return Err(Failure::Usage("too many pool names".into()));
+    };
+    let found = match device.as_str() {
+        "all-vdevs" => None,
+        _ => super::get::vdevs_named(&info, vdevs).ok(),
+    };
+    let Some([vdev]) = found.as_deref() else {
+        writeln!(
+            session.err,
+            "cannot find '{device}' in '{name}': device not in pool"
+        )?;
+        return Err(Failure::Status(22));
+    };
+    let action = format!("cannot set property {property} for {device} on {name}");
+    let refuse = |reason: &str| Failure::Refused(format!("{action}: {reason}"));
+    if let Some(reason) = unfit_of_vdev(property, value) {
+        return Err(refuse(&reason));
+    }
+    let is_last = info.root.children.len() < 2;
+    match (property, value) {
+        ("path", _) => return Err(refuse("invalid argument for this pool operation")),
+        ("allocating", "on") if !vdev.is_non_allocating => return Ok(0),
+        ("allocating", "off") if is_last => {
+            return Err(refuse("invalid argument for this pool operation"));
+        }
+        ("allocating", _) => {
+            return Err(Failure::Refused(
+                "millpond: whether blocks go to a vdev is not changed yet".into(),
+            ));
+        }
+        _ => {}
+    }
+    let change = PoolChange::SetVdev {
+        guid: vdev.guid,
+        name: property.to_owned(),
+        value: plain_limit(property, value),
+    };
+    let done = session.change()?.change(name, &[change], line);
+    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    Ok(0)
+}
+
 /// Why a property of a vdev cannot have a value.
 fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
     use millpond_pool::properties::{Edit, Form, NumberForm};
@@ -305,7 +364,12 @@ fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
         return Some(format!("'{property}' is readonly"));
     }
     let is_limit = matches!(shape.form, Form::Number(NumberForm::Limit));
-    let is_number = value == "none" || value.parse::<u64>().is_ok();
+    let is_number = plain_limit(property, value).parse::<u64>().is_ok() || value == "none";
+    if let Form::Words(_) = shape.form
+        && shape.number_of(value).is_none()
+    {
+        return Some(format!("'{property}' must be one of '{}'", shape.values));
+    }
     (is_limit && !is_number).then(|| format!("bad numeric value '{value}'"))
 }
 

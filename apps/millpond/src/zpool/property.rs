@@ -175,6 +175,7 @@ pub fn of_shape(shape: &Shape, value: Option<&Value>, is_exact: bool) -> String 
         NumberForm::Percent if is_exact && shape.name == "fragmentation" => format!("{number}%"),
         NumberForm::Ratio if is_exact => number::exact_ratio(number),
         NumberForm::State if !is_exact => state_word(number).to_string(),
+        NumberForm::Limit => number.to_string(),
         _ if is_exact => number.to_string(),
         NumberForm::TableQuota if number == 0 => "none".into(),
         NumberForm::Percent | NumberForm::PercentOrUnknown => format!("{number}%"),

@@ -92,7 +92,7 @@ pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, Live
 pub use millpond_pool::live::{
     CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, NewDevice, NewLayout, NewPool,
     NewTop, NewVdevOptions, NewVdevs, NotedEvent, PoolSetting, Replication, ReplicationMismatch,
-    SettingError, SettingTime, WhyReadOnly, WriteOptions,
+    SettingError, SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
 };
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,

@@ -326,6 +326,9 @@ impl Drop for WatchedReads<'_> {
     }
 }
 
+/// Tells which requests of a range go together as one operation.
+pub(crate) type EachRun<'a> = dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)) + 'a;
+
 /// Writes of one leaf that wait for their turn from now on.
 #[derive(Debug)]
 pub(crate) struct QueuedWrites {
@@ -360,7 +363,7 @@ impl QueuedWrites {
     pub(crate) fn watched<'a>(
         self,
         clock: &'a IoClock,
-        runs: &'a dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)),
+        runs: &'a EachRun<'a>,
         length_bytes: &'a dyn Fn(usize) -> u64,
     ) -> WatchedWrites<'a> {
         WatchedWrites {
@@ -384,7 +387,7 @@ impl Drop for QueuedWrites {
 pub(crate) struct WatchedWrites<'a> {
     queued: RefCell<QueuedWrites>,
     clock: &'a IoClock,
-    runs: &'a dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)),
+    runs: &'a EachRun<'a>,
     length_bytes: &'a dyn Fn(usize) -> u64,
 }
 
@@ -458,5 +461,45 @@ struct Active<'a> {
 impl Drop for Active<'_> {
     fn drop(&mut self) {
         self.waits.done(self.class, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: `cargo test --release -p millpond-block --lib costs -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures, and judges nothing"]
+    fn what_counting_costs() {
+        const ROUNDS: u64 = 1_000_000;
+        let (clock, counters) = (IoClock::default(), Arc::new(LeafCounters::default()));
+        let measure = |what: &str, work: &dyn Fn()| {
+            let begun_ns = clock.now_ns();
+            (0..ROUNDS).for_each(|_| work());
+            let each_ns = (clock.now_ns() - begun_ns) / ROUNDS;
+            println!("{what}: {each_ns} ns");
+        };
+        measure("a look at the clock", &|| {
+            std::hint::black_box(clock.now_ns());
+        });
+        measure("a read", &|| {
+            let reads = [(&*counters, 4096)].into_iter();
+            let watch = WatchedReads::new(&clock, IoClass::SyncRead, reads);
+            watch.begun(0..1);
+            watch.ended(0..1);
+        });
+        measure("a write of 16 parts, joined", &|| {
+            let queued = QueuedWrites::new(&clock, &counters, IoClass::AsyncWrite, 16);
+            let (runs, length) = (
+                |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| each(range),
+                |_: usize| 4096,
+            );
+            let watch = queued.watched(&clock, &runs, &length);
+            watch.begun(0..16);
+            watch.ended(0..16);
+        });
+        let figures = counters.wait_figures();
+        assert_eq!(figures.total[0].counts.iter().sum::<u64>(), ROUNDS);
     }
 }

@@ -4,7 +4,7 @@ use super::checks::{open_all, open_to_write};
 use super::{ChangeError, Changed, DatasetChange, NewDevices, PoolChange, Values};
 use crate::control::local::compatibility::{requested, unreadable};
 use crate::control::{RequestedFeatures, Value};
-use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime};
+use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingTime, VdevSetting};
 use crate::{ObjectId, OwnerKind, PropertyValue};
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
@@ -39,6 +39,10 @@ pub(in crate::control) fn apply(
                 PoolSetting::parse(name, value, SettingTime::Later)?
             };
             engine.set_property(&setting)?;
+        }
+        PoolChange::SetVdev { guid, name, value } => {
+            let setting = VdevSetting::parse(name, value)?;
+            engine.set_vdev_property(Guid(*guid), &setting)?;
         }
         PoolChange::Upgrade { compatible } => {
             let enabled = engine.upgrade(compatible.as_deref())?;

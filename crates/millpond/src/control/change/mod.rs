@@ -57,6 +57,15 @@ pub enum PoolChange {
         /// The value as given; for `bootfs` a dataset's name, or nothing.
         value: String,
     },
+    /// A property of a vdev.
+    SetVdev {
+        /// The vdev's guid; the pool's for the root.
+        guid: u64,
+        /// The property's name.
+        name: String,
+        /// The value as given.
+        value: String,
+    },
     /// Every feature, or those of a list, is enabled.
     Upgrade {
         /// The names that may be enabled; all if `None`.

@@ -580,7 +580,8 @@ impl Control for HeldPools {
 
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        vdev_properties::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+        let view = self.view_of(pool)?;
+        vdev_properties::properties(view.inner(), &info, vdev_guid).ok_or(ControlError::NoSuchVdev)
     }
 
     fn datasets(

@@ -118,7 +118,11 @@ impl Control for LocalPools {
 
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        vdev_properties::properties(&info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+        let found = match self.open(pool)? {
+            Ok(pool) => vdev_properties::properties(pool.inner(), &info, vdev_guid),
+            Err(_) => vdev_properties::figures(&info, vdev_guid),
+        };
+        found.ok_or(ControlError::NoSuchVdev)
     }
 
     fn datasets(

@@ -1,14 +1,57 @@
 //! The properties of one vdev (`zpool get all POOL VDEV`).
 
 use super::super::{IoCounters, PoolInfo, Property, Source, Value, VdevInfo, VdevKind};
+use millpond_ondisk::Guid;
+use millpond_pool::Pool;
+use millpond_pool::properties::{Preset, PropertyValue, vdev_table};
 
 /// What labels and the boot block take of each device, in bytes: two labels and the boot block in front, two labels at
 /// the end.
 const LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 
-/// The properties of the vdev with this guid, as far as they are known; `None` if there is no such vdev. What is
-/// stored of vdevs by users is not read.
-pub fn properties(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
+/// The properties of the vdev with this guid, those set by users last; `None` if there is no such vdev. What
+/// is stored of it and cannot be read is left out.
+pub fn properties(pool: &Pool, info: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
+    let mut all = figures(info, guid)?;
+    let stored = pool.stored_vdev_properties(Guid(guid)).unwrap_or_default();
+    for (name, value) in stored {
+        set(&mut all, name, value);
+    }
+    Some(all)
+}
+
+/// Puts what is stored in the place of the preset.
+fn set(all: &mut Vec<Property>, name: String, value: PropertyValue) {
+    // Whether blocks are allocated and where a device lies is told by the configuration.
+    if matches!(name.as_str(), "allocating" | "path") {
+        return;
+    }
+    let shape = vdev_table::find(&name);
+    let value = match value {
+        PropertyValue::Text(text) => Value::Text(text),
+        PropertyValue::Number(number) => match shape.and_then(|shape| shape.word_of(number)) {
+            Some(word) => Value::Text(word.to_owned()),
+            None => Value::Number(number),
+        },
+    };
+    // What is set to what it would be anyway counts as not set.
+    let is_preset = shape.is_some_and(|shape| match (&value, shape.preset) {
+        (Value::Number(number), Preset::Number(preset)) => *number == preset,
+        (Value::Text(word), Preset::Text(preset)) => word == preset,
+        _ => false,
+    });
+    if is_preset {
+        return;
+    }
+    let own = Property::new(&name, Some(value), Source::Local);
+    match all.iter_mut().find(|property| property.name == name) {
+        Some(property) => *property = own,
+        None => all.push(own),
+    }
+}
+
+/// What can be told without asking what users stored.
+pub fn figures(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
     let aside = pool.caches.iter().chain(&pool.spares);
     let mut stack: Vec<(&VdevInfo, Option<&VdevInfo>)> = aside.map(|vdev| (vdev, None)).collect();
     stack.push((&pool.root, None));
@@ -201,7 +244,7 @@ mod tests {
             ..PoolInfo::default()
         };
         let value = |guid, name: &str| {
-            let all = properties(&pool, guid).unwrap();
+            let all = figures(&pool, guid).unwrap();
             let found = all.into_iter().find(|property| property.name == name);
             found.unwrap().value
         };
@@ -211,6 +254,6 @@ mod tests {
         assert_eq!(value(2, "parent"), Some(Value::Text("raidz1-0".into())));
         assert_eq!(value(1, "parent"), Some(Value::Text("tank".into())));
         assert_eq!(value(1, "parity"), Some(Value::Number(1)));
-        assert!(properties(&pool, 77).is_none());
+        assert!(figures(&pool, 77).is_none());
     }
 }

@@ -34,6 +34,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod vdev_properties;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
 pub use config::{PoolConfig, auxiliary_label_list};
@@ -61,3 +62,4 @@ pub use pool::{Drive, LivePool};
 pub use port::DatasetPort;
 pub use properties::{PoolSetting, SettingError, SettingTime};
 pub use replication::{Replication, ReplicationMismatch, check_replication};
+pub use vdev_properties::VdevSetting;

@@ -21,7 +21,7 @@ const WHAT: &str = "pool properties";
 /// The longest comment, in characters.
 const COMMENT_CHARS_MAX: usize = 32;
 /// The longest name and value of a property set by users, in bytes.
-const USER_BYTES_MAX: (usize, usize) = (255, 8191);
+pub(super) const USER_BYTES_MAX: (usize, usize) = (255, 8191);
 
 /// When a property is set: some can only be given as the pool is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,11 +141,13 @@ pub enum SettingError {
 #[cfg(feature = "serde")]
 fn known_words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
     let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
-    let mut known = crate::properties::table::POOL_PROPERTIES
-        .iter()
+    let pools = crate::properties::table::POOL_PROPERTIES.iter();
+    let vdevs = crate::properties::vdev_table::VDEV_PROPERTIES.iter();
+    let mut known = pools
+        .chain(vdevs)
         .flat_map(|shape| [shape.name, shape.values]);
     let found = known.find(|word| *word == text);
-    found.ok_or_else(|| serde::de::Error::custom("no word of a property of pools"))
+    found.ok_or_else(|| serde::de::Error::custom("no word of a property of pools or vdevs"))
 }
 
 impl PoolSetting {

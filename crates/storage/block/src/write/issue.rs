@@ -338,13 +338,13 @@ mod tests {
         let parts: Vec<Part> = (0..4096).map(|at| part(at * 512, false)).collect();
         let runs = |parts: &[Part], range| {
             let mut found = vec![];
-            each_run(parts, range, &mut |run| found.push(run));
+            each_run(parts, range, &mut |run| found.push((run.start, run.end)));
             found
         };
-        assert_eq!(runs(&parts, 0..4096), [0..2048, 2048..4096]);
-        assert_eq!(runs(&parts, 2..5), [2..5]);
+        assert_eq!(runs(&parts, 0..4096), [(0, 2048), (2048, 4096)]);
+        assert_eq!(runs(&parts, 2..5), [(2, 5)]);
         let apart = [part(0, false), part(1024, false)];
-        assert_eq!(runs(&apart, 0..2), [0..1, 1..2]);
+        assert_eq!(runs(&apart, 0..2), [(0, 1), (1, 2)]);
         assert!(runs(&[], 0..0).is_empty());
         assert!(runs(&apart, 1..3).is_empty(), "beyond the end");
     }

@@ -1,0 +1,115 @@
+//! Setting properties of vdevs.
+//!
+//! They lie in the ZAP of the vdev: the root's, a top-level vdev's (a single disk's too, which has both), else the leaf's.
+//!
+//! Page `docs/format/properties.md`, "Vdevs".
+
+use super::context::SyncContext;
+use super::history::HistoryEvent;
+use super::pool::LivePool;
+use super::properties::{SettingError, USER_BYTES_MAX};
+use crate::PoolError;
+use crate::error::Reading;
+use crate::properties::{Form, vdev_property_zap, vdev_table};
+use millpond_ondisk::zap::ZapValue;
+use millpond_ondisk::{Guid, ObjectId};
+
+const WHAT: &str = "properties of a vdev";
+
+/// One property of a vdev with its value, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VdevSetting {
+    /// A number or a word's number; 2^64-1 for `none`.
+    Number(&'static str, u64),
+    /// `comment`, which may be empty.
+    Text(&'static str, String),
+    /// A property set by users, with its colon; an empty value takes it away.
+    User(String, String),
+}
+
+impl VdevSetting {
+    /// Checks a name and value as given on the command line.
+    ///
+    /// # Errors
+    /// [`SettingError::Unsupported`] for what is valid and cannot be changed here: `allocating`, `path`.
+    pub fn parse(name: &str, value: &str) -> Result<Self, SettingError> {
+        if name.contains(':') {
+            if name.len() > USER_BYTES_MAX.0 || value.len() > USER_BYTES_MAX.1 {
+                return Err(SettingError::TooLong(name.to_owned()));
+            }
+            return Ok(Self::User(name.to_owned(), value.to_owned()));
+        }
+        let shape = vdev_table::find(name).ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
+        let name = shape.name;
+        if !shape.edit.is_editable() {
+            return Err(SettingError::ReadOnly(name));
+        }
+        match (name, shape.form) {
+            ("allocating" | "path", _) => Err(SettingError::Unsupported(name)),
+            (_, Form::Text) if value.len() > USER_BYTES_MAX.1 => {
+                Err(SettingError::TooLong(name.to_owned()))
+            }
+            (_, Form::Text) => Ok(Self::Text(name, value.to_owned())),
+            (_, Form::Words(_)) => {
+                let values = shape.values;
+                let number = shape.number_of(value);
+                let number = number.ok_or(SettingError::NotAWord { name, values })?;
+                Ok(Self::Number(name, number))
+            }
+            (_, Form::Number(_)) if value == "none" => Ok(Self::Number(name, u64::MAX)),
+            (_, Form::Number(_)) => match value.parse() {
+                Ok(number) => Ok(Self::Number(name, number)),
+                Err(_) => Err(SettingError::NotANumber { name }),
+            },
+        }
+    }
+}
+
+impl LivePool {
+    /// Sets a property of the vdev with this guid (the pool's for the root), and returns when it is on stable storage.
+    ///
+    /// # Errors
+    /// [`PoolError::Unsupported`] if there is none, or it keeps no properties (what stands between a top-level vdev
+    /// and its leaves; pools from before vdevs had ZAPs). As [`LivePool::sync_task`].
+    pub fn set_vdev_property(&self, vdev: Guid, setting: &VdevSetting) -> Result<(), PoolError> {
+        let zap = vdev_property_zap(&self.store().topology().tree, vdev);
+        let zap = zap.ok_or(PoolError::Unsupported {
+            what: "keeping properties of this vdev",
+        })?;
+        self.sync_task(|ctx| ctx.set_vdev_property(vdev, zap, setting))
+    }
+}
+
+impl SyncContext<'_> {
+    fn set_vdev_property(
+        &self,
+        vdev: Guid,
+        zap: ObjectId,
+        setting: &VdevSetting,
+    ) -> Result<(), PoolError> {
+        let text = match setting {
+            VdevSetting::Number(name, number) => {
+                self.set_table_number(zap, name, *number)?;
+                // History shows numbers with a sign.
+                format!("{name}={}", number.cast_signed())
+            }
+            VdevSetting::User(name, value) if value.is_empty() => {
+                self.remove_table_entry(zap, name)?;
+                format!("{name}=")
+            }
+            VdevSetting::Text(name, value) => self.store_text(zap, name, value)?,
+            VdevSetting::User(name, value) => self.store_text(zap, name, value)?,
+        };
+        let text = format!("vdev_guid={}: {text}", vdev.0);
+        self.history(&HistoryEvent::of_pool("vdev set", text))
+    }
+
+    fn store_text(&self, zap: ObjectId, name: &str, value: &str) -> Result<String, PoolError> {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.table(zap)?
+            .update(name.as_bytes(), &ZapValue::from_bytes(&bytes))
+            .reading(WHAT)?;
+        Ok(format!("{name}={value}"))
+    }
+}

@@ -1,0 +1,72 @@
+//! What is stored of vdevs by users.
+//!
+//! Page `docs/format/properties.md`, "Vdevs".
+
+use super::shape::Edit;
+use super::value::PropertyValue;
+use super::vdev_table;
+use crate::error::Reading;
+use crate::{Pool, PoolError};
+use millpond_ondisk::{Guid, ObjectId};
+use millpond_vdev::{VdevKind, VdevTree};
+use millpond_zap::Zap;
+
+/// So many properties of a vdev are read; the ZAP has a few entries of other kinds, too.
+const STORED_MAX: usize = 4096;
+/// What the ZAPs of vdevs hold besides properties has names that begin so.
+const OTHERS: [&str; 3] = ["com.delphix:", "org.zfsonlinux:", "org.openzfs:"];
+
+/// The ZAP that holds the properties of a vdev (`guid` is the pool's for the root); `None` if it has none.
+#[must_use]
+pub fn vdev_property_zap(tree: &VdevTree, guid: Guid) -> Option<ObjectId> {
+    let node = tree.node(tree.find(guid)?)?;
+    let config = &node.config;
+    let zap = match node.kind {
+        VdevKind::Root => config.zap_root,
+        _ => config.zap_top.or(config.zap_leaf),
+    };
+    zap?.some()
+}
+
+impl Pool {
+    /// Properties that users set of the vdev with this guid, by name: those of the table, then their own. Of a vdev that keeps none: nothing.
+    ///
+    /// # Errors
+    /// If its ZAP cannot be read.
+    pub fn stored_vdev_properties(
+        &self,
+        guid: Guid,
+    ) -> Result<Vec<(String, PropertyValue)>, PoolError> {
+        let what = "properties of a vdev";
+        let Some(id) = vdev_property_zap(&self.store().topology().tree, guid) else {
+            return Ok(vec![]);
+        };
+        let zap = Zap::open(self.mos().object(id).reading(what)?).reading(what)?;
+        let (mut native, mut own) = (vec![], vec![]);
+        for entry in zap.iter().take(STORED_MAX) {
+            let entry = entry.reading(what)?;
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let shape = vdev_table::find(&name).filter(|shape| shape.name == name);
+            let is_native = shape.is_some_and(|shape| shape.edit == Edit::Settable);
+            let is_own = name.contains(':')
+                && entry.value.integer_bytes == 1
+                && OTHERS.iter().all(|start| !name.starts_with(start));
+            let value = match entry.value.integer_bytes {
+                1 => {
+                    let bytes = entry.value.bytes.split(|byte| *byte == 0).next();
+                    let text = String::from_utf8_lossy(bytes.unwrap_or(&[])).into_owned();
+                    PropertyValue::Text(text)
+                }
+                _ => PropertyValue::Number(entry.value.first().unwrap_or(0)),
+            };
+            match (is_native, is_own) {
+                (true, _) => native.push((name, value)),
+                (_, true) => own.push((name, value)),
+                _ => {}
+            }
+        }
+        own.sort_by(|one, other| one.0.cmp(&other.0));
+        native.extend(own);
+        Ok(native)
+    }
+}
