@@ -16,6 +16,7 @@ use millpond::{Error, OpenOptions, Pool};
 use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Env, thread};
 use millpond_sim::{FaultPlan, PowerCut, Seed, Trace, World};
+use millpond_txg::DirtyLimits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 #[cfg(not(millpond_sim))]
@@ -207,11 +208,24 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     if let Some(file) = requests {
         record_requests(&world, file)?;
     }
+    // Some have to wait for each other's txgs, in some little of the pool stays in memory.
+    let limits = match seed % 5 {
+        3 => DirtyLimits {
+            limit_bytes: 8 << 20,
+            ..DirtyLimits::default()
+        },
+        4 => DirtyLimits {
+            limit_bytes: 64 << 20,
+            ..DirtyLimits::default()
+        },
+        _ => limits(),
+    };
+    let cache_bytes = if seed % 7 < 3 { 2 << 20 } else { 64 << 20 };
     let writing = WriteOptions {
-        limits: limits(),
+        limits,
         ..WriteOptions::default()
     };
-    let mut pool = create(&world, shape, writing.clone(), 64 << 20)?;
+    let mut pool = create(&world, shape, writing.clone(), cache_bytes)?;
     slow_down(&world, seed);
     let mut figures = ThreadFigures::default();
     let mut workers: Vec<Worker> = (0..threads)
@@ -278,7 +292,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             let what = format!("power cut after {count} of {recorded} requests, {cut:?}");
             let candidate = found(&world, &BTreeSet::new())?;
             let options = OpenOptions {
-                cache_bytes: 64 << 20,
+                cache_bytes,
                 ..OpenOptions::default()
             };
             {
@@ -347,7 +361,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         }
         pool.export().map_err(say)?;
         let options = OpenOptions {
-            cache_bytes: 64 << 20,
+            cache_bytes,
             ..OpenOptions::default()
         };
         let candidate = found(&world, &BTreeSet::new())?;

@@ -379,6 +379,19 @@ mod tests {
     }
 
     #[test]
+    fn the_same_requests_find_the_same_values_in_any_process() {
+        let kept = || -> Vec<u64> {
+            let cache = Cache::new(8 * SHARD_BYTES_MIN);
+            assert_eq!(cache.shards.len(), 8);
+            (0..400u64).for_each(|key| cache.insert(key, key, 2 << 20));
+            (0..400).filter(|key| cache.get(key).is_some()).collect()
+        };
+        let first = kept();
+        assert!(first.len() < 257, "{first:?}");
+        assert_eq!(kept(), first);
+    }
+
+    #[test]
     fn a_value_too_heavy_is_not_kept_and_evicts_nothing() {
         let cache = Cache::new(16 * 1000);
         cache.insert(1u64, 1u64, 10);
