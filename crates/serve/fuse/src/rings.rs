@@ -21,6 +21,8 @@ const THREADS_PER_QUEUE_MIN: usize = 2;
 /// All mounted file systems of a server have so many of these threads, at most, each with a slot of 1 MiB. Those that are mounted
 /// beyond that are served in the ordinary way.
 const THREADS_MAX: usize = 128;
+/// The number of pages for a request is agreed on as of this size.
+const PAGE_BYTES_MAX: usize = 4096;
 /// Requests of up to so many bytes are copied; longer ones leave so much room for the reply.
 const SCRATCH_BYTES: usize = 16384;
 /// Who moves so many bytes at once leaves its processor, and comes back after so many requests that move less.
@@ -103,7 +105,9 @@ impl Rings {
     /// Starts the threads of a connection that is not mounted yet; they wait until [`Rings::decide`] was called. Returns
     /// whether there are any: otherwise io_uring must not be agreed on.
     pub fn prepare(shared: &Arc<Shared>, connection: &Arc<Connection>) -> bool {
-        let Some(queues) = is_enabled().then(queues).flatten() else {
+        // The kernel wants room for as many pages as were agreed on for a request: more than a slot has where they are larger.
+        let fits = rustix::param::page_size() <= PAGE_BYTES_MAX;
+        let Some(queues) = (fits && is_enabled()).then(queues).flatten() else {
             return false;
         };
         let Some(each) = shared.ring_threads.take(queues) else {
