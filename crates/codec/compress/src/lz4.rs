@@ -133,6 +133,15 @@ mod tests {
     }
 
     #[test]
+    fn a_repetition_may_fill_the_destination_to_the_last_byte() {
+        // One literal, seven times again, and an end without literals.
+        let block = [0x13, b'a', 1, 0, 0x00];
+        assert_eq!(decode_repetitive(&block, &mut [0; 8]), Some(8));
+        agree(&block, 8);
+        agree(&block, 7);
+    }
+
+    #[test]
     fn patterns_of_every_length_come_back() {
         for period in (1..40).chain([64, 128, 1000, 65_535]) {
             let text: Vec<u8> = (0..100_000u32)

@@ -114,6 +114,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_encoded_is_kept_if_it_saves_space_or_fits_a_pointer() {
+        let units = AllocationUnits::new(4096, 4096);
+        let form =
+            |source: &[u8]| stored_form(CompressionKind::Lz4, ZstdLevel::default(), source, units);
+        let length = |form| match form {
+            StoredForm::Encoded(bytes) => Some(bytes.len()),
+            StoredForm::Hole | StoredForm::Raw => None,
+        };
+        // Numbers that follow no rule, then zeros.
+        let noise = |noisy: usize, size: usize| -> Vec<u8> {
+            let byte = |at: usize| (at * at * 2_654_435_761 >> 13) as u8;
+            (0..size)
+                .map(|at| if at < noisy { byte(at) } else { 0 })
+                .collect()
+        };
+        let saves_space = length(form(&noise(3000, 131_072)));
+        assert!(
+            saves_space.is_some_and(|length| length > EMBEDDED_BYTES_MAX),
+            "{saves_space:?}"
+        );
+        let fits_a_pointer = length(form(&noise(40, 4096)));
+        assert!(
+            fits_a_pointer.is_some_and(|length| length <= EMBEDDED_BYTES_MAX),
+            "{fits_a_pointer:?}"
+        );
+        assert_eq!(length(form(&noise(3000, 4096))), None);
+    }
+
+    #[test]
     fn the_stored_size_is_a_whole_number_of_units_and_below_the_logical_size() {
         let units = AllocationUnits::new(4096, 4096);
         assert_eq!(units.stored_bytes(60, 131_072), Some(4096));
