@@ -249,8 +249,11 @@ fn where_rings_are_refused_batches_go_the_ordinary_way() {
     assert_eq!(std::fs::read(file.path()).unwrap()[4096..4098], *b"cd");
 }
 
+/// Offsets and lengths in bytes.
+type Reads = Vec<(u64, usize)>;
+
 /// A file, and more reads of it than are under way at once; nothing where there is no ring.
-fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Vec<(u64, usize)>)> {
+fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Reads)> {
     if !is_permitted() {
         println!("io_uring is not permitted here: not tried");
         return None;
