@@ -124,7 +124,7 @@ mod tests {
         };
         // Numbers that follow no rule, then zeros.
         let noise = |noisy: usize, size: usize| -> Vec<u8> {
-            let byte = |at: usize| (at * at * 2_654_435_761 >> 13) as u8;
+            let byte = |at: usize| ((at * at * 2_654_435_761) >> 13) as u8;
             (0..size)
                 .map(|at| if at < noisy { byte(at) } else { 0 })
                 .collect()
