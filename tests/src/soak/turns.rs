@@ -18,7 +18,7 @@ pub(super) fn schedule(seed: u64) -> Schedule {
     Schedule {
         policy: policy.unwrap_or(policies[0]),
         seed: seed.bits(),
-        // Some 300 times what the largest crowd takes.
+        // Some hundred times what the largest crowd has taken.
         points_max: 500_000_000,
     }
 }

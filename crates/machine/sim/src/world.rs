@@ -98,7 +98,8 @@ impl World {
             entropy: Arc::new(SimEntropy(Arc::clone(&self.shared))),
         }
     }
-    /// Flips bits from now on in what is about to be written, or (with `None`) no more.
+    /// Flips bits from now on in what is about to be written, or (with `None`) no more. A world that is reborn from this one has sound
+    /// memory.
     pub fn set_memory(&self, memory: Option<EvilMemory>) {
         *self.shared.memory.lock() = memory;
     }
