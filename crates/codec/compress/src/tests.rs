@@ -293,6 +293,21 @@ fn a_zstd_frame_that_swells_beyond_its_block_is_stopped() {
     assert!(decompress(CompressionKind::Zstd, &swollen, &mut [0; 4096]).is_err());
 }
 
+#[test]
+fn a_zstd_frame_with_a_window_beyond_the_largest_block_is_refused() {
+    // No size, a window of 2^(10 + exponent) bytes, and one last raw block of three bytes.
+    let block = |exponent: u8| {
+        let frame = [0, exponent << 3, 3 << 3 | 1, 0, 0, b'a', b'b', b'c'];
+        let mut block = vec![0, 0, 0, 8, 3, 0, 0x28, 0xa5];
+        block.extend(frame);
+        block
+    };
+    let mut plain = [0; 3];
+    decompress(CompressionKind::Zstd, &block(14), &mut plain).unwrap();
+    assert_eq!(plain, *b"abc");
+    assert!(decompress(CompressionKind::Zstd, &block(15), &mut plain).is_err());
+}
+
 /// A stored block encoded by zstd's own library, as OpenZFS does it.
 fn zstd_c(level: i32, source: &[u8], content_size: bool) -> Vec<u8> {
     use zstd_safe::{CCtx, CParameter, FrameFormat};

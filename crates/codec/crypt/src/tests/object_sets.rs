@@ -41,6 +41,17 @@ fn the_recorded_object_set_has_the_recorded_portable_mac() {
 }
 
 #[test]
+fn a_pointer_to_an_object_set_has_its_macs_checked() {
+    let key = ccm_key();
+    let mut block = object_set();
+    key.seal_object_set(&mut block, Endian::Little).unwrap();
+    let bp = pointer(Endian::Little, ObjectType::OBJECT_SET, 0);
+    assert_eq!(key.decrypt_block(&bp, &mut block), Ok(()));
+    block[8] ^= 2;
+    assert!(key.decrypt_block(&bp, &mut block).is_err());
+}
+
+#[test]
 fn an_object_set_is_refused_when_any_covered_byte_changes_and_accepted_without_a_local_mac() {
     let key = ccm_key();
     let mut block = object_set();
