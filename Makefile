@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak soak-threads test-threads lint golden golden-pools clean
+.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -121,6 +121,9 @@ test-threads: setup ## the scheduler, the simulated world and the soak's short l
 
 fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
+
+mutants: setup ## what the tests of the pure crates do not notice (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" chooses
+	cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 60 --output target/mutants
 
 lint: setup ## formatting, clippy, the rules of the house, licences
 	$(CARGO) fmt --all -- --check
