@@ -214,7 +214,7 @@ fn a_block_of_very_many_pieces_is_kept_whole() {
     let tx = bench.begin();
     let id = (bench.set.allocate(&tx, file(size)).unwrap()).id();
     let object = bench.set.object(id).unwrap();
-    let mut expected = noise(3, size as usize);
+    let mut expected = noise(3, 2 * size as usize);
     object.write(&tx, 0, &expected).unwrap();
     drop((tx, object));
     bench.sync();
