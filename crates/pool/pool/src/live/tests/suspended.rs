@@ -56,7 +56,6 @@ fn is_suspended<T: std::fmt::Debug>(outcome: Result<T, PoolError>) -> bool {
 
 #[test]
 fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
-    let _mark = mark::expect("write-waited-for-device");
     let _mark = mark::expect("pool-resumed");
     for (seed, shape) in [(60, Shape::ONE), (61, Shape::MIRROR)] {
         let world = World::without_journal(seed);
@@ -94,6 +93,7 @@ fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
 
 #[test]
 fn with_continue_what_is_new_is_refused_and_what_is_there_can_be_read() {
+    let _mark = mark::expect("write-waited-for-device");
     let world = World::without_journal(62);
     let pool = resumable(&world, Shape::ONE);
     set_failmode(&pool, "continue");
