@@ -36,9 +36,9 @@ impl Condvar {
     /// As `parking_lot`'s.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         if is_managed() {
-            guard.without(|| self.waiters.wait("a change", None));
+            guard.during(|| self.waiters.wait("a change", None));
         } else {
-            self.inner.wait(guard.real());
+            self.inner.wait(guard.real_mut());
         }
     }
     /// As `parking_lot`'s; how long is reckoned in the world's time.
@@ -50,9 +50,9 @@ impl Condvar {
         let has_timed_out = match is_managed() {
             true => {
                 let limit = Some(nanoseconds(limit));
-                guard.without(|| self.waiters.wait("a change, not for ever", limit))
+                guard.during(|| self.waiters.wait("a change, not for ever", limit))
             }
-            false => self.inner.wait_for(guard.real(), limit).timed_out(),
+            false => self.inner.wait_for(guard.real_mut(), limit).timed_out(),
         };
         WaitTimeoutResult(has_timed_out)
     }

@@ -1,8 +1,8 @@
 //! Mutual exclusion.
 
 use super::baton::{Waiters, is_managed, point};
+use super::guard::Held;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// As `parking_lot`'s.
@@ -13,19 +13,10 @@ pub struct Mutex<T: ?Sized> {
 }
 
 /// As `parking_lot`'s.
-#[must_use = "if unused the lock is free at once"]
-pub struct MutexGuard<'a, T: ?Sized> {
-    pub(super) mutex: &'a Mutex<T>,
-    /// Always there but while a condition variable waits.
-    inner: Option<parking_lot::MutexGuard<'a, T>>,
-}
+pub type MutexGuard<'a, T> = Held<'a, parking_lot::MutexGuard<'a, T>>;
 
 /// As `parking_lot`'s.
-#[must_use = "if unused the lock is free at once"]
-pub struct MappedMutexGuard<'a, T: ?Sized> {
-    waiters: &'a Waiters,
-    inner: Option<parking_lot::MappedMutexGuard<'a, T>>,
-}
+pub type MappedMutexGuard<'a, T> = Held<'a, parking_lot::MappedMutexGuard<'a, T>>;
 
 impl<T> Mutex<T> {
     /// As `parking_lot`'s.
@@ -82,21 +73,26 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.get_mut()
     }
     fn guard<'a>(&'a self, inner: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard {
-            mutex: self,
-            inner: Some(inner),
-        }
+        Held::new(&self.waiters, inner)
     }
     fn take(&self) -> parking_lot::MutexGuard<'_, T> {
-        if !is_managed() {
-            return self.inner.lock();
+        match is_managed() {
+            true => take(&self.inner, &self.waiters),
+            false => self.inner.lock(),
         }
-        loop {
-            if let Some(inner) = self.inner.try_lock() {
-                return inner;
-            }
-            self.waiters.wait("a lock", None);
+    }
+}
+
+/// Takes a lock as soon as it is this thread's turn and nobody holds it.
+fn take<'a, T: ?Sized>(
+    mutex: &'a parking_lot::Mutex<T>,
+    waiters: &Waiters,
+) -> parking_lot::MutexGuard<'a, T> {
+    loop {
+        if let Some(inner) = mutex.try_lock() {
+            return inner;
         }
+        waiters.wait("a lock", None);
     }
 }
 
@@ -107,80 +103,22 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// As `parking_lot`'s.
     pub fn map<U: ?Sized>(
-        mut guard: Self,
+        guard: Self,
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedMutexGuard<'a, U> {
-        let inner = guard.inner.take();
-        MappedMutexGuard {
-            waiters: &guard.mutex.waiters,
-            inner: inner.map(|inner| parking_lot::MutexGuard::map(inner, part)),
-        }
+        guard.turned(|inner| parking_lot::MutexGuard::map(inner, part))
     }
-    /// Gives the lock back for the time of `wait`, which gets the lock's own guard.
-    pub(super) fn without<R>(&mut self, wait: impl FnOnce() -> R) -> R {
-        self.inner = None;
-        self.mutex.waiters.wake_all();
-        let outcome = wait();
-        self.inner = Some(self.mutex.take());
-        outcome
-    }
-    /// The real guard, for a real condition variable.
-    pub(super) fn real(&mut self) -> &mut parking_lot::MutexGuard<'a, T> {
-        self.inner.as_mut().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            self.mutex.waiters.wake_all();
-        }
-    }
-}
-
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> Drop for MappedMutexGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            self.waiters.wake_all();
-        }
-    }
-}
-
-impl<T: ?Sized> Deref for MappedMutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> DerefMut for MappedMutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("a guard holds its lock")
+    /// Gives the lock back for the time of `wait`.
+    pub(super) fn during<R>(&mut self, wait: impl FnOnce() -> R) -> R {
+        let mutex = parking_lot::MutexGuard::mutex(self.real());
+        let waiters = self.waiters();
+        self.without(wait, || take(mutex, waiters))
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 

@@ -17,6 +17,7 @@
 mod baton;
 mod channel;
 mod condvar;
+mod guard;
 mod lock;
 mod once;
 mod rwlock;

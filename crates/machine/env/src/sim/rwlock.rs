@@ -1,9 +1,9 @@
 //! Locks that are shared by those who only look.
 
 use super::baton::{Waiters, is_managed, point};
+use super::guard::Held;
 use super::lock::nanoseconds;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// As `parking_lot`'s, but that nobody who looks waits for somebody who waits to write.
@@ -14,18 +14,10 @@ pub struct RwLock<T: ?Sized> {
 }
 
 /// As `parking_lot`'s.
-#[must_use = "if unused the lock is free at once"]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    waiters: &'a Waiters,
-    inner: Option<parking_lot::RwLockReadGuard<'a, T>>,
-}
+pub type RwLockReadGuard<'a, T> = Held<'a, parking_lot::RwLockReadGuard<'a, T>>;
 
 /// As `parking_lot`'s.
-#[must_use = "if unused the lock is free at once"]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    waiters: &'a Waiters,
-    inner: Option<parking_lot::RwLockWriteGuard<'a, T>>,
-}
+pub type RwLockWriteGuard<'a, T> = Held<'a, parking_lot::RwLockWriteGuard<'a, T>>;
 
 impl<T> RwLock<T> {
     /// As `parking_lot`'s.
@@ -46,34 +38,38 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         point();
         let inner = self.wait(|| self.inner.read(), || self.inner.try_read());
-        self.reading(inner)
+        Held::new(&self.waiters, inner)
     }
     /// As `parking_lot`'s.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         point();
         let inner = self.wait(|| self.inner.write(), || self.inner.try_write());
-        self.writing(inner)
+        Held::new(&self.waiters, inner)
     }
     /// As `parking_lot`'s.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         point();
-        self.inner.try_read().map(|inner| self.reading(inner))
+        self.inner
+            .try_read()
+            .map(|inner| Held::new(&self.waiters, inner))
     }
     /// As `parking_lot`'s.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         point();
-        self.inner.try_write().map(|inner| self.writing(inner))
+        self.inner
+            .try_write()
+            .map(|inner| Held::new(&self.waiters, inner))
     }
     /// As `parking_lot`'s.
     pub fn try_read_for(&self, limit: Duration) -> Option<RwLockReadGuard<'_, T>> {
         if !is_managed() {
             let inner = self.inner.try_read_for(limit);
-            return inner.map(|inner| self.reading(inner));
+            return inner.map(|inner| Held::new(&self.waiters, inner));
         }
         point();
         loop {
             if let Some(inner) = self.inner.try_read() {
-                return Some(self.reading(inner));
+                return Some(Held::new(&self.waiters, inner));
             }
             if self
                 .waiters
@@ -101,55 +97,6 @@ impl<T: ?Sized> RwLock<T> {
             }
             self.waiters.wait("a lock", None);
         }
-    }
-    fn reading<'a>(&'a self, inner: parking_lot::RwLockReadGuard<'a, T>) -> RwLockReadGuard<'a, T> {
-        RwLockReadGuard {
-            waiters: &self.waiters,
-            inner: Some(inner),
-        }
-    }
-    fn writing<'a>(
-        &'a self,
-        inner: parking_lot::RwLockWriteGuard<'a, T>,
-    ) -> RwLockWriteGuard<'a, T> {
-        RwLockWriteGuard {
-            waiters: &self.waiters,
-            inner: Some(inner),
-        }
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
-    fn drop(&mut self) {
-        self.inner = None;
-        self.waiters.wake_all();
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    fn drop(&mut self) {
-        self.inner = None;
-        self.waiters.wake_all();
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("a guard holds its lock")
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("a guard holds its lock")
     }
 }
 

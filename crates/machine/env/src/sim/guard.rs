@@ -1,0 +1,74 @@
+//! What holds a lock.
+
+use super::baton::Waiters;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// A lock that is held, by a guard of `parking_lot`'s. When it is given back, whoever waits for it may try again.
+#[must_use = "if unused the lock is free at once"]
+pub struct Held<'a, G> {
+    waiters: &'a Waiters,
+    /// Always there but while a condition variable waits.
+    inner: Option<G>,
+}
+
+impl<'a, G> Held<'a, G> {
+    pub(super) fn new(waiters: &'a Waiters, inner: G) -> Self {
+        let inner = Some(inner);
+        Self { waiters, inner }
+    }
+    /// The same lock by another guard.
+    pub(super) fn turned<H>(mut self, turn: impl FnOnce(G) -> H) -> Held<'a, H> {
+        Held {
+            waiters: self.waiters,
+            inner: self.inner.take().map(turn),
+        }
+    }
+    /// Gives the lock back for the time of `wait`; `take` takes it again.
+    pub(super) fn without<R>(&mut self, wait: impl FnOnce() -> R, take: impl FnOnce() -> G) -> R {
+        self.inner = None;
+        self.waiters.wake_all();
+        let outcome = wait();
+        self.inner = Some(take());
+        outcome
+    }
+    /// Whoever waits for this lock.
+    pub(super) fn waiters(&self) -> &'a Waiters {
+        self.waiters
+    }
+    /// The real guard.
+    pub(super) fn real(&self) -> &G {
+        self.inner.as_ref().expect("a guard holds its lock")
+    }
+    /// The real guard.
+    pub(super) fn real_mut(&mut self) -> &mut G {
+        self.inner.as_mut().expect("a guard holds its lock")
+    }
+}
+
+impl<G> Drop for Held<'_, G> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            self.waiters.wake_all();
+        }
+    }
+}
+
+impl<G: Deref> Deref for Held<'_, G> {
+    type Target = G::Target;
+    fn deref(&self) -> &G::Target {
+        self.real()
+    }
+}
+
+impl<G: DerefMut> DerefMut for Held<'_, G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        self.real_mut()
+    }
+}
+
+impl<G: Deref<Target: fmt::Debug>> fmt::Debug for Held<'_, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,131 @@
+//! What goes wrong with the disks of a life.
+
+use super::*;
+
+/// Labels and the uberblocks in front; rot there is for other tests.
+const DATA_START_BYTES: u64 = 4 << 20;
+
+impl Lived<'_> {
+    pub(super) fn victim(&mut self, seed: u64) -> Option<usize> {
+        let victim = Dice::new(seed).pick(&self.victims).copied()?;
+        self.figures.faults += 1;
+        Some(victim)
+    }
+
+    pub(super) fn disk(&self, number: usize) -> Arc<millpond_sim::SimDisk> {
+        Arc::clone(&self.world.disks()[number])
+    }
+
+    pub(super) fn rot(&mut self, seed: u64) {
+        let Some(victim) = self.victim(seed) else {
+            return;
+        };
+        let mut dice = Seed::new(seed);
+        self.harmed.insert(victim);
+        let disk = self.disk(victim);
+        // Where there is something.
+        let content = disk.content();
+        let places: Vec<u64> = content
+            .pages()
+            .map(|(offset, _)| offset)
+            .filter(|offset| (DATA_START_BYTES..DISK_BYTES - DATA_START_BYTES).contains(offset))
+            .collect();
+        for _ in 0..1 + dice.below(8) {
+            let Some(start) = dice.choose(&places).copied() else {
+                return;
+            };
+            let length = 512 << dice.below(8);
+            let mut noise = vec![0; length];
+            dice.fill(&mut noise);
+            disk.rot(start, &noise);
+        }
+        self.life.log.push(format!("disk {victim} rots"));
+    }
+
+    pub(super) fn err(&mut self, seed: u64) {
+        let Some(victim) = self.victim(seed) else {
+            return;
+        };
+        self.harmed.insert(victim);
+        let mut dice = Seed::new(seed);
+        let kinds = [
+            (Scope::Writes, Fault::Fail),
+            (Scope::Writes, Fault::Lose),
+            (Scope::Writes, Fault::Corrupt),
+            (Scope::Writes, Fault::Misdirect),
+            (Scope::Reads, Fault::Fail),
+            (Scope::Reads, Fault::Corrupt),
+            (Scope::Reads, Fault::Misdirect),
+            (Scope::Flushes, Fault::Fail),
+            (Scope::Flushes, Fault::Lose),
+        ];
+        let mut plan = FaultPlan::new(dice.fork());
+        for _ in 0..1 + dice.below(3) {
+            let rate = [10_000, 100_000, 1_000_000];
+            let rate = dice.choose(&rate).copied().unwrap_or(10_000);
+            if let Some((scope, fault)) = dice.choose(&kinds).copied() {
+                plan = plan.with(scope, fault, rate);
+            }
+        }
+        self.life.log.push(format!("disk {victim} errs: {plan:?}"));
+        self.disk(victim).set_faults(Some(plan));
+    }
+
+    /// A txg is written while a disk refuses writes. It may be committed or not; nothing older is lost.
+    pub(super) fn refuse(&mut self, seed: u64) -> Result<Goes, String> {
+        self.note(None)?;
+        let mut dice = Seed::new(seed);
+        let disks = self.world.disks();
+        let number = usize::try_from(dice.below(disks.len() as u64)).unwrap_or(0);
+        let is_victim = self.victims.contains(&number);
+        // One disk more than redundancy bears: whatever happens, it happens to this txg only.
+        let is_alone = self.harmed.is_empty() || is_victim;
+        if !is_alone {
+            return Ok(Goes::On);
+        }
+        self.figures.faults += 1;
+        let rates = [20_000, 300_000, 1_000_000];
+        let rate = dice.choose(&rates).copied().unwrap_or(1_000_000);
+        let scope = if dice.below(4) == 0 {
+            Scope::Flushes
+        } else {
+            Scope::Writes
+        };
+        let plan = FaultPlan::new(dice.fork()).with(scope, Fault::Fail, rate);
+        // Half of the time it is an intent log that is refused first; the txg is its way out.
+        let is_commit = dice.below(2) == 0;
+        let began = self.world.recorded();
+        disks[number].set_faults(Some(plan));
+        let synced = match is_commit {
+            true => self.commit(dice.bits()),
+            false => self.pool()?.sync().map(drop),
+        };
+        disks[number].set_faults(None);
+        self.take_deeds(began, synced.is_ok());
+        let shown = synced.as_ref().err().map(ToString::to_string);
+        self.life.log.push(format!(
+            "disk {number} refused {scope:?} ({rate} of a million): {shown:?}"
+        ));
+        if synced.is_ok() {
+            self.note(None)?;
+            // What it missed nothing here writes again.
+            if disks[number].broken_promises() > 0 {
+                self.harmed.insert(number);
+                if !is_victim && !self.victims.is_empty() {
+                    // Together with those that may fail it would be one too many.
+                    self.victims = vec![number];
+                }
+            }
+            return Ok(Goes::On);
+        }
+        // Uberblocks of the txg that failed may stand on some disks.
+        for txg in 1..=3 {
+            let txg = Txg(self.committed.0 + txg);
+            let state = State::of(txg, self.life.model.clone(), self.next);
+            self.states.push(state);
+        }
+        self.committed = Txg(self.committed.0 + 3);
+        self.harmed.insert(number);
+        self.cut(dice.bits())
+    }
+}

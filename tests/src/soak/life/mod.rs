@@ -1,0 +1,585 @@
+//! A life, lived.
+
+mod faults;
+mod figures;
+mod mood;
+mod reopening;
+
+use super::compare::{judged, read_back, recounted, verified};
+use super::logs::{Done, Logs, Wanted};
+use super::op::{Op, Plan};
+use super::states::State;
+use crate::hostile::dice::Dice;
+use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
+pub use figures::Figures;
+use millpond::live::{
+    Drive, FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, WriteOptions,
+};
+use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
+use millpond_device::{Candidate, Device};
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Mutex, bounded};
+use millpond_env::thread;
+use millpond_pool::import::{find_pools, scan_devices};
+use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
+use millpond_txg::DirtyLimits;
+use mood::Mood;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(super) const POOL: &str = "tank";
+/// Only what is written takes memory. Much smaller ones would make writers wait for txgs: each announces its
+/// worst case.
+const DISK_BYTES: u64 = 1 << 30;
+/// The journal is forgotten when it is longer, so that a life needs little memory.
+const JOURNAL_EVENTS_MAX: usize = 3000;
+const JOURNAL_BYTES_MAX: u64 = 48 << 20;
+/// A life ends when so much of the pool is allocated: memory is short, and so are lives.
+const FULL_BYTES: u64 = 96 << 20;
+
+/// What judges are asked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Every so many lives `zdb` judges at the end; 0 for never. Not if disks were made to fail.
+    pub zdb_every: u64,
+    /// Figures are counted anew at every so many reopenings; 0 for never.
+    pub recount_every: u64,
+    /// A life that takes longer hangs.
+    pub limit: Duration,
+    /// Whether a failure tells all that was done, not only the last things.
+    pub full_log: bool,
+    /// Where images that `zdb` accuses are kept.
+    pub keep: Option<PathBuf>,
+    /// Where every request to the disks is written, a line each: two runs' files show where they part.
+    pub requests: Option<PathBuf>,
+    /// Judges work with several threads, whose turns this seed decides (only with `--cfg millpond_sim`); else a life is
+    /// alone.
+    pub turns: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            zdb_every: 0,
+            recount_every: 1,
+            limit: Duration::from_secs(600),
+            full_log: false,
+            keep: None,
+            requests: None,
+            turns: None,
+        }
+    }
+}
+
+/// Why a life failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The number of the operation.
+    pub at: usize,
+    /// What was wrong.
+    pub text: String,
+    /// The last things done, oldest first.
+    pub log: Vec<String>,
+    /// Whether it did not end in time. (Leaving out operations to find which hangs takes too long.)
+    pub is_hang: bool,
+}
+
+/// Lives a plan. A life that does not end within [`Options::limit`] has failed, too; its thread is left alone.
+///
+/// # Errors
+/// The first thing that was wrong; panics of the engine included.
+pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
+    let at = Arc::new(AtomicUsize::new(0));
+    let (send, receive) = bounded(1);
+    let thread = {
+        let (plan, options, at) = (plan.clone(), options.clone(), Arc::clone(&at));
+        thread::spawn("life", move || {
+            // Nobody listens after the limit.
+            let _ = send.send(live_as_told(plan, options, at));
+        })
+    };
+    let failed = |text| Failure {
+        at: at.load(Ordering::Relaxed),
+        text,
+        log: vec![],
+        is_hang: false,
+    };
+    let thread = thread.map_err(|error| failed(told("a thread for the life", &error)))?;
+    match receive.recv_timeout(options.limit) {
+        Ok(outcome) => {
+            let _ = thread.join();
+            outcome
+        }
+        Err(_) => Err(Failure {
+            is_hang: true,
+            ..failed(format!(
+                "not ended after {} s: does it hang?",
+                options.limit.as_secs()
+            ))
+        }),
+    }
+}
+
+/// Alone, so that the plan decides everything; or with threads, whose turns another seed decides.
+fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Figures, Failure> {
+    #[cfg(millpond_sim)]
+    if let Some(seed) = options.turns {
+        let place = Arc::clone(&at);
+        let body = move || live(&plan, &options, &at);
+        let outcome = millpond_env::sim::run(super::turns::schedule(seed), body);
+        return outcome.map_or_else(
+            |ended| {
+                Err(Failure {
+                    at: place.load(Ordering::Relaxed),
+                    text: ended.to_string(),
+                    log: vec![],
+                    is_hang: true,
+                })
+            },
+            |(outcome, _)| outcome,
+        );
+    }
+    thread::alone(|| live(&plan, &options, &at))
+}
+
+fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Failure> {
+    let mut lived = None;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let lived = lived.insert(Lived::begin(plan, options)?);
+        for (number, op) in plan.ops.iter().enumerate() {
+            at.store(number, Ordering::Relaxed);
+            if let Goes::Out = lived.one(*op)? {
+                lived.figures.full = 1;
+                break;
+            }
+        }
+        lived.end()
+    }));
+    let text = match outcome {
+        Ok(Ok(())) => {
+            let figures = lived.map(|lived| Figures {
+                trace: lived.world.trace(),
+                ..lived.figures
+            });
+            return Ok(figures.unwrap_or_default());
+        }
+        Ok(Err(text)) => text,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            format!("panic: {}", text.unwrap_or_default())
+        }
+    };
+    let log = lived.as_ref().map(Lived::tail).unwrap_or_default();
+    // An engine that has panicked may do so again when it goes.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(lived)));
+    Err(Failure {
+        at: at.load(Ordering::Relaxed),
+        text,
+        log,
+        is_hang: false,
+    })
+}
+
+enum Goes {
+    On,
+    /// Nothing more can be told of this pool.
+    Out,
+}
+
+struct Lived<'p> {
+    options: &'p Options,
+    world: World,
+    victims: Vec<usize>,
+    absent: BTreeSet<usize>,
+    /// Log devices without a copy.
+    log_disks: BTreeSet<usize>,
+    /// Disks that hold something wrong or old, until the end: nothing here writes it again.
+    harmed: BTreeSet<usize>,
+    pool: Option<LivePool>,
+    life: Life,
+    mood: Mood,
+    seed: u64,
+    committed: Txg,
+    /// What the pool held at committed txgs, oldest first.
+    states: Vec<State>,
+    /// What intent logs promised since then.
+    logs: Logs,
+    /// The number of the next effect.
+    next: u64,
+    /// After which event of the journal each txg was acknowledged.
+    acknowledged: Vec<(usize, Txg)>,
+    openings: u64,
+    /// How many events of the journal the last opening took; 0 once they are forgotten.
+    opened_after: usize,
+    /// No disk was taken away before so many events.
+    none_went_before: usize,
+    figures: Figures,
+    /// Whether the power failed since all labels were written.
+    may_be_torn: bool,
+    /// Whether a log was given up with its device.
+    may_leak: bool,
+    /// A power cut may have left files unlinked in file systems that were not opened since.
+    has_orphans: bool,
+}
+
+/// Has every request to the disks written to a file, a line each.
+pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> {
+    let file = File::create(file).map_err(|error| told("the file for requests", &error))?;
+    let lines = Mutex::new(BufWriter::new(file));
+    world.watch(move |request| {
+        // A full disk spoils the record, not the life.
+        let _ = writeln!(lines.lock(), "{request}");
+    });
+    Ok(())
+}
+
+fn told(what: &str, error: &dyn std::fmt::Display) -> String {
+    format!("{what}: {error}")
+}
+
+pub(super) fn limits() -> DirtyLimits {
+    DirtyLimits {
+        limit_bytes: 4 << 30,
+        ..DirtyLimits::default()
+    }
+}
+
+fn writing() -> WriteOptions {
+    WriteOptions {
+        drive: Drive::Caller,
+        limits: limits(),
+        ..WriteOptions::default()
+    }
+}
+
+pub(super) fn path(disk: usize) -> String {
+    format!("/sim/d{disk}")
+}
+
+/// Makes the pool of a shape on new disks.
+pub(super) fn create(
+    world: &World,
+    shape: &super::Shape,
+    writing: WriteOptions,
+    cache_bytes: u64,
+) -> Result<LivePool, String> {
+    let mut tops = vec![];
+    let mut next = 0;
+    for (class, layout, leaves) in shape.tops {
+        let devices = (next..next + leaves).map(|number| {
+            let disk = world.disk(DISK_BYTES, 512);
+            NewDevice::file(&path(number), disk as Arc<dyn Device>)
+        });
+        tops.push(NewTop {
+            layout: *layout,
+            class: *class,
+            devices: devices.collect(),
+        });
+        next += leaves;
+    }
+    let new = NewPool {
+        name: POOL.to_owned(),
+        vdevs: NewVdevs {
+            tops,
+            ..NewVdevs::default()
+        },
+        vdev_options: NewVdevOptions {
+            ashift: Some(shape.ashift),
+            force: true,
+        },
+        features: FeatureChoice::Default,
+        settings: vec![],
+        root_properties: BTreeMap::new(),
+        writing,
+        system: "soak".to_owned(),
+        cache_bytes,
+    };
+    LivePool::create(&world.env(), &new).map_err(|error| told("creation", &error))
+}
+
+pub(super) fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
+    let disks = world.disks().into_iter().enumerate();
+    let candidates = disks
+        .filter(|(number, _)| !absent.contains(number))
+        .map(|(number, disk)| Candidate {
+            path: path(number).into(),
+            aliases: vec![],
+            partition: None,
+            device: disk,
+            is_live: false,
+        });
+    let pools = find_pools(&scan_devices(candidates.collect()), 0);
+    match <[PoolCandidate; 1]>::try_from(pools) {
+        Ok([pool]) => Ok(pool),
+        Err(pools) => Err(format!("{} pools are found", pools.len())),
+    }
+}
+
+impl<'p> Lived<'p> {
+    fn begin(plan: &'p Plan, options: &'p Options) -> Result<Self, String> {
+        let mut dice = Dice::new(plan.seed);
+        let world = World::new(plan.seed);
+        if let Some(file) = &options.requests {
+            record_requests(&world, file)?;
+        }
+        let victims = plan.shape.victims(&mut dice);
+        let mood = Mood::of(&mut dice);
+        let pool = create(&world, plan.shape, writing(), mood.cache_bytes)?;
+        let mut life = Life::new(POOL, plan.shape.name, plan.seed);
+        life.file_bytes_max = mood.file_bytes_max;
+        life.dataset_percent = mood.dataset_percent;
+        life.keeps_open = mood.keeps_open;
+        life.makes_many = mood.makes_many;
+        life.syncs_seldom = true;
+        life.sets_synchrony = true;
+        let mut lived = Self {
+            options,
+            world,
+            victims,
+            absent: BTreeSet::new(),
+            log_disks: plan.shape.single_logs(),
+            harmed: BTreeSet::new(),
+            pool: None,
+            committed: pool.engine().uberblock().txg,
+            life,
+            mood,
+            seed: plan.seed,
+            states: vec![],
+            logs: Logs::default(),
+            next: 0,
+            acknowledged: vec![],
+            openings: plan.seed,
+            opened_after: 0,
+            none_went_before: 0,
+            figures: Figures::default(),
+            may_be_torn: false,
+            may_leak: false,
+            has_orphans: false,
+        };
+        lived.start(pool);
+        Ok(lived)
+    }
+
+    /// The pool's state is known to be the model's.
+    fn start(&mut self, pool: LivePool) {
+        self.committed = pool.engine().uberblock().txg;
+        self.pool = Some(pool);
+        self.forget();
+    }
+
+    /// Power cuts happen from here on.
+    fn forget(&mut self) {
+        self.world.forget();
+        let last = self.states.pop();
+        let last = last.filter(|state| state.txg == self.committed);
+        let last =
+            last.unwrap_or_else(|| State::of(self.committed, self.life.model.clone(), self.next));
+        self.logs.forget(last.from);
+        self.states = vec![last];
+        self.acknowledged = vec![(0, self.committed)];
+        self.opened_after = 0;
+        self.none_went_before = 0;
+    }
+
+    fn tail(&self) -> Vec<String> {
+        let shown = if self.options.full_log {
+            usize::MAX
+        } else {
+            25
+        };
+        let from = self.life.log.len().saturating_sub(shown);
+        self.life.log[from..].to_vec()
+    }
+
+    fn pool(&self) -> Result<&LivePool, String> {
+        self.pool.as_ref().ok_or_else(|| "not open".to_owned())
+    }
+
+    /// Takes in what was done and promised since the disks had got `began` requests; `is_kept` says whether
+    /// promises were kept.
+    fn take_deeds(&mut self, began: usize, is_kept: bool) -> Vec<Done> {
+        let mut effects = vec![];
+        let mut kept = None;
+        for (dataset, deed) in std::mem::take(&mut self.life.deeds) {
+            if let Deed::Effect(effect) = &deed {
+                let done = Done {
+                    number: self.next,
+                    dataset: dataset.as_str().into(),
+                    effect: Arc::clone(effect),
+                };
+                self.next += 1;
+                effects.push(done.clone());
+                self.logs.append(done);
+                continue;
+            }
+            if matches!(deed, Deed::Commit { .. }) && is_kept {
+                self.figures.promises += 1;
+                kept = Some(self.world.recorded());
+            }
+            self.logs.note(&dataset, &deed, began, kept);
+        }
+        effects
+    }
+
+    /// Notes what an operation has committed: the model before it, the number of its first effect, its effects.
+    fn note(&mut self, work: Option<(Model, u64, Vec<Done>)>) -> Result<(), String> {
+        let now = self.pool()?.engine().uberblock().txg;
+        let events = self.world.recorded();
+        if now > self.committed {
+            let after = self.life.model.clone();
+            self.figures.txgs += now.0 - self.committed.0;
+            // Each of the txgs of one operation holds it or does not, or a first part of it.
+            for txg in self.committed.0 + 1..=now.0 {
+                let state = match &work {
+                    None => State::of(Txg(txg), after.clone(), self.next),
+                    Some((before, from, effects)) => State {
+                        then: effects.clone(),
+                        after: Some(after.clone()),
+                        ..State::of(Txg(txg), before.clone(), *from)
+                    },
+                };
+                self.states.push(state);
+            }
+            self.committed = now;
+            self.acknowledged.push((events, now));
+            if self.world.recorded_bytes() > JOURNAL_BYTES_MAX {
+                self.forget();
+            }
+        }
+        if events > JOURNAL_EVENTS_MAX {
+            self.forget();
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, op: Op) -> Result<Goes, String> {
+        self.figures.ops += 1;
+        match op {
+            Op::Work(seed) => {
+                let before = self.life.model.clone();
+                let (from, began) = (self.next, self.world.recorded());
+                self.life.dice = Dice::new(seed);
+                let Self { life, pool, .. } = self;
+                let pool = pool.as_ref().ok_or("not open")?;
+                if let Err(error) = life.step(pool) {
+                    let is_full = ["no space", "No space", "quota"]
+                        .iter()
+                        .any(|words| error.to_string().contains(words));
+                    if is_full {
+                        // How much of it was done is not known.
+                        self.life.let_go();
+                        self.pool = None;
+                        return Ok(Goes::Out);
+                    }
+                    return Err(format!("refused: {error}: {error:?}"));
+                }
+                let effects = self.take_deeds(began, true);
+                self.note(Some((before, from, effects)))?;
+                if self.figures.ops.is_multiple_of(64) {
+                    let space = self.pool()?.engine().space().pool();
+                    if space.allocated_bytes > FULL_BYTES {
+                        return Ok(Goes::Out);
+                    }
+                }
+            }
+            Op::Sync => {
+                self.sync()?;
+            }
+            Op::Commit(seed) => {
+                let began = self.world.recorded();
+                self.commit(seed)
+                    .map_err(|error| format!("commit refused: {error}"))?;
+                self.take_deeds(began, true);
+                self.note(None)?;
+            }
+            Op::LoseLog(seed) => return self.lose_log(seed),
+            Op::ReadBack(seed) => {
+                let names: Vec<String> = self.life.model.heads.keys().cloned().collect();
+                let name = Dice::new(seed).pick(&names).cloned().unwrap_or_default();
+                read_back(self.pool()?, &self.life.model, &name)?;
+                self.note(None)?;
+            }
+            Op::Look => {
+                self.sync()?;
+                let read = self.pool()?.committed();
+                let read = read.map_err(|error| told("committed", &error))?;
+                self.demand(&read, &[(self.life.model.clone(), 0)], false)?;
+                self.figures.compared += 1;
+            }
+            Op::Reopen => return self.reopen(),
+            Op::Cut(seed) => return self.cut(seed),
+            Op::Vanish(seed) => {
+                if let Some(victim) = self.victim(seed) {
+                    self.absent.insert(victim);
+                    self.none_went_before = self.opened_after;
+                    self.harmed.insert(victim);
+                    self.disk(victim).set_absent(true);
+                    self.life.log.push(format!("disk {victim} is gone"));
+                }
+            }
+            Op::Heal => {
+                for disk in self.world.disks() {
+                    disk.set_absent(false);
+                    disk.set_faults(None);
+                }
+                self.absent.clear();
+                self.life.log.push("all disks are back".to_owned());
+            }
+            Op::Rot(seed) => self.rot(seed),
+            Op::Err(seed) => self.err(seed),
+            Op::Refuse(seed) => return self.refuse(seed),
+        }
+        Ok(Goes::On)
+    }
+
+    fn sync(&mut self) -> Result<(), String> {
+        let synced = self.pool()?.sync();
+        synced.map_err(|error| told("sync", &error))?;
+        self.note(None)
+    }
+
+    fn commit(&mut self, seed: u64) -> Result<(), millpond::Error> {
+        self.life.dice = Dice::new(seed);
+        let Self { life, pool, .. } = self;
+        match pool {
+            Some(pool) => life.commit(pool),
+            None => Ok(()),
+        }
+    }
+
+    /// The last judges: every snapshot, and now and then `zdb`.
+    fn end(&mut self) -> Result<(), String> {
+        if let Some(pool) = self.pool.take() {
+            if self.has_orphans {
+                self.open_all(&pool)?;
+            }
+            self.pool = Some(pool);
+            self.sync()?;
+            let read = self.pool()?.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
+            let differences = self.life.model.differences(&read);
+            if !differences.is_empty() {
+                return Err(format!("at the end:\n  {}", differences.join("\n  ")));
+            }
+            self.figures.compared += 1;
+        }
+        let every = self.options.zdb_every;
+        if every == 0 || !self.seed.is_multiple_of(every) || !self.harmed.is_empty() {
+            return Ok(());
+        }
+        if let Some(pool) = self.pool.take() {
+            self.life.let_go();
+            pool.export().map_err(|error| told("export", &error))?;
+        }
+        if judged(&self.world, POOL, self.options)? {
+            self.figures.judged += 1;
+        }
+        Ok(())
+    }
+}

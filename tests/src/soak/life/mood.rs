@@ -1,0 +1,31 @@
+//! How lives differ.
+
+use super::*;
+
+/// What distinguishes one life from another besides what is done in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mood {
+    pub(super) dataset_percent: usize,
+    pub(super) file_bytes_max: usize,
+    /// Whether handles of file systems outlive operations.
+    pub(super) keeps_open: bool,
+    pub(super) makes_many: bool,
+    /// In some lives little of the pool stays in memory.
+    pub(super) cache_bytes: u64,
+}
+
+impl Mood {
+    pub(super) fn of(dice: &mut Dice) -> Self {
+        Self {
+            dataset_percent: *dice.pick(&[0, 0, 1, 1, 1, 4]).unwrap_or(&1),
+            file_bytes_max: *dice
+                .pick(&[4000, 4000, 12_000, 12_000, 24_000, 200_000, 400_000])
+                .unwrap_or(&12_000),
+            keeps_open: dice.below(4) > 0,
+            makes_many: dice.below(6) == 0,
+            cache_bytes: *dice
+                .pick(&[128 << 20, 128 << 20, 128 << 20, 128 << 20, 4 << 20])
+                .unwrap_or(&0),
+        }
+    }
+}

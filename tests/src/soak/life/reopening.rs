@@ -1,0 +1,295 @@
+//! Ends in the middle of a life: the pool is exported, or the power fails, and what is found at the next opening is judged.
+
+use super::*;
+
+/// Of so many snapshots one is compared at each reopening; all of them where a life ends.
+const SNAPSHOT_TURNS: u64 = 3;
+/// How a difference ends that is about files without a name.
+const ORPHANS: &str = " files left unlinked";
+
+impl Lived<'_> {
+    /// The first model that the pool is like. With `is_amid` a txg was committed amid an operation: a file that has
+    /// lost its last name may still wait to be freed, which takes transactions of its own.
+    pub(super) fn demand(
+        &self,
+        read: &Pool,
+        models: &[(Model, u64)],
+        is_amid: bool,
+    ) -> Result<usize, String> {
+        let mut all = vec![];
+        for (number, (model, _)) in models.iter().enumerate() {
+            // Verification has read all blocks; of the snapshots' files a part is compared each time.
+            let mut differences = model.differences_in_turn(read, self.openings, SNAPSHOT_TURNS);
+            if is_amid || self.has_orphans {
+                differences.retain(|line| !line.ends_with(ORPHANS));
+            }
+            if differences.is_empty() {
+                return Ok(number);
+            }
+            all.push(format!(
+                "differs at txg {} from model {number}:\n  {}",
+                read.inner().uberblock().txg,
+                differences.join("\n  ")
+            ));
+        }
+        Err(all.join("\n"))
+    }
+
+    /// What a power cut has left unlinked is freed when its file system is opened, and not before: afterwards
+    /// nothing may be left.
+    pub(super) fn open_all(&mut self, pool: &LivePool) -> Result<(), String> {
+        self.has_orphans = false;
+        let heads = self.life.model.heads.iter();
+        for (name, _) in heads.filter(|(_, head)| matches!(head.content, Content::Files(_))) {
+            let opened = pool.file_system(name);
+            opened.map_err(|error| told(&format!("opening {name}"), &error))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reopen(&mut self) -> Result<Goes, String> {
+        self.note(None)?;
+        let pool = self.pool.take().ok_or("not open")?;
+        self.life.let_go();
+        self.open_all(&pool)?;
+        pool.export().map_err(|error| told("export", &error))?;
+        self.states.clear();
+        self.logs = Logs::default();
+        self.figures.reopened += 1;
+        self.may_be_torn = false;
+        self.life.log.push("exported".to_owned());
+        let state = State::of(Txg(0), self.life.model.clone(), self.next);
+        self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
+    }
+
+    /// The power fails, and the log devices with it that have no copy. What was promised on them may be given up,
+    /// nothing else; and nobody gives it up unasked.
+    pub(super) fn lose_log(&mut self, seed: u64) -> Result<Goes, String> {
+        if self.log_disks.is_empty() || !self.absent.is_disjoint(&self.log_disks) {
+            return Ok(Goes::On);
+        }
+        self.figures.lost_logs += 1;
+        self.cut_with(seed, true)
+    }
+
+    pub(super) fn cut(&mut self, seed: u64) -> Result<Goes, String> {
+        self.cut_with(seed, false)
+    }
+
+    fn cut_with(&mut self, seed: u64, loses_logs: bool) -> Result<Goes, String> {
+        self.note(None)?;
+        self.life.let_go();
+        self.pool = None;
+        let mut dice = Seed::new(seed);
+        let recorded = self.world.recorded();
+        // Mostly in what happened last.
+        let window = if dice.below(2) == 0 {
+            200
+        } else {
+            recorded as u64
+        };
+        let back = usize::try_from(dice.below(window + 1)).unwrap_or(0);
+        // What was found when the pool was opened may have stood on the disk that went since: only when the opening
+        // had written its own txg was it certain.
+        let count = recorded.saturating_sub(back).max(self.none_went_before);
+        let cut = match dice.below(8) {
+            0 => PowerCut::EverythingWritten,
+            1 => PowerCut::NothingUnflushed,
+            2 => PowerCut::First(1 + dice.below(6) as usize),
+            3 => PowerCut::AllBut(dice.below(20) as usize),
+            _ => PowerCut::Torn(dice.fork()),
+        };
+        let broken: u64 = self
+            .world
+            .disks()
+            .iter()
+            .map(|disk| disk.broken_promises())
+            .sum();
+        self.figures.broken_promises += broken;
+        self.world = self.world.reborn(count, &cut);
+        if loses_logs {
+            self.absent.extend(&self.log_disks);
+            self.harmed.extend(&self.log_disks);
+        }
+        for number in &self.absent {
+            self.disk(*number).set_absent(true);
+        }
+        self.figures.cuts += 1;
+        self.may_be_torn = true;
+        self.has_orphans = true;
+        self.life.log.push(format!(
+            "power cut after {count} of {recorded} requests, {cut:?}{}",
+            if loses_logs { ", log devices gone" } else { "" }
+        ));
+        let least = self
+            .acknowledged
+            .iter()
+            .rev()
+            .find(|(events, _)| *events <= count)
+            .map_or(Txg(0), |(_, txg)| *txg);
+        let states = std::mem::take(&mut self.states);
+        let last = self.committed;
+        // They may have been gone before, and the power failed before it was written that they are given up.
+        let is_undecided = count < self.opened_after && !self.absent.is_disjoint(&self.log_disks);
+        let found_logs = match loses_logs || is_undecided {
+            true => FoundLogs::Discard,
+            false => FoundLogs::Replay,
+        };
+        let expected = |txg| {
+            if txg < least || txg > last {
+                return Err(format!(
+                    "txg {txg} is found; {least} was acknowledged, {last} is the last that was written"
+                ));
+            }
+            let at = states.into_iter().find(|state| state.txg == txg);
+            at.ok_or_else(|| format!("nothing is known of txg {txg}"))
+        };
+        self.open_again(count, expected, found_logs)
+    }
+
+    /// Judges what is on the disks, then opens the pool again, and judges what intent logs brought back.
+    /// `expected` tells what may be there at a txg, `count` how many requests the disks had got.
+    fn open_again(
+        &mut self,
+        count: usize,
+        expected: impl FnOnce(Txg) -> Result<State, String>,
+        found_logs: FoundLogs,
+    ) -> Result<Goes, String> {
+        self.openings += 1;
+        let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
+        let harmed: BTreeSet<String> = self.harmed.iter().map(|disk| path(*disk)).collect();
+        let options = OpenOptions {
+            cache_bytes: self.mood.cache_bytes,
+            ..OpenOptions::default()
+        };
+        let (state, from) = {
+            let candidate = found(&self.world, &self.absent)?;
+            let read = Pool::open_candidate(&candidate, &options)
+                .map_err(|error| told("opening for reading", &error))?;
+            let mut state = expected(read.inner().uberblock().txg)?;
+            let mut from = state.from;
+            if !state.is_replaying {
+                let mut candidates = state.candidates();
+                let which = self.demand(&read, &candidates, state.after.is_some())?;
+                (state.model, from) = candidates.swap_remove(which);
+                self.figures.compared += 1;
+            }
+            verified(&read, &harmed, self.may_be_torn)?;
+            // Of logs whose device is gone nobody knows what they held; it stays allocated there.
+            self.may_leak |= found_logs == FoundLogs::Discard;
+            if is_due(self.options.recount_every) && !self.may_leak {
+                recounted(&read)?;
+                self.figures.recounted += 1;
+            }
+            (state, from)
+        };
+        let candidate = found(&self.world, &self.absent)?;
+        // Opening writes, too: the power may fail in it.
+        self.committed = candidate
+            .newest()
+            .map_or(Txg(0), |found| found.uberblock.txg);
+        self.world.forget();
+        self.none_went_before = 0;
+        let mut wanted = std::mem::take(&mut self.logs).after(from, count);
+        let open = |found_logs| {
+            let writing = WriteOptions {
+                found_logs,
+                ..writing()
+            };
+            LivePool::open_candidate(&self.world.env(), &candidate, &options, &writing)
+        };
+        let mut opened = None;
+        if found_logs == FoundLogs::Discard {
+            // Unasked nothing may be given up that was promised. What was promised while the device was gone lies
+            // elsewhere: then it is all there. A replay interrupted before is not looked into here.
+            let is_promised = wanted.iter().any(|wanted| !wanted.kept.is_empty());
+            if is_promised && state.replayed.is_none() {
+                opened = open(FoundLogs::Replay).ok();
+            }
+            if opened.is_none() {
+                wanted.clear();
+            }
+        }
+        let is_given_up = found_logs == FoundLogs::Discard && opened.is_none();
+        let pool = match opened {
+            Some(pool) => pool,
+            None => open(found_logs).map_err(|error| told("opening", &error))?,
+        };
+        self.life.model = state.model.clone();
+        if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
+            self.life.model = Model::clone(replayed);
+            let read = pool.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
+            self.demand(&read, &[(self.life.model.clone(), 0)], false)
+                .map_err(|text| format!("replayed once more: {text}"))?;
+        } else if !wanted.is_empty() {
+            let read = pool.committed();
+            let read = read.map_err(|error| told("committed", &error))?;
+            self.brought_back(&read, &wanted)?;
+        } else if is_given_up && state.is_replaying {
+            // What a replay had done until then is nowhere noted.
+            return Ok(Goes::Out);
+        }
+        let first = self.committed;
+        let last = pool.engine().uberblock().txg;
+        // Opening after opening may fail before its txg is written: each finds the same logs.
+        let is_again = state.replayed.is_some() && !is_given_up;
+        let is_replayed = state.is_replaying || is_again || !wanted.is_empty();
+        let replayed = is_replayed.then(|| Arc::new(self.life.model.clone()));
+        self.states = vec![State {
+            replayed: replayed.clone(),
+            from: self.next,
+            then: vec![],
+            after: None,
+            ..state
+        }];
+        self.states[0].txg = first;
+        for txg in first.0 + 1..=last.0 {
+            let mut state = State::of(Txg(txg), self.life.model.clone(), self.next);
+            state.is_replaying = is_replayed && txg < last.0;
+            state.replayed = replayed.clone().filter(|_| txg < last.0);
+            self.states.push(state);
+        }
+        self.acknowledged = vec![(0, first), (self.world.recorded(), last)];
+        self.figures.txgs += last.0 - first.0;
+        self.committed = last;
+        if self.has_orphans && self.openings.is_multiple_of(2) {
+            self.open_all(&pool)?;
+        }
+        self.pool = Some(pool);
+        self.opened_after = self.world.recorded();
+        Ok(Goes::On)
+    }
+
+    /// Judges what intent logs made of the pool: exactly what was promised, or more of what was under way.
+    fn brought_back(&mut self, read: &Pool, wanted: &[Wanted]) -> Result<(), String> {
+        for one in wanted {
+            let is_it = |content: &_| {
+                let mut differences = content_differences(read, &one.dataset, content);
+                if self.has_orphans {
+                    differences.retain(|line| !line.ends_with(ORPHANS));
+                }
+                match differences.is_empty() {
+                    true => Ok(()),
+                    false => Err(differences.join("\n  ")),
+                }
+            };
+            let shared = |content: &_, effect: &_| {
+                let there = bytes_of(read, &one.dataset, content, effect)?;
+                let (at, length) = effect.range()?;
+                let new = effect.bytes()?;
+                let same = there.get(at..)?.iter().zip(new);
+                let same = same.take_while(|(one, other)| one == other).count();
+                (same > 0 && same < length).then_some(same)
+            };
+            let base = &self.life.model;
+            let (content, more) = one.find(base, is_it, shared)?;
+            if let Some(head) = self.life.model.heads.get_mut(&*one.dataset) {
+                head.content = content;
+            }
+            self.figures.brought_back += (one.kept.len() + more) as u64;
+            self.figures.torn += u64::from(!one.maybe.is_empty());
+        }
+        Ok(())
+    }
+}
