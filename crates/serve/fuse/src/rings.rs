@@ -185,7 +185,8 @@ fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
             Next::Request => {}
             Next::Stopped => return,
             Next::Over(error) => {
-                if error != Errno::NOTCONN {
+                // Else it is over already, and something else may be mounted there by now.
+                if !matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) {
                     connection.cut_off();
                 }
                 return shared.finish(connection);
