@@ -9,6 +9,7 @@ mod basics;
 mod crossing;
 mod fsx;
 mod mapped;
+mod power;
 mod programs;
 mod rig;
 mod ring;

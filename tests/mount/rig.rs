@@ -16,12 +16,12 @@ pub fn is_full() -> bool {
 }
 
 /// The pool's layout, asked for with `MILLPOND_MOUNT_LAYOUT`.
-fn layout() -> String {
+pub fn layout() -> String {
     std::env::var("MILLPOND_MOUNT_LAYOUT").unwrap_or_else(|_| "single".to_owned())
 }
 
 /// Why nothing can be mounted here; `None` if it can.
-fn absent() -> Option<&'static str> {
+pub fn absent() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse");
     }

@@ -20,11 +20,10 @@ const LOG_LEVEL: Level = Level(254);
 /// What verification finds beyond the disks that were made to fail. Where the power failed while labels were
 /// written some are torn (`may_be_torn`), until all are written again; so may the last blocks of intent logs be,
 /// of which one disk has what another lacks.
-pub(super) fn verified(
-    pool: &Pool,
-    victims: &BTreeSet<String>,
-    may_be_torn: bool,
-) -> Result<(), String> {
+///
+/// # Errors
+/// It, in words.
+pub fn verified(pool: &Pool, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
     let first = millpond_env::sync::Mutex::new(None);
     let in_logs = millpond_env::sync::Mutex::new(Vec::<String>::new());
     let torn = AtomicU64::new(0);
@@ -86,7 +85,10 @@ pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
 }
 
 /// What `zdb` says about the disks, written to image files.
-pub(super) fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, String> {
+///
+/// # Errors
+/// It, in words, or that no images could be made.
+pub fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, String> {
     let say = |error: &dyn std::fmt::Display| format!("images for zdb: {error}");
     let folder = tempfile::tempdir().map_err(|error| say(&error))?;
     for (number, disk) in world.disks().iter().enumerate() {

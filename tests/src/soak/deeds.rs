@@ -9,12 +9,13 @@ use millpond_sim::World;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directory and name.
-pub(super) type Key = (String, String);
-type Files = BTreeMap<Key, Vec<u8>>;
+pub type Key = (String, String);
+/// Contents of files.
+pub type Files = BTreeMap<Key, Vec<u8>>;
 
 /// The steps of one thread in one round.
 #[derive(Debug, Default)]
-pub(super) struct Deeds {
+pub struct Deeds {
     /// After each step which file has which name.
     names: Vec<Arc<BTreeMap<Key, u64>>>,
     /// What each file held from which step on.
@@ -36,14 +37,16 @@ struct Promise {
 
 /// What all threads share in a round.
 #[derive(Clone)]
-pub(super) struct Clock {
+pub struct Clock {
     recorded: Arc<dyn Fn() -> usize + Send + Sync>,
     steps: Arc<Mutex<Vec<usize>>>,
     promises: Arc<Mutex<Vec<Promise>>>,
 }
 
 impl Clock {
-    pub(super) fn new(world: &World, threads: usize) -> Self {
+    /// Nothing is done yet; promises are dated by requests to this world's disks.
+    #[must_use]
+    pub fn new(world: &World, threads: usize) -> Self {
         let world = world.clone();
         Self {
             recorded: Arc::new(move || world.recorded()),
@@ -52,22 +55,24 @@ impl Clock {
         }
     }
     /// So many steps of a thread are done.
-    pub(super) fn set(&self, thread: usize, steps: usize) {
+    pub fn set(&self, thread: usize, steps: usize) {
         self.steps.lock()[thread] = steps;
     }
     /// What is about to be promised.
-    pub(super) fn aim(&self, thread: usize, steps: usize) -> Vec<usize> {
+    pub fn aim(&self, thread: usize, steps: usize) -> Vec<usize> {
         let mut all = self.steps.lock();
         all[thread] = steps;
         all.clone()
     }
     /// It was kept.
-    pub(super) fn keep(&self, steps: Vec<usize>, thread: Option<usize>, file: Option<u64>) {
+    pub fn keep(&self, steps: Vec<usize>, thread: Option<usize>, file: Option<u64>) {
         let kept = (self.recorded)();
         let file = thread.zip(file);
         self.promises.lock().push(Promise { kept, steps, file });
     }
-    pub(super) fn promises(&self) -> u64 {
+    /// How many were kept.
+    #[must_use]
+    pub fn promises(&self) -> u64 {
         self.promises.lock().len() as u64
     }
     /// The least step at which a thread's names must be after so many requests; with `file` that of its bytes.
@@ -86,7 +91,7 @@ impl Clock {
 
 impl Deeds {
     /// A round begins with these files.
-    pub(super) fn begin(files: Files, stripe: Vec<u8>) -> Self {
+    pub fn begin(files: Files, stripe: Vec<u8>) -> Self {
         let mut deeds = Self {
             stripes: vec![(0, stripe)],
             ..Self::default()
@@ -101,17 +106,19 @@ impl Deeds {
         deeds
     }
     /// How many steps are done.
-    pub(super) fn step(&self) -> usize {
+    pub fn step(&self) -> usize {
         self.names.len().saturating_sub(1)
     }
     fn now(&self) -> Arc<BTreeMap<Key, u64>> {
         self.names.last().cloned().unwrap_or_default()
     }
-    pub(super) fn file_number(&self, key: &Key) -> Option<u64> {
+    /// The number of the file that has this name now.
+    #[must_use]
+    pub fn file_number(&self, key: &Key) -> Option<u64> {
         self.now().get(key).copied()
     }
     /// A file was made, changed or (`None`) removed.
-    pub(super) fn file(&mut self, key: &Key, content: Option<Vec<u8>>) {
+    pub fn file(&mut self, key: &Key, content: Option<Vec<u8>>) {
         let mut names = self.now();
         let step = self.names.len();
         match (names.get(key).copied(), content) {
@@ -127,7 +134,8 @@ impl Deeds {
         }
         self.names.push(names);
     }
-    pub(super) fn moved(&mut self, from: &Key, to: &Key) {
+    /// A file took another name, and whatever was there is gone.
+    pub fn moved(&mut self, from: &Key, to: &Key) {
         let mut names = self.now();
         let all = Arc::make_mut(&mut names);
         if let Some(file) = all.remove(from) {
@@ -135,13 +143,36 @@ impl Deeds {
         }
         self.names.push(names);
     }
-    pub(super) fn stripe(&mut self, content: Vec<u8>) {
+    /// The thread's part of the common file was changed.
+    pub fn stripe(&mut self, content: Vec<u8>) {
         self.stripes.push((self.names.len(), content));
         self.names.push(self.now());
     }
 
+    /// What is wrong with the bytes of files, if these are their names.
+    fn fit_all(
+        &self,
+        thread: usize,
+        names: &BTreeMap<Key, u64>,
+        files: &Files,
+        clock: &Clock,
+        count: usize,
+    ) -> Result<(), String> {
+        for (key, file) in names {
+            let least = clock.least(thread, count, Some(Some(*file)));
+            let versions = self.contents.get(file).map_or(&[][..], Vec::as_slice);
+            let content = files.get(key).map_or(&[][..], Vec::as_slice);
+            fits_one(versions, least, content)
+                .map_err(|text| format!("{key:?} (promised: step {least}): {text}"))?;
+        }
+        Ok(())
+    }
+
     /// What is wrong with what was found of this thread's files after a power cut after so many requests.
-    pub(super) fn judge(
+    ///
+    /// # Errors
+    /// It, in words.
+    pub fn judge(
         &self,
         thread: usize,
         files: &Files,
@@ -153,8 +184,9 @@ impl Deeds {
         let found: BTreeSet<&Key> = files.keys().collect();
         let fits =
             |names: &&Arc<BTreeMap<Key, u64>>| names.keys().collect::<BTreeSet<_>>() == found;
-        // Names that were the same at several steps: the files under them were, too, for none is made twice.
-        let Some(names) = self.names.iter().skip(least).find(fits) else {
+        // A file that took another's name leaves names as they were before: any of the steps that have them will do.
+        let mut fitting = self.names.iter().skip(least).filter(fits);
+        let Some(first) = fitting.next() else {
             let wanted = self.names.get(least).map(|names| names.keys().cloned());
             let wanted: BTreeSet<Key> = wanted.into_iter().flatten().collect();
             let found: BTreeSet<Key> = files.keys().cloned().collect();
@@ -165,13 +197,16 @@ impl Deeds {
                 wanted.difference(&found).collect::<Vec<_>>(),
             ));
         };
-        for (key, file) in names.iter() {
-            let least = clock.least(thread, count, Some(Some(*file)));
-            let versions = self.contents.get(file).map_or(&[][..], Vec::as_slice);
-            let content = files.get(key).map_or(&[][..], Vec::as_slice);
-            fits_one(versions, least, content)
-                .map_err(|text| format!("{key:?} (promised: step {least}): {text}"))?;
+        let mut outcome = self.fit_all(thread, first, files, clock, count);
+        for names in fitting {
+            if outcome.is_ok() {
+                break;
+            }
+            if self.fit_all(thread, names, files, clock, count).is_ok() {
+                outcome = Ok(());
+            }
         }
+        outcome?;
         let least = clock.least(thread, count, Some(None));
         fits_one(&self.stripes, least, stripe)
             .map_err(|text| format!("its part of the common file (promised: step {least}): {text}"))

@@ -8,7 +8,7 @@
 //! [`shrink`]ed, and the same plan fails again.
 
 mod compare;
-mod deeds;
+pub mod deeds;
 mod life;
 mod logs;
 mod meddler;
@@ -20,7 +20,8 @@ mod threads;
 #[cfg(millpond_sim)]
 mod turns;
 
-pub use life::{Failure, Figures, Options, run};
+pub use compare::{judged, verified};
+pub use life::{Failure, Figures, Options, POOL, create, found, limits, run};
 pub use op::{Op, Plan};
 pub use shape::{SHAPES, Shape};
 pub use shrink::shrink;

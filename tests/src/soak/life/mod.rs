@@ -32,7 +32,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(super) const POOL: &str = "tank";
+/// The pool's name in every life.
+pub const POOL: &str = "tank";
 /// Only what is written takes memory. Much smaller ones would make writers wait for txgs: each announces its
 /// worst case.
 const DISK_BYTES: u64 = 1 << 30;
@@ -243,7 +244,9 @@ fn told(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-pub(super) fn limits() -> DirtyLimits {
+/// So much may be dirty that nobody waits for txgs.
+#[must_use]
+pub fn limits() -> DirtyLimits {
     DirtyLimits {
         limit_bytes: 4 << 30,
         ..DirtyLimits::default()
@@ -263,7 +266,10 @@ pub(super) fn path(disk: usize) -> String {
 }
 
 /// Makes the pool of a shape on new disks.
-pub(super) fn create(
+///
+/// # Errors
+/// Why it is not made.
+pub fn create(
     world: &World,
     shape: &super::Shape,
     writing: WriteOptions,
@@ -303,7 +309,11 @@ pub(super) fn create(
     LivePool::create(&world.env(), &new).map_err(|error| told("creation", &error))
 }
 
-pub(super) fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
+/// The one pool that the disks hold, but for those of these numbers.
+///
+/// # Errors
+/// None is found, or several.
+pub fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
     let disks = world.disks().into_iter().enumerate();
     let candidates = disks
         .filter(|(number, _)| !absent.contains(number))
