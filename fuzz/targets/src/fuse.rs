@@ -1,6 +1,9 @@
 //! Requests of the kernel to a mounted file system.
 
-use millpond_fuse::abi::{Request, feature};
+use millpond_fuse::abi::slot::{
+    HEAD_BYTES, PAYLOAD_AT, PAYLOAD_BYTES_AT, REPLY_AT, commit, get_u64, refuse, unpack,
+};
+use millpond_fuse::abi::{DATA_BYTES_MAX, REQUEST_HEADER_BYTES, Request, feature};
 
 /// A message; once as it is, once with the length that it says of itself made true, so that more of it is read.
 pub fn request(data: &[u8]) {
@@ -16,4 +19,53 @@ pub fn request(data: &[u8]) {
             assert_eq!(Some(request.unique), Request::unique_of(&whole));
         }
     }
+}
+
+/// What the kernel put into a slot's memory: the first 288 bytes, and of the payload what the input has; once as it is, once
+/// with lengths that agree with each other, so that there is a message in one piece.
+pub fn slot(data: &[u8]) {
+    let (head, payload) = data.split_at(data.len().min(HEAD_BYTES));
+    let mut memory = vec![0; PAYLOAD_AT + payload.len()];
+    memory[..head.len()].copy_from_slice(head);
+    memory[PAYLOAD_AT..].copy_from_slice(payload);
+    of_slot(memory.clone());
+    let arguments = usize::from(memory[287]) % 129;
+    let length = (REQUEST_HEADER_BYTES + arguments + payload.len()) as u32;
+    memory[..4].copy_from_slice(&length.to_ne_bytes());
+    memory[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4]
+        .copy_from_slice(&(payload.len() as u32).to_ne_bytes());
+    assert_eq!(of_slot(memory), payload.len() <= DATA_BYTES_MAX);
+}
+
+/// Whether there is a message. One lies where it was found, as long as it says, with its payload last.
+fn of_slot(mut memory: Vec<u8>) -> bool {
+    let given = memory.clone();
+    let unique = get_u64(&memory, 8).expect("a header");
+    let message = unpack(&mut memory);
+    if let Some(at) = &message {
+        let payload = at.end - PAYLOAD_AT;
+        let (arguments, length) = (PAYLOAD_AT - at.start - REQUEST_HEADER_BYTES, at.len());
+        let message = &memory[at.clone()];
+        assert_eq!(message[..4], (length as u32).to_ne_bytes());
+        assert_eq!(
+            message[..REQUEST_HEADER_BYTES],
+            given[..REQUEST_HEADER_BYTES]
+        );
+        let whole = [
+            &given[128..128 + arguments],
+            &given[PAYLOAD_AT..PAYLOAD_AT + payload],
+        ]
+        .concat();
+        assert_eq!(message[REQUEST_HEADER_BYTES..], whole);
+        assert_eq!(Request::unique_of(message), Some(unique));
+        let _ = Request::decode(message, feature::SETXATTR_EXT);
+    } else {
+        assert_eq!(memory, given);
+    }
+    let told = refuse(&mut memory, unique);
+    let reply = memory[REPLY_AT..PAYLOAD_AT].to_vec();
+    commit(&mut memory, told);
+    assert_eq!(memory[..told], reply);
+    assert_eq!(get_u64(&memory, 8), Some(unique));
+    message.is_some()
 }

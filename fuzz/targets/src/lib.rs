@@ -43,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     ("dsl", ondisk::dsl),
     ("encrypted_block", crypt::encrypted_block),
     ("fuse_request", fuse::request),
+    ("fuse_slot", fuse::slot),
     ("gang_header", ondisk::gang_header),
     ("gpt", label::gpt),
     ("history", ondisk::history),

@@ -4,6 +4,7 @@
 
 mod reply;
 mod request;
+pub mod slot;
 
 pub use reply::{
     Attributes, DirectoryWriter, EntryValidity, Reply, StatxTime, encode_device, notify_epoch,

@@ -5,33 +5,17 @@
 //! the program runs, and takes the reply out of the same memory in the call that waits for the next. Notices of what was
 //! forgotten, and what the server tells by itself, still pass through `/dev/fuse`.
 //!
-//! What a slot's memory holds, in bytes (`fuse_uring_req_header` of `linux/fuse.h`, interface 7.42, then the payload):
-//!
-//! ```text
-//! 0    header of the request, 40; of the reply, 16
-//! 128  the request's first arguments, whose length is what the others leave of the message
-//! 256  flags (8), number to commit (8), bytes of payload (4), zero (12)
-//! 4096 payload: what follows the first arguments, names and data; all of the reply but its header
-//! ```
+//! What lies where in a slot's memory: `abi/slot.rs`.
 
 use super::{BorrowedFd, Errno};
-use crate::abi::{DATA_BYTES_MAX, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
+use crate::abi::slot::{
+    COMMIT_AT, HEAD_BYTES, MEMORY_BYTES, PAYLOAD_AT, REPLY_AT, commit, get_u64, refuse, unpack,
+};
+use crate::abi::{DATA_BYTES_MAX, REPLY_HEADER_BYTES};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use millpond_env::thread::yield_now;
 use rustix::fd::AsRawFd;
-use std::ops::Range;
-
-const ARGUMENTS_AT: usize = 128;
-const ARGUMENTS_BYTES_MAX: usize = 128;
-const FLAGS_AT: usize = 256;
-const COMMIT_AT: usize = 264;
-const PAYLOAD_BYTES_AT: usize = 272;
-const HEAD_BYTES: usize = 288;
-const PAYLOAD_AT: usize = 4096;
-const MEMORY_BYTES: usize = PAYLOAD_AT + DATA_BYTES_MAX;
-/// Where a reply begins, so that what follows its header lies where the payload is.
-const REPLY_AT: usize = PAYLOAD_AT - REPLY_HEADER_BYTES;
 
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const REGISTER: u32 = 1;
@@ -41,7 +25,6 @@ const REQUEST: u64 = 1;
 const STOP: u64 = 2;
 /// How often in a row the kernel may put a command off.
 const PUT_OFF_MAX: u32 = 1000;
-const EINVAL: i32 = 22;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -304,123 +287,25 @@ impl Drop for Slot {
     }
 }
 
-fn get_u32(memory: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
-}
-fn get_u64(memory: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
-}
-
-/// Puts header and first arguments before the payload, so that the message lies in one piece as `/dev/fuse` would give it. Returns
-/// where; `None` if the lengths contradict each other.
-fn unpack(memory: &mut [u8]) -> Option<Range<usize>> {
-    let length = usize::try_from(get_u32(memory, 0)?).ok()?;
-    let payload = usize::try_from(get_u32(memory, PAYLOAD_BYTES_AT)?).ok()?;
-    let arguments = length
-        .checked_sub(REQUEST_HEADER_BYTES)?
-        .checked_sub(payload)?;
-    if arguments > ARGUMENTS_BYTES_MAX || payload > DATA_BYTES_MAX {
-        return None;
-    }
-    let arguments_at = PAYLOAD_AT - arguments;
-    let begin = arguments_at - REQUEST_HEADER_BYTES;
-    memory.copy_within(0..REQUEST_HEADER_BYTES, begin);
-    memory.copy_within(ARGUMENTS_AT..ARGUMENTS_AT + arguments, arguments_at);
-    Some(begin..PAYLOAD_AT + payload)
-}
-
-/// A reply that says nothing but that the request made no sense. Returns its length.
-fn refuse(memory: &mut [u8], unique: u64) -> usize {
-    if let Some(reply) = memory.get_mut(REPLY_AT..)
-        && let Some((length, rest)) = reply.split_first_chunk_mut::<4>()
-        && let Some((error, rest)) = rest.split_first_chunk_mut::<4>()
-        && let Some(number) = rest.first_chunk_mut::<8>()
-    {
-        *length = (REPLY_HEADER_BYTES as u32).to_ne_bytes();
-        *error = (-EINVAL).to_ne_bytes();
-        *number = unique.to_ne_bytes();
-    }
-    REPLY_HEADER_BYTES
-}
-
-/// Puts the header of a reply at [`REPLY_AT`] of `length` bytes, and what the kernel must know of the rest, where it looks.
-fn commit(memory: &mut [u8], length: usize) {
-    memory.copy_within(REPLY_AT..PAYLOAD_AT, 0);
-    let payload = u32::try_from(length - REPLY_HEADER_BYTES).unwrap_or(0);
-    for (at, bytes) in [
-        (FLAGS_AT, &[0; 8][..]),
-        (PAYLOAD_BYTES_AT, &payload.to_ne_bytes()[..]),
-    ] {
-        if let Some(room) = memory.get_mut(at..).and_then(|m| m.get_mut(..bytes.len())) {
-            room.copy_from_slice(bytes);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::slot::PAYLOAD_BYTES_AT;
 
+    fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+    }
     /// A slot's memory with a request as the kernel puts it there.
     fn given(header: &[u8; 40], arguments: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut memory = vec![0xee; MEMORY_BYTES];
         let length = (40 + arguments.len() + payload.len()) as u32;
         memory[..40].copy_from_slice(header);
         memory[..4].copy_from_slice(&length.to_ne_bytes());
-        memory[ARGUMENTS_AT..ARGUMENTS_AT + arguments.len()].copy_from_slice(arguments);
+        memory[128..128 + arguments.len()].copy_from_slice(arguments);
         memory[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4]
             .copy_from_slice(&(payload.len() as u32).to_ne_bytes());
         memory[PAYLOAD_AT..PAYLOAD_AT + payload.len()].copy_from_slice(payload);
         memory
-    }
-
-    #[test]
-    fn a_request_lies_in_one_piece() {
-        for (arguments, payload) in [(0, 0), (16, 0), (0, 7), (40, 4096), (128, DATA_BYTES_MAX)] {
-            let arguments: Vec<u8> = (0..arguments).map(|n| n as u8 + 1).collect();
-            let payload: Vec<u8> = (0..payload).map(|n| (n % 251) as u8).collect();
-            let mut memory = given(&[7; 40], &arguments, &payload);
-            let at = unpack(&mut memory).unwrap();
-            let whole = &memory[at];
-            assert_eq!(whole.len(), 40 + arguments.len() + payload.len());
-            assert_eq!(whole[4..40], [7; 36]);
-            assert_eq!(whole[40..40 + arguments.len()], arguments);
-            assert_eq!(whole[40 + arguments.len()..], payload);
-        }
-    }
-
-    #[test]
-    fn lengths_that_contradict_each_other_are_no_request() {
-        for (length, payload) in [
-            (39u32, 0u32),
-            (0, 0),
-            (40, 1),
-            (u32::MAX, 0),
-            (40 + 129, 0),
-            (40 + (1 << 20) + 1, (1 << 20) + 1),
-            (u32::MAX, u32::MAX),
-        ] {
-            let mut memory = given(&[0; 40], &[], &[]);
-            memory[..4].copy_from_slice(&length.to_ne_bytes());
-            memory[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4].copy_from_slice(&payload.to_ne_bytes());
-            assert_eq!(unpack(&mut memory), None, "{length} {payload}");
-        }
-    }
-
-    #[test]
-    fn a_reply_is_put_where_the_kernel_looks() {
-        let mut memory = vec![0xee; MEMORY_BYTES];
-        memory[REPLY_AT..PAYLOAD_AT].copy_from_slice(&[3; 16]);
-        commit(&mut memory, 16 + 104);
-        assert_eq!(memory[..16], [3; 16]);
-        assert_eq!(get_u32(&memory, PAYLOAD_BYTES_AT), Some(104));
-        assert_eq!(get_u64(&memory, FLAGS_AT), Some(0));
-        let length = refuse(&mut memory, 77);
-        commit(&mut memory, length);
-        assert_eq!(get_u32(&memory, 0), Some(16));
-        assert_eq!(get_u32(&memory, 4), Some((-22i32) as u32));
-        assert_eq!(get_u64(&memory, 8), Some(77));
-        assert_eq!(get_u32(&memory, PAYLOAD_BYTES_AT), Some(0));
     }
 
     #[test]
