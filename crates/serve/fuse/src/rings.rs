@@ -162,6 +162,11 @@ impl Rings {
         self.decided.notify_all();
     }
 
+    /// The kernel did not agree after all.
+    fn forgo(&self) {
+        *self.gate.lock() = Gate::Never;
+    }
+
     /// Whether requests come this way.
     pub fn are_used(&self) -> bool {
         *self.gate.lock() == Gate::Open
@@ -180,10 +185,13 @@ impl Rings {
 fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
     let mut scratch = vec![0; SCRATCH_BYTES];
     let mut place = Place::new(usize::from(slot.queue()));
+    let mut is_registered = false;
     loop {
         match slot.next(connection.channel.fd(), shared.stop.as_fd()) {
-            Next::Request => {}
+            Next::Request => is_registered = true,
             Next::Stopped => return,
+            // Root forbade it after it was offered, so that the kernel did not agree: requests come through the device.
+            Next::Over(Errno::OPNOTSUPP) if !is_registered => return connection.rings.forgo(),
             Next::Over(error) => {
                 // Else it is over already, and something else may be mounted there by now.
                 if !matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) {
