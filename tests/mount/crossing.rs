@@ -16,7 +16,8 @@ fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
     fs::write(&file, "before").unwrap();
     let snapshots = rig.path(".zfs/snapshot");
     assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0);
-    rig.pool.datasets().snapshot(&["tank@one"], &[]).unwrap();
+    let one = format!("{}@one", rig.dataset);
+    rig.pool.datasets().snapshot(&[&one], &[]).unwrap();
     fs::write(&file, "after").unwrap();
     let names: Vec<_> = fs::read_dir(&snapshots)
         .unwrap()
@@ -41,7 +42,7 @@ fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
     );
     rig.pool
         .datasets()
-        .destroy_snapshots(&["tank@one"], millpond::live::DestroyOptions::default())
+        .destroy_snapshots(&[&one], millpond::live::DestroyOptions::default())
         .map(|_| ())
         .unwrap();
     assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0);

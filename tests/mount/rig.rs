@@ -1,13 +1,13 @@
 //! A pool on a sparse image, mounted; at the end unmounted, exported and judged.
 
-use millpond::live::{LivePool, PoolPlan, WithSnapshots};
-use millpond::{OpenOptions, Pool, Search};
+use millpond::live::{LivePool, PoolPlan, WithSnapshots, WriteOptions};
+use millpond::{OpenOptions, PropertyValue, Search};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
-use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
+use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::oracle::zdb;
-use millpond_tests::workload::manifest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 /// Whether everything is to be tried, and at length.
@@ -31,51 +31,76 @@ pub fn absent() -> Option<&'static str> {
     None
 }
 
+/// Where the images are.
+enum Images {
+    Own(TempDir),
+    /// Named with `MILLPOND_MOUNT_IMAGES`, and kept: each test has a file system of its own in one pool, so that one
+    /// judgement is about the work of all.
+    Shared(PathBuf),
+}
+
+impl Images {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(folder) => folder.path(),
+            Self::Shared(folder) => folder,
+        }
+    }
+}
+
 pub struct Rig {
     pub mount: Mount,
     pub pool: LivePool,
     pub files: Arc<WithSnapshots>,
-    images: TempDir,
+    /// The mounted dataset.
+    pub dataset: String,
+    images: Images,
     point: TempDir,
 }
 
 impl Rig {
-    /// A mounted pool with these properties on its root; `None`, with the reason printed, where nothing can be
+    /// A mounted file system with these properties; `None`, with the reason printed, where nothing can be
     /// mounted.
     pub fn new(properties: &[(&str, &str)]) -> Option<Self> {
         if let Some(why) = absent() {
             eprintln!("not tried: {why}");
             return None;
         }
-        let images = tempfile::tempdir().unwrap();
-        // The module's machine copies the images whole.
-        let is_large = is_full() && std::env::var_os("MILLPOND_KERNEL").is_none();
-        let bytes = if is_large { 4 << 30 } else { 512 << 20 };
-        let image = |number: u32| {
-            let image = images.path().join(format!("disk{number}.img"));
-            std::fs::File::create(&image)
-                .unwrap()
-                .set_len(bytes)
-                .unwrap();
-            image
+        let shared = std::env::var_os("MILLPOND_MOUNT_IMAGES");
+        let images = match &shared {
+            Some(folder) => Images::Shared(Path::new(folder).join(layout())),
+            None => Images::Own(tempfile::tempdir().unwrap()),
         };
-        let plan = PoolPlan::new("tank");
-        let mut plan = match layout().as_str() {
-            "single" => plan.single(image(0)),
-            "mirror" => plan.mirror([image(0), image(1)]),
-            "raidz2" => plan.raidz(2, (0..4).map(image)),
-            other => panic!("MILLPOND_MOUNT_LAYOUT={other}? single, mirror or raidz2"),
+        std::fs::create_dir_all(images.path()).unwrap();
+        let is_there = images.path().join("disk0.img").exists();
+        let (pool, dataset) = if is_there {
+            let search = Search::new([images.path()]);
+            let pool = LivePool::open(
+                &search,
+                "tank",
+                &OpenOptions::default(),
+                &WriteOptions::default(),
+            );
+            (pool.unwrap(), own_dataset())
+        } else if shared.is_some() {
+            (create(images.path(), &[]), own_dataset())
+        } else {
+            (create(images.path(), properties), "tank".to_owned())
         };
-        for (name, value) in properties {
-            plan = plan.root_property(name, value);
+        if dataset != "tank" {
+            let properties: Vec<_> = properties
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), PropertyValue::Text((*value).to_owned())))
+                .collect();
+            let datasets = pool.datasets();
+            datasets.create_filesystem(&dataset, &properties).unwrap();
         }
-        let pool = plan.create().unwrap();
-        let files = pool.served("tank").unwrap();
+        let files = pool.served(&dataset).unwrap();
         let server = FuseServer::start(4).unwrap();
         let point = tempfile::tempdir().unwrap();
         let target = MountTarget {
             files: Arc::clone(&files) as _,
-            source: "tank".to_owned(),
+            source: dataset.clone(),
             mountpoint: point.path().to_owned(),
         };
         let mount = server.mount(target, &MountOptions::default()).unwrap();
@@ -83,6 +108,7 @@ impl Rig {
             mount,
             pool,
             files,
+            dataset,
             images,
             point,
         })
@@ -100,32 +126,46 @@ impl Rig {
         zdb::judge(self.images.path(), "tank")
             .unwrap()
             .require("after it was mounted");
-        if std::env::var_os("MILLPOND_KERNEL").is_some() {
-            judge_by_module(self.images.path());
+        let is_alone = matches!(self.images, Images::Own(_));
+        if is_alone && std::env::var_os("MILLPOND_KERNEL").is_some() {
+            let read = kernel::compare(Release::V2_3, self.images.path(), "tank");
+            let (verdict, count) = read.unwrap();
+            verdict.require("after it was mounted, OpenZFS's module");
+            println!("{count} lines compared with the module's");
         }
     }
 }
 
-/// The kernel module imports and scrubs the pool, and reads what we read.
-fn judge_by_module(folder: &Path) {
-    let pool = Pool::open(&Search::new([folder]), "tank", &OpenOptions::default()).unwrap();
-    let ours = manifest(&pool).unwrap();
-    drop(pool);
-    let mut images: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    images.sort();
-    let share = tempfile::tempdir().unwrap();
-    let verdict = kernel::judge(Release::V2_3, &images, "tank", Some(share.path())).unwrap();
-    let is_read = verdict.is_clean();
-    verdict.require("after it was mounted, OpenZFS's module");
-    if is_read {
-        let count = ours.len();
-        let differences = only_one_has(ours, written(share.path(), "manifest.txt"));
-        println!("{count} lines compared with the module's");
-        assert!(differences.is_empty(), "{}", differences.join("\n"));
+/// A name nobody has: the test's, and how often it asked.
+fn own_dataset() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("test").replace("::", "-");
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("tank/{name}-{}-{number}", std::process::id())
+}
+
+fn create(folder: &Path, properties: &[(&str, &str)]) -> LivePool {
+    // The module's machine copies the images whole.
+    let is_large = is_full() && std::env::var_os("MILLPOND_KERNEL").is_none();
+    let bytes = if is_large { 4 << 30 } else { 512 << 20 };
+    let image = |number: u32| {
+        let image = folder.join(format!("disk{number}.img"));
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(bytes).unwrap();
+        image
+    };
+    let plan = PoolPlan::new("tank");
+    let mut plan = match layout().as_str() {
+        "single" => plan.single(image(0)),
+        "mirror" => plan.mirror([image(0), image(1)]),
+        "raidz2" => plan.raidz(2, (0..4).map(image)),
+        other => panic!("MILLPOND_MOUNT_LAYOUT={other}? single, mirror or raidz2"),
+    };
+    for (name, value) in properties {
+        plan = plan.root_property(name, value);
     }
+    plan.create().unwrap()
 }
 
 /// Numbers that follow from a seed.

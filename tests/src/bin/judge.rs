@@ -1,9 +1,10 @@
-//! `judge FOLDER POOL [--kernel|--kernel-2.4]`: has OpenZFS look at the images of a pool. Exit status 0 if it
+//! `judge FOLDER POOL [--kernel|--kernel-2.4]`: has OpenZFS look at the images of a pool, its module
+//! (`--kernel`) read every file and attribute, too, as we do. Exit status 0 if it
 //! finds nothing wrong, 1 if it does, 75 if there is no judge here.
 
 use anyhow::{Result, bail};
 use millpond_tests::oracle::{Verdict, kernel, zdb};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,12 +22,9 @@ fn main() -> Result<()> {
     let verdict = match release {
         None => zdb::judge(folder, pool)?,
         Some(release) => {
-            let mut images: Vec<PathBuf> = std::fs::read_dir(folder)?
-                .map(|entry| entry.map(|entry| entry.path()))
-                .collect::<std::io::Result<_>>()?;
-            images.retain(|path| path.is_file());
-            images.sort();
-            kernel::judge(release, &images, pool, None)?
+            let (verdict, count) = kernel::compare(release, folder, pool)?;
+            println!("{count} lines compared with the module's");
+            verdict
         }
     };
     match verdict {

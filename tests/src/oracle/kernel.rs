@@ -2,7 +2,9 @@
 
 use super::{Verdict, lines};
 use crate::images::workspace;
-use anyhow::{Context, Result};
+use crate::workload::manifest;
+use anyhow::{Context, Result, anyhow};
+use millpond::{OpenOptions, Pool, Search};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,6 +82,10 @@ pub fn run(
     let patience = std::env::var("MILLPOND_KERNEL_SECONDS");
     let patience = patience.unwrap_or_else(|_| "7200".to_owned());
     command.args(["--timeout", &patience]);
+    // Images with files for disks are copied into the machine's memory.
+    if let Ok(memory) = std::env::var("MILLPOND_KERNEL_MEMORY") {
+        command.args(["--mem", &memory]);
+    }
     for image in images {
         command.arg(match disks {
             Disks::Kept => "--tmp-disk",
@@ -121,6 +127,36 @@ pub fn judge(
     let output = run(release, images, Disks::Kept, share, &script, &[pool])?;
     output.lines.iter().for_each(|line| println!("    {line}"));
     Ok(verdict(&output))
+}
+
+/// As [`judge`], and holds what the module read against what we read: each file, attribute and property of the
+/// manifest. With how many lines were compared.
+///
+/// # Errors
+/// If the machine cannot be started, or we cannot read the pool.
+pub fn compare(release: Release, folder: &Path, pool: &str) -> Result<(Verdict, usize)> {
+    if let Some(why) = absent(release) {
+        return Ok((Verdict::Absent(why), 0));
+    }
+    let read = Pool::open(&Search::new([folder]), pool, &OpenOptions::default())?;
+    let ours = manifest(&read).map_err(|error| anyhow!("{error}"))?;
+    drop(read);
+    let mut images = std::fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<Vec<PathBuf>>>()?;
+    images.retain(|path| path.is_file());
+    images.sort();
+    let share = tempfile::tempdir()?;
+    let verdict = judge(release, &images, pool, Some(share.path()))?;
+    if !verdict.is_clean() {
+        return Ok((verdict, 0));
+    }
+    let count = ours.len();
+    let differences = only_one_has(ours, written(share.path(), "manifest.txt"));
+    if differences.is_empty() {
+        return Ok((Verdict::Clean, count));
+    }
+    Ok((Verdict::Faults(differences), count))
 }
 
 /// As [`judge`], and then the module goes on with the pool on the images themselves: it leaves files and
