@@ -3,14 +3,15 @@
 
 use crate::sim;
 use crate::soak::env;
-use millpond::PropertyValue;
 use millpond::live::{
     Allocate, AllocationClass, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewLayout,
     NewMode, Place, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
+use millpond::{Pool, PropertyValue};
 use millpond_env::mark;
-use millpond_sim::{PowerCut, Seed, World};
+use millpond_sim::{Event, Kept, PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
+use millpond_tests::recount;
 use millpond_tests::workload::Dice;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -436,4 +437,59 @@ fn a_volume_is_as_large_as_was_promised() {
     drop(pool);
     let pool = sim::open(&after).unwrap();
     assert_eq!(pool.volume("tank/disk").unwrap().size_bytes(), 3 << 20);
+}
+
+/// What a write's record points to was not written: the log ends in front of it, and is claimed up to there. The power
+/// fails again before it is replayed. Whoever counts the log's blocks then counts none that was not claimed.
+#[test]
+fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
+    let world = World::new(31);
+    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
+    files.commit_log().unwrap();
+    pool.sync().unwrap();
+    world.forget();
+    let bytes: Vec<u8> = (0..256 << 10)
+        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
+        .collect();
+    for round in 0..3 {
+        let at = WriteAt::Offset(round * bytes.len() as u64);
+        files.write(&caller, &node, at, &bytes).unwrap();
+        files.fsync(&node).unwrap();
+    }
+    drop((node, root, files, pool));
+    let flushes = |world: &World| {
+        let journal = world.journal();
+        let is_flush = |at: &usize| matches!(journal.events()[*at], Event::Flush { .. });
+        (0..journal.len()).filter(is_flush).collect::<Vec<_>>()
+    };
+    let (mut judged, mut claimed) = (0, 0);
+    for count in flushes(&world) {
+        let unflushed = world.journal().unflushed_at(count).len();
+        for lost in 0..unflushed {
+            let kept = (0..unflushed).filter(|one| *one != lost);
+            let kept = PowerCut::Only(kept.map(|one| (one, Kept::Whole)).collect());
+            let after = world.reborn(count, &kept);
+            drop(sim::open(&after).unwrap());
+            for again in flushes(&after) {
+                let twice = after.reborn(again, &PowerCut::EverythingWritten);
+                let read = sim::read(&twice).unwrap();
+                let faults = recount::faults_after_a_cut(read.inner());
+                assert_eq!(faults, [""; 0], "{count} but {lost}, then {again}");
+                claimed += usize::from(is_claimed(&read));
+                judged += 1;
+            }
+        }
+    }
+    println!("{judged} states, {claimed} with a log that was claimed");
+    assert!(claimed > 5, "{claimed} of {judged} prove nothing");
+}
+
+fn is_claimed(pool: &Pool) -> bool {
+    let set = pool.dataset("tank").unwrap().object_set().unwrap();
+    let log = millpond_intent::IntentLog::open(&set);
+    log.is_some_and(|log| log.header().claim_txg.0 != 0)
 }

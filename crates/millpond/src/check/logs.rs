@@ -56,10 +56,11 @@ impl Walk<'_> {
                 object: 0,
                 words: format!("intent log block {sequence}"),
             };
-            self.own(&pointer, &holder);
+            // Where a log ended in front of a record, what its last block leads to was not claimed.
             if is_claimed && sequence > header.claim_block_sequence {
                 return;
             }
+            self.own(&pointer, &holder);
             let identity = (verifier.guid, verifier.object_set);
             if *chain.get_or_insert(identity) != identity {
                 return;
