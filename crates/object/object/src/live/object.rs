@@ -472,8 +472,12 @@ impl LiveObject {
                     }
                 }
             }
-            base.resize(size, 0);
-            let charged = state.patch(slot, id, || base, start, bytes);
+            // Only made where nothing of the block lies in the slot yet: a block that does is patched where it lies.
+            let whole = || {
+                base.resize(size, 0);
+                base
+            };
+            let charged = state.patch(slot, id, whole, start, bytes);
             drop(state);
             tx.charge(charged);
             return Ok(());
