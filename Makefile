@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -99,6 +99,16 @@ bench-write: setup ## only the writing engine beside Btrfs and XFS
 
 bench-mount: build ## only mounted file systems: FUSE beside zfs-fuse, Btrfs and XFS (root, /dev/fuse)
 	@bench/mount
+
+bench-count: setup ## instructions of small works below valgrind, beside those of bench/counts.md; ONLY=files chooses, WRITE=1 replaces the table
+	$(CARGO) build --quiet --release --locked --package millpond-bench --bin count
+	@$(RELEASE)/count --table bench/counts.md $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) || [ $$? -eq 75 ]
+
+bench-plots: setup ## the pictures in docs/plots anew, from the tables of BENCHMARKS.md
+	$(CARGO) run --quiet --locked --package millpond-bench --bin plots -- BENCHMARKS.md docs/plots
+
+flame: setup ## a flame graph of a bench work, in target/flame: WORK="count files/create 20000" (bench/flame lists the kinds)
+	@bench/flame $(or $(WORK),$(error WORK=... is missing: see bench/flame))
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 	@fuzz/run

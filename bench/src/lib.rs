@@ -1,6 +1,8 @@
 //! What the benchmarks share: numbers that are the same in every run, and how figures are told.
 #![forbid(unsafe_code)]
 
+pub mod plot;
+
 /// Xorshift: the same numbers for every contender, and noise that needs no source.
 #[derive(Debug)]
 pub struct Dice(pub u64);
@@ -41,3 +43,31 @@ pub fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
         "{median:.decimals$} ({least:.decimals$}–{most:.decimals$})"
     ))
 }
+
+/// Bytes that compress to about a half, as source code and logs do.
+#[must_use]
+pub fn text_like(length: usize) -> Vec<u8> {
+    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let word = WORDS[(dice % 13) as usize % WORDS.len()];
+        bytes.extend_from_slice(word.as_bytes());
+        bytes.extend_from_slice(format!("{:x}", dice >> 52).as_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+const WORDS: [&str; 8] = [
+    "pool ",
+    "dataset ",
+    "let mut ",
+    "\n    ",
+    "return ",
+    "snapshot",
+    "0x",
+    "block pointer ",
+];

@@ -5,6 +5,7 @@
 //! rivals' own benchmarks give theirs. MB are 10^6 bytes of user data.
 #![forbid(unsafe_code)]
 
+use millpond_bench::text_like;
 use millpond_checksum::{Checksummer, Salt, checksum};
 use millpond_compress::{ZstdLevel, compress, decompress};
 use millpond_ondisk::{ChecksumKind, CompressionKind, Endian};
@@ -131,32 +132,6 @@ fn report(name: &str, bytes: usize, mut work: impl FnMut()) {
     println!("{name}\t{:.1}", bytes as f64 / best / 1e6);
 }
 
-/// Bytes that compress to about a half, as source code and logs do.
-fn text_like(length: usize) -> Vec<u8> {
-    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        let word = WORDS[(dice % 13) as usize % WORDS.len()];
-        bytes.extend_from_slice(word.as_bytes());
-        bytes.extend_from_slice(format!("{:x}", dice >> 52).as_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
-
-const WORDS: [&str; 8] = [
-    "pool ",
-    "dataset ",
-    "let mut ",
-    "\n    ",
-    "return ",
-    "snapshot",
-    "0x",
-    "block pointer ",
-];
 const BLOCK_BYTES: usize = 128 << 10;
 const BATCH: u32 = 16;
 const MEASURE: Duration = Duration::from_millis(250);

@@ -1,0 +1,155 @@
+//! The committed table, and how a new figure differs from it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Instructions of one operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    pub instructions: f64,
+    /// How far two measurements were apart, as a share of the smaller.
+    pub spread: f64,
+}
+
+/// Figures by work.
+#[derive(Debug, Default, PartialEq)]
+pub struct Table {
+    figures: BTreeMap<String, Figure>,
+}
+
+impl Table {
+    /// Reads [`Table::page`]; rows that are none are passed over.
+    pub fn parse(page: &str) -> Self {
+        let rows = page.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+            let name = cells.next()?.strip_suffix('`')?.to_owned();
+            let instructions = cells.next()?.replace(',', "").parse().ok()?;
+            let spread: f64 = cells.next()?.strip_suffix(" %")?.parse().ok()?;
+            let spread = spread / 100.0;
+            Some((
+                name,
+                Figure {
+                    instructions,
+                    spread,
+                },
+            ))
+        });
+        Self {
+            figures: rows.collect(),
+        }
+    }
+    pub fn get(&self, name: &str) -> Option<Figure> {
+        self.figures.get(name).copied()
+    }
+    pub fn put(&mut self, name: &str, figure: Figure) {
+        self.figures.insert(name.to_owned(), figure);
+    }
+    /// Takes over what another has.
+    pub fn adopt(&mut self, other: Self) {
+        self.figures.extend(other.figures);
+    }
+
+    /// The page, with the rows of these works in this order. `about` names compiler and valgrind, `abilities` what the counted
+    /// processor has.
+    pub fn page(&self, names: &[String], about: &str, abilities: &str) -> String {
+        let mut out = format!(
+            "# Instructions\n\nWritten by `make bench-count WRITE=1` ({about}): instructions of the processor for one operation, from a \
+             count below valgrind; and how far two counts were apart. They do not depend on what else the machine does, so they can be compared \
+             from commit to commit: `make bench-count` counts again and shows the change. They are not times: an instruction may \
+             take a quarter of a cycle or wait for memory, and what the kernel does is not counted. Clearing and copying memory is counted by vectors of 32 bytes: \
+             valgrind would count each turn of an instruction that repeats itself, so glibc is told to use none.\n\nCounted was {abilities}. On a processor with more \
+             abilities other code runs (wider vectors for parity, Fletcher checksums and carry-less products, instructions for SHA-2).\n\n\
+             | work | instructions | spread |\n|---|---|---|\n"
+        );
+        for name in names {
+            if let Some(figure) = self.get(name) {
+                let count = grouped(figure.instructions);
+                let _ = writeln!(
+                    out,
+                    "| `{name}` | {count} | {:.2} % |",
+                    figure.spread * 100.0
+                );
+            }
+        }
+        out.push('\n');
+        out.push_str(include_str!("../../counted.md"));
+        out
+    }
+}
+
+/// A line of the report.
+pub fn line(name: &str, now: Figure, before: Option<Figure>) -> String {
+    let (before, change) = match before {
+        Some(before) => {
+            let change = (now.instructions / before.instructions - 1.0) * 100.0;
+            // What the measurements themselves may differ says nothing.
+            let is_noise = change.abs() <= 100.0 * (now.spread + before.spread) + 0.005;
+            let change = if is_noise {
+                "=".to_owned()
+            } else {
+                format!("{change:+.2} %")
+            };
+            (grouped(before.instructions), change)
+        }
+        None => ("-".to_owned(), "new".to_owned()),
+    };
+    format!(
+        "{name:<28} {:>14} {:>6.2} % {before:>14} {change:>9}",
+        grouped(now.instructions),
+        now.spread * 100.0,
+    )
+}
+
+/// A whole number with a comma after each three digits.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(instructions: f64, spread: f64) -> Figure {
+        Figure {
+            instructions,
+            spread,
+        }
+    }
+
+    #[test]
+    fn a_page_reads_as_the_table_it_was_made_of() {
+        let mut table = Table::default();
+        table.put("checksum/fletcher4", figure(1_234_567.0, 0.0));
+        table.put("files/create", figure(12.0, 0.0125));
+        let names = ["files/create", "checksum/fletcher4", "not/measured"].map(String::from);
+        let page = table.page(&names, "a compiler", "a processor");
+        assert!(page.contains("| `checksum/fletcher4` | 1,234,567 | 0.00 % |"));
+        assert!(!page.contains("not/measured"));
+        assert_eq!(Table::parse(&page), table);
+    }
+
+    #[test]
+    fn a_change_is_told_unless_the_measurements_differ_as_much() {
+        let exact = figure(1000.0, 0.0);
+        assert!(line("a", figure(1100.0, 0.0), Some(exact)).ends_with("1,000  +10.00 %"));
+        assert!(line("a", figure(990.0, 0.0), Some(exact)).ends_with("-1.00 %"));
+        assert!(line("a", exact, Some(exact)).ends_with(" ="));
+        assert!(line("a", figure(1010.0, 0.02), Some(exact)).ends_with(" ="));
+        assert!(line("a", exact, None).ends_with("new"));
+    }
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        let numbers = [0.4, 7.0, 999.0, 1000.0, 123_456.0, 1_234_567.0];
+        let expected = ["0", "7", "999", "1,000", "123,456", "1,234,567"];
+        assert_eq!(numbers.map(grouped), expected);
+    }
+}
