@@ -2,15 +2,15 @@
 
 use crate::events::Events;
 use crate::log::{Level, Line};
-use crate::lookout::Lookout;
+use crate::lookout::{self, Lookout};
 use crate::mounts::{Mounter, Mounts};
 use crate::places::Places;
 use crate::state::{State, StateError, write_cache_file};
 use crate::verbs::Verbs;
 use millpond::control::{CacheFile, HeldPools, ImportRequest, Keep, Note};
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
-use millpond_env::{Env, host};
+use millpond_env::{Env, host, thread};
 use millpond_nvlist::NvList;
 use millpond_rpc::{Caller, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,8 @@ pub struct Daemon {
     busy: AtomicU64,
     last_call_ns: AtomicU64,
     lookout: Mutex<Lookout>,
+    /// Somebody looks up the names of files in trouble.
+    is_naming: AtomicBool,
     log: Log,
 }
 
@@ -86,6 +88,7 @@ impl Daemon {
             busy: AtomicU64::new(0),
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
             lookout: Mutex::default(),
+            is_naming: AtomicBool::new(false),
             log,
         });
         for text in daemon.mounts.clear_dead(&daemon.state.noted_mounts()) {
@@ -208,10 +211,29 @@ impl Daemon {
         }
     }
 
-    /// Tells the log what went wrong with pools and devices since the last look. Waits for no device.
-    pub fn look_out(&self) {
+    /// Tells the log what went wrong with pools, devices and files since the last look. Waits for no device.
+    pub fn look_out(self: &Arc<Self>) {
         for line in self.lookout.lock().look(&self.pools) {
             (self.log)(&line);
+        }
+        if self.is_naming.load(Ordering::Acquire) {
+            return;
+        }
+        let troubles = self.mounts.take_troubles();
+        if troubles.is_empty() {
+            return;
+        }
+        // Names are read from devices: another thread waits for them.
+        self.is_naming.store(true, Ordering::Release);
+        let daemon = Arc::clone(self);
+        let namer = thread::spawn("name-files", move || {
+            for (mount, trouble) in troubles {
+                (daemon.log)(&lookout::of_file(&daemon.pools, &mount, &trouble));
+            }
+            daemon.is_naming.store(false, Ordering::Release);
+        });
+        if namer.is_err() {
+            self.is_naming.store(false, Ordering::Release);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Mounting through the kernel's FUSE.
 
-use crate::mounts::{Mountable, Mounted, Mounter};
+use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter};
 use millpond::control::{MountProblem, Open};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
@@ -84,5 +84,13 @@ impl Mounted for FuseMount {
     }
     fn is_alive(&self) -> bool {
         self.0.is_alive()
+    }
+    fn take_troubles(&self) -> Vec<FileTrouble> {
+        let told = self.0.take_troubles().into_iter();
+        told.map(|trouble| FileTrouble {
+            object: (trouble.file.tag() == 0).then(|| trouble.file.object()),
+            reason: trouble.reason,
+        })
+        .collect()
     }
 }

@@ -1,7 +1,8 @@
 //! What devices and pools do between two looks, for the log.
 
 use crate::log::{Level, Line};
-use millpond::control::{HeldPool, HeldPools};
+use crate::mounts::FileTrouble;
+use millpond::control::{HeldPool, HeldPools, MountInfo, Open};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many damaged files of a pool are told of.
@@ -41,6 +42,32 @@ impl Lookout {
             self.pools.insert(guid, seen);
         }
         lines
+    }
+}
+
+/// A line about a file that a program could not read or write, by name if that can be found. Reads from devices.
+pub fn of_file(pools: &HeldPools, mount: &MountInfo, trouble: &FileTrouble) -> Line {
+    let pool = mount.dataset.split('/').next().unwrap_or_default();
+    let line = Line::new(Level::Error, format!("EIO: {}", trouble.reason));
+    let line = line.pool(pool).dataset(&mount.dataset);
+    let Some(object) = trouble.object else {
+        return line;
+    };
+    let path = pools.get(pool).and_then(|held| {
+        let read = match held.opened() {
+            Open::Live(live) => live.committed().ok()?,
+            Open::ReadOnly(read, _) => read.clone(),
+        };
+        let files = read.dataset(&mount.dataset).ok()?.file_system().ok()?;
+        files.path_of(object).ok()?
+    });
+    match path {
+        Some(path) => {
+            let path = String::from_utf8_lossy(&path);
+            let top = mount.mountpoint.trim_end_matches('/');
+            line.file(format!("{top}/{path}").trim_end_matches('/'))
+        }
+        None => line.file(&format!("<{:#x}>", object.0)),
     }
 }
 

@@ -5,7 +5,7 @@ mod mounter;
 mod settings;
 
 pub use follow::Follow;
-pub use mounter::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
+pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
 use millpond::control::{
     Control, DatasetQuery, HeldPools, MountInfo, MountProblem, MountRequest, Note, Wanted,
@@ -81,6 +81,16 @@ impl Mounts {
         let mut table = self.table.lock();
         table.retain(|entry| entry.handle.is_alive());
         table.iter().map(|entry| entry.info.clone()).collect()
+    }
+
+    /// Files that programs could not read or write since the last call, and where they are mounted.
+    pub fn take_troubles(&self) -> Vec<(MountInfo, FileTrouble)> {
+        let table = self.table.lock();
+        let all = table.iter().flat_map(|entry| {
+            let troubles = entry.handle.take_troubles().into_iter();
+            troubles.map(|trouble| (entry.info.clone(), trouble))
+        });
+        all.collect()
     }
 
     /// Whether a dataset is mounted.

@@ -1,5 +1,6 @@
 //! Who shows file systems to the operating system, and what is asked of them.
 
+use millpond::ObjectId;
 use millpond::control::{HeldPool, MountProblem};
 use millpond_env::sync::{Arc, Mutex};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,19 @@ pub trait Mounted: Send + Sync {
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
     /// Whether it is still there: somebody else may have unmounted it.
     fn is_alive(&self) -> bool;
+    /// Files that programs could not read or write since the last call, each once, and why.
+    fn take_troubles(&self) -> Vec<FileTrouble> {
+        vec![]
+    }
+}
+
+/// A file that a program could not read or write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileTrouble {
+    /// Its number in its file system; `None` if it is a snapshot's.
+    pub object: Option<ObjectId>,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// Whoever shows file systems to the operating system.

@@ -32,3 +32,4 @@ mod transport;
 pub use error::FuseError;
 pub use mount::{Mount, MountOptions, MountTarget, clear_dead_mount};
 pub use server::FuseServer;
+pub use session::Trouble;

@@ -14,6 +14,7 @@ struct Rig {
 }
 
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 const EPROTO: i32 = 71;
@@ -155,6 +156,45 @@ fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking()
     let mut there = [0; 32];
     let count = files.read(&node, 0, &mut there).unwrap();
     assert_eq!(&there[..count], b"first and second");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
+    let rig = Rig::begun();
+    let node = rig.create(b"letter");
+    let noise: Vec<u8> = (0..100_000u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    rig.done(opcode::WRITE, node, &write(0, &noise));
+    rig.pool.sync().unwrap();
+    // Wherever these bytes stand on the disk, one of them is another now.
+    let spoilt = tempfile::tempdir().unwrap();
+    let mut image = std::fs::read(rig.folder.path().join("disk.img")).unwrap();
+    let at = image.windows(64).position(|found| found == &noise[..64]);
+    image[at.unwrap()] ^= 1;
+    std::fs::write(spoilt.path().join("disk.img"), image).unwrap();
+    let search = Search::new([spoilt.path()]);
+    let (open, writing) = (OpenOptions::default(), WriteOptions::default());
+    let pool = LivePool::open(&search, "tank", &open, &writing).unwrap();
+    let session = Session::new(pool.served("tank").unwrap() as Arc<dyn Vfs>).unwrap();
+    let again = Rig {
+        session,
+        pool,
+        folder: spoilt,
+    };
+    again.done(opcode::INIT, 0, &init(7, 45));
+    again.done(opcode::LOOKUP, ROOT_NODE, b"letter\0");
+    assert_eq!(again.session.take_troubles(), []);
+    for _ in 0..3 {
+        assert_eq!(again.error(opcode::READ, node, &read(0, 4096)), EIO);
+    }
+    // What is nobody's fault is not remembered.
+    assert_eq!(again.error(opcode::UNLINK, ROOT_NODE, b"nothing\0"), ENOENT);
+    let troubles = again.session.take_troubles();
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    assert_eq!(troubles[0].file.0, node);
+    assert!(!troubles[0].reason.is_empty());
+    assert_eq!(again.session.take_troubles(), []);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod helper;
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
 use crate::server::{Connection, FuseServer};
-use crate::session::Session;
+use crate::session::{Session, Trouble};
 use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
@@ -147,6 +147,11 @@ impl Mount {
     #[must_use]
     pub fn is_by_ring(&self) -> bool {
         self.connection.rings.are_used()
+    }
+    /// Files that programs were told `EIO` about since the last call: each once, and not more than a log bears.
+    #[must_use]
+    pub fn take_troubles(&self) -> Vec<Trouble> {
+        self.connection.session.take_troubles()
     }
     /// How many files the kernel knows.
     #[must_use]

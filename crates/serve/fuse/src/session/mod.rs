@@ -6,7 +6,10 @@ mod inodes;
 mod ioctl;
 mod listing;
 mod names;
+mod troubles;
 mod xattrs;
+
+pub use troubles::Trouble;
 
 use crate::abi::{
     Attributes, DATA_BYTES_MAX, EntryValidity, InitRequest, MAJOR, MINOR, MINOR_MIN, Operation,
@@ -17,6 +20,7 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_posix::live::{Caller, FileError};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
+use troubles::Troubles;
 
 /// How long the kernel may believe what cannot change behind its back, in seconds.
 const LONG_S: u64 = 24 * 60 * 60;
@@ -28,6 +32,7 @@ const BACKGROUND_MAX: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;
 
 const ENOSYS: i32 = 38;
+const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const EPROTO: i32 = 71;
 
@@ -69,6 +74,7 @@ pub struct Session {
     /// Threads are ready to serve it through io_uring.
     has_rings: AtomicBool,
     is_destroyed: AtomicBool,
+    troubles: Troubles,
 }
 
 impl std::fmt::Debug for Session {
@@ -94,6 +100,7 @@ impl Session {
             offered: AtomicU64::new(0),
             has_rings: AtomicBool::new(false),
             is_destroyed: AtomicBool::new(false),
+            troubles: Troubles::default(),
             vfs,
         })
     }
@@ -122,7 +129,15 @@ impl Session {
             Operation::Forget { .. } | Operation::BatchForget { .. } => None,
             _ => Some(match outcome {
                 Ok(()) => reply.finish(unique, 0),
-                Err(refusal) => reply.finish(unique, refusal.number()),
+                Err(refusal) => {
+                    if let Refusal::File(error) = &refusal
+                        && refusal.number() == EIO
+                    {
+                        let file = self.inode_number(request.node);
+                        self.troubles.note(file, error);
+                    }
+                    reply.finish(unique, refusal.number())
+                }
             }),
         }
     }
@@ -256,6 +271,11 @@ impl Session {
     #[must_use]
     pub fn is_destroyed(&self) -> bool {
         self.is_destroyed.load(Ordering::Acquire)
+    }
+    /// Files that programs were told `EIO` about since the last call: each once, and not more than a log bears.
+    #[must_use]
+    pub fn take_troubles(&self) -> Vec<Trouble> {
+        self.troubles.take()
     }
     /// How many files the kernel knows.
     #[must_use]
