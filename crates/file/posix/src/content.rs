@@ -2,6 +2,7 @@
 
 use crate::error::PosixError;
 use crate::node::Node;
+use millpond_object::Keeping;
 use millpond_ondisk::BlockId;
 
 /// A run of bytes that may hold other than zeros.
@@ -19,11 +20,24 @@ impl Node {
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, PosixError> {
+        self.read_keeping(offset_bytes, buffer, Keeping::Here)
+    }
+
+    /// As [`Node::read`], saying what is to become of the content in memory.
+    ///
+    /// # Errors
+    /// As [`Node::read`].
+    pub fn read_keeping(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, PosixError> {
         let left = self.size_bytes().saturating_sub(offset_bytes);
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        self.object().read(offset_bytes, &mut buffer[..count])?;
+        (self.object()).read_keeping(offset_bytes, &mut buffer[..count], keeping)?;
         Ok(count)
     }
 

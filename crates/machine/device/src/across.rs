@@ -17,6 +17,27 @@ pub struct DeviceRead<'a> {
     pub length_bytes: usize,
 }
 
+impl DeviceRead<'_> {
+    /// Performs this read alone, as [`Device::read_into`] does, and tells `watch`, for which it is the only one.
+    ///
+    /// # Errors
+    /// As for [`Device::read`].
+    pub fn perform_watched(
+        &self,
+        room: Vec<u8>,
+        watch: &dyn Watch,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.perform(0, room, watch)
+    }
+
+    fn perform(&self, at: usize, room: Vec<u8>, watch: &dyn Watch) -> Result<Vec<u8>, DeviceError> {
+        watch.begun(at..at + 1);
+        let outcome = (self.device).read_into(self.offset_bytes, self.length_bytes, room);
+        watch.ended(at..at + 1);
+        outcome
+    }
+}
+
 /// Where a read ends up among the system's files, as [`Device::locate`] says. While it lives the devices on the
 /// way count the read as under way.
 pub struct Located<'a> {
@@ -44,12 +65,7 @@ pub fn read_across_watched(
     reads: &[DeviceRead<'_>],
     watch: &dyn Watch,
 ) -> Vec<Result<Vec<u8>, DeviceError>> {
-    let alone = |(at, read): (usize, &DeviceRead<'_>)| {
-        watch.begun(at..at + 1);
-        let outcome = read.device.read_vec(read.offset_bytes, read.length_bytes);
-        watch.ended(at..at + 1);
-        outcome
-    };
+    let alone = |(at, read): (usize, &DeviceRead<'_>)| read.perform(at, Vec::new(), watch);
     if reads.len() < 2 {
         return reads.iter().enumerate().map(alone).collect();
     }

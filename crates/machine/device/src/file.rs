@@ -318,6 +318,9 @@ impl FileDevice {
     }
 }
 
+/// Memory for a read may be longer than what is read by as much.
+const ROOM_LEFT_BYTES_MAX: usize = 4096;
+
 impl Device for FileDevice {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -332,10 +335,22 @@ impl Device for FileDevice {
             .read_exact_at(buffer, offset_bytes)
             .map_err(|error| DeviceError::io("read", offset_bytes, length_bytes, &error))
     }
-    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+    fn read_into(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        room: Vec<u8>,
+    ) -> Result<Vec<u8>, DeviceError> {
         let failed = |error| DeviceError::io("read", offset_bytes, length_bytes as u64, &error);
         self.check(offset_bytes, length_bytes as u64)?;
-        let mut bytes = Vec::with_capacity(length_bytes);
+        // The system fills all that there is: much more than is wanted would cost its time.
+        let fits = (length_bytes..=length_bytes.saturating_add(ROOM_LEFT_BYTES_MAX))
+            .contains(&room.capacity());
+        let mut bytes = match fits {
+            true => room,
+            false => Vec::with_capacity(length_bytes),
+        };
+        bytes.clear();
         while bytes.len() < length_bytes {
             let at = offset_bytes.saturating_add(bytes.len() as u64);
             match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut bytes), at) {

@@ -60,7 +60,26 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// As for [`Device::read`].
     fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
-        let mut bytes = vec![0; length_bytes];
+        self.read_into(offset_bytes, length_bytes, Vec::new())
+    }
+    /// As [`Device::read_vec`], in the memory of `room` if that is large enough; what it held is gone.
+    ///
+    /// # Errors
+    /// As for [`Device::read`].
+    fn read_into(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        room: Vec<u8>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = if room.capacity() < length_bytes {
+            vec![0; length_bytes]
+        } else {
+            let mut room = room;
+            room.clear();
+            room.resize(length_bytes, 0);
+            room
+        };
         self.read(offset_bytes, &mut bytes)?;
         Ok(bytes)
     }

@@ -52,9 +52,14 @@ impl Device for PartitionDevice {
         let offset_bytes = self.translate(offset_bytes, buffer.len() as u64)?;
         self.whole.read(offset_bytes, buffer)
     }
-    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+    fn read_into(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        room: Vec<u8>,
+    ) -> Result<Vec<u8>, DeviceError> {
         let offset_bytes = self.translate(offset_bytes, length_bytes as u64)?;
-        self.whole.read_vec(offset_bytes, length_bytes)
+        self.whole.read_into(offset_bytes, length_bytes, room)
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         // Requests beyond this range must not reach the whole device, where they would succeed.

@@ -196,8 +196,13 @@ impl Device for QueuedDevice {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         self.urgent(|| self.inner.read(offset_bytes, buffer))
     }
-    fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
-        self.urgent(|| self.inner.read_vec(offset_bytes, length_bytes))
+    fn read_into(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        room: Vec<u8>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.urgent(|| self.inner.read_into(offset_bytes, length_bytes, room))
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         self.urgent(|| self.inner.read_many(requests));

@@ -5,9 +5,21 @@ use crate::tree::Tree;
 use millpond_block::BlockStore;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::Dnode;
+use std::ops::Range;
 
 /// Content that one errand reads, in bytes: small blocks are read several at a time.
 const ERRAND_BYTES: u64 = 128 << 10;
+
+/// What becomes of content in memory when its reader has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keeping {
+    /// It is kept for whoever asks next, as the cache decides.
+    #[default]
+    Here,
+    /// The reader keeps what it gets, as the kernel does with the pages of files: blocks that it has read from front
+    /// to back are let go of. Who jumps about may come back for another part of a block: those stay.
+    ByReader,
+}
 
 /// One errand.
 #[derive(Debug)]
@@ -39,26 +51,38 @@ impl Errand {
 
 /// Takes note of a read of `length` bytes, which is about to be made, and sends errands for what belongs to it and
 /// what will follow. `send` is given each with the bytes that it reads, and tells whether there will be more of them.
+/// Returns the blocks that a reader from front to back has left behind.
 pub(crate) fn before_read(
     store: &BlockStore,
     streams: &Mutex<Streams>,
     shape: Shape,
     offset: u64,
     length: u64,
-    mut send: impl FnMut(u64, Errand) -> bool,
-) {
+    send: impl FnMut(u64, Errand) -> bool,
+) -> Range<u64> {
     let window_max = store.ahead_bytes_max();
     if window_max == 0 {
-        return;
+        return 0..0;
     }
-    let stretch = streams.lock().note(&Read {
+    let noted = streams.lock().note(&Read {
         offset,
         length,
         block_bytes: shape.block_bytes.max(1),
         last_block: shape.last_block,
         window_max,
     });
-    let Some(stretch) = stretch else { return };
+    if let Some(stretch) = &noted.ahead {
+        send_errands(store, shape, stretch, send);
+    }
+    noted.behind
+}
+
+fn send_errands(
+    store: &BlockStore,
+    shape: Shape,
+    stretch: &Stretch,
+    mut send: impl FnMut(u64, Errand) -> bool,
+) {
     if shape.has_indirect {
         // The reader meets the indirect block above its first block itself.
         let above = |block: u64| block.checked_shr(shape.pointers_shift).unwrap_or(0);
@@ -75,7 +99,7 @@ pub(crate) fn before_read(
     while first < stretch.end {
         let end = stretch.end.min(first.saturating_add(step));
         let length = usize::try_from(shape.block_bytes).unwrap_or(0);
-        let rooms = (first..end).map(|_| Vec::with_capacity(length));
+        let rooms = (first..end).map(|_| store.room(length));
         let errand = Errand::Blocks(stretch.part(first, end), rooms.collect());
         if !send((end - first).saturating_mul(shape.block_bytes), errand) {
             return;

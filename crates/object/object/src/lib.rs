@@ -26,6 +26,7 @@ mod set;
 mod streams;
 mod tree;
 
+pub use ahead::Keeping;
 pub use error::ObjectError;
 pub use live::{
     AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, LiveObject, LiveObjectSet,

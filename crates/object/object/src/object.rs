@@ -1,12 +1,13 @@
 //! One object: its dnode and its tree of blocks.
 
-use crate::ahead::{Shape, before_read, piece_bytes};
+use crate::ahead::{Keeping, Shape, before_read, piece_bytes};
 use crate::streams::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSet};
 use millpond_block::{Block, BlockAddress};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
+use std::ops::Range;
 
 /// An open object. Cheap to clone; holds its object set open.
 #[derive(Debug, Clone)]
@@ -128,18 +129,34 @@ impl Object {
     /// # Errors
     /// As [`Object::read_block`]; the buffer's content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        self.read_keeping(offset_bytes, buffer, Keeping::Here)
+    }
+
+    /// As [`Object::read`], saying what is to become of the content in memory.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_keeping(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<(), ObjectError> {
         let mut offset = offset_bytes;
         for piece in buffer.chunks_mut(piece_bytes(self.set.store())) {
-            self.read_ahead(offset, piece.len() as u64);
+            let behind = self.read_ahead(offset, piece.len() as u64);
             self.read_piece(offset, piece)?;
+            if keeping == Keeping::ByReader && !behind.is_empty() {
+                self.tree().let_go(behind);
+            }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) {
+    fn read_ahead(&self, offset: u64, length: u64) -> Range<u64> {
         let Some(streams) = &self.streams else {
-            return;
+            return 0..0;
         };
         let shape = Shape::of(&self.dnode);
         let store = self.set.store();
@@ -157,7 +174,7 @@ impl Object {
                 };
                 errand.run(&tree, |_| true);
             })
-        });
+        })
     }
 
     fn read_piece(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {

@@ -8,12 +8,15 @@
 
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 
 /// Streams of one object that are remembered.
 const STREAMS_MAX: usize = 8;
 /// A stream that has been recognised may step back or jump ahead by as much, in bytes, within what was read ahead
 /// of it: readers in the kernel send several requests at once, and they overtake each other.
 const DISORDER_BYTES_MAX: u64 = 1 << 20;
+/// So much behind a stream, in bytes, what it has read may still be asked for: by what was overtaken.
+const BEHIND_BYTES: u64 = DISORDER_BYTES_MAX;
 /// That is, if it was met within the last so many reads: else somebody who jumps about came by.
 const DISORDER_READS_MAX: u64 = 64;
 
@@ -38,9 +41,20 @@ struct Stream {
     issued: u64,
     /// The block behind the last one whose indirect block was asked for.
     reached: u64,
+    /// The first block that its reader may still ask for; those below, from where it began on, were told of as left behind.
+    left: u64,
     /// When it was last met.
     met: u64,
     passed: Arc<AtomicU64>,
+}
+
+/// What a read tells of what will be read, and of what will not be read again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Noted {
+    /// To be read by others meanwhile.
+    pub(crate) ahead: Option<Stretch>,
+    /// What a stream has left behind, each block once; may be empty.
+    pub(crate) behind: Range<u64>,
 }
 
 /// Blocks that will be asked for soon.
@@ -100,6 +114,13 @@ impl Stream {
             && (self.next.saturating_sub(disorder)..=highest).contains(&read.offset)
     }
 
+    /// The blocks that lie far enough behind, for the first time.
+    fn leave(&mut self, block_bytes: u64) -> Range<u64> {
+        let from = self.left;
+        self.left = from.max(self.next.saturating_sub(BEHIND_BYTES) / block_bytes);
+        from..self.left
+    }
+
     fn stretch(&mut self, first: u64, end: u64, read: &Read) -> Option<Stretch> {
         let behind_all = read.last_block.saturating_add(1);
         let end = end.min(behind_all);
@@ -119,10 +140,12 @@ impl Stream {
 }
 
 impl Streams {
-    /// Takes note of a read, before it is made. Returns the blocks to be read by others meanwhile: what the read
+    /// Takes note of a read, before it is made. Tells the blocks to be read by others meanwhile: what the read
     /// itself wants behind its first block, and what a stream will want.
-    pub(crate) fn note(&mut self, read: &Read) -> Option<Stretch> {
-        let end = read.offset.checked_add(read.length)?;
+    pub(crate) fn note(&mut self, read: &Read) -> Noted {
+        let Some(end) = read.offset.checked_add(read.length) else {
+            return Noted::default();
+        };
         let block = read.block_bytes.max(1);
         self.reads += 1;
         let first = read.offset / block;
@@ -142,14 +165,18 @@ impl Streams {
                 window: 0,
                 issued: behind,
                 reached: first + 1,
+                left: first,
                 met: self.reads,
                 passed: Arc::new(AtomicU64::new(first)),
             };
-            let stretch = stream.stretch(first + 1, behind, read);
+            let ahead = stream.stretch(first + 1, behind, read);
             self.take_in(stream);
-            return stretch;
+            let behind = 0..0;
+            return Noted { ahead, behind };
         };
-        let stream = self.streams.get_mut(index)?;
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Noted::default();
+        };
         stream.next = stream.next.max(end);
         stream.run = stream.run.saturating_add(read.length);
         stream.steps += 1;
@@ -167,7 +194,12 @@ impl Streams {
         }
         let to = to.min(read.last_block.saturating_add(1));
         stream.issued = stream.issued.max(to);
-        stream.stretch(from, to, read)
+        let ahead = stream.stretch(from, to, read);
+        let behind = match stream.window {
+            0 => 0..0,
+            _ => stream.leave(block),
+        };
+        Noted { ahead, behind }
     }
 
     fn take_in(&mut self, stream: Stream) {
@@ -198,7 +230,7 @@ mod tests {
     }
 
     fn blocks(streams: &mut Streams, read: &Read) -> Option<(u64, u64)> {
-        let stretch = streams.note(read)?;
+        let stretch = streams.note(read).ahead?;
         Some((stretch.first, stretch.end))
     }
 
@@ -243,7 +275,7 @@ mod tests {
         let mut streams = Streams::default();
         let mut reached = 2;
         for block in 0..1000 {
-            let Some(stretch) = streams.note(&read(block * BLOCK, BLOCK)) else {
+            let Some(stretch) = streams.note(&read(block * BLOCK, BLOCK)).ahead else {
                 continue;
             };
             assert!(stretch.reach.0 == reached.max(stretch.first));
@@ -337,10 +369,48 @@ mod tests {
     fn what_the_reader_has_gone_past_is_known() {
         let mut streams = Streams::default();
         streams.note(&read(0, BLOCK));
-        let stretch = streams.note(&read(BLOCK, BLOCK)).unwrap();
+        let stretch = streams.note(&read(BLOCK, BLOCK)).ahead.unwrap();
         assert!(stretch.is_passed(0) && !stretch.is_passed(1));
         streams.note(&read(2 * BLOCK, BLOCK));
         assert!(stretch.is_passed(1) && !stretch.is_passed(2));
+    }
+
+    #[test]
+    fn a_stream_leaves_each_block_behind_once_when_it_is_some_way_on() {
+        for length in [4096, BLOCK, 3 * BLOCK] {
+            let mut streams = Streams::default();
+            let (mut left, mut end) = (700, 0);
+            for at in (700 * BLOCK..800 * BLOCK).step_by(length as usize) {
+                let behind = streams.note(&read(at, length)).behind;
+                if !behind.is_empty() {
+                    assert_eq!(behind.start, left);
+                    left = behind.end;
+                }
+                end = at + length;
+                assert!(left == 700 || left * BLOCK + BEHIND_BYTES <= end);
+            }
+            assert_eq!(left, (end - BEHIND_BYTES) / BLOCK);
+        }
+    }
+
+    #[test]
+    fn what_is_overtaken_is_not_left_behind_before_its_time() {
+        let mut streams = Streams::default();
+        for pair in 0..500u64 {
+            for block in [pair * 2 + 1, pair * 2] {
+                let behind = streams.note(&read(block * BLOCK, BLOCK)).behind;
+                assert!(behind.is_empty() || behind.end + 4 < block);
+            }
+        }
+    }
+
+    #[test]
+    fn who_jumps_about_leaves_nothing_behind() {
+        let mut streams = Streams::default();
+        for step in 0..5000u64 {
+            let at = step * 7919 % 9000 * BLOCK;
+            assert!(streams.note(&read(at, 4096)).behind.is_empty());
+        }
     }
 
     proptest! {
@@ -358,7 +428,9 @@ mod tests {
                     last_block: last_block >> (last_block % 64),
                     window_max: u64::from(window),
                 };
-                if let Some(stretch) = streams.note(&own) {
+                let noted = streams.note(&own);
+                prop_assert!(noted.behind.start <= noted.behind.end);
+                if let Some(stretch) = noted.ahead {
                     prop_assert!(stretch.first < stretch.end);
                     prop_assert!(stretch.end <= own.last_block.saturating_add(1));
                     let most = own.length / own.block_bytes + own.window_max / own.block_bytes + 3;

@@ -8,6 +8,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BlockId, BlockPointer, DecodeError, Dnode, Endian, Level, ObjectId, SPILL_BLOCK_ID,
 };
+use std::ops::Range;
 
 /// A block tree as its dnode describes it.
 #[derive(Clone, Copy)]
@@ -71,6 +72,21 @@ impl Tree<'_> {
         }
         let address = self.address(level, id);
         self.store.fetch_ahead(&pointer, address, self.key, room)
+    }
+
+    /// Lets go of data blocks whose reader is done with them, if the way to them is in memory.
+    pub(crate) fn let_go(&self, ids: Range<u64>) {
+        let read = |pointer: &BlockPointer, _| {
+            let block = self.store.cached(pointer, self.key);
+            block.ok_or_else(|| self.invalid("an indirect block is not in memory"))
+        };
+        for id in ids.start..ids.end.min(self.dnode.block_id_max.0.saturating_add(1)) {
+            match self.descend_by(0, id, read) {
+                Ok((pointer, 0)) => self.store.let_go(&pointer, self.key),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     fn descend_by(

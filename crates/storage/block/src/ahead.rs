@@ -7,7 +7,7 @@
 //! reads without any trace: only what every leaf that was asked told right is kept, nothing is counted, nothing is
 //! repaired. Damage is left to those who want the block.
 
-use crate::copies::look;
+use crate::copies::{Way, look};
 use crate::store::{Flight, Identity};
 use crate::topology::Topology;
 use crate::waits::IoClass;
@@ -16,7 +16,7 @@ use millpond_crypt::DatasetKey;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, OnceLock, Sender, bounded};
 use millpond_env::thread::{self, JoinHandle, ThreadId, current_id};
-use millpond_ondisk::{BlockPointer, ChecksumKind, Dva};
+use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind, Dva};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Errands that may wait; more are refused, and more than the cache takes of guesses.
@@ -352,10 +352,22 @@ impl BlockStore {
         }
         // Another reader may have landed between our look into the cache and our take-off.
         let block = self.cache.peek(identity).or_else(|| {
-            let stored = self.read_without_trace(pointer)?;
-            self.unfold_stored(pointer, address, key, stored, room).ok()
+            // What is stored as it is needs one piece of memory, everything else two.
+            let is_plain = pointer.compression() == Some(CompressionKind::Off);
+            let (for_stored, for_content) = match is_plain {
+                true => (room, None),
+                false => {
+                    let length = usize::try_from(pointer.psize_bytes()).ok()?;
+                    (self.rooms.take(length, false), Some(room))
+                }
+            };
+            let stored = self.read_without_trace(pointer, for_stored)?;
+            (self.unfold_stored(pointer, address, key, stored, for_content)).ok()
         })?;
-        if !(self.cache).insert_guess(identity.clone(), Arc::clone(&block), weight) {
+        let (is_kept, gone) =
+            (self.cache).insert_guess(identity.clone(), Arc::clone(&block), weight);
+        self.rooms.give_blocks(gone);
+        if !is_kept {
             return None;
         }
         landing.settle(Ok(Arc::clone(&block)));
@@ -363,7 +375,7 @@ impl BlockStore {
     }
 
     /// The stored bytes at the first address, if every leaf that was asked told right.
-    fn read_without_trace(&self, pointer: &BlockPointer) -> Option<Vec<u8>> {
+    fn read_without_trace(&self, pointer: &BlockPointer, room: Vec<u8>) -> Option<Vec<u8>> {
         if pointer.checksum_kind() == Some(ChecksumKind::Off) {
             // Whatever lies there would pass.
             return None;
@@ -373,7 +385,8 @@ impl BlockStore {
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let (size, birth) = (pointer.psize_bytes(), pointer.physical_birth());
         let class = IoClass::AsyncRead;
-        let resolved = look(&self.topology(), dva, size, birth, class, &mut verify).ok()?;
+        let way = Way { class, room };
+        let resolved = look(&self.topology(), dva, size, birth, way, &mut verify).ok()?;
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
     }
 }

@@ -102,7 +102,9 @@ impl BlockStore {
                 })
             } else {
                 let size = pointer.psize_bytes();
-                self.read_range(&topology, dva, size, pointer.physical_birth(), &mut verify)
+                let room = self.rooms.take(to_usize(size), false);
+                let birth = pointer.physical_birth();
+                self.read_range(&topology, dva, size, birth, room, &mut verify)
             };
             match outcome {
                 Ok(bytes) => {
@@ -138,12 +140,17 @@ impl BlockStore {
         dva: Dva,
         size_bytes: u64,
         birth: Txg,
+        room: Vec<u8>,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Vec<u8>, CopyTrouble> {
-        let resolved = resolve(topology, dva, size_bytes, birth, verify)?;
+        let resolved = resolve(topology, dva, size_bytes, birth, room, verify)?;
         self.repair(topology, &resolved.repairs);
         Ok(resolved.data)
     }
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Carries out one plan and repairs nothing: for blocks that may not be part of the pool.
@@ -154,7 +161,7 @@ pub(crate) fn read_range(
     birth: Txg,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Vec<u8>, CopyTrouble> {
-    resolve(topology, dva, size_bytes, birth, verify).map(|resolved| resolved.data)
+    resolve(topology, dva, size_bytes, birth, Vec::new(), verify).map(|resolved| resolved.data)
 }
 
 fn resolve(
@@ -162,11 +169,24 @@ fn resolve(
     dva: Dva,
     size_bytes: u64,
     birth: Txg,
+    room: Vec<u8>,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
-    let resolved = look(topology, dva, size_bytes, birth, IoClass::SyncRead, verify)?;
+    let way = Way {
+        class: IoClass::SyncRead,
+        room,
+    };
+    let resolved = look(topology, dva, size_bytes, birth, way, verify)?;
     topology.count(&resolved.liars);
     Ok(resolved)
+}
+
+/// How the reads of a plan are made.
+pub(crate) struct Way {
+    /// What they count as.
+    pub(crate) class: IoClass,
+    /// Memory for the first of them that is alone.
+    pub(crate) room: Vec<u8>,
 }
 
 /// Carries out one plan and counts nothing but reads.
@@ -175,7 +195,7 @@ pub(crate) fn look(
     dva: Dva,
     size_bytes: u64,
     birth: Txg,
-    class: IoClass,
+    way: Way,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     let range = BlockRange {
@@ -187,7 +207,7 @@ pub(crate) fn look(
     let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let step = plan.advance(vec![], verify);
-    finish(topology, plan, step, None, class, verify)
+    finish(topology, plan, step, None, way, verify)
 }
 
 /// Goes on with a plan that says `step`. `first` is what was read for that already.
@@ -196,15 +216,19 @@ fn finish(
     mut plan: ReadPlan,
     mut step: Step,
     mut first: Option<Vec<LeafOutcome>>,
-    class: IoClass,
+    mut way: Way,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     loop {
         match step {
             Step::Read(reads) => {
-                let outcomes = first
-                    .take()
-                    .unwrap_or_else(|| topology.read_leaves(&reads, class));
+                let outcomes = first.take().unwrap_or_else(|| match reads.as_slice() {
+                    [read] => {
+                        let room = std::mem::take(&mut way.room);
+                        vec![topology.read_leaf(read, way.class, room)]
+                    }
+                    reads => topology.read_leaves(reads, way.class),
+                });
                 step = plan.advance(outcomes, verify);
             }
             Step::Done(resolved) => return Ok(resolved),
@@ -282,8 +306,12 @@ impl Begun {
     /// Goes on with the first address.
     fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
-        let (first, class) = (Some(self.outcomes), IoClass::SyncRead);
-        let resolved = finish(&self.topology, self.plan, step, first, class, verify)?;
+        let first = Some(self.outcomes);
+        let way = Way {
+            class: IoClass::SyncRead,
+            room: Vec::new(),
+        };
+        let resolved = finish(&self.topology, self.plan, step, first, way, verify)?;
         self.topology.count(&resolved.liars);
         Ok(resolved)
     }

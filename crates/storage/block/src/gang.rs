@@ -206,7 +206,7 @@ impl BlockStore {
         let mut last = CopyTrouble::Other("no gang header".into());
         for size in sizes {
             let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-            match self.read_range(&topology, dva, size, birth, &mut verify) {
+            match self.read_range(&topology, dva, size, birth, Vec::new(), &mut verify) {
                 Ok(bytes) => {
                     let found = find_gang_header(&bytes, verifier, form)
                         .map_err(|error| CopyTrouble::Other(error.to_string()))?;

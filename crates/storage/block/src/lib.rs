@@ -18,6 +18,7 @@ mod leaf_device;
 mod log;
 mod many;
 mod patience;
+mod rooms;
 mod store;
 mod topology;
 mod waits;

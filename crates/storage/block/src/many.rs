@@ -59,9 +59,7 @@ impl BlockStore {
                 let outcome =
                     self.with_patience(|| self.fetch(pointer, *address, key, begun.take()));
                 if let Ok(block) = &outcome {
-                    let weight = block.bytes.len() as u64 + 128;
-                    let identity = boarded.identity.clone();
-                    self.cache.insert(identity, Arc::clone(block), weight);
+                    self.put(boarded.identity.clone(), block);
                 }
                 landing.settle(outcome.clone());
                 if let Some(place) = outcomes.get_mut(boarded.number) {

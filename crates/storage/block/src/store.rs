@@ -3,6 +3,7 @@
 use crate::ahead::Ahead;
 use crate::copies::Begun;
 use crate::patience::Patient;
+use crate::rooms::Rooms;
 use crate::topology::Topology;
 use crate::waits::{TimeFigures, Times};
 use crate::write::Writing;
@@ -27,6 +28,7 @@ pub struct BlockStore {
     pub(crate) cache: Arc<Cache<Identity, Arc<Block>>>,
     /// What guesses may weigh in the cache, in bytes.
     pub(crate) guess_bytes_max: u64,
+    pub(crate) rooms: Arc<Rooms>,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) is_view: bool,
@@ -103,6 +105,7 @@ impl BlockStore {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
             guess_bytes_max: cache.guess_bytes_max(),
+            rooms: Arc::new(Rooms::new(rooms_bytes_max(cache_bytes))),
             cache: Arc::new(cache),
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::default(),
@@ -123,6 +126,7 @@ impl BlockStore {
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
             guess_bytes_max: self.guess_bytes_max,
+            rooms: Arc::clone(&self.rooms),
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::clone(&self.ahead),
             is_view: true,
@@ -186,9 +190,7 @@ impl BlockStore {
             endian: pointer.endian(),
             has_ciphertext: false,
         };
-        let weight = content.len() as u64 + 128;
-        self.cache
-            .insert(Identity::of(pointer, None), Arc::new(block), weight);
+        self.put(Identity::of(pointer, None), &Arc::new(block));
     }
 
     /// The content behind a pointer. A hole gives `lsize` zeros.
@@ -253,14 +255,42 @@ impl BlockStore {
             None => self.fetch(pointer, address, key, None),
         };
         if let Ok(block) = &outcome {
-            self.cache.insert(
-                identity.clone(),
-                Arc::clone(block),
-                block.bytes.len() as u64 + 128,
-            );
+            self.put(identity.clone(), block);
         }
         landing.settle(outcome.clone());
         outcome
+    }
+
+    /// Keeps a block in the cache.
+    pub(crate) fn put(&self, identity: Identity, block: &Arc<Block>) {
+        let weight = block.bytes.len() as u64 + 128;
+        let gone = self.cache.insert(identity, Arc::clone(block), weight);
+        self.rooms.give_blocks(gone);
+    }
+
+    /// Memory for a content that others will read: as large as is wanted.
+    #[must_use]
+    pub fn room(&self, length_bytes: usize) -> Vec<u8> {
+        self.rooms.take(length_bytes, true)
+    }
+
+    /// The content behind a pointer if it is in the cache, which takes no note of that.
+    #[must_use]
+    pub fn cached(
+        &self,
+        pointer: &BlockPointer,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Option<Arc<Block>> {
+        self.cache.peek(&Identity::of(pointer, key))
+    }
+
+    /// Lets go of a block that was asked for once: whoever did is done with it, and will not ask again. What was
+    /// asked for more often stays in the cache.
+    pub fn let_go(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
+        if !pointer.is_hole() && !pointer.is_embedded() {
+            let block = self.cache.take_if_used_once(&Identity::of(pointer, key));
+            self.rooms.give_blocks(block);
+        }
     }
 
     /// The read under way of this block; its second part is true for whoever has to make it.
@@ -394,17 +424,17 @@ impl BlockStore {
         begun: Option<Begun>,
     ) -> Result<Arc<Block>, BlockError> {
         let stored = self.read_copies(pointer, address, begun)?;
-        self.unfold_stored(pointer, address, key, stored, Vec::new())
+        self.unfold_stored(pointer, address, key, stored, None)
     }
 
-    /// Decrypts and decompresses stored bytes whose checksum held, into `room` if that is large enough.
+    /// Decrypts and decompresses stored bytes whose checksum held, into `room` if there is any that is large enough.
     pub(crate) fn unfold_stored(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         mut stored: Vec<u8>,
-        mut room: Vec<u8>,
+        room: Option<Vec<u8>>,
     ) -> Result<Arc<Block>, BlockError> {
         let endian = pointer.endian();
         let unauthentic = |error: CryptError| BlockError::Authentication {
@@ -422,16 +452,14 @@ impl BlockStore {
             }
         }
         let bytes = match pointer.compression() {
-            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => {
-                if room.capacity() < stored.len() {
-                    stored
-                } else {
-                    room.clear();
-                    room.extend_from_slice(&stored);
-                    room
-                }
+            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => stored,
+            _ => {
+                let length = length(pointer.lsize_bytes());
+                let room = room.unwrap_or_else(|| self.rooms.take(length, false));
+                let bytes = decompress_into(pointer, &stored, address, room)?;
+                self.rooms.give(stored);
+                bytes
             }
-            _ => decompress_into(pointer, &stored, address, room)?,
         };
         if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {
             verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
@@ -471,6 +499,11 @@ impl Drop for Landing<'_> {
         }
         self.flight.done.notify_all();
     }
+}
+
+/// How much memory waits for the next contents: a share of the cache, 16 MiB at most.
+fn rooms_bytes_max(cache_bytes: u64) -> usize {
+    (cache_bytes / 16).min(16 << 20) as usize
 }
 
 fn length(bytes: u64) -> usize {

@@ -219,12 +219,19 @@ impl Topology {
         let outcomes = asked.into_iter().map(|asked| {
             asked?;
             let outcome = outcomes.next().ok_or(LeafFault::Io)?;
-            outcome.map_err(|error| match error {
-                DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
-                _ => LeafFault::Io,
-            })
+            outcome.map_err(|error| fault(&error))
         });
         outcomes.collect()
+    }
+
+    /// Performs one read of a plan, in the memory of `room` if that is large enough.
+    pub(crate) fn read_leaf(&self, read: &LeafRead, class: IoClass, room: Vec<u8>) -> LeafOutcome {
+        let (asked, counters) = self.device_read(read)?;
+        let watched = std::iter::once((counters, read.length_bytes));
+        let watch = WatchedReads::new(&self.clock, class, watched);
+        asked
+            .perform_watched(room, &watch)
+            .map_err(|error| fault(&error))
     }
 
     /// What a read asks of which device, counted as issued.
@@ -306,5 +313,12 @@ impl Topology {
                 .unwrap_or_else(|| format!("guid {}", node.config.guid)),
             None => format!("leaf {}", leaf.0),
         }
+    }
+}
+
+fn fault(error: &DeviceError) -> LeafFault {
+    match error {
+        DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
+        _ => LeafFault::Io,
     }
 }

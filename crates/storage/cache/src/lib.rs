@@ -107,17 +107,24 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     /// Keeps `value`, evicting others as needed. A value heavier than seven eighths of a shard's share
-    /// is not kept at all, so that one huge block cannot empty the cache.
-    pub fn insert(&self, key: K, value: V, weight_bytes: u64) {
-        self.shard(&key).lock().insert(key, value, weight_bytes);
+    /// is not kept at all, so that one huge block cannot empty the cache. Returns the values that had to go, also the
+    /// one that had this key, so that whoever wants their memory has it, and none is given back while others wait for the lock.
+    pub fn insert(&self, key: K, value: V, weight_bytes: u64) -> Vec<V> {
+        let mut gone = vec![];
+        (self.shard(&key).lock()).insert(key, value, weight_bytes, &mut gone);
+        gone
     }
 
-    /// Keeps `value` in case that somebody asks for it, if there is room for that; tells whether.
+    /// Keeps `value` in case that somebody asks for it, if there is room for that; tells whether, and what had to go.
     ///
     /// Guesses that nobody asked for yet weigh at most [`Cache::guess_bytes_max`] together. One puts out
     /// what was asked for once and guesses that have waited long, never what is in use.
-    pub fn insert_guess(&self, key: K, value: V, weight_bytes: u64) -> bool {
-        (self.shard(&key).lock()).insert_guess(key, value, weight_bytes)
+    pub fn insert_guess(&self, key: K, value: V, weight_bytes: u64) -> (bool, Vec<V>) {
+        let mut gone = vec![];
+        let mut shard = self.shard(&key).lock();
+        let is_kept = shard.insert_guess(key, value, weight_bytes, &mut gone);
+        drop(shard);
+        (is_kept, gone)
     }
 
     /// Whether a guess of this weight would be kept now. Asking makes room: guesses that have
@@ -145,6 +152,14 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     pub fn peek(&self, key: &K) -> Option<V> {
         let shard = self.shard(key).lock();
         shard.entries.get(key).map(|entry| entry.value.clone())
+    }
+
+    /// Takes out the value kept under `key` if it was asked for once and no more: the only one who wanted it is done with it.
+    #[must_use]
+    pub fn take_if_used_once(&self, key: &K) -> Option<V> {
+        let mut shard = self.shard(key).lock();
+        let is_once = (shard.entries.get(key)).is_some_and(|entry| entry.queue == Queue::Probation);
+        is_once.then(|| shard.remove(key))?
     }
 
     /// Takes out the value kept under `key`, if any.
@@ -245,8 +260,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         }
     }
 
-    fn insert(&mut self, key: K, value: V, weight_bytes: u64) {
-        self.remove(&key);
+    fn insert(&mut self, key: K, value: V, weight_bytes: u64, gone: &mut Vec<V>) {
+        gone.extend(self.remove(&key));
         if weight_bytes > self.limit_bytes / 8 * 7 {
             return;
         }
@@ -258,7 +273,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
                 .or(self.protected.first_key_value().map(|(_, key)| key));
             let Some(victim) = oldest else { break };
             let victim = victim.clone();
-            self.remove(&victim);
+            gone.extend(self.remove(&victim));
         }
         self.put(key, value, weight_bytes, Queue::Probation);
     }
@@ -311,7 +326,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         held + weight_bytes <= self.limit_bytes
     }
 
-    fn insert_guess(&mut self, key: K, value: V, weight_bytes: u64) -> bool {
+    fn insert_guess(&mut self, key: K, value: V, weight_bytes: u64, gone: &mut Vec<V>) -> bool {
         if self.entries.contains_key(&key) {
             return true;
         }
@@ -323,7 +338,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
                 return false;
             };
             let victim = victim.clone();
-            self.remove(&victim);
+            gone.extend(self.remove(&victim));
         }
         self.put(key, value, weight_bytes, Queue::Guess);
         true
@@ -383,7 +398,7 @@ mod tests {
         let kept = || -> Vec<u64> {
             let cache = Cache::new(8 * SHARD_BYTES_MIN);
             assert_eq!(cache.shards.len(), 8);
-            (0..400u64).for_each(|key| cache.insert(key, key, 2 << 20));
+            (0..400u64).for_each(|key| drop(cache.insert(key, key, 2 << 20)));
             (0..400).filter(|key| cache.get(key).is_some()).collect()
         };
         let first = kept();
@@ -421,7 +436,7 @@ mod tests {
     fn what_is_taken_out_is_gone_and_its_weight_too() {
         let cache = Cache::new(16 * 1000);
         cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_guess(2, 2, 500));
+        assert!(cache.insert_guess(2, 2, 500).0);
         assert_eq!(
             (cache.take(&1), cache.take(&2), cache.take(&3)),
             (Some(1), Some(2), None)
@@ -436,7 +451,7 @@ mod tests {
     #[test]
     fn a_guess_that_is_asked_for_once_is_like_any_value_read_once() {
         let cache = Cache::new(16 * 1000);
-        assert!(cache.insert_guess(1u64, 1u64, 500));
+        assert!(cache.insert_guess(1u64, 1u64, 500).0);
         assert_eq!(cache.statistics().guessed_bytes, 500);
         assert_eq!(cache.get(&1), Some(1));
         let figures = cache.statistics();
@@ -457,7 +472,7 @@ mod tests {
         }
         let mut kept = 0;
         for key in 1000..100_000u64 {
-            kept += u64::from(cache.insert_guess(key, key, 100));
+            kept += u64::from(cache.insert_guess(key, key, 100).0);
             let figures = cache.statistics();
             assert!(figures.guessed_bytes <= cache.guess_bytes_max());
             assert!(figures.weight_bytes <= 16 * 1000);
@@ -470,25 +485,56 @@ mod tests {
     fn fresh_guesses_stay_until_they_are_asked_for_and_forgotten_ones_make_room() {
         let cache = Cache::new(16 * 1000);
         for key in 0..40u64 {
-            assert!(cache.insert_guess(key, key, 100));
+            assert!(cache.insert_guess(key, key, 100).0);
         }
-        assert!(!cache.insert_guess(100, 100, 100), "the share is taken");
+        assert!(!cache.insert_guess(100, 100, 100).0, "the share is taken");
         assert_eq!((0..40u64).filter(|key| cache.contains(key)).count(), 40);
         // Others go on, nobody asks for the guesses.
         for key in 1000..1400u64 {
             cache.insert(key, key, 100);
             let _ = cache.get(&key);
         }
-        assert!(cache.insert_guess(100, 100, 100));
+        assert!(cache.insert_guess(100, 100, 100).0);
     }
 
     #[test]
     fn a_guess_does_not_take_the_place_of_a_value() {
         let cache = Cache::new(16 * 1000);
         cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_guess(1, 2, 500));
+        assert!(cache.insert_guess(1, 2, 500).0);
         assert_eq!(cache.get(&1), Some(1));
-        assert!(!cache.insert_guess(2, 2, 16 * 1000));
+        assert!(!cache.insert_guess(2, 2, 16 * 1000).0);
         assert!(cache.contains(&1) && !cache.contains(&2));
+    }
+
+    #[test]
+    fn what_has_to_go_is_handed_out() {
+        let cache = Cache::new(1000);
+        assert!(cache.insert(1u64, 'a', 400).is_empty());
+        assert!(cache.insert(2, 'b', 400).is_empty());
+        assert_eq!(cache.insert(1, 'c', 400), ['a'], "it had this key");
+        assert_eq!(cache.insert(3, 'd', 400), ['b']);
+        let (is_kept, gone) = cache.insert_guess(4, 'e', 240);
+        assert!(is_kept);
+        assert_eq!(gone, ['c']);
+    }
+
+    #[test]
+    fn only_what_was_asked_for_once_is_taken_back_by_whoever_is_done_with_it() {
+        let cache = Cache::new(16 * 1000);
+        assert!(cache.insert_guess(1u64, 1u64, 100).0);
+        assert_eq!(cache.take_if_used_once(&1), None, "nobody asked for it yet");
+        assert_eq!(cache.get(&1), Some(1));
+        assert_eq!(cache.take_if_used_once(&1), Some(1));
+        assert_eq!(cache.get(&1), None);
+        cache.insert(2, 2, 100);
+        assert_eq!(cache.get(&2), Some(2));
+        assert_eq!(
+            cache.take_if_used_once(&2),
+            None,
+            "somebody else wants it, too"
+        );
+        assert_eq!(cache.take_if_used_once(&3), None);
+        assert_eq!(cache.statistics().weight_bytes, 100);
     }
 }

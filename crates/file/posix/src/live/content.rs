@@ -7,6 +7,7 @@ use super::node::{LiveNode, NodeInner};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
 use crate::FileKind;
+use millpond_object::Keeping;
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;
 
@@ -70,6 +71,20 @@ impl LiveFileSystem {
         offset_bytes: u64,
         buffer: &mut [u8],
     ) -> Result<usize, FileError> {
+        self.read_keeping(node, offset_bytes, buffer, Keeping::Here)
+    }
+
+    /// As [`LiveFileSystem::read`], saying what is to become of the content in memory.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::read`].
+    pub fn read_keeping(
+        &self,
+        node: &LiveNode,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError> {
         check_regular(node)?;
         if node.state().flags.contains(FileFlags::AV_QUARANTINED) {
             return Err(FileError::AccessDenied);
@@ -80,7 +95,7 @@ impl LiveFileSystem {
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        node.object.read(offset_bytes, &mut buffer[..count])?;
+        (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping)?;
         Ok(count)
     }
 

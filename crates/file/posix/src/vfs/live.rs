@@ -6,7 +6,7 @@ use crate::live::{
     LiveNode, NAME_BYTES_MAX, NewMode, Place, RenameMode, Seek, SetAttributes, SpecialFile,
     WriteAt, XattrMode,
 };
-use crate::{Case, Stat};
+use crate::{Case, Keeping, Stat};
 
 impl VfsNode {
     pub(super) fn of_live(node: LiveNode) -> Self {
@@ -68,8 +68,14 @@ impl Vfs for LiveFileSystem {
             })
             .collect())
     }
-    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
-        self.read(node.live()?, offset, buffer)
+    fn read_keeping(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError> {
+        self.read_keeping(node.live()?, offset, buffer, keeping)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
         self.seek(node.live()?, what, offset)

@@ -15,7 +15,7 @@ use crate::live::{
     Allocate, BeginError, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode,
     RenameMode, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
-use crate::{FileKind, Node, Stat};
+use crate::{FileKind, Keeping, Node, Stat};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 
@@ -139,7 +139,17 @@ pub trait Vfs: Send + Sync {
     /// the end.
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError>;
     /// Reads bytes of an ordinary file, as far as it goes.
-    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError>;
+    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
+        self.read_keeping(node, offset, buffer, Keeping::Here)
+    }
+    /// As [`Vfs::read`], saying what is to become of the content in memory.
+    fn read_keeping(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError>;
     /// Where the next data or hole is.
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError>;
     /// Names of extended attributes.

@@ -5,7 +5,7 @@ use crate::live::{
     Allocate, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode, RenameMode,
     SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
-use crate::{FileKind, FileSystem, Stat};
+use crate::{FileKind, FileSystem, Keeping, Stat};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_sa::{FileFlags, Fuid};
 use std::collections::BTreeMap;
@@ -318,10 +318,16 @@ impl Vfs for WithSnapshots {
             _ => self.serving(node)?.vfs().list(node, cookie, count),
         }
     }
-    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
+    fn read_keeping(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError> {
         match &node.body {
-            Body::Live(live) => self.live.read(live, offset, buffer),
-            _ => self.serving(node)?.vfs().read(node, offset, buffer),
+            Body::Live(live) => self.live.read_keeping(live, offset, buffer, keeping),
+            _ => (self.serving(node)?.vfs()).read_keeping(node, offset, buffer, keeping),
         }
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {

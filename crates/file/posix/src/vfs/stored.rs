@@ -2,7 +2,7 @@
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::live::{FileError, FileSystemStat, LONG_NAME_BYTES_MAX, Seek};
-use crate::{Case, FileKind, FileSystem, Node, Stat};
+use crate::{Case, FileKind, FileSystem, Keeping, Node, Stat};
 use millpond_env::sync::Arc;
 
 /// The cookie behind `.`.
@@ -128,8 +128,15 @@ impl Vfs for StoredFiles {
         }
         Ok(listed)
     }
-    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
-        Ok(only_regular(node.stored()?)?.read(offset, buffer)?)
+    fn read_keeping(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError> {
+        let node = only_regular(node.stored()?)?;
+        Ok(node.read_keeping(offset, buffer, keeping)?)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
         let node = only_regular(node.stored()?)?;

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::foreign;
 use super::parts::Parts;
 use super::state::{BlockChange, Bottom, Place, Shape, State, native_block};
-use crate::ahead::{before_read, piece_bytes};
+use crate::ahead::{Keeping, before_read, piece_bytes};
 use crate::streams::Streams;
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
@@ -13,6 +13,7 @@ use millpond_ondisk::{
     BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
 };
 use millpond_txg::Transaction;
+use std::ops::Range;
 
 /// An object open for change: the newest state of its blocks and bonus, and what is dirty in each txg.
 /// There is one for each number in memory. Shared by all threads.
@@ -157,20 +158,37 @@ impl LiveObject {
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        self.read_keeping(offset, buffer, Keeping::Here)
+    }
+
+    /// As [`LiveObject::read`], saying what is to become of the content in memory.
+    ///
+    /// # Errors
+    /// As [`LiveObject::read`].
+    pub fn read_keeping(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<(), ObjectError> {
         let mut offset = offset;
         for piece in buffer.chunks_mut(piece_bytes(&self.core.store)) {
-            self.read_ahead(offset, piece.len() as u64);
+            let behind = self.read_ahead(offset, piece.len() as u64);
             self.read_piece(offset, piece)?;
+            if keeping == Keeping::ByReader && !behind.is_empty() {
+                let synced = Arc::clone(&self.state.lock().synced);
+                self.tree(&synced).let_go(behind);
+            }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) {
+    fn read_ahead(&self, offset: u64, length: u64) -> Range<u64> {
         let synced = Arc::clone(&self.state.lock().synced);
         // What is not synced is in memory.
         if synced.block_id_max == BlockId(0) {
-            return;
+            return 0..0;
         }
         let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
         let shape = crate::ahead::Shape::of(&synced);
@@ -183,7 +201,7 @@ impl LiveObject {
                 let is_synced = |id| object.state.lock().newest_place(id) == Place::Synced;
                 errand.run(&object.tree(&synced), is_synced);
             })
-        });
+        })
     }
 
     fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {

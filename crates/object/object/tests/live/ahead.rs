@@ -4,7 +4,7 @@ use super::*;
 use millpond_block::AheadFigures;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::thread;
-use millpond_object::LiveObject;
+use millpond_object::{Keeping, LiveObject};
 use millpond_ondisk::ObjectId;
 
 const BLOCK: u64 = 16 << 10;
@@ -74,6 +74,72 @@ fn an_object_that_does_not_change_is_read_ahead_too() {
         assert!(bytes == cold.content[(block * BLOCK) as usize..][..BLOCK as usize]);
     }
     assert!(cold.figures().read > BLOCKS / 2);
+}
+
+#[test]
+fn what_its_reader_keeps_is_let_go_of_behind_a_stream() {
+    let cold = Cold::new();
+    let (live, stored) = (
+        cold.object(),
+        cold.bench.set.committed().unwrap().object(cold.id).unwrap(),
+    );
+    let read = |is_live: bool, block: u64, keeping| {
+        let mut bytes = vec![0; BLOCK as usize];
+        match is_live {
+            true => live.read_keeping(block * BLOCK, &mut bytes, keeping),
+            false => stored.read_keeping(block * BLOCK, &mut bytes, keeping),
+        }
+        .unwrap();
+        assert!(bytes == cold.content[(block * BLOCK) as usize..][..BLOCK as usize]);
+    };
+    for is_live in [true, false] {
+        for block in 0..BLOCKS {
+            // Neighbours overtake each other.
+            read(is_live, block ^ 1, Keeping::ByReader);
+            cold.bench.store.settle_ahead();
+        }
+        // One MiB behind the reader is kept, and what is no data.
+        let kept = cold.bench.store.cache_statistics().entries;
+        let behind = (1 << 20) / BLOCK;
+        assert!((behind..behind + 20).contains(&kept), "{kept}");
+    }
+    // Everything is still there for whoever wants it, and stays where nobody says otherwise.
+    let misses = cold.bench.store.cache_statistics().misses;
+    (0..BLOCKS).for_each(|block| read(true, block, Keeping::Here));
+    let cache = cold.bench.store.cache_statistics();
+    assert!(cache.weight_bytes > BLOCK * BLOCKS);
+    assert!(cache.misses > misses);
+}
+
+#[test]
+fn who_jumps_about_keeps_its_blocks_here_whatever_its_reader_keeps() {
+    let cold = Cold::new();
+    let object = cold.object();
+    let mut piece = [0; 4096];
+    for step in 0..BLOCKS {
+        let block = step * 83 % BLOCKS;
+        object
+            .read_keeping(block * BLOCK, &mut piece, Keeping::ByReader)
+            .unwrap();
+    }
+    assert!(cold.bench.store.cache_statistics().weight_bytes > BLOCK * BLOCKS);
+}
+
+#[test]
+fn what_somebody_else_wants_stays_when_a_stream_has_passed() {
+    let cold = Cold::new();
+    let object = cold.object();
+    let wanted = 3 * BLOCK;
+    (0..2).for_each(|_| cold.read(&object, wanted, 100));
+    let mut bytes = vec![0; BLOCK as usize];
+    for block in 0..BLOCKS {
+        object
+            .read_keeping(block * BLOCK, &mut bytes, Keeping::ByReader)
+            .unwrap();
+    }
+    let misses = cold.bench.store.cache_statistics().misses;
+    cold.read(&object, wanted, 100);
+    assert_eq!(cold.bench.store.cache_statistics().misses, misses);
 }
 
 #[test]

@@ -5,8 +5,10 @@ use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
 use crate::abi::{
     DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
 };
+use millpond_posix::Keeping;
 use millpond_posix::live::{Allocate, Caller, FileError, Seek, WriteAt};
 use millpond_posix::vfs::VfsNode;
+use rustix::fs::OFlags;
 
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -38,13 +40,18 @@ impl Session {
     pub(super) fn read(
         &self,
         node: u64,
-        offset: u64,
-        length: u32,
+        (offset, length): (u64, u32),
+        flags: u32,
         reply: &mut Reply<'_>,
     ) -> Answered {
         let node = self.node(node)?;
         let room = reply.room((length as usize).min(DATA_BYTES_MAX));
-        let count = self.vfs.read(&node, offset, room)?;
+        // What the kernel has in its pages need not be here, too.
+        let keeping = match flags & OFlags::DIRECT.bits() {
+            0 => Keeping::ByReader,
+            _ => Keeping::Here,
+        };
+        let count = (self.vfs).read_keeping(&node, offset, room, keeping)?;
         reply.filled(count);
         self.vfs.touch_atime(&node);
         Ok(())

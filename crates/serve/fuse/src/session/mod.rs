@@ -164,7 +164,11 @@ impl Session {
             Operation::Link { old, name } => self.link(old, node, name, reply),
             Operation::Open { .. } => self.open(node, reply),
             Operation::OpenDirectory => self.open_directory(node, reply),
-            Operation::Read { offset, length, .. } => self.read(node, offset, length, reply),
+            Operation::Read {
+                offset,
+                length,
+                flags,
+            } => self.read(node, (offset, length), flags, reply),
             Operation::Write { .. } => self.write(request, reply),
             Operation::Release | Operation::ReleaseDirectory => Ok(()),
             Operation::Fsync { .. } | Operation::FsyncDirectory => self.fsync(node),

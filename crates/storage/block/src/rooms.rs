@@ -1,0 +1,132 @@
+//! Memory of contents that nobody looks at any more, for those that come next.
+//!
+//! A block that is read wants memory, and the one that leaves the cache for it gives some back. Between the two lies the
+//! system, which takes pages away, clears them and hands them out again one by one: for a record of 128 KiB more work than
+//! reading and checking it. So some memory stays here.
+
+use crate::Block;
+use millpond_env::sync::{Arc, Mutex};
+use std::collections::HashMap;
+
+/// Smaller contents come and go in memory that the program has anyway.
+const ROOM_BYTES_MIN: usize = 16 << 10;
+
+/// Memory by its size, no more than so many bytes of it.
+pub(crate) struct Rooms {
+    bytes_max: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    rooms: HashMap<usize, Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Rooms {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Empty memory for so many bytes, from here if there is some; else fresh if `is_needed`, and none if not.
+    pub(crate) fn take(&self, length_bytes: usize, is_needed: bool) -> Vec<u8> {
+        if length_bytes >= ROOM_BYTES_MIN
+            && let Some(room) = self.kept.lock().take(length_bytes)
+        {
+            return room;
+        }
+        Vec::with_capacity(if is_needed { length_bytes } else { 0 })
+    }
+
+    /// Keeps memory, if there is not too much.
+    pub(crate) fn give(&self, mut room: Vec<u8>) {
+        let size = room.capacity();
+        if size < ROOM_BYTES_MIN {
+            return;
+        }
+        room.clear();
+        let mut kept = self.kept.lock();
+        if kept.bytes.saturating_add(size) <= self.bytes_max {
+            kept.bytes += size;
+            kept.rooms.entry(size).or_default().push(room);
+        }
+    }
+
+    /// Keeps the memory of blocks that nobody else looks at.
+    pub(crate) fn give_blocks(&self, blocks: impl IntoIterator<Item = Arc<Block>>) {
+        for block in blocks {
+            if let Some(block) = Arc::into_inner(block)
+                && let Some(bytes) = Arc::into_inner(block.bytes)
+            {
+                self.give(bytes);
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn take(&mut self, size: usize) -> Option<Vec<u8>> {
+        let same = self.rooms.get_mut(&size)?;
+        let room = same.pop();
+        if same.is_empty() {
+            self.rooms.remove(&size);
+        }
+        let room = room?;
+        self.bytes = self.bytes.saturating_sub(size);
+        Some(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::Endian;
+
+    fn block(bytes: Arc<Vec<u8>>) -> Arc<Block> {
+        Arc::new(Block {
+            bytes,
+            endian: Endian::Little,
+            has_ciphertext: false,
+        })
+    }
+
+    #[test]
+    fn memory_comes_back_empty_and_is_that_of_the_last_content() {
+        let rooms = Rooms::new(1 << 20);
+        let bytes = vec![7; 1 << 17];
+        let at = bytes.as_ptr();
+        rooms.give_blocks([block(Arc::new(bytes))]);
+        let room = rooms.take(1 << 17, false);
+        assert!(room.is_empty() && room.capacity() == 1 << 17);
+        assert_eq!(room.as_ptr(), at);
+        assert_eq!(rooms.take(1 << 17, false).capacity(), 0, "there was one");
+        assert_eq!(rooms.take(1 << 17, true).capacity(), 1 << 17);
+        assert_eq!(rooms.kept.lock().bytes, 0);
+    }
+
+    #[test]
+    fn what_somebody_looks_at_stays_his() {
+        let rooms = Rooms::new(1 << 20);
+        let bytes = Arc::new(vec![7; 1 << 17]);
+        rooms.give_blocks([block(Arc::clone(&bytes))]);
+        let shared = block(Arc::new(vec![8; 1 << 17]));
+        rooms.give_blocks([Arc::clone(&shared)]);
+        assert_eq!(rooms.kept.lock().bytes, 0);
+        assert_eq!((bytes[0], shared.bytes[0]), (7, 8));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_was_said_and_nothing_small() {
+        let rooms = Rooms::new(100 << 10);
+        for _ in 0..10 {
+            rooms.give(vec![0; 40 << 10]);
+            rooms.give(vec![0; 4096]);
+        }
+        let kept = rooms.kept.lock();
+        assert_eq!(kept.bytes, 80 << 10);
+        assert_eq!(kept.rooms.values().map(Vec::len).sum::<usize>(), 2);
+    }
+}
