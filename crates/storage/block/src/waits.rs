@@ -42,6 +42,16 @@ impl IoClass {
     /// So many there are.
     pub const COUNT: usize = 7;
 
+    const ALL: [Self; Self::COUNT] = [
+        Self::SyncRead,
+        Self::SyncWrite,
+        Self::AsyncRead,
+        Self::AsyncWrite,
+        Self::Scrub,
+        Self::Trim,
+        Self::Rebuild,
+    ];
+
     fn direction(self) -> usize {
         match self {
             IoClass::SyncRead | IoClass::AsyncRead | IoClass::Scrub => 0,
@@ -88,7 +98,9 @@ pub(crate) struct Times {
 impl Times {
     pub(crate) fn add(&self, ns: u64) {
         self.histogram.add(ns);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        if ns > 0 {
+            self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn figures(&self) -> TimeFigures {
@@ -108,9 +120,30 @@ pub struct TimeFigures {
     pub sum_ns: u64,
 }
 
+impl TimeFigures {
+    fn add(&mut self, other: &Self) {
+        let length = self.counts.len().max(other.counts.len());
+        self.counts.resize(length, 0);
+        for (mine, others) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*others);
+        }
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+
+    fn add_zeros(&mut self, count: u64) {
+        if count > 0 {
+            let sum_ns = 0;
+            let counts = vec![count];
+            self.add(&Self { counts, sum_ns });
+        }
+    }
+}
+
 /// What a leaf's requests waited for.
 #[derive(Debug, Default)]
 pub(crate) struct LeafWaits {
+    /// Operations that went to the disk at once, as most reads do: they count once here instead of three times below.
+    at_once: [Times; IoClass::COUNT],
     total: [Times; 2],
     disk: [Times; 2],
     queue: [Times; IoClass::COUNT],
@@ -161,10 +194,21 @@ impl LeafWaits {
         let now = |of: &[AtomicU64; IoClass::COUNT]| {
             std::array::from_fn(|class| of[class].load(Ordering::Relaxed))
         };
+        let mut total = std::array::from_fn(|way| self.total[way].figures());
+        let mut disk = std::array::from_fn(|way| self.disk[way].figures());
+        let mut queue = std::array::from_fn(|class| self.queue[class].figures());
+        for class in IoClass::ALL {
+            let at_once = self.at_once[class as usize].figures();
+            let way = class.direction();
+            total[way].add(&at_once);
+            disk[way].add(&at_once);
+            let count = at_once.counts.iter().sum();
+            queue[class as usize].add_zeros(count);
+        }
         WaitFigures {
-            total: std::array::from_fn(|way| self.total[way].figures()),
-            disk: std::array::from_fn(|way| self.disk[way].figures()),
-            queue: std::array::from_fn(|class| self.queue[class].figures()),
+            total,
+            disk,
+            queue,
             asked: sizes(&self.asked),
             joined: sizes(&self.joined),
             pending: now(&self.pending),
@@ -180,9 +224,14 @@ impl LeafWaits {
     fn operation(&self, class: IoClass, span: Span) {
         let way = class.direction();
         let total_ns = span.ended_ns.saturating_sub(span.asked_ns);
-        self.total[way].add(total_ns);
-        self.disk[way].add(span.ended_ns.saturating_sub(span.begun_ns));
-        self.queue[class as usize].add(span.begun_ns.saturating_sub(span.asked_ns));
+        let queue_ns = span.begun_ns.saturating_sub(span.asked_ns);
+        if queue_ns == 0 {
+            self.at_once[class as usize].add(total_ns);
+        } else {
+            self.total[way].add(total_ns);
+            self.disk[way].add(span.ended_ns.saturating_sub(span.begun_ns));
+            self.queue[class as usize].add(queue_ns);
+        }
         if total_ns >= SLOW_NS {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
@@ -235,11 +284,18 @@ impl IoClock {
 }
 
 /// Reads of a batch, of any leaves.
+///
+/// A look at the clock costs as much as half of the counting, so there is one when the batch is asked for and one whenever
+/// something ended: what begins does so right behind one of these.
 pub(crate) struct WatchedReads<'a> {
     clock: &'a IoClock,
     class: IoClass,
     asked_ns: u64,
-    reads: Vec<WatchedRead<'a>>,
+    /// The last look at the clock.
+    now_ns: Cell<u64>,
+    /// Most batches have one read, which nobody sees waiting.
+    first: Option<WatchedRead<'a>>,
+    others: Vec<WatchedRead<'a>>,
 }
 
 struct WatchedRead<'a> {
@@ -262,54 +318,76 @@ impl<'a> WatchedReads<'a> {
         class: IoClass,
         reads: impl Iterator<Item = (&'a LeafCounters, u64)>,
     ) -> Self {
-        let reads = reads.map(|(counters, length_bytes)| {
-            counters.waits().queued(class, 1);
-            WatchedRead {
-                counters,
-                length_bytes,
-                state: Cell::new(ReadState::Waiting),
-            }
+        let mut reads = reads.map(|(counters, length_bytes)| WatchedRead {
+            counters,
+            length_bytes,
+            state: Cell::new(ReadState::Waiting),
         });
-        Self {
-            asked_ns: clock.now_ns(),
+        let asked_ns = clock.now_ns();
+        let watched = Self {
+            asked_ns,
+            now_ns: Cell::new(asked_ns),
             clock,
             class,
-            reads: reads.collect(),
+            first: reads.next(),
+            others: reads.collect(),
+        };
+        if watched.counts_waiting() {
+            watched.each(0..usize::MAX, |read| {
+                read.counters.waits().queued(class, 1);
+            });
         }
+        watched
+    }
+
+    fn counts_waiting(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    fn each(&self, requests: Range<usize>, act: impl Fn(&WatchedRead<'a>)) {
+        if requests.start == 0 && requests.end > 0 {
+            self.first.iter().for_each(&act);
+        }
+        let others = requests.start.saturating_sub(1)..requests.end.saturating_sub(1);
+        let end = others.end.min(self.others.len());
+        let others = self.others.get(others.start..end);
+        others.unwrap_or_default().iter().for_each(act);
     }
 }
 
 impl Watch for WatchedReads<'_> {
     fn begun(&self, requests: Range<usize>) {
-        let begun_ns = self.clock.now_ns();
-        for read in self.reads.get(requests).unwrap_or_default() {
+        let begun_ns = self.now_ns.get();
+        self.each(requests, |read| {
             let waits = read.counters.waits();
             // What the system gave back undone waits no more.
-            if matches!(read.state.get(), ReadState::Waiting) {
+            if matches!(read.state.get(), ReadState::Waiting) && self.counts_waiting() {
                 waits.unqueued(self.class, 1);
             }
             waits.activated(self.class, 1);
             read.state.set(ReadState::WithDisk { begun_ns });
-        }
+        });
     }
 
     fn ended(&self, requests: Range<usize>) {
         let ended_ns = self.clock.now_ns();
-        for read in self.reads.get(requests).unwrap_or_default() {
+        self.now_ns.set(ended_ns);
+        self.each(requests, |read| {
             if let ReadState::WithDisk { begun_ns } = read.state.get() {
                 read.counters.waits().done(self.class, 1);
                 read.state.set(ReadState::Back { begun_ns, ended_ns });
             }
-        }
+        });
     }
 }
 
 impl Drop for WatchedReads<'_> {
     /// Counts what came back, and forgets the others, whatever happened to them.
     fn drop(&mut self) {
-        for read in &self.reads {
+        self.each(0..usize::MAX, |read| {
             let waits = read.counters.waits();
             match read.state.get() {
+                ReadState::Waiting if !self.counts_waiting() => {}
                 ReadState::Waiting => waits.unqueued(self.class, 1),
                 ReadState::WithDisk { .. } => waits.done(self.class, 1),
                 ReadState::Back { begun_ns, ended_ns } => {
@@ -322,7 +400,7 @@ impl Drop for WatchedReads<'_> {
                     waits.operation(self.class, span);
                 }
             }
-        }
+        });
     }
 }
 
