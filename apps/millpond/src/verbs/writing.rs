@@ -6,7 +6,9 @@ use super::global::refused;
 use super::pools::explained;
 use crate::program::hostid;
 use crate::session::Failure;
-use millpond::live::{FileError, LiveFileSystem, LiveNode, LivePool, LiveVolume, WriteOptions};
+use millpond::live::{
+    FILE_SYSTEM_VERSION, FileError, LiveFileSystem, LiveNode, LivePool, LiveVolume, WriteOptions,
+};
 use millpond::{FileKind, Pool, PoolState};
 use millpond_env::Env;
 use millpond_env::host;
@@ -117,6 +119,12 @@ impl<'g> WritePools<'g> {
                 if files.settings().is_read_only {
                     return Err(refused(format!(
                         "'{name}' is read-only: its property readonly is on"
+                    )));
+                }
+                if files.version() < FILE_SYSTEM_VERSION {
+                    return Err(refused(format!(
+                        "'{name}' is of version {}, which is only read: zfs upgrade raises it",
+                        files.version()
                     )));
                 }
                 Ok(Opened::Files {

@@ -1,7 +1,7 @@
 //! Every `zfs` sub-command and how it is called.
 
 use super::{
-    create, destroy, get, heads, keys, list, mount, project, set, snapshots, space, usage,
+    create, destroy, get, heads, keys, list, mount, project, set, snapshots, space, upgrade, usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
@@ -90,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
         check_inherit(parsed)?;
         set::inherit(session, parsed)
     }),
-    built("upgrade", letters("rvaV:"), &[], space::upgrade),
+    built("upgrade", letters("rvaV:"), &[], upgrade::run),
     built("userspace", letters(SPACE_LETTERS), &[""], space::users),
     built("groupspace", letters(SPACE_LETTERS), &[""], space::groups),
     built(

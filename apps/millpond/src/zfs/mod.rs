@@ -19,6 +19,7 @@ mod set;
 mod shown;
 mod snapshots;
 mod space;
+mod upgrade;
 mod usage;
 mod volume;
 

@@ -162,7 +162,7 @@ fn plan_one(
     Ok(Ok(changes))
 }
 
-/// The format of a file system only rises, and is the highest already.
+/// The format of a file system only rises.
 fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> Result<(), String> {
     let Some(at) = properties.iter().position(|(name, _)| name == "version") else {
         return Ok(());
@@ -178,6 +178,8 @@ fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> 
     }
     if wanted == now {
         properties.remove(at);
+    } else {
+        properties[at].1 = Value::Number(wanted);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `zfs userspace`, `groupspace`, `projectspace`, and `zfs upgrade`.
+//! `zfs userspace`, `groupspace` and `projectspace`.
 
 use super::lookup::{self, below, heads, number};
 use crate::command::Parsed;
@@ -8,9 +8,6 @@ use crate::text::number as figures;
 use millpond::control::DatasetQuery;
 use millpond::{OwnerKind, OwnerSpace};
 use millpond_dataset::properties::{DatasetKind, Kinds};
-
-/// The format of file systems that is made here.
-const VERSION: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
@@ -228,86 +225,3 @@ fn print(session: &mut Session, parsed: &Parsed, fields: &[Field], rows: &[Row])
     }
     Ok(0)
 }
-
-/// `zfs upgrade`: which file systems are of an older format. Formats themselves are not raised here.
-pub fn upgrade(session: &mut Session, parsed: &Parsed) -> Ending {
-    if parsed.has("v") {
-        write!(session.out, "{VERSIONS}")?;
-        return Ok(0);
-    }
-    let names = match parsed.operands.is_empty() {
-        false => parsed.operands.clone(),
-        true => {
-            let pools = session.control()?.pools();
-            pools.map_err(|error| Failure::Refused(error.to_string()))?
-        }
-    };
-    let is_listing = parsed.operands.is_empty() && !parsed.has("a");
-    let is_deep = parsed.has("r") || parsed.operands.is_empty();
-    let depth = if is_deep { DatasetQuery::WHOLE_TREE } else { 0 };
-    let (mut old, mut current) = (vec![], 0u64);
-    for name in names {
-        lookup::open(session, &name, heads(), &[])?;
-        let only = Kinds::only(&[DatasetKind::Filesystem]);
-        for info in below(session, &name, depth, only, &["version"])?.unwrap_or_default() {
-            match number(&info, "version") {
-                Some(version) if version < VERSION => old.push((version, info.name)),
-                _ => current += 1,
-            }
-        }
-    }
-    if is_listing {
-        write!(
-            session.out,
-            "This system is currently running ZFS filesystem version {VERSION}.\n\n"
-        )?;
-        if old.is_empty() {
-            writeln!(
-                session.out,
-                "All filesystems are formatted with the current version."
-            )?;
-            return Ok(0);
-        }
-        write!(session.out, "{OUT_OF_DATE}")?;
-        for (version, name) in old {
-            writeln!(session.out, "{version:2}   {name}")?;
-        }
-        return Ok(0);
-    }
-    if !old.is_empty() {
-        return Err(Failure::Refused(
-            "millpond: raising the format of a file system is not built yet".into(),
-        ));
-    }
-    writeln!(session.out, "0 filesystems upgraded")?;
-    if current > 0 {
-        writeln!(session.out, "{current} filesystems already at this version")?;
-    }
-    Ok(0)
-}
-
-const OUT_OF_DATE: &str = "\
-The following filesystems are out of date, and can be upgraded.  After being
-upgraded, these filesystems (and any 'zfs send' streams generated from
-subsequent snapshots) will no longer be accessible by older software versions.
-
-
-VER  FILESYSTEM
----  ------------
-";
-
-const VERSIONS: &str = "\
-The following filesystem versions are supported:
-
-VER  DESCRIPTION
----  --------------------------------------------------------
- 1   Initial ZFS filesystem version
- 2   Enhanced directory entries
- 3   Case insensitive and filesystem user identifier (FUID)
- 4   userquota, groupquota properties
- 5   System attributes
-
-For more information on a particular version, including supported releases,
-see the ZFS Administration Guide.
-
-";

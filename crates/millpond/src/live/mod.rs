@@ -94,6 +94,8 @@ pub use millpond_pool::live::{
     NewTop, NewVdevOptions, NewVdevs, NotedEvent, PoolSetting, Replication, ReplicationMismatch,
     SettingError, SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
 };
+/// The newest version of file systems, and the only one that is written.
+pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,
     QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,

@@ -11,7 +11,7 @@ use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::live::{LivePool as Engine, NewPool, WriteOptions};
-use millpond_posix::live::LiveFileSystem;
+use millpond_posix::live::{LiveFileSystem, VERSION};
 use millpond_volume::LiveVolume;
 use std::collections::BTreeMap;
 
@@ -155,10 +155,24 @@ impl LivePool {
         let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
         files.insert(id, Arc::downgrade(&open));
         drop(files);
-        if !settings.is_read_only {
-            open.free_unlinked()?;
-        }
+        free_unlinked(&open)?;
         Ok(open)
+    }
+
+    /// Raises the version of a live file system, mounted or not; nothing if it is of that one. It is on stable
+    /// storage when this returns.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::raise_version`].
+    pub fn raise_version(&self, name: &str, version: u64) -> Result<(), Error> {
+        let files = self.file_system(name)?;
+        let old = files.raise_version(version)?;
+        if old != version {
+            // Its txg is not older than the one of the change.
+            self.datasets.note_raised(name, old, version)?;
+            free_unlinked(&files)?;
+        }
+        Ok(())
     }
 
     fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<Gate, Error> {
@@ -223,4 +237,12 @@ impl LivePool {
         self.engine.export()?;
         Ok(())
     }
+}
+
+/// Frees what the last use of a file system left unlinked, if it may be written.
+fn free_unlinked(files: &LiveFileSystem) -> Result<(), Error> {
+    if !files.settings().is_read_only && files.version() == VERSION {
+        files.free_unlinked()?;
+    }
+    Ok(())
 }

@@ -14,8 +14,8 @@ const TARGET_BYTES_MAX: u64 = 64 << 10;
 const EXTERNAL_ACL_BYTES_MAX: u64 = 4 << 20;
 /// A target is in an old znode's tail up to this many bytes of bonus, with the znode's 264.
 const TAIL_TARGET_BYTES_MAX: u64 = 320 - 264;
-const MODE_TYPE: u64 = 0o170_000;
-const MODE_SYMLINK: u64 = 0o120_000;
+pub(crate) const MODE_TYPE: u64 = 0o170_000;
+pub(crate) const MODE_SYMLINK: u64 = 0o120_000;
 
 /// A file's attributes as they stood when they were read. Holds copies of its bonus and, shared
 /// with the cache, its spill block.
@@ -44,6 +44,19 @@ impl Attributes {
     #[must_use]
     pub fn is_old_znode(&self) -> bool {
         matches!(self.form, Form::Znode(_))
+    }
+
+    /// The object that holds an old znode's access control list, where the znode has no room for it.
+    #[must_use]
+    pub fn external_acl(&self) -> Option<ObjectId> {
+        let id = self.old_znode()?.acl.external;
+        (id != ObjectId(0)).then_some(id)
+    }
+    pub(crate) fn old_znode(&self) -> Option<&ZnodePhys> {
+        match &self.form {
+            Form::Znode(znode) => Some(znode),
+            Form::Buffers { .. } => None,
+        }
     }
 
     /// `st_mode`: type and permissions.

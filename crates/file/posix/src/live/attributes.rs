@@ -4,9 +4,9 @@ use super::error::FileError;
 use super::state::{AttributeChange, NodeState};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::{LiveObject, LiveObjectSet};
-use millpond_ondisk::ObjectType;
-use millpond_sa::{Ace, Attributes, SaChange, SaLayouts, SaObject};
+use millpond_object::{LiveObject, LiveObjectSet, ObjectError};
+use millpond_ondisk::{ObjectId, ObjectType};
+use millpond_sa::{Ace, Attributes, LiveTables, SaChange, SaLayouts, SaObject, create_sa_master};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
@@ -30,6 +30,7 @@ pub(crate) fn make_zap(
 /// What the object set knows of attributes, and how files' attributes are read and written.
 #[derive(Debug)]
 pub(crate) struct AttributeTables {
+    set: Arc<LiveObjectSet>,
     layouts: Arc<SaLayouts>,
 }
 
@@ -37,7 +38,19 @@ impl AttributeTables {
     /// Of a file system whose master node says where they are.
     pub(crate) fn open(set: &Arc<LiveObjectSet>, env: &Env) -> Result<Self, FileError> {
         let layouts = SaLayouts::open(set, env)?;
-        Ok(Self { layouts })
+        let set = Arc::clone(set);
+        Ok(Self { set, layouts })
+    }
+    /// Makes tables for a file system that has none, for files that are changed from now on; where they are.
+    pub(crate) fn make(&self, tx: &Transaction, env: &Env) -> Result<ObjectId, FileError> {
+        let id = create_sa_master(&self.set, tx, env)?;
+        let tables = LiveTables::new(&self.set, env, id);
+        self.layouts.give_tables(Box::new(tables));
+        Ok(id)
+    }
+    /// Whether a file's attributes are still in the form of versions before 5.
+    pub(crate) fn is_old(object: &LiveObject) -> bool {
+        object.bonus_type() == ObjectType::ZNODE
     }
 
     fn attributes(&self, object: &LiveObject) -> Result<Attributes, FileError> {
@@ -74,7 +87,7 @@ impl AttributeTables {
             .iter()
             .map(|(attribute, bytes)| (*attribute, bytes.as_slice()))
             .collect();
-        let file = SaObject::new(object, tx);
+        let file = SaObject::new(&self.set, object, tx);
         Ok(self.layouts.replace(tx, &file, &attributes)?)
     }
     /// Changes some of a file's attributes. The caller holds a lock that all who change this file hold.
@@ -91,7 +104,17 @@ impl AttributeTables {
             .iter()
             .map(|(attribute, bytes)| SaChange::Set(*attribute, bytes))
             .collect();
-        let file = SaObject::new(object, tx);
+        let file = SaObject::new(&self.set, object, tx);
         Ok(self.layouts.change(tx, &file, &changes)?)
+    }
+    /// Frees a file's object with all that belongs to its attributes; false if it is gone already.
+    pub(crate) fn free(&self, tx: &Transaction, id: ObjectId) -> Result<bool, FileError> {
+        let object = match self.set.object(id) {
+            Ok(object) => object,
+            Err(ObjectError::NotFound { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        self.layouts.free(&self.set, tx, &object)?;
+        Ok(true)
     }
 }

@@ -109,6 +109,14 @@ pub enum FileError {
     /// A user's, group's or project's quota is used up.
     #[error("disk quota exceeded")]
     OwnerQuota,
+    /// The file system is of a version below 5, which is only read.
+    #[error(
+        "the file system is of version {version}, which can only be read; zfs upgrade raises it"
+    )]
+    OldVersion {
+        /// Its version, 1 to 4.
+        version: u64,
+    },
     /// No transaction was to be had.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -147,7 +155,7 @@ impl FileError {
             Self::Stale => Errno::ESTALE,
             Self::OwnerQuota | Self::Begin(BeginError::Quota) => Errno::EDQUOT,
             Self::Begin(BeginError::NoSpace) => Errno::ENOSPC,
-            Self::Begin(BeginError::ReadOnly) => Errno::EROFS,
+            Self::Begin(BeginError::ReadOnly) | Self::OldVersion { .. } => Errno::EROFS,
             Self::Begin(BeginError::Suspended { .. }) => Errno::EIO,
             Self::Failed(PosixError::NotFound { .. }) => Errno::ENOENT,
             Self::Failed(PosixError::NotADirectory { .. }) => Errno::ENOTDIR,

@@ -11,8 +11,9 @@ use super::records::ReplayState;
 use super::settings::{Atime, Settings};
 use super::state::{Lists, NodeState};
 use super::unlinked::Reaper;
-use crate::{Case, PosixError};
+use crate::{Case, FileKind, PosixError};
 use millpond_env::Env;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
 use millpond_object::{LiveObject, LiveObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
@@ -23,8 +24,8 @@ use millpond_zap::{NameMatch, Zap};
 
 /// Object number of the master node in every file system.
 pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
-/// The only version of file systems that is written.
-pub(crate) const VERSION: u64 = 5;
+/// The only version of file systems that is written, and the newest that there is.
+pub const VERSION: u64 = 5;
 /// What the change of one node's attributes makes dirty at most: its block of dnodes and a spill
 /// block.
 pub(crate) const NODE_BYTES: u64 = 48 << 10;
@@ -41,6 +42,7 @@ pub struct LiveFileSystem {
     begin: Arc<dyn Begin>,
     env: Env,
     settings: RwLock<Settings>,
+    version: AtomicU64,
     root: ObjectId,
     normalisation: u64,
     is_utf8_only: bool,
@@ -67,11 +69,11 @@ impl std::fmt::Debug for LiveFileSystem {
 
 impl LiveFileSystem {
     /// Opens the file system of an object set. Writes nothing; call
-    /// [`LiveFileSystem::free_unlinked`] soon, for what was left unlinked by the last use.
+    /// [`LiveFileSystem::free_unlinked`] soon, for what was left unlinked by the last use. One of a version below
+    /// 5 is only read until [`LiveFileSystem::raise_version`].
     ///
     /// # Errors
-    /// If the set holds no file system of version 5 (older ones can only be read), or its tables
-    /// cannot be read.
+    /// If the set holds no file system, one of a version that does not exist, or its tables cannot be read.
     pub fn open(
         set: Arc<LiveObjectSet>,
         begin: Arc<dyn Begin>,
@@ -90,7 +92,7 @@ impl LiveFileSystem {
             error: DecodeError::new("master node", reason, 0),
         };
         let version = number(key::VERSION)?.ok_or_else(|| invalid("no VERSION"))?;
-        if version != VERSION {
+        if version == 0 || version > VERSION {
             return Err(PosixError::Version { dataset, version }.into());
         }
         let root = number(key::ROOT)?.ok_or_else(|| invalid("no ROOT"))?;
@@ -112,6 +114,7 @@ impl LiveFileSystem {
             begin,
             env: env.clone(),
             settings: RwLock::new(settings),
+            version: AtomicU64::new(version),
             root: ObjectId(root),
             normalisation,
             is_utf8_only,
@@ -234,7 +237,53 @@ impl LiveFileSystem {
         }
     }
 
+    /// Its version, 1 to 5.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Raises the version; tells the one before. From version 5 on the file system can be changed; its files
+    /// keep their old form until they are. It may be used meanwhile, and the property `readonly` does not count:
+    /// this changes no file.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] for a version that does not exist or is below the present one; if the master node
+    /// cannot be changed, or no transaction is to be had.
+    pub fn raise_version(&self, to: u64) -> Result<u64, FileError> {
+        let _master = self.master.lock();
+        let from = self.version();
+        if to > VERSION {
+            return Err(FileError::invalid("no file system is of this version"));
+        }
+        if to < from {
+            return Err(FileError::invalid("versions are not lowered"));
+        }
+        if to == from {
+            return Ok(from);
+        }
+        let tx = self.begin.begin(Estimate {
+            bytes: 2 * NODE_BYTES + 2 * ENTRY_BYTES,
+            is_freeing: false,
+        })?;
+        self.record_nothing(&tx, None);
+        let master = self.set.object(MASTER_NODE)?;
+        let master = super::attributes::zap(&master, &tx);
+        let attributes = key::SYSTEM_ATTRIBUTES.as_bytes();
+        if to == VERSION && master.lookup_u64(attributes)?.is_none_or(|id| id == 0) {
+            let made = self.tables.make(&tx, &self.env)?;
+            master.update_u64(attributes, made.0)?;
+        }
+        master.update_u64(key::VERSION.as_bytes(), to)?;
+        self.version.store(to, Ordering::Release);
+        Ok(from)
+    }
+
     pub(crate) fn check_writable(&self) -> Result<(), FileError> {
+        let version = self.version();
+        if version < VERSION {
+            return Err(FileError::OldVersion { version });
+        }
         if self.settings.read().is_read_only && !self.replay.is_on() {
             return Err(BeginError::ReadOnly.into());
         }
@@ -282,8 +331,7 @@ impl LiveFileSystem {
         state: NodeState,
         lists: &Lists,
     ) -> Result<(), FileError> {
-        let changes = state.changes_from(&node.state(), lists);
-        self.tables.write(tx, &node.object, &changes)?;
+        let state = self.write_attributes(tx, &node.object, &node.state(), state, lists)?;
         node.show(state);
         Ok(())
     }
@@ -297,8 +345,27 @@ impl LiveFileSystem {
         old: &NodeState,
         new: &NodeState,
     ) -> Result<(), FileError> {
-        let changes = new.changes_from(old, &Lists::default());
-        self.tables.write(tx, object, &changes)
+        self.write_attributes(tx, object, old, *new, &Lists::default())
+            .map(|_| ())
+    }
+
+    /// Stores attributes that differ; as they are then.
+    fn write_attributes(
+        &self,
+        tx: &Transaction,
+        object: &Arc<LiveObject>,
+        old: &NodeState,
+        mut new: NodeState,
+        lists: &Lists,
+    ) -> Result<NodeState, FileError> {
+        let mut changes = new.changes_from(old, lists);
+        let is_link = new.kind() == Some(FileKind::Symlink);
+        if !changes.is_empty() && !is_link && AttributeTables::is_old(object) {
+            new.leave_old_form(self.settings.read().has_projects);
+            changes = new.changes_from(old, lists);
+        }
+        self.tables.write(tx, object, &changes)?;
+        Ok(new)
     }
 
     /// Whether reading a file now is to set its access time.

@@ -41,7 +41,7 @@ pub use begin::{Begin, BeginError, ChangeLog, Estimate, Space};
 pub use content::{Allocate, FILE_BYTES_MAX, Seek, WriteAt};
 pub use directory::{Listed, SNAPSHOT_DIRECTORY_ID};
 pub use error::{Errno, FileError};
-pub use file_system::LiveFileSystem;
+pub use file_system::{LiveFileSystem, VERSION};
 pub use make::{NewMode, SpecialFile, TARGET_BYTES_MAX};
 pub use names::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
 pub use new::{NewFileSystem, create_file_system};

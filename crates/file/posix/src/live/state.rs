@@ -38,6 +38,11 @@ pub(crate) type AttributeChange = (SaAttribute, Vec<u8>);
 
 impl NodeState {
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, SaError> {
+        let kind = FileKind::from_mode(attributes.mode()?);
+        let is_device = matches!(
+            kind,
+            Some(FileKind::CharacterDevice | FileKind::BlockDevice)
+        );
         Ok(Self {
             mode: attributes.mode()?,
             size: attributes.size()?,
@@ -52,7 +57,8 @@ impl NodeState {
             crtime: attributes.crtime()?,
             links: attributes.links()?,
             project: attributes.project_id()?,
-            rdev: attributes.rdev()?,
+            // Old znodes of all kinds have room for it.
+            rdev: attributes.rdev()?.filter(|_| is_device),
             xattr_directory: attributes.xattr_directory()?,
         })
     }
@@ -63,6 +69,15 @@ impl NodeState {
     /// The project that quotas and moves go by; files without one belong to project 0.
     pub(crate) fn project_or_zero(&self) -> u64 {
         self.project.unwrap_or(0)
+    }
+    /// Notes that an old znode is going to be stored as system attributes.
+    pub(crate) fn leave_old_form(&mut self, has_projects: bool) {
+        self.flags -= FileFlags::BONUS_SCANSTAMP;
+        let may_have_one = matches!(self.kind(), Some(FileKind::Regular | FileKind::Directory));
+        if has_projects && may_have_one && self.project.is_none() {
+            self.project = Some(0);
+            self.flags |= FileFlags::PROJECT_ID;
+        }
     }
     /// Notes a change of content or of a directory's entries.
     pub(crate) fn content_changed(&mut self, now: Timestamp) {

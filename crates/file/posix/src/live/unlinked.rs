@@ -167,7 +167,7 @@ impl LiveFileSystem {
             self.reaper().add(&tx, hidden.id())?;
         }
         self.reaper().remove(&tx, id)?;
-        self.object_set().free(&tx, id)?;
+        self.tables.free(&tx, id)?;
         // Nobody holds it: what was recorded of it until now is all there will be.
         self.forget_records(id);
         drop((tx, table));

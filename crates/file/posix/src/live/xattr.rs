@@ -1,5 +1,6 @@
 //! Extended attributes that change, in both of their places. Page `docs/format/file-system.md`.
 
+use super::attributes::AttributeTables;
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::node::{LiveNode, NodeInner};
@@ -305,7 +306,8 @@ impl LiveFileSystem {
         let _exclusive = node.xattrs.write();
         // What FreeBSD stored without its prefix is the same attribute.
         let bare = name.strip_prefix(b"user.");
-        let packs = self.settings().xattr != XattrPlace::Directory;
+        let is_old_link = node.kind == FileKind::Symlink && AttributeTables::is_old(&node.object);
+        let packs = self.settings().xattr != XattrPlace::Directory && !is_old_link;
         let list = self.packed_list(node)?;
         let had_packed = list.as_ref().is_some_and(|list| {
             list.contains(name) || bare.is_some_and(|bare| list.contains(bare))

@@ -114,7 +114,9 @@ impl LiveFileSystem {
                 continue;
             };
             let id = ObjectId(value & ENTRY_OBJECT);
-            self.object_set().free(tx, id)?;
+            if !self.tables.free(tx, id)? {
+                return Err(self.corrupt(id, "an extended attribute does not exist"));
+            }
             let mut changed = state;
             changed.entries_changed(-1, 0, self.now());
             self.store_hidden(tx, &directory, &state, &changed)?;
@@ -264,11 +266,7 @@ impl LiveFileSystem {
             let id = ObjectId(entry.value.first().unwrap_or(0) & ENTRY_OBJECT);
             let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES)?;
             zap(directory, &tx).remove(&entry.name)?;
-            match self.object_set().free(&tx, id) {
-                // Gone already: nothing to free.
-                Ok(()) | Err(millpond_object::ObjectError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.tables.free(&tx, id)?;
         }
     }
 }

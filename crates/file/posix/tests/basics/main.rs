@@ -3,6 +3,7 @@
 
 mod content;
 mod names;
+mod old;
 mod rules;
 #[path = "../support/mod.rs"]
 mod support;

@@ -462,7 +462,11 @@ pub fn check_consistency(set: &Arc<millpond_object::ObjectSet>) -> usize {
     let mut parents = BTreeMap::new();
     for object in set.objects() {
         let object = object.unwrap();
-        if object.dnode().bonus_type != millpond_ondisk::ObjectType::SA {
+        let of_files = [
+            millpond_ondisk::ObjectType::SA,
+            millpond_ondisk::ObjectType::ZNODE,
+        ];
+        if !of_files.contains(&object.dnode().bonus_type) {
             continue;
         }
         let node = files.node(object.id()).unwrap();

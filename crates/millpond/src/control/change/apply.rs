@@ -171,18 +171,13 @@ fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeErr
     };
     let pairs = properties.iter().cloned();
     let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
-    // Known before anything is changed.
-    if inside.iter().any(|(property, _)| property == "version") {
-        let what = "raising the version of a file system";
-        return Err(ChangeError::NotBuilt(what.into()));
-    }
     if !beside.is_empty() {
         pool.datasets().set_properties(name, &values(&beside))?;
     }
     set_in_contents(pool, name, &inside)
 }
 
-/// Sets the size of a volume and the default quotas of a file system. They are on stable storage when this
+/// Sets the size of a volume, the version and the default quotas of a file system. They are on stable storage when this
 /// returns.
 fn set_in_contents(
     pool: &LivePool,
@@ -196,7 +191,9 @@ fn set_in_contents(
                 "bad numeric value for '{property}'"
             )));
         };
-        if let Some((owner, of_objects)) = master_node::default_quota(property) {
+        if property == "version" {
+            pool.raise_version(name, number)?;
+        } else if let Some((owner, of_objects)) = master_node::default_quota(property) {
             let owners = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
             let files = pool.file_system(name)?;
             let set = files.set_default_quota(owners[owner], measure(of_objects), number);

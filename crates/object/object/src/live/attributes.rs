@@ -13,18 +13,51 @@ impl LiveObject {
     pub fn bonus(&self) -> Arc<[u8]> {
         Arc::clone(&self.state().shape().bonus)
     }
+    /// What its bonus is and the bytes in use, little-endian, as they belong together.
+    #[must_use]
+    pub fn typed_bonus(&self) -> (ObjectType, Arc<[u8]>) {
+        let state = self.state();
+        let shape = state.shape();
+        (shape.bonus_type, Arc::clone(&shape.bonus))
+    }
     /// Gives it other bonus bytes; their number becomes the bonus length.
     ///
     /// # Errors
     /// If they do not fit ([`LiveObject::bonus_bytes_max`]), or the object was freed.
     pub fn set_bonus(&self, tx: &Transaction, bytes: Vec<u8>) -> Result<(), ObjectError> {
+        self.reshape_bonus(tx, None, bytes)
+    }
+    /// As [`LiveObject::set_bonus`], of another type: nobody sees one without the other.
+    ///
+    /// # Errors
+    /// As [`LiveObject::set_bonus`]; if the type does not exist.
+    pub fn set_typed_bonus(
+        &self,
+        tx: &Transaction,
+        bonus_type: ObjectType,
+        bytes: Vec<u8>,
+    ) -> Result<(), ObjectError> {
+        if !bonus_type.is_valid() {
+            return Err(self.refuse("no such object type"));
+        }
+        self.reshape_bonus(tx, Some(bonus_type), bytes)
+    }
+    fn reshape_bonus(
+        &self,
+        tx: &Transaction,
+        bonus_type: Option<ObjectType>,
+        bytes: Vec<u8>,
+    ) -> Result<(), ObjectError> {
         let (mut state, slot) = self.change(tx)?;
         let has_spill = state.slots[slot..].iter().any(|s| s.shape.has_spill);
         if bytes.len() > self.bonus_room(has_spill) {
             return Err(self.refuse("bonus does not fit"));
         }
         let bonus: Arc<[u8]> = bytes.into();
-        state.reshape(slot, |shape| shape.bonus = Arc::clone(&bonus));
+        state.reshape(slot, |shape| {
+            shape.bonus_type = bonus_type.unwrap_or(shape.bonus_type);
+            shape.bonus = Arc::clone(&bonus);
+        });
         Ok(())
     }
     /// Changes what the object and its bonus are.

@@ -25,6 +25,16 @@ pub trait SaFile {
     /// # Errors
     /// If they do not fit.
     fn set_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError>;
+    /// A bonus with other bytes that is of system attributes from now on.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    fn set_attributes_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError>;
+    /// Frees the object that holds an old znode's access control list.
+    ///
+    /// # Errors
+    /// If it holds something else, or cannot be freed.
+    fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError>;
     /// Another spill block (a multiple of 512 bytes up to 128 KiB), or none.
     ///
     /// # Errors

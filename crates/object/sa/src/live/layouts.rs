@@ -1,8 +1,8 @@
 //! Buffers made of lists of attributes, and the layouts that they need.
 
-use super::list::{Stored, Value, sort_by_template, znode_offset};
+use super::list::{Stored, Value, flag_project, sort_by_template};
 use super::{SaFile, SaTables};
-use crate::{FileFlags, SaAttribute, SaError, SaRegistration, SaRegistry};
+use crate::{SaAttribute, SaError, SaRegistration, SaRegistry};
 use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::sa::{SA_LAYOUT_EMPTY, SA_LAYOUTS_MAX, encode_attributes, place_attributes};
@@ -83,6 +83,11 @@ impl SaLayouts {
         }
     }
 
+    /// Goes on with tables, in a file system that had none: it was raised to version 5. Nothing if it has some.
+    pub fn give_tables(&self, tables: Box<dyn SaTables>) {
+        self.tables.lock().get_or_insert(tables);
+    }
+
     /// What is registered now: for reading attributes.
     #[must_use]
     pub fn registry(&self) -> Arc<SaRegistry> {
@@ -126,7 +131,8 @@ impl SaLayouts {
     /// are; otherwise all are laid out anew, and a spill block may come or go.
     ///
     /// A project that the file has not yet is put in its place, with the flag that tells so. An old znode
-    /// keeps its form, in which only attributes of fixed length can be set.
+    /// becomes system attributes; that of a symbolic link keeps its form, in which only attributes of fixed
+    /// length can be set.
     ///
     /// # Errors
     /// As [`SaLayouts::build`]; if the file's attributes cannot be read or are corrupt.
@@ -138,7 +144,7 @@ impl SaLayouts {
     ) -> Result<(), SaError> {
         match file.bonus_type() {
             ObjectType::SA => {}
-            ObjectType::ZNODE => return self.change_znode(file, changes),
+            ObjectType::ZNODE => return self.change_znode(tx, file, changes),
             bonus_type => {
                 return Err(SaError::NotAFile {
                     dataset: self.dataset,
@@ -280,28 +286,8 @@ impl SaLayouts {
         store(file, buffers, spill.is_some())
     }
 
-    fn change_znode(&self, file: &dyn SaFile, changes: &[SaChange<'_>]) -> Result<(), SaError> {
-        let bonus = file.bonus();
-        let mut patch = Patch::default();
-        for change in changes {
-            let SaChange::Set(attribute, bytes) = *change else {
-                return Err(self.refused(file.id(), "an old znode keeps all its attributes"));
-            };
-            let offset = znode_offset(attribute)
-                .filter(|_| bytes.len() == usize::from(attribute.registration().length))
-                .ok_or_else(|| self.refused(file.id(), "an old znode has no room for it"))?;
-            if offset + bytes.len() > bonus.len() {
-                let error = DecodeError::new("znode", "too short", offset);
-                return Err(self.registry().corrupt(file.id(), error));
-            }
-            patch.0.push((offset, bytes));
-        }
-        file.set_bonus(patch.apply(&bonus))?;
-        Ok(())
-    }
-
     /// The buffers of a list of attributes.
-    fn lay_out(
+    pub(super) fn lay_out(
         &self,
         tx: &Transaction,
         id: ObjectId,
@@ -403,7 +389,7 @@ impl SaLayouts {
     }
 
     /// Registers all attributes that there are, if one is missing.
-    fn register(&self, tx: &Transaction) -> Result<(), SaError> {
+    pub(super) fn register(&self, tx: &Transaction) -> Result<(), SaError> {
         if self.known.read().is_complete {
             return Ok(());
         }
@@ -446,7 +432,7 @@ impl SaLayouts {
     }
 
     /// How an attribute is registered, if it may have this value.
-    fn checked(
+    pub(super) fn checked(
         &self,
         registry: &SaRegistry,
         id: ObjectId,
@@ -468,7 +454,7 @@ impl SaLayouts {
         }
     }
 
-    fn refused(&self, object: ObjectId, reason: &'static str) -> SaError {
+    pub(super) fn refused(&self, object: ObjectId, reason: &'static str) -> SaError {
         SaError::Refused {
             dataset: self.dataset,
             object,
@@ -490,10 +476,10 @@ impl Known {
 
 /// Bytes to be overwritten, all of which lie inside.
 #[derive(Default)]
-struct Patch<'a>(Vec<(usize, &'a [u8])>);
+pub(super) struct Patch<'a>(pub(super) Vec<(usize, &'a [u8])>);
 
 impl Patch<'_> {
-    fn apply(&self, buffer: &[u8]) -> Vec<u8> {
+    pub(super) fn apply(&self, buffer: &[u8]) -> Vec<u8> {
         let mut patched = buffer.to_vec();
         for (start, bytes) in &self.0 {
             if let Some(place) = patched.get_mut(*start..start + bytes.len()) {
@@ -526,18 +512,4 @@ fn is_complete(registry: &SaRegistry) -> bool {
     SaAttribute::ALL
         .iter()
         .all(|one| registry.number(*one).is_some())
-}
-
-/// Accounting looks for a project only in files with this flag.
-fn flag_project(values: &mut [Value], registry: &SaRegistry) {
-    let number = registry.number(SaAttribute::Flags);
-    let flags = values
-        .iter_mut()
-        .find(|one| Some(one.registration.number) == number);
-    if let Some(flags) = flags
-        && let Ok(word) = <[u8; 8]>::try_from(flags.bytes.as_slice())
-    {
-        let word = u64::from_le_bytes(word) | FileFlags::PROJECT_ID.bits();
-        flags.bytes = word.to_le_bytes().to_vec();
-    }
 }

@@ -1,6 +1,6 @@
 //! Attributes on their way from old buffers into new ones.
 
-use crate::{SaAttribute, SaClass, SaRegistration, SaRegistry};
+use crate::{FileFlags, SaAttribute, SaClass, SaRegistration, SaRegistry};
 use millpond_ondisk::acl::acl_to_little;
 use millpond_ondisk::sa::{SaField, SaHeader};
 use millpond_ondisk::{DecodeError, Endian};
@@ -100,6 +100,29 @@ pub(super) fn sort_by_template(values: &mut [Value], registry: &SaRegistry) {
             .position(|one| *one == number)
             .unwrap_or(TEMPLATE.len())
     });
+}
+
+/// Accounting looks for a project only in files with this flag.
+pub(super) fn flag_project(values: &mut [Value], registry: &SaRegistry) {
+    change_flags(values, registry, |flags| flags | FileFlags::PROJECT_ID);
+}
+
+/// Changes the flags among a file's attributes.
+pub(super) fn change_flags(
+    values: &mut [Value],
+    registry: &SaRegistry,
+    change: impl FnOnce(FileFlags) -> FileFlags,
+) {
+    let number = registry.number(SaAttribute::Flags);
+    let flags = values
+        .iter_mut()
+        .find(|one| Some(one.registration.number) == number);
+    if let Some(flags) = flags
+        && let Ok(word) = <[u8; 8]>::try_from(flags.bytes.as_slice())
+    {
+        let old = FileFlags::from_bits_retain(u64::from_le_bytes(word));
+        flags.bytes = change(old).bits().to_le_bytes().to_vec();
+    }
 }
 
 /// Where an attribute of fixed length stands in an old znode.

@@ -8,6 +8,7 @@
 //! Whoever changes a file's attributes holds that file's lock; two files need no order between them.
 //! Page: `docs/format/system-attributes.md`, "Writing".
 
+mod convert;
 mod file;
 mod layouts;
 mod list;

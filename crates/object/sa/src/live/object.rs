@@ -6,7 +6,7 @@ use crate::{Attributes, ObjectBytes, SaError, SaRegistration, SaRegistry};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{Block, LiveObject, LiveObjectSet, ObjectError};
-use millpond_ondisk::{BlockId, Endian, ObjectId, ObjectType};
+use millpond_ondisk::{BlockId, DecodeError, Endian, ObjectId, ObjectType};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, ZapMut, ZapShape, ZapValue, allocate_zap, new_salt};
 
@@ -18,15 +18,17 @@ const LAYOUTS: &[u8] = b"LAYOUTS";
 /// A file's object, changed in a transaction.
 #[derive(Debug, Clone)]
 pub struct SaObject<'t> {
+    set: Arc<LiveObjectSet>,
     object: Arc<LiveObject>,
     tx: &'t Transaction,
 }
 
 impl<'t> SaObject<'t> {
-    /// The attributes of this object, to be changed in `tx`.
+    /// The attributes of this object of the set, to be changed in `tx`.
     #[must_use]
-    pub fn new(object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
+    pub fn new(set: &Arc<LiveObjectSet>, object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
         Self {
+            set: Arc::clone(set),
             object: Arc::clone(object),
             tx,
         }
@@ -52,9 +54,28 @@ impl SaFile for SaObject<'_> {
     fn set_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError> {
         self.object.set_bonus(self.tx, bytes)
     }
+    fn set_attributes_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError> {
+        self.object.set_typed_bonus(self.tx, ObjectType::SA, bytes)
+    }
+    fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError> {
+        free_acl(&self.set, self.tx, id)
+    }
     fn set_spill(&self, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
         self.object.set_spill(self.tx, content)
     }
+}
+
+/// Frees the object that holds an old znode's access control list: nothing else, whatever the znode says.
+fn free_acl(set: &Arc<LiveObjectSet>, tx: &Transaction, id: ObjectId) -> Result<(), ObjectError> {
+    let holds_a_list = [ObjectType::ACL, ObjectType::OLD_ACL];
+    if !holds_a_list.contains(&set.object(id)?.object_type()) {
+        return Err(ObjectError::Invalid {
+            dataset: set.dataset(),
+            object: id,
+            error: DecodeError::new("znode", "its access control list is in no such object", 176),
+        });
+    }
+    set.free(tx, id)
 }
 
 impl ObjectBytes for Arc<LiveObjectSet> {
@@ -76,6 +97,15 @@ pub struct LiveTables {
 }
 
 impl LiveTables {
+    /// Those that an SA master node leads to.
+    #[must_use]
+    pub fn new(set: &Arc<LiveObjectSet>, env: &Env, master: ObjectId) -> Self {
+        Self {
+            set: Arc::clone(set),
+            env: env.clone(),
+            master,
+        }
+    }
     /// The table under `key` of the SA master node, made if it is not there.
     fn table<'t>(
         &self,
@@ -144,11 +174,7 @@ impl SaLayouts {
         let registry = keys.lookup_u64(REGISTRY)?.map(table).transpose()?;
         let layouts = keys.lookup_u64(LAYOUTS)?.map(table).transpose()?;
         let registry = SaRegistry::from_zaps(dataset, bytes, registry.as_ref(), layouts.as_ref())?;
-        let tables = LiveTables {
-            set: Arc::clone(set),
-            env: env.clone(),
-            master: ObjectId(master),
-        };
+        let tables = LiveTables::new(set, env, ObjectId(master));
         Ok(Arc::new(Self::new(
             Arc::new(registry),
             Some(Box::new(tables)),
@@ -162,19 +188,43 @@ impl SaLayouts {
     /// As [`SaRegistry::attributes`].
     pub fn attributes(&self, object: &LiveObject) -> Result<Attributes, SaError> {
         let registry = self.registry();
-        match object.bonus_type() {
-            ObjectType::ZNODE => registry.znode(object.id(), &object.bonus(), Endian::Little),
-            ObjectType::SA => {
+        match object.typed_bonus() {
+            (ObjectType::ZNODE, bonus) => registry.znode(object.id(), &bonus, Endian::Little),
+            (ObjectType::SA, bonus) => {
                 let spill = object.spill()?.map(Content::Spill);
-                let bonus = Content::Bonus(object.bonus().to_vec());
+                let bonus = Content::Bonus(bonus.to_vec());
                 registry.buffers(object.id(), bonus, spill)
             }
-            bonus_type => Err(SaError::NotAFile {
+            (bonus_type, _) => Err(SaError::NotAFile {
                 dataset: registry.dataset(),
                 object: object.id(),
                 bonus_type,
             }),
         }
+    }
+}
+
+impl SaLayouts {
+    /// Frees a file's object, with the one that holds its access control list, if it is an old znode that has
+    /// such a one.
+    ///
+    /// # Errors
+    /// If the znode cannot be decoded or names what is no such list; if one cannot be freed.
+    pub fn free(
+        &self,
+        set: &Arc<LiveObjectSet>,
+        tx: &Transaction,
+        object: &LiveObject,
+    ) -> Result<(), SaError> {
+        if let (ObjectType::ZNODE, bonus) = object.typed_bonus() {
+            let znode = self.registry().znode(object.id(), &bonus, Endian::Little)?;
+            match znode.external_acl().map(|id| free_acl(set, tx, id)) {
+                // Gone already: nothing to free.
+                None | Some(Ok(()) | Err(ObjectError::NotFound { .. })) => {}
+                Some(Err(error)) => return Err(error.into()),
+            }
+        }
+        Ok(set.free(tx, object.id())?)
     }
 }
 

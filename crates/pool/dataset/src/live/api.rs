@@ -400,6 +400,20 @@ impl LiveDatasets {
         )
     }
 
+    /// Notes in the pool's history that a file system was raised to another version.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`].
+    pub fn note_raised(&self, name: &str, from: u64, to: u64) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.find_head(name),
+            |s, head| {
+                let text = format!("from {from} to {to}");
+                s.history(head.dataset, name, "upgrade", &text)
+            },
+        )
+    }
+
     /// Takes a property's local value away, so that the inherited one (or the default) is in force;
     /// with `to_received` the received one.
     ///

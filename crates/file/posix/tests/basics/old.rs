@@ -1,0 +1,621 @@
+//! File systems of versions below 5. Their files are made old by hand: each bonus becomes the znode that a writer
+//! of that time would have written.
+
+use super::{MODE, errno, root};
+use crate::support::{Rig, check_consistency};
+use millpond_env::sync::Arc;
+use millpond_object::Object;
+use millpond_ondisk::acl::encode_acl;
+use millpond_ondisk::dsl::keys::master_node as key;
+use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
+use millpond_ondisk::{Endian, ObjectId, ObjectType};
+use millpond_posix::live::{
+    Caller, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, Place, RenameMode,
+    SetAttributes, SetTime, Settings, SpecialFile, VERSION, WriteAt, XattrMode, XattrPlace,
+};
+use millpond_posix::{Ace, FileFlags, FileKind, FileSystem, Fuid, Node, Stat, Symlinks, Timestamp};
+use millpond_sa::{AceFlags, AceKind, AceWho};
+use millpond_zap::{Zap, ZapMut};
+use std::collections::BTreeMap;
+
+/// A file of this mode has a list of 30 entries, in an object of its own.
+const LISTED: u32 = 0o640;
+/// One of this mode carries a virus scanner's stamp.
+const STAMPED: u32 = 0o600;
+const STAMP: [u8; 32] = [0x5a; 32];
+
+fn settings(xattr: XattrPlace) -> Settings {
+    Settings {
+        xattr,
+        ..Settings::default()
+    }
+}
+
+fn long_list() -> Vec<Ace> {
+    let entry = |user| Ace {
+        kind: AceKind::ALLOW,
+        flags: AceFlags::empty(),
+        mask: 1,
+        who: AceWho::Id(Fuid(user)),
+        object_types: None,
+    };
+    (2000..2030).map(entry).collect()
+}
+
+/// The entries of 12 bytes that versions 1 and 2 have.
+fn encode_old(list: &[Ace]) -> Vec<u8> {
+    let mut bytes = vec![];
+    for ace in list {
+        let who = match ace.who {
+            AceWho::Id(id) => id.0 as u32,
+            _ => u32::MAX,
+        };
+        bytes.extend(who.to_le_bytes());
+        bytes.extend(ace.mask.to_le_bytes());
+        bytes.extend(ace.flags.bits().to_le_bytes());
+        bytes.extend(ace.kind.0.to_le_bytes());
+    }
+    bytes
+}
+
+/// A file system with one of everything, turned into one of an old version.
+fn aged(version: u64) -> Rig {
+    let (mut rig, files) = Rig::new(
+        &NewFileSystem {
+            has_projects: false,
+            default_quotas: None,
+            ..NewFileSystem::default()
+        },
+        Settings {
+            has_projects: false,
+            ..settings(XattrPlace::Directory)
+        },
+    );
+    let top = files.root().unwrap();
+    let user = Caller::user(1000, 100);
+    let exactly = NewMode::exactly;
+    let file = |name: &[u8], mode| {
+        let made = files.create(&user, &top, name, mode, true).unwrap().0;
+        let content = [name, b" has this content"].concat();
+        files
+            .write(&user, &made, WriteAt::Offset(0), &content)
+            .unwrap();
+        made
+    };
+    for name in [
+        b"plain".as_slice(),
+        b"cut",
+        b"gone",
+        b"moved",
+        b"timed",
+        b"owned",
+    ] {
+        file(name, MODE);
+    }
+    file(b"listed", exactly(LISTED));
+    file(b"listed-gone", exactly(LISTED));
+    file(b"listed-mode", exactly(LISTED));
+    file(b"stamped", exactly(STAMPED));
+    for name in [b"tagged".as_slice(), b"tagged-gone"] {
+        let tagged = file(name, MODE);
+        for (name, length) in [(b"user.a".as_slice(), 3), (b"user.long", 3000)] {
+            let value = vec![b'v'; length];
+            files
+                .set_xattr(&user, &tagged, name, &value, XattrMode::Set)
+                .unwrap();
+        }
+    }
+    let dir = files
+        .make_directory(&user, &top, b"dir", exactly(0o755))
+        .unwrap();
+    files.create(&user, &dir, b"inner", MODE, true).unwrap();
+    files
+        .make_directory(&user, &top, b"empty", exactly(0o755))
+        .unwrap();
+    for (name, length) in [
+        (b"short".as_slice(), 10),
+        (b"edge", 56),
+        (b"long", 57),
+        (b"far", 1000),
+    ] {
+        files
+            .make_symlink(&user, &top, name, &vec![b't'; length])
+            .unwrap();
+    }
+    files
+        .make_special(&user, &top, b"pipe", SpecialFile::Fifo, MODE)
+        .unwrap();
+    let device = SpecialFile::CharacterDevice(5, 1);
+    files
+        .make_special(&root(), &top, b"device", device, MODE)
+        .unwrap();
+    rig.sync();
+    let young = everything(&rig.committed());
+    drop((top, dir));
+    make_old(&rig, version);
+    drop(files);
+    rig.sync();
+    let files = rig.reopen(Settings::default());
+    assert_eq!(files.version(), version);
+    let old = everything(&rig.committed());
+    assert_eq!(young.len(), old.len());
+    for (name, (stat, content)) in &young {
+        // What went to other blocks takes other space.
+        let mut stat = stat.clone();
+        (stat.sectors, stat.block_bytes) = (old[name].0.sectors, old[name].0.block_bytes);
+        stat.flags = old[name].0.flags;
+        assert_eq!(old[name], (stat, content.clone()), "{name}");
+    }
+    check_space(&rig);
+    rig
+}
+
+fn make_old(rig: &Rig, version: u64) {
+    let committed = rig.committed();
+    let tx = rig.groups.begin(1 << 20).unwrap();
+    for object in committed.object_set().objects() {
+        let object = object.unwrap();
+        if object.dnode().bonus_type == ObjectType::SA {
+            let node = committed.node(object.id()).unwrap();
+            let live = rig.set.object(object.id()).unwrap();
+            let mut znode = old_znode(&node, version);
+            if let Some(target) = node.link_target().unwrap() {
+                if target.len() <= 56 {
+                    znode.tail = target;
+                } else {
+                    let bytes = target.len().next_multiple_of(512) as u32;
+                    live.set_block_bytes(&tx, bytes, None).unwrap();
+                    live.write(&tx, 0, &target).unwrap();
+                }
+                live.set_spill(&tx, None).unwrap();
+            } else if znode.mode & 0o777 == u64::from(LISTED) {
+                let list = long_list();
+                let (kind, bytes) = match znode.acl.version {
+                    0 => (ObjectType::OLD_ACL, encode_old(&list)),
+                    _ => (ObjectType::ACL, encode_acl(&list).unwrap()),
+                };
+                let new = millpond_object::NewObject::new(kind);
+                let holder = rig.set.allocate(&tx, new).unwrap();
+                holder.set_block_bytes(&tx, 512, None).unwrap();
+                holder.write(&tx, 0, &bytes).unwrap();
+                znode.acl.external = holder.id();
+                (znode.acl.size, znode.acl.count) = match znode.acl.version {
+                    0 => (30, 0),
+                    _ => (bytes.len() as u32, 30),
+                };
+            }
+            let bonus = znode.encode().unwrap();
+            live.set_typed_bonus(&tx, ObjectType::ZNODE, bonus).unwrap();
+        }
+        if version == 1 && object.dnode().object_type == ObjectType::DIRECTORY {
+            let table = ZapMut::of_set(&rig.set, object.id(), &tx).unwrap();
+            for entry in committed.node(object.id()).unwrap().entries().unwrap() {
+                let entry = entry.unwrap();
+                table.update_u64(&entry.name, entry.id.0).unwrap();
+            }
+        }
+    }
+    let master = ZapMut::of_set(&rig.set, ObjectId(1), &tx).unwrap();
+    let attributes = key::SYSTEM_ATTRIBUTES.as_bytes();
+    let tables = ObjectId(master.lookup_u64(attributes).unwrap().unwrap());
+    for key in [b"REGISTRY".as_slice(), b"LAYOUTS"] {
+        let table = ZapMut::of_set(&rig.set, tables, &tx).unwrap();
+        let id = ObjectId(table.lookup_u64(key).unwrap().unwrap());
+        rig.set.free(&tx, id).unwrap();
+    }
+    rig.set.free(&tx, tables).unwrap();
+    assert!(master.remove(attributes).unwrap());
+    master.update_u64(key::VERSION.as_bytes(), version).unwrap();
+}
+
+fn old_znode(node: &Node, version: u64) -> ZnodePhys {
+    let stat = node.stat().unwrap();
+    let list = node.nfs4_acl().unwrap().unwrap();
+    let (bytes, acl_version) = match version {
+        1 | 2 => (encode_old(&list), 0),
+        _ => (encode_acl(&list).unwrap(), 1),
+    };
+    let mut embedded = [0; 72];
+    embedded[..bytes.len()].copy_from_slice(&bytes);
+    let is_stamped = stat.permissions == STAMPED;
+    let mut flags = stat.flags;
+    flags.set(FileFlags::BONUS_SCANSTAMP, is_stamped);
+    flags.set(FileFlags::ACL_TRIVIAL, stat.permissions != LISTED);
+    let (major, minor) = stat.device.unwrap_or_default();
+    let registry = millpond_sa::SaRegistry::open(node.file_system().object_set()).unwrap();
+    let stored = registry.attributes(node.object()).unwrap();
+    let xattr = stored.xattr_directory().unwrap();
+    ZnodePhys {
+        atime: stat.atime,
+        mtime: stat.mtime,
+        ctime: stat.ctime,
+        crtime: stat.crtime,
+        generation: stat.generation,
+        mode: stat.kind.entry_type() << 12 | u64::from(stat.permissions),
+        size: stat.size_bytes,
+        parent: node.parent_id().unwrap(),
+        links: stat.links,
+        xattr: xattr.unwrap_or(ObjectId(0)),
+        rdev: u64::from(major) << 20 | u64::from(minor),
+        flags,
+        uid: stat.owner,
+        gid: stat.group,
+        acl: ZnodeAcl {
+            external: ObjectId(0),
+            size: match acl_version {
+                0 => list.len() as u32,
+                _ => bytes.len() as u32,
+            },
+            version: acl_version,
+            count: match acl_version {
+                0 => 0,
+                _ => list.len() as u16,
+            },
+            embedded,
+            endian: Endian::Little,
+        },
+        tail: if is_stamped { STAMP.to_vec() } else { vec![] },
+    }
+}
+
+/// Attributes and content (or target) of everything below the root directory, hidden attributes as files below
+/// their file.
+fn everything(files: &Arc<FileSystem>) -> BTreeMap<String, (Stat, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut stack = vec![(String::new(), files.root().unwrap())];
+    while let Some((name, node)) = stack.pop() {
+        let stat = node.stat().unwrap();
+        let mut content = match node.link_target().unwrap() {
+            Some(target) => target,
+            None if stat.kind == FileKind::Regular => {
+                let mut content = vec![0; stat.size_bytes as usize];
+                node.read(0, &mut content).unwrap();
+                content
+            }
+            None => vec![],
+        };
+        if stat.kind == FileKind::Directory {
+            for entry in node.entries().unwrap() {
+                let entry = entry.unwrap();
+                let shown = format!("{name}/{}", String::from_utf8_lossy(&entry.name));
+                stack.push((shown, files.node(entry.id).unwrap()));
+            }
+        }
+        for attribute in node.xattr_names().unwrap() {
+            content.extend(&attribute);
+            content.extend(node.xattr(&attribute).unwrap().unwrap());
+        }
+        found.insert(name, (stat, content));
+    }
+    found
+}
+
+fn objects_of(rig: &Rig, is_meant: impl Fn(&Object) -> bool) -> usize {
+    let set = rig.set.committed().unwrap();
+    let objects = set.objects().map(Result::unwrap);
+    objects.filter(is_meant).count()
+}
+fn lists(rig: &Rig) -> usize {
+    let kinds = [ObjectType::ACL, ObjectType::OLD_ACL];
+    objects_of(rig, |object| kinds.contains(&object.dnode().object_type))
+}
+
+/// Blocks and counters; in version 1 directories do not say what is in them, so links are not counted.
+fn check_space(rig: &Rig) {
+    rig.check_space();
+    rig.check_accounting();
+}
+
+fn at(files: &LiveFileSystem, name: &[u8]) -> LiveNode {
+    files.lookup(&files.root().unwrap(), name).unwrap()
+}
+fn is_old(rig: &Rig, name: &[u8]) -> bool {
+    let node = rig.committed().resolve(name, Symlinks::Keep).unwrap();
+    node.object().dnode().bonus_type == ObjectType::ZNODE
+}
+
+#[test]
+fn a_file_system_below_version_5_is_read_and_nothing_in_it_is_changed() {
+    let mut rig = aged(3);
+    let before = everything(&rig.committed());
+    let files = rig.reopen(Settings::default());
+    let top = files.root().unwrap();
+    let file = at(&files, b"plain");
+    let mut content = [0; 5];
+    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 5);
+    assert_eq!(&content, b"plain");
+    assert_eq!(
+        files.link_target(&at(&files, b"far")).unwrap(),
+        [b't'; 1000]
+    );
+    let tagged = at(&files, b"tagged");
+    assert_eq!(files.xattr(&tagged, b"user.a").unwrap(), b"vvv");
+    files.touch_atime(&file);
+    files.free_unlinked().unwrap();
+    let refused = files.unlink(&top, b"plain").unwrap_err();
+    assert_eq!(refused, FileError::OldVersion { version: 3 });
+    let set = SetAttributes {
+        permissions: Some(0o777),
+        ..SetAttributes::default()
+    };
+    let write = |bytes| files.write(&root(), &file, WriteAt::Offset(0), bytes);
+    assert_eq!(errno(write(b"x")), Errno::EROFS);
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &set)),
+        Errno::EROFS
+    );
+    assert_eq!(
+        errno(files.create(&root(), &top, b"new", MODE, true)),
+        Errno::EROFS
+    );
+    let tag = files.set_xattr(&root(), &file, b"user.b", b"", XattrMode::Set);
+    assert_eq!(errno(tag), Errno::EROFS);
+    let limit = files.set_default_quota(
+        millpond_posix::live::QuotaOwner::User,
+        millpond_posix::live::QuotaMeasure::Bytes,
+        1,
+    );
+    assert_eq!(errno(limit), Errno::EROFS);
+    files.begin_replay();
+    assert_eq!(errno(files.unlink(&top, b"plain")), Errno::EROFS);
+    files.end_replay();
+    rig.sync();
+    assert_eq!(everything(&rig.committed()), before);
+}
+
+#[test]
+fn raising_changes_the_master_node_and_no_file() {
+    let mut rig = aged(1);
+    let before = everything(&rig.committed());
+    let files = rig.reopen(Settings {
+        is_read_only: true,
+        ..Settings::default()
+    });
+    let master = |rig: &Rig, key: &str| {
+        let master = rig.set.committed().unwrap().object(ObjectId(1)).unwrap();
+        Zap::open(master)
+            .unwrap()
+            .lookup_u64(key.as_bytes())
+            .unwrap()
+    };
+    for wrong in [0, VERSION + 1] {
+        assert_eq!(errno(files.raise_version(wrong)), Errno::EINVAL);
+    }
+    assert_eq!(files.raise_version(4).unwrap(), 1);
+    assert_eq!(files.raise_version(4).unwrap(), 4);
+    assert_eq!(errno(files.raise_version(3)), Errno::EINVAL);
+    rig.sync();
+    assert_eq!(master(&rig, key::VERSION), Some(4));
+    assert_eq!(master(&rig, key::SYSTEM_ATTRIBUTES), None);
+    assert_eq!(files.raise_version(5).unwrap(), 4);
+    rig.sync();
+    assert_eq!(master(&rig, key::VERSION), Some(5));
+    let tables = ObjectId(master(&rig, key::SYSTEM_ATTRIBUTES).unwrap());
+    let tables = rig.set.committed().unwrap().object(tables).unwrap();
+    assert_eq!(tables.dnode().object_type, ObjectType::SA_MASTER);
+    assert_eq!(Zap::open(tables).unwrap().entry_count().unwrap(), 0);
+    assert_eq!(everything(&rig.committed()), before);
+    let of_attributes = |object: &Object| object.dnode().bonus_type == ObjectType::SA;
+    assert_eq!(objects_of(&rig, of_attributes), 0);
+    // The property is not the version's business.
+    assert_eq!(
+        errno(files.unlink(&files.root().unwrap(), b"plain")),
+        Errno::EROFS
+    );
+    let files = rig.reopen(Settings::default());
+    assert_eq!(files.version(), 5);
+    check_space(&rig);
+}
+
+/// Does something to every file and tells what each is afterwards, as the live file system sees it.
+fn change_everything(files: &LiveFileSystem) -> BTreeMap<Vec<u8>, Stat> {
+    let user = Caller::user(1000, 100);
+    let top = files.root().unwrap();
+    let node = |name: &[u8]| at(files, name);
+    let set = |name: &[u8], set: SetAttributes| {
+        files.set_attributes(&root(), &node(name), &set).unwrap();
+    };
+    let none = SetAttributes::default;
+    files
+        .write(&user, &node(b"plain"), WriteAt::Offset(3), &[b'x'; 5000])
+        .unwrap();
+    set(
+        b"cut",
+        SetAttributes {
+            size_bytes: Some(4),
+            ..none()
+        },
+    );
+    files.unlink(&top, b"gone").unwrap();
+    files.unlink(&top, b"listed-gone").unwrap();
+    files.unlink(&top, b"tagged-gone").unwrap();
+    let dir = node(b"dir");
+    let from = Place {
+        directory: &top,
+        name: b"moved",
+    };
+    let to = Place {
+        directory: &dir,
+        name: b"moved",
+    };
+    files.rename(&user, from, to, RenameMode::Replace).unwrap();
+    let time = Timestamp {
+        seconds: 12,
+        nanoseconds: 34,
+    };
+    set(
+        b"timed",
+        SetAttributes {
+            mtime: Some(SetTime::To(time)),
+            ..none()
+        },
+    );
+    for name in [b"owned".as_slice(), b"short", b"long", b"pipe", b"tagged"] {
+        set(
+            name,
+            SetAttributes {
+                uid: Some(3000),
+                gid: Some(300),
+                ..none()
+            },
+        );
+    }
+    set(
+        b"edge",
+        SetAttributes {
+            atime: Some(SetTime::To(time)),
+            ..none()
+        },
+    );
+    files
+        .set_xattr(
+            &root(),
+            &node(b"far"),
+            b"trusted.t",
+            b"of a link",
+            XattrMode::Set,
+        )
+        .unwrap();
+    set(
+        b"listed",
+        SetAttributes {
+            atime: Some(SetTime::To(time)),
+            ..none()
+        },
+    );
+    set(
+        b"listed-mode",
+        SetAttributes {
+            permissions: Some(0o604),
+            ..none()
+        },
+    );
+    set(
+        b"stamped",
+        SetAttributes {
+            project: Some(77),
+            ..none()
+        },
+    );
+    let tagged = node(b"tagged");
+    files
+        .set_xattr(&user, &tagged, b"user.new", b"packed", XattrMode::Set)
+        .unwrap();
+    files
+        .set_xattr(&user, &tagged, b"user.a", b"packed now", XattrMode::Replace)
+        .unwrap();
+    files.remove_xattr(&tagged, b"user.long").unwrap();
+    set(
+        b"device",
+        SetAttributes {
+            permissions: Some(0o640),
+            ..none()
+        },
+    );
+    files.remove_directory(&top, b"empty").unwrap();
+    files.create(&user, &dir, b"new", MODE, true).unwrap();
+    files.make_symlink(&user, &top, b"new-link", b"x").unwrap();
+    files.link(&node(b"plain"), &dir, b"again").unwrap();
+    let mut all = BTreeMap::new();
+    for line in files.list(&top, 0, 1000).unwrap() {
+        let name = line.entry.name;
+        if name != b"." && name != b".." {
+            all.insert(name.clone(), files.stat(&node(&name)));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_kind_of_old_file_can_be_changed_once_the_file_system_is_raised() {
+    for version in 1..=4 {
+        let mut rig = aged(version);
+        let before = everything(&rig.committed());
+        let files = rig.reopen(Settings::default());
+        files.raise_version(VERSION).unwrap();
+        let all = change_everything(&files);
+        rig.sync();
+        drop(files);
+        let files = rig.reopen(Settings::default());
+        let committed = rig.committed();
+        for (name, stat) in &all {
+            let shown = String::from_utf8_lossy(name);
+            let node = committed.resolve(name, Symlinks::Keep).unwrap();
+            let mut stored = node.stat().unwrap();
+            assert_eq!(stored, files.stat(&at(&files, name)), "{shown}");
+            // The space is that of the last sync.
+            stored.sectors = stat.sectors;
+            assert_eq!(stored, *stat, "{shown}");
+            let is_link = ["short", "long", "edge", "far"].contains(&&*shown);
+            assert_eq!(is_old(&rig, name), is_link, "{shown}");
+            if let Some((old, content)) = before.get(&format!("/{shown}")) {
+                assert_eq!(stored.generation, old.generation);
+                assert_eq!(stored.crtime, old.crtime);
+                if is_link {
+                    assert_eq!(&node.link_target().unwrap().unwrap(), content);
+                }
+                if matches!(stored.kind, FileKind::Regular | FileKind::Directory) {
+                    assert!(stored.flags.contains(FileFlags::PROJECT_ID), "{shown}");
+                    let wanted = if shown == "stamped" { 77 } else { 0 };
+                    assert_eq!(stored.project, Some(wanted), "{shown}");
+                } else {
+                    assert_eq!(stored.project, None, "{shown}");
+                }
+            }
+        }
+        let node = |name: &[u8]| committed.resolve(name, Symlinks::Keep).unwrap();
+        assert_eq!(node(b"short").stat().unwrap().uid, 3000);
+        assert_eq!(
+            node(b"far").xattr(b"trusted.t").unwrap().unwrap(),
+            b"of a link"
+        );
+        assert_eq!(node(b"listed").nfs4_acl().unwrap().unwrap(), long_list());
+        assert_eq!(node(b"listed-mode").nfs4_acl().unwrap().unwrap().len(), 5);
+        assert_eq!(node(b"device").stat().unwrap().device, Some((5, 1)));
+        let registry = millpond_sa::SaRegistry::open(committed.object_set()).unwrap();
+        let stamped = registry.attributes(node(b"stamped").object()).unwrap();
+        assert_eq!(stamped.scanstamp().unwrap(), Some(STAMP));
+        let tagged = node(b"tagged");
+        let names = [b"user.a".to_vec(), b"user.new".to_vec()];
+        assert_eq!(tagged.xattr_names().unwrap(), names);
+        assert_eq!(tagged.xattr(b"user.a").unwrap().unwrap(), b"packed now");
+        assert!(committed.resolve(b"dir/moved", Symlinks::Keep).is_ok());
+        // The lists went into attributes or with their files.
+        assert_eq!(lists(&rig), 0);
+        check_space(&rig);
+        if version > 1 {
+            check_consistency(&rig.set.committed().unwrap());
+        }
+        drop(files);
+    }
+}
+
+#[test]
+fn a_znode_that_names_another_object_as_its_list_frees_nothing() {
+    let mut rig = aged(4);
+    let files = rig.reopen(Settings::default());
+    files.raise_version(VERSION).unwrap();
+    let victim = at(&files, b"plain").id();
+    let file = at(&files, b"owned");
+    {
+        let tx = rig.groups.begin(1 << 20).unwrap();
+        let live = rig.set.object(file.id()).unwrap();
+        let mut bonus = live.bonus().to_vec();
+        bonus[176..184].copy_from_slice(&victim.0.to_le_bytes());
+        live.set_bonus(&tx, bonus).unwrap();
+    }
+    let set = SetAttributes {
+        permissions: Some(0o600),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        errno(files.set_attributes(&root(), &file, &set)),
+        Errno::EIO
+    );
+    drop(file);
+    // Removed it stays in the unlinked set.
+    files.unlink(&files.root().unwrap(), b"owned").unwrap_err();
+    rig.sync();
+    assert!(rig.committed().node(victim).is_ok());
+    check_space(&rig);
+}
