@@ -2,6 +2,7 @@
 
 use crate::ahead::Ahead;
 use crate::copies::Begun;
+use crate::damage::{Damage, DamagedBlock};
 use crate::patience::Patient;
 use crate::rooms::Rooms;
 use crate::topology::Topology;
@@ -35,6 +36,7 @@ pub struct BlockStore {
     pub(crate) writing: Writing,
     pub(crate) patient: Patient,
     log_commits: Times,
+    damage: Arc<Damage>,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -113,6 +115,7 @@ impl BlockStore {
             writing,
             patient: Patient::default(),
             log_commits: Times::default(),
+            damage: Arc::default(),
         }
     }
 
@@ -133,6 +136,7 @@ impl BlockStore {
             writing: self.writing.of_view(),
             patient: Patient::default(),
             log_commits: Times::default(),
+            damage: Arc::clone(&self.damage),
         }
     }
 
@@ -222,7 +226,21 @@ impl BlockStore {
         if let Some(block) = self.cache.get(&identity) {
             return Ok(block);
         }
-        self.with_patience(|| self.read_shared(&identity, pointer, address, key))
+        let outcome = self.with_patience(|| self.read_shared(&identity, pointer, address, key));
+        match &outcome {
+            // What a view's pointers lead to may be another block's by now.
+            Err(BlockError::Corrupt { .. }) if !self.is_view => self.damage.note(address, pointer),
+            Ok(_) if !self.is_view => self.damage.mended(&address),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Blocks of which no good copy was found since the store (or that of which this is a view) was made, unless they could be read later: at most
+    /// 10,000.
+    #[must_use]
+    pub fn damaged_blocks(&self) -> Vec<DamagedBlock> {
+        self.damage.all()
     }
 
     /// Reads what the cache does not have, together with others who miss the same.

@@ -204,6 +204,13 @@ fn bytes_whose_checksum_does_not_hold_are_never_returned() {
         }
         other => panic!("{other:?}"),
     }
+    // It is remembered, by views too, until it can be read.
+    let damaged = mirror.store.view().damaged_blocks();
+    assert_eq!(damaged.len(), 1);
+    assert_eq!(damaged[0].address, address());
+    mirror.write(0, &data);
+    mirror.store.read(&pointer, address(), None).unwrap();
+    assert_eq!(mirror.store.damaged_blocks(), []);
 }
 
 #[test]

@@ -3,24 +3,25 @@
 
 pub(in crate::control) mod activity;
 pub(super) mod compatibility;
+mod damaged;
 pub(super) mod dataset;
 mod history;
 pub(super) mod tree;
 pub(super) mod vdev_properties;
 
 use super::{
-    Control, ControlError, DataError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats,
-    FeatureInfo, FeatureState, HistoryRecord, ImportablePool, LastHost, PoolInfo, ProgressState,
-    Property, RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevState,
+    Control, ControlError, DatasetInfo, DatasetQuery, DedupBucket, DedupStats, FeatureInfo,
+    FeatureState, HistoryRecord, ImportablePool, LastHost, PoolInfo, ProgressState, Property,
+    RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevState,
 };
-use crate::{FileSystem, ObjectId, OpenOptions, Pool, Search};
+use crate::{OpenOptions, Pool, Search};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::live::is_enabled_by_default;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// The pools that a search finds.
 ///
@@ -285,7 +286,7 @@ pub(in crate::control) fn opened(
     info.scan = words(inner, key::SCAN).and_then(|words| scan(&words));
     info.removal = words(inner, key::REMOVING).and_then(|words| removal(&words));
     activity::fill(inner, &mut info);
-    errors(pool, &mut info);
+    damaged::errors(pool, &mut info);
     Ok(info)
 }
 
@@ -435,56 +436,6 @@ fn dedup(totals: &millpond_pool::DedupTotals) -> Option<DedupStats> {
         core_bytes: totals.core_bytes,
         buckets,
     })
-}
-
-/// Damaged files are named by their paths, other objects and files that cannot be found by numbers.
-fn errors(pool: &Pool, info: &mut PoolInfo) {
-    let Ok(logged) = pool.inner().logged_errors() else {
-        return;
-    };
-    info.error_count = logged.len() as u64;
-    let mut seen = BTreeSet::new();
-    let mut datasets = HashMap::new();
-    for error in logged
-        .iter()
-        .filter(|error| seen.insert((error.dataset, error.object)))
-    {
-        let id = error.dataset;
-        let dataset = datasets.entry(id).or_insert_with(|| damaged(pool, id));
-        let are_many = info.errors.len() >= DAMAGED_PATHS_MAX;
-        let files = dataset.files.as_ref().filter(|_| !are_many);
-        let path = files.and_then(|files| files.path_of(ObjectId(error.object)).ok()?);
-        let object = match path {
-            Some(path) => format!("/{}", String::from_utf8_lossy(&path)),
-            None => format!("<{:#x}>", error.object),
-        };
-        info.errors.push(DataError {
-            name: format!("{}:{object}", dataset.name),
-        });
-    }
-}
-
-/// Paths are looked for in so many damaged files only: each takes reading directories.
-const DAMAGED_PATHS_MAX: usize = 10_000;
-
-/// A dataset with damaged objects.
-struct Damaged {
-    name: String,
-    /// Its files; `None` for volumes, locked ones and such as are gone.
-    files: Option<Arc<FileSystem>>,
-}
-
-fn damaged(pool: &Pool, id: u64) -> Damaged {
-    let dataset = match id {
-        0 => None,
-        id => Some(pool.dataset_by_id(ObjectId(id))),
-    };
-    let (name, files) = match dataset {
-        None => ("<metadata>".to_owned(), None),
-        Some(Err(_)) => (format!("<{id:#x}>"), None),
-        Some(Ok(dataset)) => (dataset.name().to_owned(), dataset.file_system().ok()),
-    };
-    Damaged { name, files }
 }
 
 fn property(property: millpond_pool::properties::Property) -> Property {
