@@ -2,7 +2,7 @@
 
 use crate::streams::{Read, Streams, Stretch};
 use crate::tree::Tree;
-use millpond_block::BlockStore;
+use millpond_block::{BlockStore, Room};
 use millpond_env::sync::Mutex;
 use millpond_ondisk::Dnode;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub(crate) enum Errand {
     /// An indirect block directly above data, by its number.
     Indirect(u64),
     /// Data blocks, with memory for each.
-    Blocks(Stretch, Vec<Vec<u8>>),
+    Blocks(Stretch, Vec<Room>),
 }
 
 impl Errand {
@@ -35,7 +35,7 @@ impl Errand {
     pub(crate) fn run(self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
         match self {
             Self::Indirect(id) => {
-                tree.read_ahead(1, id, Vec::new());
+                tree.read_ahead(1, id, Room::default());
             }
             Self::Blocks(stretch, mut rooms) => {
                 for id in stretch.first..stretch.end {

@@ -2,7 +2,7 @@
 
 use crate::claims::Claims;
 use crate::{Block, BlockAddress, ObjectError};
-use millpond_block::BlockStore;
+use millpond_block::{BlockStore, Room};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -56,7 +56,7 @@ impl Tree<'_> {
     }
 
     /// Reads a block ahead, of whatever level, into `room` if that is large enough; false if it is not to be had, and those behind it neither.
-    pub(crate) fn read_ahead(&self, level: u8, id: u64, room: Vec<u8>) -> bool {
+    pub(crate) fn read_ahead(&self, level: u8, id: u64, room: Room) -> bool {
         let Some((pointer, at)) = self.descend_ahead(level, id) else {
             return false;
         };

@@ -8,6 +8,7 @@
 //! repaired. Damage is left to those who want the block.
 
 use crate::copies::{Way, look};
+use crate::rooms::Room;
 use crate::store::{Flight, Identity};
 use crate::topology::Topology;
 use crate::waits::IoClass;
@@ -282,7 +283,7 @@ impl BlockStore {
         loop {
             let (flight, is_mine) = self.board(&identity, true);
             if is_mine {
-                return self.guess(&identity, &flight, pointer, address, key, Vec::new());
+                return self.guess(&identity, &flight, pointer, address, key, Room::default());
             }
             if let Some(outcome) = flight.wait() {
                 return outcome.ok();
@@ -301,7 +302,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
-        room: Vec<u8>,
+        room: Room,
     ) -> bool {
         if self.admit(pointer, address, key).is_err() {
             return false;
@@ -324,7 +325,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
-        room: Vec<u8>,
+        room: Room,
     ) -> Option<Arc<Block>> {
         let block = self.try_guess(identity, flight, pointer, address, key, room);
         let figures = &self.ahead.figures;
@@ -343,7 +344,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
-        room: Vec<u8>,
+        room: Room,
     ) -> Option<Arc<Block>> {
         let landing = self.landing(identity, flight);
         let weight = pointer.lsize_bytes() + 128;
@@ -352,14 +353,11 @@ impl BlockStore {
         }
         // Another reader may have landed between our look into the cache and our take-off.
         let block = self.cache.peek(identity).or_else(|| {
-            // What is stored as it is needs one piece of memory, everything else two.
+            // What is stored as it is can be read where it will stay.
             let is_plain = pointer.compression() == Some(CompressionKind::Off);
-            let (for_stored, for_content) = match is_plain {
-                true => (room, None),
-                false => {
-                    let length = usize::try_from(pointer.psize_bytes()).ok()?;
-                    (self.rooms.take(length, false), Some(room))
-                }
+            let (for_stored, for_content) = match is_plain && room.is_used {
+                true => (room.memory, None),
+                false => (Vec::new(), Some(room.memory)),
             };
             let stored = self.read_without_trace(pointer, for_stored)?;
             (self.unfold_stored(pointer, address, key, stored, for_content)).ok()

@@ -102,7 +102,7 @@ impl BlockStore {
                 })
             } else {
                 let size = pointer.psize_bytes();
-                let room = self.rooms.take(to_usize(size), false);
+                let room = self.rooms.take(to_usize(size)).unwrap_or_default();
                 let birth = pointer.physical_birth();
                 self.read_range(&topology, dva, size, birth, room, &mut verify)
             };

@@ -32,6 +32,7 @@ pub use damage::DamagedBlock;
 pub use error::{BlockError, CopyFailure};
 pub use log::LogBlock;
 pub use patience::{Patience, PatientThread};
+pub use rooms::Room;
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafFigures, Topology};
 pub use waits::{IoClass, IoClock, SIZE_BUCKETS, TimeFigures, WAIT_BUCKETS, WaitFigures};

@@ -11,6 +11,15 @@ use std::collections::HashMap;
 /// Smaller contents come and go in memory that the program has anyway.
 const ROOM_BYTES_MIN: usize = 16 << 10;
 
+/// Memory for the content of a block.
+#[derive(Debug, Default)]
+pub struct Room {
+    pub(crate) memory: Vec<u8>,
+    /// It held a content before, so that its pages are there. The system fills pages that are not there yet more slowly than
+    /// a copy does: into fresh memory bytes come by way of memory that is in use.
+    pub(crate) is_used: bool,
+}
+
 /// Memory by its size, no more than so many bytes of it.
 pub(crate) struct Rooms {
     bytes_max: usize,
@@ -31,28 +40,43 @@ impl Rooms {
         }
     }
 
-    /// Empty memory for so many bytes, from here if there is some; else fresh if `is_needed`, and none if not.
-    pub(crate) fn take(&self, length_bytes: usize, is_needed: bool) -> Vec<u8> {
-        if length_bytes >= ROOM_BYTES_MIN
-            && let Some(room) = self.kept.lock().take(length_bytes)
-        {
-            return room;
+    /// Empty memory for so many bytes, if there is some.
+    pub(crate) fn take(&self, length_bytes: usize) -> Option<Vec<u8>> {
+        if length_bytes < ROOM_BYTES_MIN {
+            return None;
         }
-        Vec::with_capacity(if is_needed { length_bytes } else { 0 })
+        self.kept.lock().take(length_bytes)
     }
 
-    /// Keeps memory, if there is not too much.
-    pub(crate) fn give(&self, mut room: Vec<u8>) {
+    /// The same, else fresh memory.
+    pub(crate) fn room(&self, length_bytes: usize) -> Room {
+        match self.take(length_bytes) {
+            Some(memory) => Room {
+                memory,
+                is_used: true,
+            },
+            None => Room {
+                memory: Vec::with_capacity(length_bytes),
+                is_used: false,
+            },
+        }
+    }
+
+    /// Keeps memory of a size that records have, if there is not too much; what has another size makes room for it.
+    fn give(&self, mut room: Vec<u8>) {
         let size = room.capacity();
-        if size < ROOM_BYTES_MIN {
+        if size < ROOM_BYTES_MIN || size > self.bytes_max || !size.is_power_of_two() {
             return;
         }
         room.clear();
         let mut kept = self.kept.lock();
-        if kept.bytes.saturating_add(size) <= self.bytes_max {
-            kept.bytes += size;
-            kept.rooms.entry(size).or_default().push(room);
+        while kept.bytes.saturating_add(size) > self.bytes_max {
+            let other = kept.rooms.keys().find(|other| **other != size).copied();
+            let Some(other) = other else { return };
+            drop(kept.take(other));
         }
+        kept.bytes += size;
+        kept.rooms.entry(size).or_default().push(room);
     }
 
     /// Keeps the memory of blocks that nobody else looks at.
@@ -99,11 +123,12 @@ mod tests {
         let bytes = vec![7; 1 << 17];
         let at = bytes.as_ptr();
         rooms.give_blocks([block(Arc::new(bytes))]);
-        let room = rooms.take(1 << 17, false);
+        let room = rooms.take(1 << 17).unwrap();
         assert!(room.is_empty() && room.capacity() == 1 << 17);
         assert_eq!(room.as_ptr(), at);
-        assert_eq!(rooms.take(1 << 17, false).capacity(), 0, "there was one");
-        assert_eq!(rooms.take(1 << 17, true).capacity(), 1 << 17);
+        assert_eq!(rooms.take(1 << 17), None, "there was one");
+        let fresh = rooms.room(1 << 17);
+        assert_eq!((fresh.memory.capacity(), fresh.is_used), (1 << 17, false));
         assert_eq!(rooms.kept.lock().bytes, 0);
     }
 
@@ -122,11 +147,23 @@ mod tests {
     fn no_more_is_kept_than_was_said_and_nothing_small() {
         let rooms = Rooms::new(100 << 10);
         for _ in 0..10 {
-            rooms.give(vec![0; 40 << 10]);
-            rooms.give(vec![0; 4096]);
+            for kib in [32, 4, 33, 128] {
+                rooms.give(vec![0; kib << 10]);
+            }
         }
-        let kept = rooms.kept.lock();
-        assert_eq!(kept.bytes, 80 << 10);
-        assert_eq!(kept.rooms.values().map(Vec::len).sum::<usize>(), 2);
+        assert_eq!(rooms.kept.lock().bytes, 96 << 10);
+        assert!((0..3).all(|_| rooms.take(32 << 10).is_some()));
+        assert_eq!(rooms.take(32 << 10), None);
+        assert_eq!(rooms.kept.lock().bytes, 0);
+    }
+
+    #[test]
+    fn sizes_that_nobody_wants_any_more_give_way() {
+        let rooms = Rooms::new(128 << 10);
+        (0..8).for_each(|_| rooms.give(vec![0; 16 << 10]));
+        (0..2).for_each(|_| rooms.give(vec![0; 64 << 10]));
+        assert!((0..2).all(|_| rooms.take(64 << 10).is_some()));
+        assert_eq!(rooms.take(16 << 10), None);
+        assert_eq!(rooms.kept.lock().bytes, 0);
     }
 }

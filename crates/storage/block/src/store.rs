@@ -4,7 +4,7 @@ use crate::ahead::Ahead;
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
 use crate::patience::Patient;
-use crate::rooms::Rooms;
+use crate::rooms::{Room, Rooms};
 use crate::topology::Topology;
 use crate::waits::{TimeFigures, Times};
 use crate::write::Writing;
@@ -288,8 +288,8 @@ impl BlockStore {
 
     /// Memory for a content that others will read: as large as is wanted.
     #[must_use]
-    pub fn room(&self, length_bytes: usize) -> Vec<u8> {
-        self.rooms.take(length_bytes, true)
+    pub fn room(&self, length_bytes: usize) -> Room {
+        self.rooms.room(length_bytes)
     }
 
     /// The content behind a pointer if it is in the cache, which takes no note of that.
@@ -470,13 +470,20 @@ impl BlockStore {
             }
         }
         let bytes = match pointer.compression() {
-            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => stored,
+            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => {
+                match room.filter(|room| room.capacity() >= stored.len()) {
+                    Some(mut room) => {
+                        room.clear();
+                        room.extend_from_slice(&stored);
+                        room
+                    }
+                    None => stored,
+                }
+            }
             _ => {
                 let length = length(pointer.lsize_bytes());
-                let room = room.unwrap_or_else(|| self.rooms.take(length, false));
-                let bytes = decompress_into(pointer, &stored, address, room)?;
-                self.rooms.give(stored);
-                bytes
+                let room = (room.or_else(|| self.rooms.take(length))).unwrap_or_default();
+                decompress_into(pointer, &stored, address, room)?
             }
         };
         if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {

@@ -1,7 +1,7 @@
 //! The way of a block on a mirror of two devices in memory.
 #![forbid(unsafe_code)]
 
-use millpond_block::{BlockAddress, BlockError, BlockStore, Topology};
+use millpond_block::{BlockAddress, BlockError, BlockStore, Room, Topology};
 use millpond_checksum::{Form, GangVerifier, checksum, seal_gang_header};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::Arc;
@@ -428,7 +428,11 @@ fn a_block_read_ahead_needs_no_read_when_it_is_asked_for() {
     let data = content(10, 4096);
     mirror.write(0, &data);
     let pointer = sealed(pointer(0, 4096, false, 4096, 4096), &data);
-    assert!(mirror.store.fetch_ahead(&pointer, address(), None, vec![]));
+    assert!(
+        mirror
+            .store
+            .fetch_ahead(&pointer, address(), None, Room::default())
+    );
     assert_eq!(mirror.store.ahead_figures().read, 1);
     let reads = mirror.reads();
     let block = mirror.store.read(&pointer, address(), None).unwrap();
@@ -449,7 +453,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     assert!(
         mirror
             .store
-            .fetch_ahead(&old_pointer, address(), None, vec![])
+            .fetch_ahead(&old_pointer, address(), None, Room::default())
     );
     // Freed, and given to another block, which only one side has so far.
     let place = VDEV_DATA_START_BYTES;
@@ -469,7 +473,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     assert!(
         !fresh
             .store
-            .fetch_ahead(&old_pointer, address(), None, vec![])
+            .fetch_ahead(&old_pointer, address(), None, Room::default())
     );
     assert_eq!(fresh.store.ahead_figures().given_up, 1);
     for mirror in [&late, &fresh] {
@@ -497,7 +501,10 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
             mirror.write(offset, &data);
             mirror.spoil(bad, offset + 512);
             let pointer = sealed(pointer(offset, 2048, false, 2048, 2048), &data);
-            let meets_bad_side = !mirror.store.fetch_ahead(&pointer, address(), None, vec![]);
+            let meets_bad_side =
+                !mirror
+                    .store
+                    .fetch_ahead(&pointer, address(), None, Room::default());
             assert_eq!(errors(), given_up, "not counted ahead");
             given_up += u64::from(meets_bad_side);
             let block = mirror.store.read(&pointer, address(), None).unwrap();
@@ -545,7 +552,7 @@ fn bytes_that_nothing_vouches_for_are_not_read_ahead() {
     assert!(
         !mirror
             .store
-            .fetch_ahead(&unchecked, address(), None, vec![])
+            .fetch_ahead(&unchecked, address(), None, Room::default())
     );
 }
 

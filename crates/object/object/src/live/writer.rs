@@ -9,6 +9,7 @@ use super::{BlockSink, BlockTraits, FeatureUse, WriteJob, WritePolicy};
 use crate::ObjectError;
 use crate::claims::Claims;
 use crate::tree::Tree;
+use millpond_block::Room;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -381,7 +382,7 @@ impl TreeWriter {
             run.core.store.send_ahead(pointer.lsize_bytes(), move || {
                 if let Some(store) = store.upgrade() {
                     // The sweep meets what goes wrong itself.
-                    let _ = store.fetch_ahead(&pointer, address, None, Vec::new());
+                    let _ = store.fetch_ahead(&pointer, address, None, Room::default());
                 }
             });
         }
