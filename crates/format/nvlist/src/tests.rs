@@ -293,6 +293,137 @@ fn text_is_indented_like_that_of_the_label_dumper() {
     );
 }
 
+#[test]
+fn a_list_keeps_the_flags_that_its_writer_gave_it() {
+    assert_eq!(NvList::new().flags(), NvList::UNIQUE_NAME);
+    for flags in [0, NvList::UNIQUE_NAME_AND_TYPE, 7] {
+        let mut list = NvList::with_flags(flags);
+        list.push("a", 1u64);
+        for bytes in [list.encode_xdr().unwrap(), list.encode_native().unwrap()] {
+            assert_eq!(NvList::decode(&bytes).unwrap().flags(), flags);
+        }
+    }
+}
+
+#[test]
+fn questions_about_presence_tell_both_answers() {
+    let mut list = NvList::new();
+    assert!(list.is_empty() && !list.contains("a"));
+    list.insert_flag("a");
+    list.insert("yes", true);
+    list.insert("no", false);
+    list.insert("one", 1u64);
+    list.insert("zero", 0u64);
+    assert!(!list.is_empty() && list.contains("a") && !list.contains("b"));
+    let names = ["a", "yes", "no", "one", "absent"];
+    let flags = names.map(|name| list.flag(name));
+    assert_eq!(flags, [true, true, false, false, false]);
+    let names = ["one", "zero", "yes", "absent"];
+    let set = names.map(|name| list.u64_is_set(name));
+    assert_eq!(set, [true, false, false, false]);
+    assert!(list.remove("a") && !list.remove("a"));
+}
+
+#[test]
+fn what_may_be_absent_is_none_or_the_value_and_never_of_another_type() {
+    let mut list = one("text", "tank");
+    list.insert("number", 7u64);
+    list.insert("latin", NvString::from(&b"\xe9"[..]));
+    assert!(matches!(
+        list.opt_string("latin"),
+        Err(LookupError::NotUtf8 { .. })
+    ));
+    assert_eq!(list.opt_string("text"), Ok(Some("tank")));
+    assert_eq!(list.opt_string("absent"), Ok(None));
+    assert_eq!(list.opt_u64("number"), Ok(Some(7)));
+    assert!(list.opt_string("number").is_err());
+    assert!(list.opt_u64("text").is_err());
+}
+
+#[test]
+fn a_list_collected_from_pairs_has_them_in_order() {
+    let mut list = one("b", 1u64);
+    list.push("a", 2u64);
+    let again: NvList = list.iter().cloned().collect();
+    assert_eq!(again, list);
+    let counted = (&again).into_iter().count();
+    assert_eq!((again.len(), counted), (2, 2));
+}
+
+#[test]
+fn a_byte_order_that_does_not_exist_is_told_apart_from_an_encoding() {
+    let order = NvList::decode(&[0, 2, 0, 0]).unwrap_err();
+    assert_eq!(
+        (order.reason, order.offset),
+        ("byte order does not exist", 1)
+    );
+    let encoding = NvList::decode(&[2, 1, 0, 0]).unwrap_err();
+    assert_eq!(
+        (encoding.reason, encoding.offset),
+        ("encoding does not exist", 0)
+    );
+}
+
+#[test]
+fn a_nul_inside_a_native_name_is_refused() {
+    let mut bytes = one("abc", 1u64).encode_native().unwrap();
+    let at = bytes.windows(4).position(|four| four == b"abc\0").unwrap();
+    bytes[at + 1] = 0;
+    let error = NvList::decode(&bytes).unwrap_err();
+    assert_eq!(error.reason, "a pair's name does not end with NUL");
+}
+
+#[test]
+fn of_an_array_that_ends_with_the_input_only_the_lists_end_is_missing() {
+    let whole = one("a", vec![1u64, 2]).encode_xdr().unwrap();
+    let cut = whole.len() - 8;
+    let error = NvList::decode(&whole[..cut]).unwrap_err();
+    assert_eq!(error.offset as usize, cut);
+    let error = NvList::decode(&whole[..cut - 1]).unwrap_err();
+    assert!((error.offset as usize) < cut - 8);
+}
+
+#[test]
+fn text_shows_each_element_of_an_array() {
+    let mut list = one("words", vec![NvString::from("x"), NvString::from("y z")]);
+    list.insert("numbers", vec![7u64, 8]);
+    let lines = [
+        "words[0]: 'x'",
+        "words[1]: 'y z'",
+        "numbers[0]: 7",
+        "numbers[1]: 8",
+        "",
+    ];
+    assert_eq!(list.to_string(), lines.join("\n"));
+}
+
+#[test]
+fn a_string_is_its_bytes_whatever_it_was_made_of() {
+    let made = [
+        NvString::from("tank"),
+        NvString::from("tank".to_owned()),
+        NvString::from(&b"tank"[..]),
+        NvString::from(b"tank".to_vec()),
+    ];
+    for string in made {
+        assert_eq!(
+            (string.as_bytes(), string.as_ref()),
+            (&b"tank"[..], &b"tank"[..])
+        );
+        assert_eq!((string.to_str(), string.len()), (Some("tank"), 4));
+        assert!(!string.is_empty());
+        assert_eq!(format!("{string:?}"), "\"tank\"");
+    }
+    assert!(NvString::default().is_empty());
+    assert_eq!(NvString::from(&b"\xff"[..]).to_str(), None);
+}
+
+#[test]
+fn a_type_is_called_by_its_name() {
+    assert_eq!(NvType::Uint64.to_string(), "uint64");
+    assert_eq!(NvType::ListArray.to_string(), NvType::ListArray.name());
+}
+
 fn any_string() -> impl Strategy<Value = NvString> {
     proptest::collection::vec(1u8..=255, 0..12).prop_map(NvString::from)
 }
