@@ -114,3 +114,20 @@ fn rows_of_impossible_dnodes_are_refused() {
     }
     assert!(verdict(3, 3, 512).is_ok());
 }
+
+#[test]
+fn a_spill_pointer_over_the_block_pointers_is_refused() {
+    let key = gcm_key();
+    let plain_and_encrypted = [0, 44];
+    for (bonus_type, pointers) in plain_and_encrypted
+        .map(|kind| [(kind, 2), (kind, 3)])
+        .concat()
+    {
+        let is_good = pointers == 2;
+        let mut block = vec![0; 512];
+        (block[0], block[3], block[4], block[7]) = (19, pointers, bonus_type, 4);
+        block[10] = 8;
+        let sealed = key.encrypt_dnodes([1; 8], [2; 12], &mut block, Endian::Little);
+        assert_eq!(sealed.is_ok(), is_good, "{pointers} pointers: {sealed:?}");
+    }
+}

@@ -115,6 +115,24 @@ fn every_suite_and_version_wraps_and_unwraps() {
 }
 
 #[test]
+fn what_a_wrapped_key_is_bound_to_is_its_guid_and_since_version_1_suite_and_version() {
+    let suite = CryptSuite::Aes256Gcm;
+    let wrapping = WrappingKey::from_bytes(&[9; 32]);
+    let guid = 77u64.to_le_bytes();
+    let rest = [suite.number(), 1].map(u64::to_le_bytes).concat();
+    for (version, aad) in [(0, guid.to_vec()), (1, [&guid[..], &rest].concat())] {
+        let key = DatasetKey::new(suite, Guid(77), version, &[5; 32], &[6; 64]).unwrap();
+        let mut object = gcm_object();
+        key.wrap(&wrapping, [8; 12], &mut object).unwrap();
+        let mut text = [&object.wrapped_master[..], &object.wrapped_hmac].concat();
+        let cipher = crate::cipher::Cipher::new(suite, &[9; 32]).unwrap();
+        let opened = cipher.open(object.iv, &aad, &mut text, object.mac);
+        assert_eq!(opened, Ok(Some(())), "version {version}");
+        assert_eq!(text, [&[5; 32][..], &[6; 64]].concat());
+    }
+}
+
+#[test]
 fn keys_do_not_show_in_debug_output() {
     let shown = format!("{:?} {:?}", gcm_key(), WrappingKey::from_bytes(&[0xab; 32]));
     assert!(!shown.contains("145") && !shown.contains("171"), "{shown}");
