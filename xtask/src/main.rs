@@ -1,10 +1,11 @@
 //! Repository chores: the rules of the house, checked by a program.
 //!
-//! `cargo xtask layers | tidy | docs | licences | marks | check`. Each is a test of this crate too, so that
+//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check`. Each is a test of this crate too, so that
 //! `cargo test` knows a broken rule; the command exists for its readable output.
 #![forbid(unsafe_code)]
 
 mod docs;
+mod fuzzer;
 mod layers;
 mod licences;
 mod marks;
@@ -33,14 +34,15 @@ const USAGE: &str = "usage: cargo xtask CHECK
   tidy       unsafe, clocks, threads, locks and printing only in their rooms; file lengths; wording
   docs       pages and links that code and documents name exist
   marks      each marked branch of the engine is expected by a test
+  fuzzer     the fuzzer's lock file knows what its targets use
   licences   the licence of each package is on the list in deny.toml
   check      all of these";
 
 fn main() -> ExitCode {
     let word = std::env::args().nth(1).unwrap_or_default();
     let chosen: &[&str] = match word.as_str() {
-        "layers" | "tidy" | "docs" | "licences" | "marks" => &[word.as_str()],
-        "check" => &["layers", "tidy", "docs", "licences", "marks"],
+        "layers" | "tidy" | "docs" | "licences" | "marks" | "fuzzer" => &[word.as_str()],
+        "check" => &["layers", "tidy", "docs", "licences", "marks", "fuzzer"],
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -80,6 +82,7 @@ fn run(name: &str) -> anyhow::Result<Report> {
         "tidy" => tidy::check(&root)?,
         "docs" => docs::check(&root)?,
         "marks" => marks::check(&root)?,
+        "fuzzer" => fuzzer::check(&root, &metadata::load(&root, metadata::Depth::Workspace)?)?,
         _ => licences::check(&root, &metadata::load(&root, metadata::Depth::Everything)?)?,
     })
 }
@@ -123,5 +126,10 @@ mod tests {
     #[test]
     fn every_marked_branch_is_expected_by_a_test() {
         must_hold("marks");
+    }
+
+    #[test]
+    fn the_fuzzer_can_be_built_from_its_lock_file() {
+        must_hold("fuzzer");
     }
 }
