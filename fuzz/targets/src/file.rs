@@ -5,6 +5,7 @@ use millpond_ondisk::acl::{decode_acl, decode_old_acl};
 use millpond_ondisk::intent_log::LogRecordFrames;
 use millpond_ondisk::sa::{SaHeader, SaRegistration};
 use millpond_ondisk::znode::ZnodePhys;
+use millpond_posix::live::PosixAcl;
 
 pub fn znode(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
@@ -66,4 +67,15 @@ pub fn system_attributes(data: &[u8]) {
             assert!(field.start <= field.end && field.end <= buffer.len());
         }
     }
+}
+
+/// The value of an attribute with a POSIX list, from a pool or from a program.
+pub fn posix_acl(data: &[u8]) {
+    let Ok(Some(list)) = PosixAcl::decode(data) else {
+        return;
+    };
+    assert!(list.entries().len() * 8 + 4 == data.len());
+    assert_eq!(PosixAcl::decode(&list.encode()), Ok(Some(list.clone())));
+    // What is a list stays one when its entries are put in order anew.
+    assert!(PosixAcl::new(list.entries().to_vec()).is_some());
 }

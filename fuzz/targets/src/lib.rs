@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     ("nvlist", nvlist::nvlist),
     ("object_set", ondisk::object_set),
     ("parity", checksum::parity),
+    ("posix_acl", file::posix_acl),
     ("removal", ondisk::removal),
     ("rpc", rpc::rpc),
     ("scan", ondisk::scan),
