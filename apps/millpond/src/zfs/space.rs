@@ -5,7 +5,6 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number as figures;
-use millpond::control::DatasetQuery;
 use millpond::{OwnerKind, OwnerSpace};
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
