@@ -534,6 +534,10 @@ impl<'p> Lived<'p> {
                 }
             }
             Op::Heal => {
+                if !self.absent.is_disjoint(&self.log_disks) {
+                    // Before it is written that its log is given up, a device that is back brings the log back.
+                    self.none_went_before = self.none_went_before.max(self.opened_after);
+                }
                 for disk in self.world.disks() {
                     disk.set_absent(false);
                     disk.set_faults(None);
