@@ -1,6 +1,6 @@
 //! `zfs userspace`, `groupspace` and `projectspace`.
 
-use super::lookup::{self, below, heads, number};
+use super::lookup;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};

@@ -6,3 +6,4 @@ mod host_tree;
 mod into;
 mod messages;
 mod reading;
+mod upgrade;

@@ -1,0 +1,388 @@
+//! `zfs upgrade` on a pool that OpenZFS made, with file systems of versions 1 to 4; their files are changed then.
+
+use crate::golden::text;
+use millpond::live::{
+    Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place as Name, RenameMode, SetAttributes,
+    SetTime, WriteAt, WriteOptions, XattrMode,
+};
+use millpond::{OpenOptions, Pool, Search, Timestamp};
+use millpond_tests::compare::{Leeway, compare};
+use millpond_tests::oracle::{kernel, zdb};
+use millpond_tests::record::{self, Record};
+use millpond_tests::workload::manifest;
+use millpond_tests::{adaptor, images};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const ALL: [&str; 6] = [
+    "old-files/v1",
+    "old-files/v2",
+    "old-files/v3",
+    "old-files/v4",
+    "old-files/v3/below",
+    "old-files/clone",
+];
+
+/// The pool's image, to be changed.
+struct Place {
+    folder: TempDir,
+}
+
+fn case() -> (PathBuf, Record) {
+    let folder = images::workspace().join("testdata/old-files");
+    let record = record::load(&folder).unwrap();
+    (folder, record)
+}
+
+impl Place {
+    fn new() -> Self {
+        let (packed, record) = case();
+        let folder = tempfile::tempdir().unwrap();
+        let image = &record.images[0];
+        let from = packed.join(&image.file);
+        let from = images::unpacked(&from, &image.sha256, image.size_bytes).unwrap();
+        images::copy_sparse(&from, &folder.path().join("d0.img")).unwrap();
+        Self { folder }
+    }
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        command
+            .arg("-d")
+            .arg(self.path())
+            .args(line.split_whitespace());
+        command.env("TZ", "UTC").env_remove("MILLPOND_SEARCH");
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+    /// Runs a command that OpenZFS answered so: with this output, these errors and this status.
+    fn answers(&self, line: &str, out: &str, err: &str, status: i32) {
+        let output = self.run(line);
+        let found = (text(&output.stdout), text(&output.stderr));
+        assert_eq!((found.0.as_str(), found.1.as_str()), (out, err), "{line}");
+        assert_eq!(output.status.code(), Some(status), "{line}");
+    }
+    fn open(&self) -> LivePool {
+        let writing = WriteOptions::default();
+        let search = Search::new([self.path()]);
+        LivePool::open(&search, "old-files", &OpenOptions::default(), &writing).unwrap()
+    }
+    fn manifest(&self) -> Vec<String> {
+        let search = Search::new([self.path()]);
+        let pool = Pool::open(&search, "old-files", &OpenOptions::default()).unwrap();
+        manifest(&pool).unwrap()
+    }
+    fn judge(&self) {
+        zdb::judge(self.path(), "old-files")
+            .unwrap()
+            .require("old-files");
+        let output = self.run("check old-files");
+        assert!(output.status.success(), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn files_of_old_versions_are_as_openzfs_recorded_them() {
+    let (packed, record) = case();
+    let image = &record.images[0];
+    let path = packed.join(&image.file);
+    let path = images::unpacked(&path, &image.sha256, image.size_bytes).unwrap();
+    let disks = images::gather("old-files", &[("d0.img".into(), path)]).unwrap();
+    let mut pool = adaptor::open(&disks, &record.keys).unwrap();
+    let found = compare(&mut *pool, &record, &Leeway::default());
+    assert_eq!(found.differences, Vec::<String>::new());
+    assert!(found.files > 300, "{} files", found.files);
+}
+
+const USAGE: &str = "\
+usage:
+\tupgrade [-v]
+\tupgrade [-r] [-V version] <-a | filesystem ...>
+
+For the property list, run: zfs set|get
+
+For the delegated permission list, run: zfs allow|unallow
+
+For further help on a command or topic, run: zfs help [<topic>]
+";
+
+#[test]
+fn upgrade_answers_as_openzfs_did_about_this_pool() {
+    let place = Place::new();
+    let listing = "This system is currently running ZFS filesystem version 5.
+
+The following filesystems are out of date, and can be upgraded.  After being
+upgraded, these filesystems (and any 'zfs send' streams generated from
+subsequent snapshots) will no longer be accessible by older software versions.
+
+
+VER  FILESYSTEM
+---  ------------
+ 3   old-files/clone
+ 1   old-files/v1
+ 2   old-files/v2
+ 3   old-files/v3
+ 3   old-files/v3/below
+ 4   old-files/v4
+";
+    place.answers("zfs upgrade", listing, "", 0);
+    for version in ["9", "foo", "0"] {
+        let err = format!("invalid version {version}\n{USAGE}");
+        let line = format!("zfs upgrade -V {version} old-files/v1");
+        place.answers(&line, "", &err, 2);
+    }
+    for words in ["-V 3", "-r", "-v old-files/v1", "-a old-files/v1"] {
+        place.answers(&format!("zfs upgrade {words}"), "", USAGE, 2);
+    }
+    let nothing = "0 filesystems upgraded\n";
+    for (name, reason) in [
+        ("nosuch", "dataset does not exist"),
+        ("old-files/nosuch", "dataset does not exist"),
+        (
+            "old-files/v3@before",
+            "snapshot delimiter '@' is not expected here",
+        ),
+    ] {
+        let err = format!("cannot open '{name}': {reason}\n");
+        place.answers(&format!("zfs upgrade {name}"), nothing, &err, 1);
+    }
+    let lower = |name: &str, version| {
+        format!("{name}: can not be downgraded; it is already at version {version}\n")
+    };
+    let out = lower("old-files/v3", 3) + nothing;
+    place.answers("zfs upgrade -V 2 old-files/v3", &out, "", 1);
+    let out = "0 filesystems upgraded\n1 filesystems already at this version\n";
+    place.answers("zfs upgrade -V 3 old-files/v3", out, "", 0);
+    let one = "1 filesystems upgraded\n";
+    place.answers("zfs upgrade -V 3 old-files/v1", one, "", 0);
+    let out = lower("old-files/v1", 3)
+        + &lower("old-files/v3", 3)
+        + "0 filesystems upgraded\n1 filesystems already at this version\n";
+    let line = "zfs upgrade -V 2 old-files/v1 old-files/v3 old-files/v2";
+    place.answers(line, &out, "", 1);
+    let err = "cannot set property for 'old-files/v3': Can not downgrade; already at version 3\n";
+    place.answers("zfs set version=2 old-files/v3", "", err, 255);
+    place.answers("zfs set readonly=on old-files/v2", "", "", 0);
+    place.answers("zfs upgrade old-files/v2", one, "", 0);
+    let out = "old-files/v1\tversion\t3\t-\nold-files/v2\tversion\t5\t-\n";
+    place.answers("zfs get -Hp version old-files/v1 old-files/v2", out, "", 0);
+    let out = "1 filesystems upgraded\n1 filesystems already at this version\n";
+    let err = "cannot open 'nosuch': dataset does not exist\n";
+    let line = "zfs upgrade old-files old-files/v4 nosuch old-files/v4";
+    place.answers(line, out, err, 1);
+    let out = lower("old-files", 5)
+        + &lower("old-files/v2", 5)
+        + &lower("old-files/v4", 5)
+        + "4 filesystems upgraded\n";
+    place.answers("zfs upgrade -r -V 4 old-files", &out, "", 1);
+    place.answers("zfs set version=current old-files/v1", "", "", 0);
+    let out = "2 filesystems upgraded\n";
+    place.answers("zfs upgrade -r old-files/v3", out, "", 0);
+    let out = "1 filesystems upgraded\n6 filesystems already at this version\n";
+    place.answers("zfs upgrade -a", out, "", 0);
+    let out = "0 filesystems upgraded\n7 filesystems already at this version\n";
+    place.answers("zfs upgrade -a", out, "", 0);
+    let history = text(&place.run("zpool history -i old-files").stdout);
+    for noted in [
+        "upgrade old-files/v1 (136) from 1 to 3",
+        "upgrade old-files/v1 (136) from 3 to 4",
+        "upgrade old-files/v1 (136) from 4 to 5",
+        "upgrade old-files/v2 (79) from 2 to 5",
+        "upgrade old-files/clone (",
+    ] {
+        assert!(history.contains(noted), "{noted}: {history}");
+    }
+    place.judge();
+}
+
+fn at(files: &LiveFileSystem, path: &str) -> LiveNode {
+    let steps = path.split('/');
+    steps.fold(files.root().unwrap(), |node, name| {
+        files.lookup(&node, name.as_bytes()).unwrap()
+    })
+}
+
+/// What [`change`] touches: these, below which nothing else is.
+const CHANGED: [&str; 24] = [
+    ".",
+    "./noise",
+    "./numbers",
+    "./empty",
+    "./one",
+    "./one-again",
+    "./gone",
+    "./moved",
+    "./deep",
+    "./deep/moved",
+    "./deep/new",
+    "./empty-dir",
+    "./holes",
+    "./many",
+    "./many/file-1",
+    "./many/file-3",
+    "./wide",
+    "./few",
+    "./sticky",
+    "./pipe",
+    "./disk",
+    "./link-10",
+    "./link-57",
+    "./link-300",
+];
+
+/// Does something to a file of every kind.
+fn change(files: &Arc<LiveFileSystem>) {
+    let root = Caller::root();
+    let top = files.root().unwrap();
+    let set = |path: &str, set: SetAttributes| {
+        files.set_attributes(&root, &at(files, path), &set).unwrap();
+    };
+    let none = SetAttributes::default;
+    let owner = || SetAttributes {
+        uid: Some(2000),
+        gid: Some(2001),
+        ..none()
+    };
+    let write = |path: &str, offset, bytes: &[u8]| {
+        let node = at(files, path);
+        files
+            .write(&root, &node, WriteAt::Offset(offset), bytes)
+            .unwrap();
+    };
+    write("noise", 100, &[b'n'; 70_000]);
+    write("empty", 0, b"not any more");
+    write("holes", 150_000, b"middle");
+    set(
+        "numbers",
+        SetAttributes {
+            size_bytes: Some(12_345),
+            ..owner()
+        },
+    );
+    set(
+        "one",
+        SetAttributes {
+            permissions: Some(0o640),
+            ..none()
+        },
+    );
+    for name in ["gone", "one-again"] {
+        files.unlink(&top, name.as_bytes()).unwrap();
+    }
+    files.remove_directory(&top, b"empty-dir").unwrap();
+    let deep = at(files, "deep");
+    let from = Name {
+        directory: &top,
+        name: b"moved",
+    };
+    let to = Name {
+        directory: &deep,
+        name: b"moved",
+    };
+    files.rename(&root, from, to, RenameMode::Replace).unwrap();
+    let mode = NewMode::exactly(0o644);
+    files.create(&root, &deep, b"new", mode, true).unwrap();
+    let value = vec![b'x'; 300];
+    let many = at(files, "many");
+    files
+        .set_xattr(&root, &many, b"user.packed", &value, XattrMode::Set)
+        .unwrap();
+    files.remove_xattr(&many, b"user.long").unwrap();
+    set("many/file-1", owner());
+    files.unlink(&many, b"file-3").unwrap();
+    let wide = at(files, "wide");
+    for line in files.list(&wide, 0, 30).unwrap() {
+        if line.entry.name != b"." && line.entry.name != b".." {
+            files.unlink(&wide, &line.entry.name).unwrap();
+        }
+    }
+    let moment = SetTime::To(Timestamp {
+        seconds: 1_000_000_000,
+        nanoseconds: 987_654_321,
+    });
+    set(
+        "sticky",
+        SetAttributes {
+            mtime: Some(moment),
+            ..none()
+        },
+    );
+    set(
+        "disk",
+        SetAttributes {
+            permissions: Some(0o666),
+            ..none()
+        },
+    );
+    for path in ["pipe", "link-57", "link-300"] {
+        set(path, owner());
+    }
+    let link = at(files, "link-10");
+    files
+        .set_xattr(&root, &link, b"trusted.more", b"of a link", XattrMode::Set)
+        .unwrap();
+}
+
+#[test]
+fn old_files_that_are_changed_once_their_file_system_is_raised_are_right_to_openzfs() {
+    let place = Place::new();
+    let before = place.manifest();
+    let output = place.run("mv old-files/v3:/noise old-files/v3:/loud");
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("version 3"), "{output:?}");
+    assert!(place.run("zfs upgrade -a").status.success());
+    assert_eq!(place.manifest(), before, "raising changes no file");
+    let pool = place.open();
+    for name in ALL {
+        change(&pool.file_system(name).unwrap());
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    let after = place.manifest();
+    let mut unchanged = 0;
+    for line in &before {
+        let columns: Vec<&str> = line.split("\t").collect();
+        let (dataset, path) = (columns[0], columns[columns.len() - 1]);
+        let is_changed =
+            ALL.contains(&dataset) && (CHANGED.contains(&path) || path.starts_with("./wide/"));
+        if !is_changed {
+            assert!(after.contains(line), "{line}");
+            unchanged += 1;
+        }
+    }
+    assert!(unchanged > 200, "{unchanged} lines");
+    place.judge();
+    if std::env::var_os("MILLPOND_KERNEL").is_some() {
+        let (verdict, count) =
+            kernel::compare(kernel::Release::V2_3, place.path(), "old-files").unwrap();
+        println!("{count} lines compared with the module's");
+        verdict.require("old-files in the kernel module");
+    }
+}
+
+#[test]
+fn whoever_has_a_file_system_open_can_change_it_from_when_it_is_raised() {
+    let place = Place::new();
+    let pool = place.open();
+    let files = pool.file_system("old-files/v2").unwrap();
+    let top = files.root().unwrap();
+    assert_eq!(
+        files.unlink(&top, b"gone").unwrap_err(),
+        millpond::live::FileError::OldVersion { version: 2 }
+    );
+    pool.raise_version("old-files/v2", 4).unwrap();
+    assert!(files.unlink(&top, b"gone").is_err());
+    assert!(pool.raise_version("old-files/v2", 3).is_err());
+    pool.raise_version("old-files/v2", 5).unwrap();
+    files.unlink(&top, b"gone").unwrap();
+    assert!(Arc::ptr_eq(
+        &files,
+        &pool.file_system("old-files/v2").unwrap()
+    ));
+    drop((top, files));
+    pool.export().unwrap();
+    place.judge();
+}
