@@ -187,11 +187,11 @@ VER  FILESYSTEM
     place.answers("zfs upgrade -a", out, "", 0);
     let history = text(&place.run("zpool history -i old-files").stdout);
     for noted in [
-        "upgrade old-files/v1 (136) from 1 to 3",
-        "upgrade old-files/v1 (136) from 3 to 4",
-        "upgrade old-files/v1 (136) from 4 to 5",
-        "upgrade old-files/v2 (79) from 2 to 5",
-        "upgrade old-files/clone (",
+        "upgrade old-files/v1 (77) from 1 to 3",
+        "upgrade old-files/v1 (77) from 3 to 4",
+        "upgrade old-files/v1 (77) from 4 to 5",
+        "upgrade old-files/v2 (86) from 2 to 5",
+        "upgrade old-files/clone (102) from 4 to 5",
     ] {
         assert!(history.contains(noted), "{noted}: {history}");
     }
