@@ -275,7 +275,7 @@ fn what_lies_in_file_systems_and_volumes_is_set_by_commands() {
     asked
         .change("tank", &[create("tank/other")], "zfs create")
         .unwrap();
-    set("tank/other", "version", 5).unwrap_err();
+    set("tank/other", "version", 4).unwrap_err();
     assert_eq!(shown("tank/other", "org.x:note"), None);
     assert_eq!(
         shown("tank/home", "org.x:note"),

@@ -243,6 +243,20 @@ impl LiveFileSystem {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Whether this may be its version from now on.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] for a version that does not exist or is below the present one.
+    pub fn check_new_version(&self, to: u64) -> Result<(), FileError> {
+        if to > VERSION {
+            return Err(FileError::invalid("no file system is of this version"));
+        }
+        if to < self.version() {
+            return Err(FileError::invalid("versions are not lowered"));
+        }
+        Ok(())
+    }
+
     /// Raises the version; tells the one before. From version 5 on the file system can be changed; its files
     /// keep their old form until they are. It may be used meanwhile, and the property `readonly` does not count:
     /// this changes no file.
@@ -253,12 +267,7 @@ impl LiveFileSystem {
     pub fn raise_version(&self, to: u64) -> Result<u64, FileError> {
         let _master = self.master.lock();
         let from = self.version();
-        if to > VERSION {
-            return Err(FileError::invalid("no file system is of this version"));
-        }
-        if to < from {
-            return Err(FileError::invalid("versions are not lowered"));
-        }
+        self.check_new_version(to)?;
         if to == from {
             return Ok(from);
         }

@@ -171,6 +171,13 @@ fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeErr
     };
     let pairs = properties.iter().cloned();
     let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
+    // Nothing is done if this cannot be.
+    for (property, value) in &inside {
+        if let ("version", Value::Number(number)) = (property.as_str(), value) {
+            let may = pool.file_system(name)?.check_new_version(*number);
+            may.map_err(|error| ChangeError::Failed(error.to_string()))?;
+        }
+    }
     if !beside.is_empty() {
         pool.datasets().set_properties(name, &values(&beside))?;
     }
