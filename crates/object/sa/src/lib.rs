@@ -30,6 +30,7 @@ mod tests;
 pub use attributes::Attributes;
 pub use bytes::ObjectBytes;
 pub use error::SaError;
+pub use live::value;
 pub use live::{
     LiveTables, SaBuffers, SaChange, SaFile, SaLayouts, SaObject, SaTables, create_sa_master,
 };

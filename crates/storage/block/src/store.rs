@@ -236,8 +236,8 @@ impl BlockStore {
         outcome
     }
 
-    /// Blocks of which no good copy was found since the store (or that of which this is a view) was made, unless they could be read later: at most
-    /// 10,000.
+    /// Blocks of which no good copy was found since the store (or that of which this is a view) was made, unless they
+    /// could be read later: at most 10,000.
     #[must_use]
     pub fn damaged_blocks(&self) -> Vec<DamagedBlock> {
         self.damage.all()

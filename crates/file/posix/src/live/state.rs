@@ -1,7 +1,8 @@
 //! A file's attributes in memory.
 
 use crate::FileKind;
-use millpond_ondisk::{ObjectId, Writer};
+use millpond_ondisk::ObjectId;
+use millpond_sa::value::{time, word};
 use millpond_sa::{Ace, Attributes, FileFlags, Fuid, SaAttribute, SaError, Timestamp};
 
 /// The newest values of a file's attributes that have a fixed size. What has not (link targets,
@@ -169,13 +170,4 @@ impl Lists {
             changes.push((SaAttribute::Dxattr, list.clone()));
         }
     }
-}
-
-fn word(value: u64) -> Vec<u8> {
-    value.to_le_bytes().to_vec()
-}
-fn time(value: Timestamp) -> Vec<u8> {
-    let mut writer = Writer::default();
-    value.encode(&mut writer);
-    writer.finish()
 }

@@ -4,13 +4,14 @@
 
 use super::layouts::Patch;
 use super::list::{Value, change_flags, flag_project, sort_by_template, znode_offset};
+use super::value::{time, word};
 use super::{SaChange, SaFile, SaLayouts};
 use crate::attributes::{MODE_SYMLINK, MODE_TYPE};
-use crate::{Attributes, FileFlags, SaAttribute, SaError, Timestamp};
+use crate::{Attributes, FileFlags, SaAttribute, SaError};
 use millpond_env::mark;
 use millpond_ondisk::acl::encode_acl;
 use millpond_ondisk::znode::ZnodePhys;
-use millpond_ondisk::{Endian, ObjectId, Writer};
+use millpond_ondisk::{Endian, ObjectId};
 use millpond_txg::Transaction;
 
 const MODE_CHARACTER_DEVICE: u64 = 0o020_000;
@@ -145,13 +146,4 @@ fn attributes_of(znode: &ZnodePhys) -> Vec<(SaAttribute, Vec<u8>)> {
         attributes.push((SaAttribute::Scanstamp, stamp.to_vec()));
     }
     attributes
-}
-
-fn word(value: u64) -> Vec<u8> {
-    value.to_le_bytes().to_vec()
-}
-fn time(value: Timestamp) -> Vec<u8> {
-    let mut writer = Writer::default();
-    value.encode(&mut writer);
-    writer.finish()
 }

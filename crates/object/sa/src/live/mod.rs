@@ -16,6 +16,7 @@ mod object;
 mod tables;
 #[cfg(test)]
 mod tests;
+pub mod value;
 
 pub use file::SaFile;
 pub use layouts::{SaBuffers, SaChange, SaLayouts};
