@@ -332,6 +332,36 @@ mod tests {
     }
 
     #[test]
+    fn only_kinds_5_to_8_carry_object_types() {
+        let carry: Vec<u16> = (0..20)
+            .filter(|kind| AceKind(*kind).has_object_types())
+            .collect();
+        assert_eq!(carry, [5, 6, 7, 8]);
+        // Kind 5, user 7, then two types of 16 bytes: an entry of 48.
+        let mut bytes = vec![0, 5, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7];
+        bytes.extend(1..=32);
+        let read = decode_acl(&bytes, Endian::Big, 1).unwrap();
+        let types = core::array::from_fn(|at| u8::try_from(at + 1).unwrap());
+        assert_eq!(read[0].object_types, Some(types));
+        let little = acl_to_little(&bytes, Endian::Big);
+        assert_eq!(decode_acl(&little, Endian::Little, 1).unwrap(), read);
+    }
+
+    #[test]
+    fn a_list_that_ends_inside_an_entry_is_turned_up_to_there() {
+        let whole = [0, 1, 0x10, 0, 0, 0, 0, 2];
+        for rest in [
+            &[][..],
+            &[0, 1, 0x10][..],
+            &[0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0][..],
+        ] {
+            let little = acl_to_little(&[&whole[..], rest].concat(), Endian::Big);
+            assert_eq!(little.len(), 8 + rest.len());
+            assert_eq!(little[..8], [1, 0, 0, 0x10, 2, 0, 0, 0]);
+        }
+    }
+
+    #[test]
     fn an_id_is_posix_only_in_domain_0() {
         assert_eq!(Fuid(1000).posix(), Some(1000));
         assert_eq!(Fuid(1 << 32 | 7).posix(), None);
@@ -369,6 +399,8 @@ mod tests {
             let bytes = encode_acl(&entries).unwrap();
             prop_assert_eq!(&decode_acl(&bytes, Endian::Little, count).unwrap(), &entries);
             prop_assert_eq!(&decode_acl(&swapped(&entries), Endian::Big, count).unwrap(), &entries);
+            prop_assert_eq!(&acl_to_little(&bytes, Endian::Little), &bytes);
+            prop_assert_eq!(acl_to_little(&swapped(&entries), Endian::Big), bytes);
         }
         #[test]
         fn any_bytes_are_entries_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), count in any::<u64>()) {

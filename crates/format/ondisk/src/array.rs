@@ -51,7 +51,7 @@ mod tests {
     fn words_are_read_in_the_given_order_and_a_cut_tail_is_ignored() {
         let bytes = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 9];
         let array = WordArray::new(&bytes, Endian::Little);
-        assert_eq!(array.len(), 2);
+        assert_eq!((array.len(), array.is_empty()), (2, false));
         assert_eq!(array.get(0), Some(1));
         assert_eq!(array.get(1), Some(2 << 56));
         assert_eq!(array.get(2), None);

@@ -214,6 +214,7 @@ mod tests {
         assert_eq!(of(0, 512), None);
         assert_eq!(of(1, 0), None);
         assert_eq!(of(1, (1 << 25) + 1), None);
+        assert_eq!(of(1, 1 << 25).unwrap().lsize_bytes(), 1 << 25);
     }
 
     #[test]
@@ -228,5 +229,22 @@ mod tests {
             (largest.lsize_bytes(), largest.level()),
             (16 << 20, Level(31))
         );
+    }
+
+    #[test]
+    fn each_part_lies_in_its_own_bits() {
+        let made = StoredBlock {
+            dvas: &[],
+            lsize_bytes: 0x1_0000 * 512,
+            psize_bytes: 3 * 512,
+            compression: CompressionKind::Zstd,
+            checksum: ChecksumKind::Blake3,
+            checksum_words: [0; 4],
+            object_type: ObjectType::PLAIN_FILE,
+            level: Level(5),
+            birth: Txg(1),
+            fill: 1,
+        };
+        assert_eq!(made.pointer().words[6], 0x8513_0e10_0002_ffff);
     }
 }

@@ -67,3 +67,27 @@ impl BlockBookmark {
         Self::decode(&mut Reader::new("block bookmark", bytes, endian))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{hex, swapped_words};
+
+    #[test]
+    fn a_name_has_four_words_and_its_level_may_be_negative() {
+        let bytes = hex("3600000000000000 0800000000000000 feffffffffffffff 0900000000000000");
+        let name = BlockBookmark {
+            object_set: 54,
+            object: 8,
+            level: -2,
+            block_id: 9,
+        };
+        assert_eq!(BlockBookmark::from_bytes(&bytes, Endian::Little), Ok(name));
+        assert_eq!(
+            BlockBookmark::from_bytes(&swapped_words(&bytes), Endian::Big),
+            Ok(name)
+        );
+        assert!(BlockBookmark::from_bytes(&bytes[..31], Endian::Little).is_err());
+        assert_eq!(name.encode(), bytes);
+    }
+}

@@ -266,6 +266,59 @@ mod tests {
         assert!(RedactionListPhys::decode(&huge, Endian::Little).is_err());
     }
 
+    #[test]
+    fn a_bookmark_is_long_if_it_has_any_one_of_three_things() {
+        let short = BookmarkPhys {
+            guid: Guid(1),
+            creation_txg: Txg(2),
+            creation_time: 3,
+            ..BookmarkPhys::default()
+        };
+        assert_eq!(short.to_words(), [1, 2, 3]);
+        for long in [
+            BookmarkPhys {
+                redaction_list: Some(ObjectId(5)),
+                ..short
+            },
+            BookmarkPhys {
+                ivset_guid: Guid(6),
+                ..short
+            },
+            BookmarkPhys {
+                flags: BookmarkFlags::HAS_FREED_BEFORE_NEXT,
+                ..short
+            },
+        ] {
+            let words = long.to_words();
+            assert_eq!(words.len(), 12);
+            assert_eq!(BookmarkPhys::from_words(&words), Ok(long));
+        }
+        // The snapshot's existence alone is known without it.
+        let exists = BookmarkPhys {
+            flags: BookmarkFlags::SNAPSHOT_EXISTS,
+            ..short
+        };
+        assert_eq!(exists.to_words().len(), 3);
+    }
+
+    #[test]
+    fn a_redaction_list_may_have_room_to_spare_and_is_complete_only_at_both_ends() {
+        let list = |last_object, last_block_id| RedactionListPhys {
+            last_object,
+            last_block_id,
+            entry_count: 1,
+            snapshots: vec![Guid(7)],
+        };
+        let mut bytes = list(1, 2).encode();
+        bytes.resize(64, 0);
+        assert_eq!(
+            RedactionListPhys::decode(&bytes, Endian::Little),
+            Ok(list(1, 2))
+        );
+        assert!(list(u64::MAX, u64::MAX).is_complete());
+        assert!(!list(u64::MAX, 2).is_complete() && !list(1, u64::MAX).is_complete());
+    }
+
     proptest! {
         #[test]
         fn redaction_entries_round_trip(object: u64, block_id: u64, count in 1u64..=1 << 48, block_sectors: u16) {

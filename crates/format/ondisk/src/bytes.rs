@@ -13,14 +13,6 @@ pub enum Endian {
 }
 
 impl Endian {
-    /// The other order.
-    #[must_use]
-    pub fn swapped(self) -> Self {
-        match self {
-            Endian::Little => Endian::Big,
-            Endian::Big => Endian::Little,
-        }
-    }
     /// Two bytes as an integer.
     #[must_use]
     pub fn u16(self, bytes: [u8; 2]) -> u16 {
@@ -227,5 +219,84 @@ impl Writer {
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_in_the_order_asked_for() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        let read = |endian| {
+            let mut reader = Reader::new("bytes", &bytes, endian);
+            assert_eq!((reader.endian(), reader.position()), (endian, 0));
+            let read = (
+                reader.u8().unwrap(),
+                reader.u16().unwrap(),
+                reader.u32().unwrap(),
+                reader.u64().unwrap(),
+            );
+            assert_eq!((reader.position(), reader.remaining()), (15, 0));
+            assert_eq!(reader.u8().unwrap_err().offset, 15);
+            read
+        };
+        assert_eq!(
+            read(Endian::Little),
+            (1, 0x0302, 0x0706_0504, 0x0f0e_0d0c_0b0a_0908)
+        );
+        assert_eq!(
+            read(Endian::Big),
+            (1, 0x0203, 0x0405_0607, 0x0809_0a0b_0c0d_0e0f)
+        );
+        for endian in [Endian::Little, Endian::Big] {
+            let word = 0x0102_0304_0506_0708;
+            assert_eq!(endian.u64(endian.bytes(word)), word);
+        }
+        assert_eq!(Endian::Big.bytes(1), [0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_taken_and_told_by_its_place() {
+        let mut reader = Reader::new("label", &[1, 2, 3], Endian::Little);
+        reader.skip(1).unwrap();
+        let error = reader.u64().unwrap_err();
+        assert_eq!(
+            (error.structure, error.reason, error.offset),
+            ("label", "too short", 1)
+        );
+        assert!(reader.take(usize::MAX).is_err());
+        assert_eq!(reader.take(2), Ok(&[2, 3][..]));
+        let far = DecodeError::new("label", "far", usize::MAX);
+        assert_eq!(far.offset, u32::MAX);
+        assert_eq!(
+            Endian::Little
+                .words::<2>("label", &[0; 15])
+                .unwrap_err()
+                .offset,
+            8
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_little_endian_and_padded() {
+        let mut writer = Writer::with_capacity(4);
+        writer.put_u8(1);
+        writer.put_u16(0x0203);
+        writer.put_u32(0x0405_0607);
+        writer.put_words(&[8, 9]);
+        writer.put(&[10]);
+        assert_eq!(writer.position(), 24);
+        writer.pad_to(24);
+        writer.pad_to(3);
+        assert_eq!(writer.position(), 24);
+        writer.pad_to(26);
+        assert_eq!(
+            writer.finish(),
+            [
+                1, 3, 2, 7, 6, 5, 4, 8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0
+            ]
+        );
     }
 }

@@ -326,6 +326,7 @@ mod tests {
         }
         let old = CryptKey { version: 0, ..key };
         let entries = old.entries();
+        assert_eq!(find(&entries, "DSL_CRYPTO_VERSION"), None);
         assert_eq!(CryptKey::decode(|name| find(&entries, name)), Ok(old));
     }
 
@@ -355,5 +356,32 @@ mod tests {
             let tail = if property == 0 { 88..92 } else { 92..96 };
             assert_eq!(stored[tail], iv[8..]);
         }
+    }
+
+    #[test]
+    fn each_suite_and_format_has_its_number_word_and_length() {
+        let suites = [
+            (3, "aes-128-ccm", 16),
+            (4, "aes-192-ccm", 24),
+            (5, "aes-256-ccm", 32),
+            (6, "aes-128-gcm", 16),
+            (7, "aes-192-gcm", 24),
+            (8, "aes-256-gcm", 32),
+        ];
+        for (number, word, bytes) in suites {
+            let suite = CryptSuite::from_number(number).unwrap();
+            assert_eq!(
+                (suite.number(), suite.name(), suite.key_bytes()),
+                (number, word, bytes)
+            );
+        }
+        for number in [0, 1, 2, 9, u64::MAX] {
+            assert_eq!(CryptSuite::from_number(number), None);
+        }
+        for (number, word) in (0..).zip(["none", "raw", "hex", "passphrase"]) {
+            let format = KeyFormat::from_number(number).unwrap();
+            assert_eq!((format.number(), format.name()), (number, word));
+        }
+        assert_eq!(KeyFormat::from_number(4), None);
     }
 }

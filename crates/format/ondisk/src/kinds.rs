@@ -352,3 +352,6 @@ impl ObjectType {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,11 +47,21 @@ fn the_length_of_the_bonus_decides_which_fields_a_list_has() {
     );
     assert!(!longest.is_empty() && BpObjectPhys::empty(BpObjectForm::Count).is_empty());
     assert!(BpObjectPhys::decode(&bytes[..15], Endian::Little).is_err());
+    for (pointer_count, sub_object_count) in [(1, 0), (0, 1)] {
+        let header = BpObjectPhys {
+            pointer_count,
+            sub_object_count,
+            ..BpObjectPhys::empty(BpObjectForm::Freed)
+        };
+        assert!(!header.is_empty());
+    }
 }
 
 #[test]
 fn an_entry_keeps_no_fill_and_its_checksum_only_with_the_dedup_bit() {
-    let kept = BpObjectEntry::decode(&entry(5, true).encode().unwrap(), Endian::Little).unwrap();
+    let mut full = entry(5, true);
+    full.pointer.words[11] = 0xdead_beef_0000_0001;
+    let kept = BpObjectEntry::decode(&full.encode().unwrap(), Endian::Little).unwrap();
     assert!(kept.is_freed);
     assert_eq!(kept.pointer.words[11..], [0, 0, 0, 0, 0]);
     assert_eq!(kept.pointer.words[..11], pointer(5).words[..11]);

@@ -178,6 +178,93 @@ fn a_real_clone_table_reads_as_its_words() {
 }
 
 #[test]
+fn each_class_has_its_number_and_word() {
+    for (number, word) in (0..).zip(["ditto", "duplicate", "unique"]) {
+        let class = DedupClass::from_number(number).unwrap();
+        assert_eq!(class.name(), word);
+    }
+    assert_eq!(DedupClass::from_number(3), None);
+}
+
+#[test]
+fn a_key_is_read_in_both_orders_and_its_bits_are_apart() {
+    let bytes: Vec<u8> = KEY.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for (bytes, endian) in [
+        (bytes.clone(), Endian::Little),
+        (swapped_words(&bytes), Endian::Big),
+    ] {
+        assert_eq!(
+            DedupKey::decode(&bytes, endian),
+            Ok(DedupKey::from_words(KEY))
+        );
+        assert!(DedupKey::decode(&bytes[..39], endian).is_err());
+    }
+    assert_eq!(DedupKey::from_words(KEY).to_words(), KEY);
+    let key = |properties| DedupKey {
+        checksum: [1, 2, 3, 4],
+        properties,
+    };
+    let sizes = key(0x0000_000f_0003_00ff);
+    assert_eq!((sizes.lsize_bytes(), sizes.psize_bytes()), (131_072, 2048));
+    assert_eq!(sizes.compression(), Some(CompressionKind::Lz4));
+    assert!(!sizes.is_encrypted() && !key(!(1 << 39)).is_encrypted());
+    assert!(key(1 << 39).is_encrypted() && key(1 << 39).compression().is_some());
+    assert_eq!(key(0x7f << 32).compression(), None);
+}
+
+#[test]
+fn a_slot_of_an_encrypted_block_has_two_addresses_and_its_pointer_says_so() {
+    let slot = DedupSlot {
+        addresses: [[8, 1], [8, 2], [8, 3]],
+        reference_count: 1,
+        birth: Txg(5),
+    };
+    assert_eq!((slot.dvas(false).count(), slot.dvas(true).count()), (3, 2));
+    assert!(slot.is_used() && !DedupSlot::default().is_used());
+    let entry = DedupEntry {
+        key: DedupKey {
+            checksum: [1, 2, 3, 4],
+            properties: 0x0000_008f_0003_00ff,
+        },
+        slots: DedupSlots::Flat {
+            slot,
+            class_start: 0,
+        },
+    };
+    assert_eq!(entry.class(), Some(DedupClass::Unique));
+    let pointer = entry.block_pointer(&slot, ChecksumKind::Sha512);
+    assert_eq!(pointer.words[..6], [8, 1, 8, 2, 8, 3]);
+    assert!(pointer.has_crypt_bit() && pointer.is_dedup() && !pointer.is_embedded());
+    assert_eq!(
+        (pointer.birth(), pointer.object_type()),
+        (Txg(5), ObjectType::DEDUP)
+    );
+    assert_eq!(
+        (pointer.lsize_bytes(), pointer.psize_bytes()),
+        (131_072, 2048)
+    );
+    assert_eq!(pointer.compression(), Some(CompressionKind::Lz4));
+    assert_eq!(pointer.checksum_words(), [1, 2, 3, 4]);
+    assert_eq!(pointer.endian(), Endian::Little);
+}
+
+#[test]
+fn counters_and_old_counts_of_a_big_endian_creator_are_read_in_its_order() {
+    let words: [u64; 7] = [0, 15, 1, 4, 512, 1, 2];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let table = CloneTablePhys::decode(&bytes, Endian::Little).unwrap();
+    assert_eq!((table.entries, table.counter_endian), (None, Endian::Big));
+    assert_eq!(table.encode(), bytes);
+    let counters = CloneCounters::new(&[0, 4, 1, 0], table.counter_endian);
+    assert_eq!([counters.get(0), counters.get(1)], [4, 256]);
+    assert_eq!(
+        clone_entry_count(&[0, 0, 0, 0, 0, 0, 1, 2], 1, &table),
+        Ok(258)
+    );
+    assert_eq!(table.counter_index(1023), 1);
+}
+
+#[test]
 fn clone_tables_of_unknown_order_or_without_ranges_are_refused() {
     let mut bytes = vec![0u8; 56];
     assert!(CloneTablePhys::decode(&bytes, Endian::Little).is_err());

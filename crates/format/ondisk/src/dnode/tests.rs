@@ -104,6 +104,91 @@ fn fields_that_no_writer_makes_are_refused_by_name() {
 }
 
 #[test]
+fn sizes_are_accepted_up_to_their_borders_and_not_behind() {
+    let reason = |change: &dyn Fn(&mut Dnode)| {
+        let mut changed = dnode(19);
+        change(&mut changed);
+        let bytes = changed.encode().unwrap();
+        let decoded = Dnode::decode(&bytes, Endian::Little);
+        decoded.err().map(|error| error.reason)
+    };
+    // A tree of one level has no indirect blocks, and old writers left a small number there.
+    for (levels, shift, is_good) in [
+        (1, 6, false),
+        (1, 7, true),
+        (1, 24, true),
+        (1, 25, false),
+        (2, 9, false),
+        (2, 10, true),
+        (2, 24, true),
+        (2, 25, false),
+    ] {
+        let told = reason(&|dnode| (dnode.levels, dnode.indirect_block_shift) = (levels, shift));
+        let wanted = (!is_good).then_some("indirect block shift out of range");
+        assert_eq!(told, wanted, "{levels} levels, shift {shift}");
+    }
+    for (sectors, is_good) in [(0, false), (1, true), (32768, true), (32769, false)] {
+        let told = reason(&|dnode| dnode.data_block_sectors = sectors);
+        let wanted = (!is_good).then_some("data block size outside 512 bytes to 16 MiB");
+        assert_eq!(told, wanted, "{sectors}");
+    }
+    assert_eq!(reason(&|dnode| dnode.levels = 12), None);
+    assert_eq!(reason(&|dnode| dnode.extra_slots = 31), None);
+    assert_eq!(reason(&|dnode| dnode.block_id_max = BlockId(2)), None);
+}
+
+#[test]
+fn old_writers_counted_sectors_not_bytes() {
+    let mut old = dnode(19);
+    old.used = 3;
+    assert_eq!(old.used_bytes(), 3);
+    old.flags = DnodeFlags::empty();
+    assert_eq!(old.used_bytes(), 3 * 512);
+    assert_eq!(
+        (old.indirect_block_bytes(), old.pointers_shift()),
+        (1 << 17, 10)
+    );
+    old.indirect_block_shift = 64;
+    assert_eq!(old.indirect_block_bytes(), 0);
+}
+
+#[test]
+fn what_no_dnode_can_hold_is_not_written() {
+    let refused = |change: &dyn Fn(&mut Dnode)| {
+        let mut changed = dnode(19);
+        change(&mut changed);
+        changed.encode().unwrap_err().reason
+    };
+    assert_eq!(
+        refused(&|dnode| dnode.block_pointers.clear()),
+        "block pointers outside 1 to 3"
+    );
+    assert_eq!(
+        refused(&|dnode| dnode.block_pointers = vec![BlockPointer::default(); 4]),
+        "block pointers outside 1 to 3"
+    );
+    assert_eq!(
+        refused(&|dnode| (dnode.endian, dnode.bonus) = (Endian::Big, vec![1])),
+        "bonus is in foreign byte order"
+    );
+    // 512 - 64 - 3 * 128 bytes are left, to the byte.
+    assert_eq!(
+        refused(&|dnode| dnode.bonus = vec![1; 65]),
+        "bonus does not fit"
+    );
+    let full = Dnode {
+        bonus: vec![1; 64],
+        ..dnode(19)
+    };
+    assert_eq!(full.encode().unwrap()[448..], [1; 64]);
+    let empty_foreign = Dnode {
+        endian: Endian::Big,
+        ..dnode(19)
+    };
+    assert!(empty_foreign.encode().is_ok());
+}
+
+#[test]
 fn a_spill_pointer_lies_at_the_end_and_the_bonus_ends_before_it() {
     let mut with_spill = dnode(19);
     with_spill.block_pointers.truncate(1);

@@ -49,6 +49,11 @@ fn a_dataset_with_a_next_snapshot_is_a_snapshot() {
     };
     assert!(snapshot.is_snapshot());
     assert_eq!(snapshot.clones_count(), 1);
+    let cloned = DslDatasetPhys {
+        children_count: 5,
+        ..snapshot
+    };
+    assert_eq!((cloned.clones_count(), head.clones_count()), (4, 0));
 }
 
 #[test]
@@ -76,6 +81,9 @@ fn permission_keys_tell_whom_and_where() {
     assert_eq!(key.holder, PermissionHolder::User(1001));
     assert_eq!(key.reach, PermissionReach::Local);
     assert!(!key.names_sets);
+    let key = PermissionKey::parse(b"gd$7").unwrap();
+    assert_eq!(key.holder, PermissionHolder::Group(7));
+    assert_eq!(key.reach, PermissionReach::Descendant);
     let key = PermissionKey::parse(b"Ed$").unwrap();
     assert_eq!(key.holder, PermissionHolder::Everyone);
     assert!(key.names_sets && key.reach == PermissionReach::Descendant);
@@ -94,8 +102,25 @@ fn permission_keys_tell_whom_and_where() {
         b"s-$ops",
         b"",
         b"zz$",
+        b"g-$1",
+        b"e-$",
+        b"E-$",
+        b"cl$",
+        b"c-$x",
+        b"sl$@ops",
+        b"u?$1",
     ] {
         assert_eq!(PermissionKey::parse(bad), None, "{bad:?}");
+    }
+}
+
+#[test]
+fn default_quotas_are_told_by_their_names() {
+    for (owner, name) in ["user", "group", "project"].into_iter().enumerate() {
+        let told = |name: String| keys::master_node::default_quota(&name);
+        assert_eq!(told(format!("default{name}quota")), Some((owner, false)));
+        assert_eq!(told(format!("default{name}objquota")), Some((owner, true)));
+        assert_eq!(told(format!("{name}quota@")), None);
     }
 }
 

@@ -283,6 +283,21 @@ mod tests {
         assert_eq!(IntentLogVerifier::of(&pointer(u64::MAX)).next(), None);
     }
 
+    #[test]
+    fn the_form_of_a_block_is_told_by_the_checksum_in_its_pointer() {
+        let of = |checksum: u64| {
+            let mut pointer = pointer(3);
+            pointer.words[6] = pointer.words[6] & !(0xff << 40) | checksum << 40;
+            IntentLogBlockForm::of(&pointer)
+        };
+        assert_eq!(of(5), Some(IntentLogBlockForm::Old));
+        assert_eq!(of(9), Some(IntentLogBlockForm::Slim));
+        assert_eq!((of(7), of(200)), (None, None));
+        let verifier = IntentLogVerifier::of(&pointer(3));
+        assert_eq!(verifier.words(), [11, 12, 5, 3]);
+        assert_eq!(verifier.next().unwrap().words(), [11, 12, 5, 4]);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_block_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {

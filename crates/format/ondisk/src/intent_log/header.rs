@@ -95,6 +95,9 @@ mod tests {
     fn a_zeroed_header_has_no_chain() {
         let header = IntentLogHeader::decode(&[0; 192], Endian::Little).unwrap();
         assert!(!header.has_chain());
+        let mut chained = header;
+        chained.log.words[0] = 8;
+        assert!(chained.has_chain());
         assert_eq!(header, IntentLogHeader::default());
         assert!(IntentLogHeader::decode(&[0; 191], Endian::Little).is_err());
     }

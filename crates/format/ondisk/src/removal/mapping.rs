@@ -188,6 +188,14 @@ mod tests {
         let entry = IndirectMappingEntry::decode(&bytes, Endian::Little).unwrap();
         assert_eq!(entry.source_offset_bytes, 0x5000);
         assert_eq!(entry.length_bytes(), 0x1000);
+        assert_eq!(entry.source_end_bytes(), 0x6000);
+        // Bit 63 of the source is no part of the offset.
+        let mut marked = bytes.clone();
+        marked[7] = 0x80;
+        assert_eq!(
+            IndirectMappingEntry::decode(&marked, Endian::Little),
+            Ok(entry)
+        );
         assert_eq!(entry.destination.vdev, VdevId(3));
         assert_eq!(entry.destination.offset_bytes, 0x30e000);
         assert_eq!(entry.encode(), bytes);
@@ -241,6 +249,20 @@ mod tests {
             obsolete_counts(&bytes, Endian::Little).collect::<Vec<_>>(),
             [8192, 0]
         );
+    }
+
+    #[test]
+    fn a_births_header_is_one_word() {
+        let header = IndirectBirthsPhys { entry_count: 258 };
+        let bytes = hex("0201000000000000");
+        assert_eq!(header.encode(), bytes);
+        for (bytes, endian) in [
+            (bytes.clone(), Endian::Little),
+            (swapped_words(&bytes), Endian::Big),
+        ] {
+            assert_eq!(IndirectBirthsPhys::decode(&bytes, endian), Ok(header));
+            assert!(IndirectBirthsPhys::decode(&bytes[..7], endian).is_err());
+        }
     }
 
     proptest! {

@@ -175,4 +175,20 @@ mod tests {
             words
         );
     }
+
+    #[test]
+    fn each_phase_has_its_number() {
+        for (number, phase) in (0..).zip([
+            RemovalPhase::None,
+            RemovalPhase::Active,
+            RemovalPhase::Finished,
+            RemovalPhase::Cancelled,
+        ]) {
+            let words = [number, 2, u64::MAX, 4, 5, 6, 7];
+            let state = RemovalPhys::from_words(&words).unwrap();
+            assert_eq!((state.phase, state.vdev), (phase, Some(VdevId(2))));
+            assert_eq!(state.previous_indirect_vdev, None);
+            assert_eq!(state.to_words(), words);
+        }
+    }
 }

@@ -158,6 +158,19 @@ fn registry_words_are_as_printed() {
             registration
         );
     }
+    for (number, class) in (0..).zip([
+        SaClass::U64,
+        SaClass::U32,
+        SaClass::U16,
+        SaClass::Bytes,
+        SaClass::Acl,
+    ]) {
+        let one = SaRegistration::from_word(0x1234 | number << 16 | 0x5678 << 24).unwrap();
+        assert_eq!((one.number, one.class, one.length), (0x1234, class, 0x5678));
+        assert_eq!(one.to_word(), 0x1234 | number << 16 | 0x5678 << 24);
+        assert!(!one.is_variable());
+    }
+    assert!(DaclAces.registration().is_variable());
     assert!(SaRegistration::from_word(0x50000).is_err());
     assert!(SaRegistration::from_word(1 << 40).is_err());
 }
@@ -207,6 +220,28 @@ fn attributes_are_placed_where_openzfs_placed_them() {
     link.last_mut().unwrap().0 = 900;
     let spilled = place_attributes(&link, 512);
     assert_eq!(spilled.spill_bytes, Some(908));
+}
+
+#[test]
+fn the_borders_are_where_the_rule_has_them() {
+    // Up to the spill pointer's place, and not into it.
+    let placed = place_attributes(&[(184, false), (200, false)], 512);
+    assert_eq!((placed.bonus_attributes, placed.bonus_bytes), (1, 192));
+    let placed = place_attributes(&[(185, false), (200, false)], 512);
+    assert_eq!(placed.bonus_attributes, 0);
+    // The whole room, if only the first length is variable...
+    let placed = place_attributes(&[(312, true)], 512);
+    assert_eq!((placed.spill_bytes, placed.bonus_bytes), (None, 320));
+    // ...and less than it, if more are: five that would fill it to the byte spill.
+    let five = |last| {
+        place_attributes(
+            &[(8, true), (8, true), (8, true), (8, true), (last, true)],
+            512,
+        )
+    };
+    assert_eq!(five(271).spill_bytes, None);
+    assert_eq!(five(272).bonus_attributes, 4);
+    assert_eq!(five(272).spill_bytes, Some(8 + 272));
 }
 
 proptest! {

@@ -76,11 +76,6 @@ impl<'a> SpaceMapEntries<'a> {
             position: 0,
         }
     }
-    /// Bytes consumed so far.
-    #[must_use]
-    pub fn position(&self) -> usize {
-        self.position
-    }
     fn word(&mut self) -> Option<Result<u64, DecodeError>> {
         let rest = self.bytes.get(self.position..)?;
         if rest.is_empty() {

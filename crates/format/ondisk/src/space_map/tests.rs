@@ -185,6 +185,32 @@ fn without_two_word_entries_long_runs_are_cut_and_far_ones_refused() {
 }
 
 #[test]
+fn one_word_is_used_as_long_as_it_can_hold_the_range_and_no_longer() {
+    let bytes = |two_words, offset, run| {
+        let mut writer = SpaceMapWriter::new(0, 4096, two_words);
+        let done = writer.put_range(SpaceAction::Free, offset, run);
+        done.map(|()| writer.finish().len()).ok()
+    };
+    let (run, end) = (1 << 15, 1u64 << 47);
+    assert_eq!(bytes(true, 0, run), Some(8));
+    assert_eq!(bytes(true, 0, run + 1), Some(16));
+    assert_eq!(bytes(true, end - 1, 1), Some(8));
+    assert_eq!(bytes(true, end, 1), Some(16));
+    assert_eq!(bytes(true, end, run + 1), Some(16));
+    // Without the feature a longer run is cut, and what ends behind the last unit is refused.
+    assert_eq!(bytes(false, 0, run + 1), Some(16));
+    assert_eq!(bytes(false, end - 1, 1), Some(8));
+    assert_eq!(bytes(false, end - run - 1, run + 1), Some(16));
+    assert_eq!(bytes(false, end - 1, 2), None);
+    // Two words reach to 2^63.
+    assert_eq!(bytes(true, (1 << 63) - 1, 1), Some(16));
+    assert_eq!(bytes(true, (1 << 63) - 1, 2), None);
+    assert_eq!(bytes(true, 1 << 63, 1), None);
+    assert_eq!(bytes(true, 0, 1 << 36), Some(16));
+    assert_eq!(bytes(true, 0, (1 << 36) + 1), Some(32));
+}
+
+#[test]
 fn ranges_outside_the_map_or_beyond_64_bits_are_refused() {
     let units = SpaceMapUnits {
         shift: 12,

@@ -249,6 +249,39 @@ fn samples() -> Vec<LogRecordBody<'static>> {
 }
 
 #[test]
+fn logged_pointers_are_read_one_by_one_and_a_cut_one_is_left_out() {
+    let bytes: Vec<u8> = [pointer(1).encode(), pointer(2).encode()].concat();
+    let pointers = LoggedPointers::new(&bytes[..255], Endian::Little);
+    assert_eq!(pointers.iter().collect::<Vec<_>>(), [pointer(1)]);
+    let both = LoggedPointers::new(&bytes, Endian::Little);
+    assert_eq!(both.iter().collect::<Vec<_>>(), [pointer(1), pointer(2)]);
+    assert!(both != pointers && both == LoggedPointers::new(&bytes, Endian::Little));
+}
+
+#[test]
+fn only_records_about_the_inside_of_an_object_may_come_after_it() {
+    let mut kinds = std::collections::BTreeMap::new();
+    for body in samples() {
+        let record = record(body);
+        let bytes = record.encode().unwrap();
+        kinds.insert(bytes[0], record.is_out_of_order());
+    }
+    let late: Vec<u8> = kinds
+        .iter()
+        .filter(|(_, late)| **late)
+        .map(|(kind, _)| *kind)
+        .collect();
+    assert_eq!(late, [9, 10, 11, 12, 13, 20, 21, 24]);
+    let others: Vec<u8> = (1..=8).chain(14..=19).chain(22..=23).collect();
+    let early: Vec<u8> = kinds
+        .iter()
+        .filter(|(_, late)| !**late)
+        .map(|(kind, _)| *kind)
+        .collect();
+    assert_eq!(early, others);
+}
+
+#[test]
 fn every_type_of_record_round_trips() {
     let mut numbers = std::collections::BTreeSet::new();
     for body in samples() {
