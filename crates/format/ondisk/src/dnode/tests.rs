@@ -70,6 +70,11 @@ fn a_free_slot_is_no_dnode_and_takes_one_slot() {
     let mut large = root_directory();
     large[12] = 3;
     assert_eq!(Dnode::slot_count(&large), 4);
+    let large = Dnode {
+        extra_slots: 3,
+        ..dnode(19)
+    };
+    assert_eq!(large.slots(), 4);
 }
 
 #[test]

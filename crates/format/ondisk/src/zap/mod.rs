@@ -8,6 +8,8 @@
 //!
 //! Pages `docs/format/zap-micro.md` and `docs/format/zap-fat.md`.
 
+#[cfg(test)]
+mod edit_tests;
 mod field;
 mod hash;
 mod header;

@@ -138,7 +138,7 @@ fn a_leaf_holds_an_array_of_words_as_a_real_one_does() {
 }
 
 /// What a writer of the other byte order would have stored.
-fn swap_leaf(bytes: &mut [u8]) {
+pub(super) fn swap_leaf(bytes: &mut [u8]) {
     let shape = leaf::LeafShape::of(bytes.len()).unwrap();
     let mut fields = vec![(0, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)];
     fields.extend((0..shape.buckets).map(|b| (48 + 2 * b, 2)));
@@ -347,6 +347,75 @@ fn header_tables_that_lie_about_their_size_are_errors() {
     let header = ZapHeader::decode(&bad, Endian::Little).unwrap();
     let place = header.table_location(u64::MAX);
     assert_eq!((place.block, place.word), (2, 2047));
+}
+
+/// A header block of 16 KiB with an external table, changed by hand: (byte, word).
+fn header_with(words: &[(usize, u64)]) -> Result<ZapHeader, DecodeError> {
+    let header = ZapHeader::new(14, 1, 0, ZapFlags::empty()).unwrap();
+    let mut block = header.encode(&vec![1; 1024]).unwrap();
+    for (offset, value) in words {
+        block[*offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    ZapHeader::decode(&block, Endian::Little)
+}
+
+#[test]
+fn a_table_may_be_as_wide_as_the_hash_and_an_object_as_long_as_64_bits() {
+    let widest = [(16, 2), (24, 1 << 17), (32, 28), (56, (1 << 17) + 2)];
+    assert_eq!(header_with(&widest).unwrap().table_shift, 28);
+    let reason = |words: &[(usize, u64)]| header_with(words).unwrap_err().reason;
+    assert_eq!(
+        reason(&[(16, 2), (24, 1 << 18), (32, 29), (56, (1 << 18) + 2)]),
+        "pointer table wider than the hash"
+    );
+    // The blocks' bytes pass 64 bits, and what is left of them looks like the right number.
+    assert_eq!(
+        reason(&[(16, 2), (24, 1 << 60 | 1), (32, 11), (56, 3)]),
+        "pointer table of wrong size"
+    );
+    assert_eq!(header_with(&[(56, 1 << 49)]).unwrap().free_block, 1 << 49);
+    assert_eq!(reason(&[(56, 1 << 50)]), "more blocks than 2^64 bytes");
+}
+
+#[test]
+fn each_hash_has_its_word_in_the_table_wherever_that_is() {
+    let header = header_with(&[(16, 5), (24, 4), (32, 13), (56, 9)]).unwrap();
+    let place = |hash| {
+        let place = header.table_location(hash);
+        (place.block, place.word)
+    };
+    assert_eq!(place(0), (5, 0));
+    assert_eq!(place(1 << 51), (5, 1));
+    assert_eq!(place(2047 << 51), (5, 2047));
+    assert_eq!(place(2048 << 51), (6, 0));
+    assert_eq!(place(0x8000_0000_0000_0000 | 3 << 51), (7, 3));
+    assert_eq!(place(u64::MAX), (8, 2047));
+    let inside = header_with(&[]).unwrap();
+    let place = inside.table_location(3 << 54);
+    assert_eq!((place.block, place.word), (0, 1024 + 3));
+    let mut block = inside.encode(&vec![1; 1024]).unwrap();
+    put_pointer_table_entry(&mut block, place.word, 0x0102).unwrap();
+    assert_eq!(block[8192 + 24..8192 + 32], [2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        pointer_table_entry(&block, Endian::Little, place.word),
+        Ok(0x0102)
+    );
+    assert!(put_pointer_table_entry(&mut block, 2048, 1).is_err());
+}
+
+#[test]
+fn the_head_of_a_header_is_replaced_and_its_table_stays() {
+    let mut header = ZapHeader::new(14, 1, 0, ZapFlags::empty()).unwrap();
+    let table: Vec<u64> = (0..1024).collect();
+    let mut block = header.encode(&table).unwrap();
+    header.entry_count = 77;
+    header.put(&mut block).unwrap();
+    assert_eq!(block, header.encode(&table).unwrap());
+    let before = block.clone();
+    header.entry_count = 78;
+    block.push(0);
+    assert!(header.put(&mut block).is_err());
+    assert_eq!(block[..16384], before);
 }
 
 #[test]
