@@ -179,6 +179,24 @@ mod tests {
         assert_eq!(GangHeader::verifier(&BlockPointer::default()), None);
     }
 
+    #[test]
+    fn sizes_of_headers_are_multiples_of_512_up_to_16_mib() {
+        let header = GangHeader {
+            pointers: vec![child(5)],
+            checksum: [1, 2, 3, 4],
+        };
+        let reason = "size is not a multiple of 512 up to 16 MiB";
+        let largest = header.encode(16 << 20).unwrap();
+        let read = GangHeader::decode(&largest, Endian::Little).unwrap();
+        assert_eq!(read.pointers.len(), GangHeader::pointer_count(16 << 20));
+        assert_eq!(read.checksum, header.checksum);
+        for bytes in [0, 511, 1000, (16 << 20) + 512] {
+            assert_eq!(header.encode(bytes).unwrap_err().reason, reason);
+            let decoded = GangHeader::decode(&vec![0; bytes], Endian::Little);
+            assert_eq!(decoded.unwrap_err().reason, reason);
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_header_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..1100)) {

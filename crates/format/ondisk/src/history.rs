@@ -223,6 +223,48 @@ mod tests {
         assert!(HistoryRecords::new(&[0; 7]).next().unwrap().is_err());
     }
 
+    #[test]
+    fn a_ring_may_have_a_gibibyte_and_be_full_to_the_byte() {
+        let full = HistoryPhys {
+            create_bytes: 1000,
+            ring_bytes: 1 << 30,
+            begin: 1000,
+            end: 1 << 30,
+            records_lost: 0,
+        };
+        assert_eq!(
+            HistoryPhys::decode(&full.encode(), Endian::Little),
+            Ok(full)
+        );
+        for (change, reason) in [
+            (
+                HistoryPhys {
+                    ring_bytes: (1 << 30) + 1,
+                    ..full
+                },
+                "ring is larger than 1 GiB",
+            ),
+            (
+                HistoryPhys {
+                    end: (1 << 30) + 1,
+                    ..full
+                },
+                "records lie outside the ring",
+            ),
+            (
+                HistoryPhys {
+                    begin: 999,
+                    end: 1 << 20,
+                    ..full
+                },
+                "records lie outside the ring",
+            ),
+        ] {
+            let error = HistoryPhys::decode(&change.encode(), Endian::Little).unwrap_err();
+            assert_eq!(error.reason, reason);
+        }
+    }
+
     proptest! {
         #[test]
         fn ranges_never_exceed_the_ring(words: [u64; 5], small: [u16; 4]) {

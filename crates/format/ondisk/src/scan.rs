@@ -377,6 +377,41 @@ mod tests {
         assert!(ErrorScrubPhys::from_words(&[4, 2, 0, 0, 0, 0, 0, 0, 0]).is_err());
     }
 
+    #[test]
+    fn each_function_and_phase_has_its_number() {
+        for (number, function) in (0..).zip([
+            ScanFunction::None,
+            ScanFunction::Scrub,
+            ScanFunction::Resilver,
+            ScanFunction::ErrorScrub,
+        ]) {
+            for (phase_number, phase) in (0..).zip([
+                ScanPhase::None,
+                ScanPhase::Scanning,
+                ScanPhase::Finished,
+                ScanPhase::Cancelled,
+                ScanPhase::ErrorScrubbing,
+            ]) {
+                let mut words = PAUSED;
+                (words[0], words[1]) = (number, phase_number);
+                let state = ScanPhys::from_words(&words).unwrap();
+                assert_eq!((state.function, state.phase), (function, phase));
+                assert_eq!(state.to_words(), words);
+                // Only what runs can stand still.
+                assert_eq!(state.is_paused(), phase == ScanPhase::Scanning);
+                let words = [number, phase_number, 3, 4, 5, 6, 7, 8, 1];
+                let state = ErrorScrubPhys::from_words(&words).unwrap();
+                assert_eq!((state.function, state.phase), (function, phase));
+                assert!(state.is_paused);
+                assert_eq!(state.to_words(), words);
+            }
+        }
+        let mut words = PAUSED;
+        words[23] = 1;
+        assert!(!ScanPhys::from_words(&words).unwrap().is_paused());
+        assert!(ErrorScrubPhys::from_words(&[1, 5, 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+
     proptest! {
         #[test]
         fn states_round_trip(function in 0u64..4, phase in 0u64..5, rest: [u64; 22]) {

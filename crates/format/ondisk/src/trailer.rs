@@ -41,3 +41,31 @@ impl ChecksumTrailer {
         writer.finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::swapped_words;
+
+    #[test]
+    fn the_order_of_a_trailer_is_told_by_its_magic() {
+        let trailer = ChecksumTrailer {
+            endian: Endian::Little,
+            words: [1, 2, 3, 4],
+        };
+        let bytes = trailer.encode();
+        assert_eq!(bytes.len(), CHECKSUM_TRAILER_BYTES);
+        assert_eq!(bytes[..2], [0x11, 0x7a]);
+        assert_eq!(ChecksumTrailer::decode(&bytes), Some(trailer));
+        let foreign = ChecksumTrailer {
+            endian: Endian::Big,
+            ..trailer
+        };
+        assert_eq!(
+            ChecksumTrailer::decode(&swapped_words(&bytes)),
+            Some(foreign)
+        );
+        assert_eq!(ChecksumTrailer::decode(&bytes[..39]), None);
+        assert_eq!(ChecksumTrailer::decode(&[0; 40]), None);
+    }
+}

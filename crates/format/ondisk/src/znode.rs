@@ -377,6 +377,41 @@ mod tests {
         assert_eq!(znode.scanstamp(), None);
     }
 
+    #[test]
+    fn an_acl_fills_its_72_bytes_and_is_counted_by_its_version() {
+        let bonus = vec![0u8; ZNODE_BYTES];
+        let mut znode = ZnodePhys::decode(&bonus, Endian::Little).unwrap();
+        znode.acl.size = 6;
+        znode.acl.count = 9;
+        assert_eq!((znode.acl.entry_count(), znode.acl.length_bytes()), (6, 72));
+        assert_eq!(znode.acl.embedded_entries().unwrap().unwrap().len(), 6);
+        znode.acl.version = 1;
+        assert_eq!((znode.acl.entry_count(), znode.acl.length_bytes()), (9, 6));
+        // Nine entries of 8 bytes, each for its owner.
+        znode.acl.size = 72;
+        znode.acl.embedded = core::array::from_fn(|at| if at % 8 == 3 { 0x10 } else { 0 });
+        let entries = znode.acl.embedded_entries().unwrap().unwrap();
+        assert_eq!(entries.len(), 9);
+        assert!(entries.iter().all(|entry| entry.who == AceWho::Owner));
+        assert!(znode.encode().is_ok());
+        znode.acl.endian = Endian::Big;
+        assert!(znode.encode().is_err());
+    }
+
+    #[test]
+    fn times_before_1970_are_negative() {
+        let time = Timestamp {
+            seconds: -2,
+            nanoseconds: 5,
+        };
+        let mut writer = Writer::default();
+        time.encode(&mut writer);
+        let bytes = writer.finish();
+        assert_eq!(bytes[..9], [0xfe, 255, 255, 255, 255, 255, 255, 255, 5]);
+        let mut reader = Reader::new("time", &bytes, Endian::Little);
+        assert_eq!(Timestamp::decode(&mut reader), Ok(time));
+    }
+
     proptest! {
         #[test]
         fn any_long_enough_bonus_writes_back_to_itself(

@@ -223,6 +223,44 @@ fn attributes_are_placed_where_openzfs_placed_them() {
 }
 
 #[test]
+fn what_no_buffer_can_hold_is_not_written() {
+    let one = |length| SaRegistration {
+        number: 0,
+        class: SaClass::Bytes,
+        length,
+    };
+    let reason = |layout, attributes: &[(SaRegistration, &[u8])]| {
+        encode_attributes(layout, attributes)
+            .map(|bytes| bytes.len())
+            .map_err(|error| error.reason)
+    };
+    assert_eq!(reason(1023, &[]), Ok(8));
+    assert_eq!(reason(1024, &[]), Err("layout number above 1023"));
+    assert_eq!(reason(2, &[(one(3), b"abc")]), Ok(11));
+    assert_eq!(
+        reason(2, &[(one(3), b"ab")]),
+        Err("value has not its registered length")
+    );
+    let longest = vec![1; 65_535];
+    assert_eq!(reason(2, &[(one(0), &longest)]), Ok(8 + 65_535));
+    let longer = vec![1; 65_536];
+    assert_eq!(
+        reason(2, &[(one(0), &longer)]),
+        Err("attribute above 65535 bytes")
+    );
+    // 63 units of 8 bytes: 6 for the head, the rest for lengths.
+    let many = |count| vec![(one(0), &b""[..]); count];
+    assert_eq!(reason(2, &many(249)), Ok(504));
+    assert_eq!(
+        reason(2, &many(250)),
+        Err("too many attributes of variable length")
+    );
+    let bytes = encode_attributes(2, &many(249)).unwrap();
+    let header = SaHeader::decode(&bytes).unwrap();
+    assert_eq!((header.layout, header.header_bytes), (2, 504));
+}
+
+#[test]
 fn the_borders_are_where_the_rule_has_them() {
     // Up to the spill pointer's place, and not into it.
     let placed = place_attributes(&[(184, false), (200, false)], 512);
