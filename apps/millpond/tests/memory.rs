@@ -1,6 +1,8 @@
 //! Memory does not grow with the pool: the program is run with a limit on its data that is smaller than
 //! what it reads.
 //!
+//! And a program that runs out of memory, at whichever request for it, leaves its pool whole.
+//!
 //! The limit (`ulimit -d`) covers everything the program allocates, thread stacks included; an
 //! allocation beyond it ends the program. Budgets are those of `docs/memory.md`.
 
@@ -126,4 +128,130 @@ fn listing_a_huge_directory_stays_within_the_budget() {
     let lines = output.stdout.iter().filter(|byte| **byte == b'\n').count();
     println!("{lines} entries");
     assert!(lines >= 10_000);
+}
+
+/// A pool of two images with a tree in it, and the same tree beside it.
+struct Filled {
+    folder: tempfile::TempDir,
+}
+
+impl Filled {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let this = Self { folder };
+        let tree = this.path("tree");
+        for number in 0..60_u32 {
+            let place = tree.join(format!("d{}", number % 7));
+            std::fs::create_dir_all(&place).expect("a folder");
+            let length = 1 << (number % 19);
+            let content: Vec<u8> = (0..length).map(|at| (at * number) as u8).collect();
+            std::fs::write(place.join(format!("f{number}")), content).expect("a file");
+        }
+        std::fs::create_dir(this.path("pristine")).expect("a folder");
+        let images = [this.word("pristine/a.img"), this.word("pristine/b.img")];
+        let made = Command::new(env!("CARGO_BIN_EXE_millpond"))
+            .args(["mkimage", "-n", "tank", "--size", "64M"])
+            .args(["--snapshot", "made", &this.word("tree")])
+            .args(&images)
+            .output()
+            .expect("the program");
+        assert!(made.status.success(), "{made:?}");
+        this
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn word(&self, name: &str) -> String {
+        self.path(name).to_str().expect("UTF-8").to_owned()
+    }
+    /// The pool as it was made, in a folder of its own.
+    fn afresh(&self) -> String {
+        let images = self.path("images");
+        let _ = std::fs::remove_dir_all(&images);
+        std::fs::create_dir(&images).expect("a folder");
+        for name in ["a.img", "b.img"] {
+            let from = self.path("pristine").join(name);
+            std::fs::copy(from, images.join(name)).expect("a copy");
+        }
+        self.word("images")
+    }
+    /// What stands below an address, copied out.
+    fn content(&self, images: &str, address: &str) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+        let out = self.path("out");
+        let _ = std::fs::remove_dir_all(&out);
+        well(images, &["cp", "-r", address, out.to_str().expect("UTF-8")]);
+        files_below(&out)
+    }
+}
+
+fn files_below(root: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(root).expect("below").to_owned();
+                found.insert(name, std::fs::read(&path).expect("a file"));
+            }
+        }
+    }
+    found
+}
+
+fn well(images: &str, words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
+        .args(["-d", images])
+        .args(words)
+        .output()
+        .expect("the program");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+}
+
+/// Changes the pool with `words`, with a little more memory each time until it is enough. Whenever
+/// it is not, the pool must be sound, its snapshot as it was, and each file below `/tree` and `/copy`
+/// whole; and the change can be made then. Returns how often memory was lacking.
+fn until_it_passes(filled: &Filled, words: &[&str], step_bytes: u64) -> u32 {
+    let tree = files_below(&filled.path("tree"));
+    let mut lacking = 0;
+    for limit in (1..).map(|steps| (6 << 20) + steps * step_bytes) {
+        assert!(limit < 1 << 30, "{words:?} does not pass with 1 GiB");
+        let images = filled.afresh();
+        let arguments = [&["-d", &images], words].concat();
+        let output = limited_for(10, limit, &arguments);
+        well(&images, &["check", "-q", "tank"]);
+        assert_eq!(filled.content(&images, "tank@made:/"), tree, "{limit}: {words:?}");
+        for (name, content) in filled.content(&images, "tank:/") {
+            let mut parts = name.components();
+            if parts.next().is_some_and(|part| part.as_os_str() == "copy") {
+                assert_eq!(tree.get(parts.as_path()), Some(&content), "{limit}: {name:?}");
+            }
+        }
+        if output.status.success() {
+            return lacking;
+        }
+        lacking += 1;
+        well(&images, words);
+        well(&images, &["check", "-q", "tank"]);
+    }
+    unreachable!("the limits end with an assertion")
+}
+
+#[test]
+fn a_change_that_runs_out_of_memory_leaves_the_pool_whole() {
+    let filled = Filled::new();
+    let all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let step_bytes = if all { 256 << 10 } else { 6 << 20 };
+    let tree = filled.word("tree");
+    for words in [
+        &["cp", "-r", &tree, "tank:/copy"][..],
+        &["rm", "-r", "tank:/d1", "tank:/d2", "tank:/d3"],
+        &["mv", "tank:/d4", "tank:/moved"],
+    ] {
+        let lacking = until_it_passes(&filled, words, step_bytes);
+        println!("{} ran out of memory {lacking} times", words[0]);
+        assert!(lacking > 0, "{words:?}: the smallest limit was enough");
+    }
 }
