@@ -74,3 +74,33 @@ impl Ashift {
         1u64.checked_shl(u32::from(self.0)).unwrap_or(1 << 63)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_unit_is_a_power_of_two() {
+        let units: Vec<u64> = [0, 9, 12, 16, 63, 64, 255]
+            .map(|ashift| Ashift(ashift).bytes())
+            .to_vec();
+        assert_eq!(units, [1, 512, 4096, 65_536, 1 << 63, 1 << 63, 1 << 63]);
+    }
+
+    #[test]
+    fn object_0_is_no_object_and_the_last_three_have_no_number() {
+        assert_eq!(
+            (ObjectId(0).some(), ObjectId(7).some()),
+            (None, Some(ObjectId(7)))
+        );
+        assert_eq!(ObjectId::number(None), 0);
+        assert_eq!(ObjectId::number(Some(ObjectId(7))), 7);
+        let numbers = [
+            ObjectId::USER_USED,
+            ObjectId::GROUP_USED,
+            ObjectId::PROJECT_USED,
+        ];
+        assert_eq!(numbers.map(|object| u64::MAX - object.0), [0, 1, 2]);
+        assert_eq!((Txg(5).to_string(), Txg::from(5)), ("5".to_owned(), Txg(5)));
+    }
+}

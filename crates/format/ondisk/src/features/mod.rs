@@ -170,6 +170,8 @@ mod tests {
                 .contains(FeatureFlags::REQUIRED_FOR_MOS | FeatureFlags::ACTIVATE_ON_ENABLE)
         );
         assert!(!hole_birth.is_read_only_compatible());
+        let async_destroy = Feature::by_name("async_destroy").unwrap();
+        assert!(async_destroy.is_read_only_compatible());
         assert_eq!(hole_birth.dependencies, ["enabled_txg"]);
         let required: Vec<_> = FEATURES
             .iter()
