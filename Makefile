@@ -132,8 +132,8 @@ test-threads: setup ## the scheduler, the simulated world and the soak's short l
 fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
 
-mutants: setup ## what the tests of the pure crates do not notice (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" chooses
-	cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 60 --output target/mutants
+mutants: setup ## what the unit tests of the pure crates do not notice (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" chooses
+	ulimit -v 5000000; PROPTEST_DISABLE_FAILURE_PERSISTENCE=true cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 20 --output target/mutants -- --lib
 
 lint: setup ## formatting, clippy, the rules of the house, licences
 	$(CARGO) fmt --all -- --check

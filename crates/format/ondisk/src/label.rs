@@ -115,4 +115,19 @@ mod tests {
         assert_eq!(unsealed_label_region(&[0; 25], 64), None);
         assert_eq!(unsealed_label_region(&[], 39), None);
     }
+
+    #[test]
+    fn the_regions_of_a_label_follow_each_other_and_fill_it() {
+        let regions = [
+            (BOOT_ENV_OFFSET_BYTES, BOOT_ENV_BYTES),
+            (LABEL_CONFIG_OFFSET_BYTES, LABEL_CONFIG_BYTES),
+            (UBERBLOCK_RING_OFFSET_BYTES, UBERBLOCK_RING_BYTES),
+        ];
+        let mut end = 8 << 10;
+        for (start, length) in regions {
+            assert_eq!(start, end);
+            end = start + length as u64;
+        }
+        assert_eq!(end, LABEL_BYTES);
+    }
 }

@@ -175,6 +175,7 @@ mod tests {
             ObjectSetKind::Meta,
             ObjectSetKind::FileSystem,
             ObjectSetKind::Volume,
+            ObjectSetKind::Other,
         ] {
             for (is_large, length) in [(false, 1024), (false, 2048), (false, 4096), (true, 4096)] {
                 let set = object_set(kind, is_large);
