@@ -406,6 +406,25 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_slot_is_the_uberblock_and_zeros_up_to_its_trailer() {
+        let uberblock = Uberblock::decode(&real()).unwrap();
+        for ring in UberblockRing::all() {
+            let slot = uberblock.encode_slot(ring).unwrap();
+            assert_eq!(slot.len(), ring.slot_bytes());
+            assert_eq!(slot[..UBERBLOCK_BYTES], real());
+            assert!(slot[UBERBLOCK_BYTES..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn versions_1_to_28_and_5000_exist() {
+        let base = Uberblock::decode(&real()).unwrap();
+        let known = |version| Uberblock { version, ..base }.has_known_version();
+        let numbers: Vec<u64> = (0..6000).filter(|version| known(*version)).collect();
+        assert_eq!(numbers, (1..=28).chain([5000]).collect::<Vec<_>>());
+    }
+
     proptest! {
         #[test]
         fn any_words_behind_the_magic_survive(words in proptest::collection::vec(any::<u64>(), 26)) {
