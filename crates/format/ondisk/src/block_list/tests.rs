@@ -107,6 +107,8 @@ fn entries_are_read_from_both_ends_and_a_cut_one_is_left_out() {
         bytes.extend(entry(at, false).encode().unwrap());
     }
     bytes.extend([0; 100]);
+    let entries = BpObjectEntries::new(&bytes, Endian::Little);
+    assert_eq!(entries.size_hint(), (3, Some(3)));
     let offsets = |entries: Vec<BpObjectEntry>| -> Vec<u64> {
         entries.iter().map(|e| e.pointer.words[1]).collect()
     };
@@ -156,6 +158,11 @@ fn a_queue_that_ends_before_it_begins_is_refused() {
         ..BpTreePhys::default()
     };
     assert!(BpTreePhys::decode(&phys.encode(), Endian::Little).is_err());
+    let empty = BpTreePhys { end: 3, ..phys };
+    assert_eq!(
+        BpTreePhys::decode(&empty.encode(), Endian::Little),
+        Ok(empty)
+    );
     assert!(BpTreePhys::decode(&[0; 39], Endian::Little).is_err());
     assert!(DeadlistPhys::decode(&[0; 23], Endian::Little).is_err());
     assert!(BpTreeEntry::decode(&[0; 167], Endian::Little).is_err());
