@@ -46,6 +46,22 @@ pub struct Daemon {
     log: Log,
 }
 
+/// Somebody who looks up names of files, to the end of the look-up, however it ends.
+struct Naming(Arc<Daemon>);
+
+impl Naming {
+    fn begin(daemon: &Arc<Daemon>) -> Self {
+        daemon.is_naming.store(true, Ordering::Release);
+        Self(Arc::clone(daemon))
+    }
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        self.0.is_naming.store(false, Ordering::Release);
+    }
+}
+
 /// Takes the lines of the log.
 pub type Log = Box<dyn Fn(&Line) + Send + Sync>;
 
@@ -224,17 +240,13 @@ impl Daemon {
             return;
         }
         // Names are read from devices: another thread waits for them.
-        self.is_naming.store(true, Ordering::Release);
-        let daemon = Arc::clone(self);
-        let namer = thread::spawn("name-files", move || {
+        let naming = Naming::begin(self);
+        // If no thread can be had, the end of `naming` says that nobody looks names up.
+        let _ = thread::spawn("name-files", move || {
             for (mount, trouble) in troubles {
-                (daemon.log)(&lookout::of_file(&daemon.pools, &mount, &trouble));
+                (naming.0.log)(&lookout::of_file(&naming.0.pools, &mount, &trouble));
             }
-            daemon.is_naming.store(false, Ordering::Release);
         });
-        if namer.is_err() {
-            self.is_naming.store(false, Ordering::Release);
-        }
     }
 
     /// Seconds since which nothing was asked, if no pool is held and nobody is asking.
