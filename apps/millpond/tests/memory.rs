@@ -215,24 +215,31 @@ fn well(images: &str, words: &[&str]) {
 /// whole; and the change can be made then. Returns how often memory was lacking.
 fn until_it_passes(filled: &Filled, words: &[&str], step_bytes: u64) -> u32 {
     let tree = files_below(&filled.path("tree"));
-    let mut lacking = 0;
-    for limit in (1..).map(|steps| (6 << 20) + steps * step_bytes) {
+    for lacking in 0_u32.. {
+        let limit = (6 << 20) + u64::from(lacking + 1) * step_bytes;
         assert!(limit < 1 << 30, "{words:?} does not pass with 1 GiB");
         let images = filled.afresh();
         let arguments = [&["-d", &images], words].concat();
         let output = limited_for(10, limit, &arguments);
         well(&images, &["check", "-q", "tank"]);
-        assert_eq!(filled.content(&images, "tank@made:/"), tree, "{limit}: {words:?}");
+        assert_eq!(
+            filled.content(&images, "tank@made:/"),
+            tree,
+            "{limit}: {words:?}"
+        );
         for (name, content) in filled.content(&images, "tank:/") {
             let mut parts = name.components();
             if parts.next().is_some_and(|part| part.as_os_str() == "copy") {
-                assert_eq!(tree.get(parts.as_path()), Some(&content), "{limit}: {name:?}");
+                assert_eq!(
+                    tree.get(parts.as_path()),
+                    Some(&content),
+                    "{limit}: {name:?}"
+                );
             }
         }
         if output.status.success() {
             return lacking;
         }
-        lacking += 1;
         well(&images, words);
         well(&images, &["check", "-q", "tank"]);
     }

@@ -177,4 +177,29 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn messages_of_every_length_are_padded_as_the_definition_says() {
+        let message: Vec<u8> = (0..400u32).map(|at| (at * 7) as u8).collect();
+        for length in 0..message.len() {
+            let message = &message[..length];
+            // A one bit, zeros, and the length in bits at the very end of a block.
+            let mut padded = message.to_vec();
+            padded.push(0x80);
+            while padded.len() % 128 != 120 {
+                padded.push(0);
+            }
+            padded.extend((length as u64 * 8).to_le_bytes());
+            let mut state = State::new();
+            for block in padded.as_chunks::<128>().0 {
+                state.compress(block);
+            }
+            let expected: Vec<u8> = state
+                .high
+                .iter()
+                .flat_map(|word| word.0.to_le_bytes())
+                .collect();
+            assert_eq!(edonr_512(message).as_slice(), expected, "{length}");
+        }
+    }
 }

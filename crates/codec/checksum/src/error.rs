@@ -108,3 +108,37 @@ impl ChecksumError {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mismatch_tells_what_is_there_and_what_should_be() {
+        let mismatch = |form| Mismatch {
+            kind: ChecksumKind::Sha256,
+            form,
+            expected: [1, 2, 3, 4],
+            found: [0xa, 0xb, 0xc, 0xd],
+        };
+        assert_eq!(
+            mismatch(Form::Full).to_string(),
+            "sha256 checksum is 000000000000000a:000000000000000b:000000000000000c:000000000000000d, \
+             should be 0000000000000001:0000000000000002:0000000000000003:0000000000000004"
+        );
+        // What a MAC leaves room for.
+        assert_eq!(
+            mismatch(Form::Truncated).to_string(),
+            "sha256 checksum is 000000000000000a:000000000000000b, \
+             should be 0000000000000001:0000000000000002"
+        );
+    }
+
+    #[test]
+    fn damage_is_what_the_bytes_are_to_blame_for() {
+        let kind = ChecksumKind::Skein;
+        assert!(ChecksumError::Magic { found: 1 }.is_damage());
+        assert!(!ChecksumError::NoSalt { kind }.is_damage());
+        assert!(!ChecksumError::NoBlock.is_damage());
+    }
+}

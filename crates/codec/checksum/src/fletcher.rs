@@ -398,6 +398,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_sum_that_was_stored_goes_on_where_it_was() {
+        let data: Vec<u8> = (0..64).collect();
+        let mut sum = Fletcher4::new();
+        sum.update(&data[..20], Endian::Little).unwrap();
+        let mut again = Fletcher4::from_words(sum.words());
+        again.update(&data[20..], Endian::Little).unwrap();
+        assert_eq!(
+            again.words(),
+            fletcher4_by_definition(&data, Endian::Little)
+        );
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]

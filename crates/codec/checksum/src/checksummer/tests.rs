@@ -451,3 +451,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pools_salt_is_told_again() {
+    assert_eq!(Checksummer::new(Some(salt())).salt(), Some(salt()));
+    assert_eq!(Checksummer::new(None).salt(), None);
+}

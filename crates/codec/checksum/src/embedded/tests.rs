@@ -192,7 +192,20 @@ fn log_blocks_that_claim_impossible_lengths_are_refused() {
             })
         );
     }
-    assert!(verify_zilog2(&[0; 183], CHAIN, Form::Full).is_err());
+    let size = Err(ChecksumError::Size {
+        expected: 184,
+        length: 183,
+    });
+    assert_eq!(verify_zilog2(&[0; 183], CHAIN, Form::Full), size);
+    let mut short = zilog2_block(184, 4096, Endian::Little);
+    short.truncate(184);
+    assert_eq!(
+        verify_zilog2(&short, CHAIN, Form::Full),
+        Err(ChecksumError::Extent {
+            nused_bytes: 184,
+            length: 184
+        })
+    );
     assert!(verify_zilog(&[0; 39], CHAIN, Form::Full).is_err());
 }
 
@@ -261,6 +274,13 @@ fn log_pointers_verify_through_the_checksummer() {
     bp.words[12..].copy_from_slice(&CHAIN);
     let pool = crate::Checksummer::new(None);
     assert_eq!(pool.verify(&bp, &block), Ok(()));
+    // The old form, 5, is another function at another place.
+    let mut old = vec![7u8; 4096];
+    seal_zilog(&mut old, CHAIN, Form::Full).unwrap();
+    let mut old_bp = bp;
+    old_bp.words[6] ^= (9 ^ 5) << 40;
+    assert_eq!(pool.verify(&old_bp, &old), Ok(()));
+    assert!(pool.verify(&bp, &old).is_err() && pool.verify(&old_bp, &block).is_err());
     bp.words[15] += 1;
     assert!(pool.verify(&bp, &block).unwrap_err().is_damage());
 }

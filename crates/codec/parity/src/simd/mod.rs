@@ -104,3 +104,65 @@ pub fn implementations() -> Vec<Implementation> {
         .filter(|implementation| implementation.is_available())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_implementation_has_a_name_and_the_portable_one_is_always_there() {
+        let names: Vec<_> = Implementation::ALL.map(Implementation::name).to_vec();
+        assert_eq!(
+            names,
+            [
+                "portable",
+                "ssse3",
+                "avx2",
+                "avx512bw",
+                "gfni-avx2",
+                "gfni-avx512"
+            ]
+        );
+        assert!(Implementation::Portable.is_available());
+        assert!(Implementation::best().is_available());
+        assert_eq!(implementations().last(), Some(&Implementation::best()));
+        // A wider path is never there without what the narrower ones need.
+        let has = Implementation::is_available;
+        assert!(has(Implementation::Ssse3) || !has(Implementation::Avx2));
+        assert!(has(Implementation::Avx2) || !has(Implementation::GfniAvx2));
+        assert!(has(Implementation::Avx512) || !has(Implementation::GfniAvx512));
+        assert!(has(Implementation::GfniAvx2) || !has(Implementation::GfniAvx512));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_path_runs_where_it_can_and_touches_nothing_where_it_cannot() {
+        let column: Vec<u8> = (0..=255).cycle().take(300).collect();
+        let (short, long) = (&column[..100], &column[..]);
+        for implementation in Implementation::ALL {
+            let runs = implementation.is_available() && implementation != Implementation::Portable;
+            let run = |sources: &[&[u8]], coefficients: &[u8]| {
+                let mut out = vec![0x5a; 101];
+                let done = x86::combine(implementation, &mut out, sources, coefficients);
+                if !done {
+                    assert_eq!(out, vec![0x5a; 101]);
+                }
+                (done, out)
+            };
+            let (done, out) = run(&[long, long], &[1, 1]);
+            assert_eq!(done, runs, "{implementation:?}");
+            if done {
+                assert_eq!(out, vec![0; 101]);
+            }
+            // Exactly as long is long enough; what has no coefficient does not count.
+            assert_eq!(run(&[&column[..101]], &[1]).0, runs);
+            assert_eq!(run(&[long, short], &[1]).0, runs);
+            assert!(!run(&[long, short], &[1, 1]).0);
+            // 255 data and 3 parity columns are the most.
+            let most = vec![long; 259];
+            assert_eq!(run(&most[..258], &[1; 258]).0, runs);
+            assert!(!run(&most, &[1; 259]).0);
+            assert_eq!(run(&most, &[1; 258]).0, runs);
+        }
+    }
+}
