@@ -308,6 +308,10 @@ fn each_broken_rule_is_named_with_its_byte() {
     let error = unaddressed.validate().unwrap_err();
     assert_eq!((error.reason, error.offset), ("first address is unused", 0));
     assert_eq!(BlockPointer::default().validate(), Ok(()));
+    let full = BlockPointer {
+        words: [u64::MAX; 16],
+    };
+    assert!(full.validate().is_err());
     // One word that is not 0 makes it a pointer that must have a type.
     let mut typeless = BlockPointer::default();
     typeless.words[10] = 5;
