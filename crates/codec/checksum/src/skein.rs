@@ -151,4 +151,27 @@ mod tests {
             (0..=200).map(|n| key.digest(&zeros[..n])).collect();
         assert_eq!(digests.len(), 201);
     }
+
+    #[test]
+    fn threefish_with_a_key_and_a_tweak_is_the_published_vector() {
+        let words = |bytes: &[u8]| -> Vec<u64> {
+            let words = bytes.as_chunks::<8>().0.iter();
+            words.map(|word| u64::from_le_bytes(*word)).collect()
+        };
+        let key: Vec<u8> = (0x10..0x50).collect();
+        let tweak: Vec<u8> = (0..0x10).collect();
+        let plain: Vec<u8> = (0xc0..=0xff).rev().collect();
+        let [key, plain] = [key, plain].map(|bytes| words(&bytes).try_into().unwrap());
+        let tweak = words(&tweak).try_into().unwrap();
+        let cipher: Vec<u8> = encrypt(&key, tweak, &plain)
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        let hex: String = cipher.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "e304439626d45a2cb401cad8d636249a6338330eb06d45dd8b36b90e97254779\
+             272a0a8d99463504784420ea18c9a725af11dffea10162348927673d5c1caf3d"
+        );
+    }
 }

@@ -260,7 +260,8 @@ mod tests {
             list
         );
         assert!(list.is_complete());
-        assert!(RedactionListPhys::decode(&bytes[..40], Endian::Little).is_err());
+        let error = RedactionListPhys::decode(&bytes[..40], Endian::Little).unwrap_err();
+        assert_eq!(error.reason, "more snapshots than fit");
         let mut huge = bytes.clone();
         huge[24..32].fill(0xff);
         assert!(RedactionListPhys::decode(&huge, Endian::Little).is_err());
