@@ -279,6 +279,7 @@ fn a_full_leaf_says_so_and_stays_whole() {
         }
     }
     assert_eq!(added, 6); // 18 chunks, three for each entry
+    assert_eq!((builder.entry_count(), builder.free_chunks()), (6, 0));
     let block = builder.finish();
     let leaf = ZapLeaf::decode(&block, Endian::Little).unwrap();
     assert_eq!(leaf.entries().count(), 6);
