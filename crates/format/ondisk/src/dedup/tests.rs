@@ -83,6 +83,11 @@ fn values_of_other_compression_or_length_are_refused() {
     assert!(DedupValue::parse(&[]).is_err());
     assert!(DedupValue::parse(&[0x8f, 1]).is_err());
     assert!(DedupValue::parse(&[0x80, 1]).is_err());
+    let foreign = DedupValue::parse(&[0x0e, 1]).unwrap();
+    assert_eq!(
+        (foreign.compression, foreign.endian, foreign.body),
+        (CompressionKind::Zle, Endian::Big, &[1][..])
+    );
     for length in [0, 71, 73, 255, 257] {
         assert!(DedupEntry::decode(DedupKey::default(), &vec![0; length], Endian::Little).is_err());
     }

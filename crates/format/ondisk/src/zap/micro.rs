@@ -331,6 +331,22 @@ mod tests {
         assert_eq!(micro.find(&[b's'; 50]).unwrap(), None);
     }
 
+    #[test]
+    fn names_that_end_alike_are_told_apart() {
+        let names = [
+            &b"one-picture.jpeg"[..],
+            b"two-picture.jpeg",
+            b"picture.jpeg",
+        ];
+        let block = block_of(&names.map(<[u8]>::to_vec));
+        let micro = MicroZap::decode(&block, Endian::Little).unwrap();
+        for (slot, name) in names.into_iter().enumerate() {
+            assert_eq!(micro.find(name).unwrap().unwrap().0, slot);
+        }
+        assert_eq!(micro.find(b"six-picture.jpeg").unwrap(), None);
+        assert_eq!(micro.find(b"icture.jpeg").unwrap(), None);
+    }
+
     proptest! {
         #[test]
         fn searching_finds_what_a_look_at_all_entries_finds(
