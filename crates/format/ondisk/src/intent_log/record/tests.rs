@@ -259,6 +259,53 @@ fn logged_pointers_are_read_one_by_one_and_a_cut_one_is_left_out() {
 }
 
 #[test]
+fn a_record_may_be_its_head_alone_and_its_type_decides_if_that_is_enough() {
+    let mut bytes = vec![0; 32];
+    bytes[..16].copy_from_slice(&hex("0900000000000000 2000000000000000"));
+    let mut frames = LogRecordFrames::new(&bytes, Endian::Little);
+    let frame = frames.next().unwrap().unwrap();
+    assert!(frame.decode().is_err() && frames.next().is_none());
+    bytes[8] = 24;
+    let mut frames = LogRecordFrames::new(&bytes, Endian::Little);
+    assert_eq!(
+        frames.next().unwrap().unwrap_err().reason,
+        "length is impossible"
+    );
+}
+
+#[test]
+fn what_follows_is_read_as_attributes_only_if_the_mask_says_so() {
+    let set = |mask, uid, gid, domains| SetAttributesRecord {
+        object: ObjectId(5),
+        mask,
+        mode: 0o644,
+        uid,
+        gid,
+        size: 3,
+        access_time: [4, 5],
+        modification_time: [6, 7],
+        attributes: None,
+        domains,
+    };
+    // The name of a domain, and zeros behind it, that would be a block of attributes.
+    let body = LogRecordBody::SetAttributes(set(0x3f, 1 << 32, 0, vec![b"\x03"]));
+    let mut bytes = record(body.clone()).encode().unwrap();
+    bytes.resize(bytes.len() + 96, 0);
+    let length = bytes.len() as u64;
+    bytes[8..16].copy_from_slice(&length.to_le_bytes());
+    assert_eq!(one(&bytes, Endian::Little).unwrap().body, body);
+    // An owner and a group of one domain name it once, of two each its own.
+    for (gid, domains) in [
+        (1 << 32 | 6, vec![&b"one"[..]]),
+        (2 << 32, vec![b"one", b"two"]),
+    ] {
+        let body = LogRecordBody::SetAttributes(set(0x3f, 1 << 32 | 5, gid, domains));
+        let bytes = record(body.clone()).encode().unwrap();
+        assert_eq!(one(&bytes, Endian::Little).unwrap().body, body);
+    }
+}
+
+#[test]
 fn only_records_about_the_inside_of_an_object_may_come_after_it() {
     let mut kinds = std::collections::BTreeMap::new();
     for body in samples() {
