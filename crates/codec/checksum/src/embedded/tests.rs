@@ -197,6 +197,10 @@ fn log_blocks_that_claim_impossible_lengths_are_refused() {
         length: 183,
     });
     assert_eq!(verify_zilog2(&[0; 183], CHAIN, Form::Full), size);
+    let mut small = [3; 183];
+    let sealed = seal_zilog2(&mut small, CHAIN, Form::Full);
+    assert_eq!(sealed.map(|()| Endian::Little), size);
+    assert_eq!(small, [3; 183]);
     let mut short = zilog2_block(184, 4096, Endian::Little);
     short.truncate(184);
     assert_eq!(
