@@ -3,9 +3,16 @@
 mod scene;
 
 use millpond::check::FindingKind as Kind;
+use millpond_checksum::seal_label;
+use millpond_device::Device;
+use millpond_nvlist::NvList;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::{key, vdev_key};
-use millpond_ondisk::{BlockPointer, ObjectId};
+use millpond_ondisk::{
+    BlockPointer, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout, ObjectId,
+    unsealed_label_region,
+};
+use millpond_tests::hostile::overlay::Overlay;
 use scene::{Damage, Scene, expect};
 
 // Words of a dataset's bonus.
@@ -334,6 +341,42 @@ fn a_wiped_label_is_found() {
     );
     expect(&report, Kind::Label, "", "label 1");
     assert_eq!(report.findings.len(), 1);
+}
+
+/// Writes labels as a txg far behind the pool's would, each whole.
+fn renew(overlay: &mut Overlay, labels: &[usize]) {
+    let layout = LeafLayout::new(overlay.size_bytes()).unwrap();
+    for number in labels {
+        let at = layout.label_offset_bytes(*number).unwrap() + LABEL_CONFIG_OFFSET_BYTES;
+        let mut region = vec![0; LABEL_CONFIG_BYTES];
+        overlay.read(at, &mut region).unwrap();
+        let mut config = NvList::decode(&region).unwrap();
+        config.insert("txg", 1_000_000_u64);
+        let bytes = config.encode_xdr().unwrap();
+        let mut region = unsealed_label_region(&bytes, LABEL_CONFIG_BYTES).unwrap();
+        seal_label(&mut region, at).unwrap();
+        overlay.put(at, region);
+    }
+}
+
+#[test]
+fn labels_that_a_crash_left_before_its_uberblock_are_no_finding_and_others_are() {
+    let labels_found = |over: &dyn Fn(&mut Overlay)| {
+        let report = Scene::get().check_overlay(|_, _| {}, over);
+        let findings = report.findings.iter();
+        assert!(findings.clone().all(|finding| finding.kind == Kind::Label));
+        findings.count()
+    };
+    for half in [&[0, 2][..], &[0], &[2], &[1, 3], &[3]] {
+        assert_eq!(labels_found(&|overlay| renew(overlay, half)), 0, "{half:?}");
+    }
+    // Of both halves, or while the other half is not whole.
+    assert_eq!(labels_found(&|overlay| renew(overlay, &[0, 1])), 2);
+    let torn = |overlay: &mut Overlay| {
+        renew(overlay, &[0, 2]);
+        overlay.put(256 << 10, vec![0; 256 << 10]);
+    };
+    assert_eq!(labels_found(&torn), 3);
 }
 
 #[test]
