@@ -181,3 +181,17 @@ proptest! {
         let _ = verify_indirect_block(&bp, &bytes);
     }
 }
+
+#[test]
+fn keys_tell_who_they_are_and_nothing_of_themselves() {
+    let (master, hmac) = ([0x7a; 32], [0x7b; 64]);
+    let key = DatasetKey::new(CryptSuite::Aes256Gcm, Guid(4711), 1, &master, &hmac).unwrap();
+    assert_eq!(key.guid(), Guid(4711));
+    let shown = format!("{key:?}");
+    assert_eq!(
+        shown,
+        "DatasetKey { suite: Aes256Gcm, guid: Guid(4711), version: 1, .. }"
+    );
+    let wrapping = crate::WrappingKey::from_hex(&[b'7'; 64]).unwrap();
+    assert_eq!(format!("{wrapping:?}"), "WrappingKey(secret)");
+}
