@@ -78,9 +78,9 @@ test-writing-all: setup ## changed pools, all of them: every golden case, more s
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
 		$(CARGO) test --locked --package millpond-tests --test writing --test adopted -- --test-threads 2
 
-test-check: setup ## the checker on every golden case, its numbers held against zdb's (minutes)
+test-check: setup ## the checker on every golden case, its numbers held against zdb's, and both on damage at random (minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
-	MILLPOND_CASES=all $(CARGO) test --locked --package millpond-tests --test check
+	MILLPOND_CASES=all $(CARGO) test --locked --package millpond-tests --test check -- --include-ignored
 
 test-scale: setup ## very many files, datasets and bytes; takes long, needs 8 GB of disk and memory
 	@MILLPOND_SCALE=full $(CARGO) test --release --locked --package millpond-tests --test scale -- --test-threads=1 --nocapture

@@ -1,6 +1,6 @@
 //! Damage of each kind, planted in a small pool and found: one test for each.
 
-mod scene;
+pub mod scene;
 
 use millpond::check::FindingKind as Kind;
 use millpond_checksum::seal_label;
@@ -310,6 +310,23 @@ planted! {
         let many = s.file("tank/plain", "many");
         // The header's number of entries.
         c.more((s.data(&many, 0), 72), 1);
+    };
+    a_table_without_a_salt_is_found: Table, "tank/plain", "no salt", |s, c| {
+        c.put((s.data(&s.file("tank/plain", ""), 0), 8), 0);
+    };
+    a_large_table_without_a_salt_is_found: Table, "tank/plain", "no salt", |s, c| {
+        c.put((s.data(&s.file("tank/plain", "many"), 0), 80), 0);
+    };
+    a_name_with_an_impossible_differentiator_is_found: Table, "tank/plain", "differentiator", |s, c| {
+        let (block, at) = s.entry(&s.file("tank/plain", ""), "twin");
+        c.put_bytes((block, at + 8), &[0, 0, 1, 0]);
+    };
+    a_history_that_does_not_say_what_was_done_is_found: History, "", "does not say it", |s, c| {
+        let block = s.data(&s.mos(s.directory_entry(key::HISTORY)), 0);
+        let words = b"history internal str";
+        let content = s.image.blocks[block].content.as_slice();
+        let at = content.windows(words.len()).position(|bytes| bytes == words).unwrap();
+        c.put_bytes((block, at + 9), b"Internal");
     };
     a_name_under_a_wrong_hash_is_found: Table, "tank/plain", "hash", |s, c| {
         let (block, at) = leaf_entry(s);

@@ -78,7 +78,9 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     }
     let asked = |options| {
         let arguments = [options, pool];
-        kept_or(folder, &arguments, || until_history(folder, &arguments))
+        kept_or(folder, &arguments, || {
+            until_history(folder, &arguments, CPU_SECONDS)
+        })
     };
     let mut output = asked(JUDGING)?;
     // Objects that it accuses (permissions of older pools, wrongly) keep it from the blocks.
@@ -103,10 +105,23 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     })
 }
 
+/// What `zdb` has against the pool in `folder`, without our figures and without keeping the answer: for images
+/// that are looked at once. A pool that it cannot open, or dies of, it has something against.
+///
+/// # Errors
+/// If `zdb` cannot be started.
+pub fn complaints(folder: &Path, pool: &str) -> Result<Vec<String>> {
+    let output = until_history(folder, &[JUDGING, pool], CPU_SECONDS_OF_DAMAGED)?;
+    Ok(faults_in(&output, JUDGING))
+}
+
 /// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
 /// everything before it.
 const JUDGING: &str = "-Pbccddmmih";
 const JUDGING_BLOCKS: &str = "-Pbcch";
+/// Seconds of a processor after which `zdb` is ended: of a damaged pool it may read for ever.
+const CPU_SECONDS: &str = "7200";
+const CPU_SECONDS_OF_DAMAGED: &str = "20";
 const HISTORY: &str = "History:";
 /// What it says of the blocks once it has read them all.
 pub(super) const BLOCKS: &str = "bp allocated:";
@@ -114,11 +129,16 @@ pub(super) const BLOCKS: &str = "bp allocated:";
 /// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five
 /// seconds of a processor after every `-cc`: it is ended there. One that ends before that by
 /// itself has its own exit status.
-fn until_history(folder: &Path, arguments: &[&str]) -> Result<Output> {
-    // Without line buffering the text would lie in zdb until it ends.
-    let mut command = Command::new("stdbuf");
+fn until_history(folder: &Path, arguments: &[&str], cpu_seconds: &str) -> Result<Output> {
+    let mut command = Command::new("sh");
     let plain = zdb(folder, arguments);
-    command.arg("-oL").arg(plain.get_program());
+    // Without line buffering the text would lie in zdb until it ends.
+    command.args([
+        "-c",
+        "ulimit -t \"$0\"; exec stdbuf -oL \"$@\"",
+        cpu_seconds,
+    ]);
+    command.arg(plain.get_program());
     command.args(plain.get_args());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("stdbuf and zdb")?;

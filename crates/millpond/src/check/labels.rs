@@ -119,8 +119,15 @@ fn judge_history(pool: &Pool, findings: &Findings<'_>) {
     match pool.inner().history() {
         Ok(Some(history)) => {
             for record in history {
-                if let Err(error) = record {
-                    return tell(error.to_string());
+                match record {
+                    Err(error) => return tell(error.to_string()),
+                    Ok(record)
+                        if record.contains("internal_name")
+                            && record.string("history internal str").is_err() =>
+                    {
+                        tell("a record of what was done inside does not say it".into());
+                    }
+                    Ok(_) => {}
                 }
             }
         }

@@ -33,8 +33,16 @@ impl Zap {
 
     fn check_micro(&self) -> Result<ZapSummary, ZapError> {
         let mut summary = ZapSummary::default();
-        for entry in self.micro()?.entries() {
+        let micro = self.micro()?;
+        if micro.salt == 0 {
+            return Err(self.corrupt(BlockId(0), DecodeError::new("microzap", "no salt", 8)));
+        }
+        for entry in micro.entries() {
             let (_, entry) = entry.map_err(|error| self.corrupt(BlockId(0), error))?;
+            if entry.cd > 0xffff {
+                let reason = "differentiator above 16 bits";
+                return Err(self.corrupt(BlockId(0), DecodeError::new("microzap entry", reason, 8)));
+            }
             summary.entries += 1;
             summary.key_bytes += entry.name.len() as u64;
             summary.value_bytes += 8;
@@ -44,6 +52,9 @@ impl Zap {
 
     fn check_fat(&self, header: &ZapHeader) -> Result<ZapSummary, ZapError> {
         let mut summary = ZapSummary::default();
+        if header.salt == 0 && !self.hashing.is_prehashed {
+            return Err(self.corrupt(BlockId(0), DecodeError::new("zap header", "no salt", 80)));
+        }
         let mut next = Some(0);
         while let Some(hash) = next {
             let id = self.leaf_block(header, hash)?;
