@@ -6,33 +6,18 @@ use millpond::verify::VerifyProgress;
 use millpond::{OpenOptions, Pool, Search};
 use millpond_device::Device;
 use millpond_ondisk::Level;
+use millpond_tests::hostile::dice::Dice;
 use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
 use millpond_tests::oracle::zdb;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// SplitMix64: the same damage for the same seed, as far as the pool is the same.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, count: usize) -> usize {
-        (self.next() % count.max(1) as u64) as usize
-    }
-}
-
 /// Changes one word that is not 0 in one block of metadata, and says what was done.
-fn damage(scene: &Scene, change: &mut Changed<'_>, random: &mut Random) -> String {
+fn damage(scene: &Scene, change: &mut Changed<'_>, dice: &mut Dice) -> String {
     let blocks = &scene.image.blocks;
     loop {
-        let number = random.below(blocks.len());
+        let number = dice.below(blocks.len());
         let block = &blocks[number];
         let (kind, level) = (block.pointer.object_type(), block.pointer.level());
         if level == Level(0) && !kind.is_metadata() {
@@ -44,15 +29,15 @@ fn damage(scene: &Scene, change: &mut Changed<'_>, random: &mut Random) -> Strin
         if used.is_empty() {
             continue;
         }
-        let at = used[random.below(used.len())] * 8;
+        let at = used[dice.below(used.len())] * 8;
         let bytes = block.content[at..at + 8].try_into().expect("eight bytes");
         let old = u64::from_le_bytes(bytes);
-        let new = match random.below(5) {
+        let new = match dice.below(5) {
             0 => 0,
-            1 => old ^ (1 << random.below(64)),
+            1 => old ^ (1 << dice.below(64)),
             2 => old.wrapping_add(1),
             3 => old.wrapping_sub(512),
-            _ => old ^ (1 << random.below(12)),
+            _ => old ^ (1 << dice.below(12)),
         };
         if new == old {
             continue;
@@ -108,9 +93,9 @@ fn what_zdb_finds_in_a_damaged_pool_is_found() {
     let (mut both, mut only_ours, mut neither) = (0, 0, 0);
     let mut missed = vec![];
     for seed in 0..count {
-        let mut random = Random(seed);
+        let mut dice = Dice::new(seed);
         let mut change = scene.image.change();
-        let what = damage(scene, &mut change, &mut random);
+        let what = damage(scene, &mut change, &mut dice);
         let Ok(overlay) = change.seal_in_place() else {
             continue;
         };

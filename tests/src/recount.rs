@@ -9,8 +9,8 @@ pub fn faults_of(pool: &Arc<Pool>) -> Vec<String> {
     faults(pool, &|_| true)
 }
 
-/// As [`faults_of`], for a pool that a power cut has ended: half of its labels may be torn, or of a txg that was
-/// never committed, and a volume that was being made smaller may still own what lies behind its end (nobody
+/// As [`faults_of`], for a pool that a power cut has ended: half of its labels may be torn,
+/// and a volume that was being made smaller may still own what lies behind its end (nobody
 /// reads that, and it is freed when the volume is opened for changes, or resized).
 pub fn faults_after_a_cut(pool: &Arc<Pool>) -> Vec<String> {
     faults(pool, &|finding| {

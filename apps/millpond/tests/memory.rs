@@ -7,6 +7,7 @@
 //! allocation beyond it ends the program. Budgets are those of `docs/memory.md`.
 
 use millpond_tests::{images, record};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -176,7 +177,7 @@ impl Filled {
         self.word("images")
     }
     /// What stands below an address, copied out.
-    fn content(&self, images: &str, address: &str) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    fn content(&self, images: &str, address: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let out = self.path("out");
         let _ = std::fs::remove_dir_all(&out);
         well(images, &["cp", "-r", address, out.to_str().expect("UTF-8")]);
@@ -184,8 +185,8 @@ impl Filled {
     }
 }
 
-fn files_below(root: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = std::collections::BTreeMap::new();
+fn files_below(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder") {
@@ -216,7 +217,8 @@ fn well(images: &str, words: &[&str]) {
 
 /// Changes the pool with `words`, with a little more memory each time until it is enough. Whenever
 /// it is not, the pool must be sound, its snapshot as it was, and each file below `/tree` a first part
-/// of its source (as of the last txg); and the change can be made then, unless it is there already. Returns how often memory was lacking.
+/// of its source (as of the last txg); and the change can be made then, unless it is there already.
+/// Returns how often memory was lacking.
 fn until_it_passes(filled: &Filled, words: &[&str], step_bytes: u64) -> u32 {
     let tree = files_below(&filled.path("tree"));
     let images = filled.afresh();
