@@ -209,7 +209,7 @@ impl Bench {
         let head = self.open_head(name);
         let tx = head.begin(Estimate {
             bytes: blocks << 14,
-            is_freeing: false,
+            ..Estimate::default()
         })?;
         let set = head.set();
         let id = ObjectId(1000 + seed % 5);
@@ -251,7 +251,7 @@ impl Bench {
         let tx = head
             .begin(Estimate {
                 bytes: blocks << 9,
-                is_freeing: false,
+                ..Estimate::default()
             })
             .unwrap();
         let new = NewObject::new(ObjectType::PLAIN_FILE).with_block_bytes(512);
@@ -268,6 +268,7 @@ impl Bench {
             .begin(Estimate {
                 bytes: 64 << 10,
                 is_freeing: true,
+                ..Estimate::default()
             })
             .unwrap();
         let set = head.set();

@@ -2,10 +2,12 @@
 
 mod basics;
 mod crash;
+mod damaged;
 mod evil;
 mod exhaustive;
 mod exhaustive_log;
 mod faults;
+mod frees;
 mod full;
 mod gangs;
 mod log;

@@ -16,7 +16,7 @@ use millpond_zap::{NewZap, Zap, ZapError, ZapMut, ZapShape, new_salt};
 
 /// As much is written in one transaction at most.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// As many blocks are freed in one transaction at most.
+/// About as many blocks are freed in one transaction: a third of what a txg frees.
 const FREE_BLOCKS_MAX: u64 = 1 << 15;
 /// What freeing that many blocks makes dirty at most: indirect blocks.
 const FREE_DIRTY_BYTES: u64 = 8 << 20;
@@ -146,8 +146,21 @@ impl LiveVolume {
                 size_bytes,
             })
     }
-    fn begin(&self, bytes: u64, is_freeing: bool) -> Result<Transaction, VolumeError> {
-        let begun = self.begin.begin(Estimate { bytes, is_freeing });
+    fn begin(&self, bytes: u64) -> Result<Transaction, VolumeError> {
+        self.begin_as(Estimate {
+            bytes,
+            ..Estimate::default()
+        })
+    }
+    fn begin_freeing(&self, bytes: u64, freed_blocks: u64) -> Result<Transaction, VolumeError> {
+        self.begin_as(Estimate {
+            bytes,
+            is_freeing: true,
+            freed_blocks,
+        })
+    }
+    fn begin_as(&self, estimate: Estimate) -> Result<Transaction, VolumeError> {
+        let begun = self.begin.begin(estimate);
         begun.map_err(|error| self.errors().begin(error))
     }
     /// Whole blocks around a range: changes of one block must come in the order of their groups.
@@ -188,7 +201,7 @@ impl LiveVolume {
         while from < end {
             let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
             let (now, later) = rest.split_at((to - from) as usize);
-            let tx = self.begin((to - from) + 2 * self.block_bytes(), false)?;
+            let tx = self.begin((to - from) + 2 * self.block_bytes())?;
             let written = self.data.write(&tx, from, now);
             written.map_err(|error| self.errors().object(error))?;
             self.record_write(&tx, from, now);
@@ -242,18 +255,17 @@ impl LiveVolume {
         let block = self.block_bytes();
         let mut at = start;
         while at < end {
-            let first = BlockId(at / block);
-            let next = self.data.next_data(first, false);
-            let Some(next) = next.map_err(|error| self.errors().object(error))? else {
-                return Ok(());
-            };
-            at = at.max(next.0.saturating_mul(block));
-            if at >= end {
-                return Ok(());
+            let range = BlockId(at / block)..BlockId(end.div_ceil(block));
+            let chunk = self.data.next_free_chunk(range.clone(), FREE_BLOCKS_MAX);
+            if chunk.blocks == 0 {
+                let next = self.data.next_data(range.start, false);
+                let next = next.map_err(|error| self.errors().object(error))?;
+                if next.is_none_or(|next| next >= range.end) {
+                    return Ok(());
+                }
             }
-            let to = (at - at % block).saturating_add(FREE_BLOCKS_MAX * block);
-            let to = to.min(end);
-            let tx = self.begin(FREE_DIRTY_BYTES + 2 * block, true)?;
+            let to = chunk.end.map_or(end, |to| to.0.saturating_mul(block));
+            let tx = self.begin_freeing(FREE_DIRTY_BYTES + 2 * block, chunk.blocks)?;
             let freed = self.data.free_range(&tx, at, to - at);
             freed.map_err(|error| self.errors().object(error))?;
             record(&tx, at, to - at);
@@ -295,7 +307,7 @@ impl LiveVolume {
         {
             // Nobody is at work beyond the end when it moves.
             let _range = self.ranges.write(old.min(size_bytes)..u64::MAX);
-            let tx = self.begin(TABLE_BYTES, false)?;
+            let tx = self.begin(TABLE_BYTES)?;
             if let Some(log) = self.begin.log() {
                 log.append_unlogged(&tx, None);
             }

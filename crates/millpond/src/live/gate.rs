@@ -126,6 +126,7 @@ impl Begin for Gate {
         let estimate = DatasetEstimate {
             bytes: estimate.bytes,
             is_freeing: estimate.is_freeing,
+            freed_blocks: estimate.freed_blocks,
         };
         self.dataset.begin(estimate).map_err(refusal)
     }

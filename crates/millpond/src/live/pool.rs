@@ -142,21 +142,29 @@ impl LivePool {
     /// # Errors
     /// If there is none of this name, or it cannot be written.
     pub fn file_system(&self, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
+        let (open, was_open) = self.open_files(name)?;
+        if !was_open {
+            free_unlinked(&open)?;
+        }
+        Ok(open)
+    }
+
+    /// As [`LivePool::file_system`]; what the last use left unlinked stays. Also tells whether it was open
+    /// already.
+    pub(super) fn open_files(&self, name: &str) -> Result<(Arc<LiveFileSystem>, bool), Error> {
         let dataset = self.datasets.open_head(name)?;
         let settings = self.settings_of(&dataset);
         let mut files = self.files.lock();
         files.retain(|_, open| open.strong_count() > 0);
         if let Some(open) = files.get(&dataset.id()).and_then(Weak::upgrade) {
             open.set_settings(settings);
-            return Ok(open);
+            return Ok((open, true));
         }
         let (id, set) = (dataset.id(), dataset.set());
         let gate = Arc::new(self.gate(name, dataset)?);
         let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
         files.insert(id, Arc::downgrade(&open));
-        drop(files);
-        free_unlinked(&open)?;
-        Ok(open)
+        Ok((open, false))
     }
 
     /// Raises the version of a live file system, mounted or not; nothing if it is of that one. It is on stable
@@ -241,8 +249,13 @@ impl LivePool {
 
 /// Frees what the last use of a file system left unlinked, if it may be written.
 fn free_unlinked(files: &LiveFileSystem) -> Result<(), Error> {
-    if !files.settings().is_read_only && files.version() == VERSION {
+    if is_writable(files) {
         files.free_unlinked()?;
     }
     Ok(())
+}
+
+/// Whether files may be changed.
+pub(super) fn is_writable(files: &LiveFileSystem) -> bool {
+    !files.settings().is_read_only && files.version() == VERSION
 }

@@ -28,8 +28,7 @@ impl LivePool {
                     })?;
                 }
                 _ => {
-                    // What was left without a name goes first: its numbers may be used again.
-                    let files = self.file_system(&name)?;
+                    let (files, _) = self.open_files(&name)?;
                     files.begin_replay();
                     let replayed = self.replay_files(&name, &head, &files);
                     files.end_replay();
@@ -47,7 +46,9 @@ impl LivePool {
         head: &LiveDataset,
         files: &LiveFileSystem,
     ) -> Result<(), Error> {
-        files.free_unlinked()?;
+        // Files without a name go first: a record may use their numbers again. Large ones would keep the
+        // import waiting; the number of one that is hardly free yet is seldom used again.
+        files.free_small_unlinked()?;
         self.sync()?;
         replay(head, &mut |step| {
             let again = || -> Result<(), FileError> {
@@ -64,7 +65,7 @@ impl LivePool {
             let outcome = match again() {
                 Ok(()) => Ok(()),
                 Err(_) => {
-                    files.reap()?;
+                    files.free_unlinked()?;
                     self.sync()?;
                     again()
                 }

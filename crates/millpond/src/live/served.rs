@@ -1,11 +1,12 @@
 //! File systems as front ends take them: with their snapshots below `.zfs/snapshot`.
 
 use super::LivePool;
+use super::pool::is_writable;
 use crate::{Dataset, Error};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_posix::FileSystem;
-use millpond_posix::live::{BeginError, FileError};
+use millpond_posix::live::{BackgroundDrain, BeginError, FileError};
 use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, StoredFiles, Vfs, WithSnapshots};
 
 /// Finds the snapshots of a dataset in what its pool has committed. Snapshots are there only once they are
@@ -99,16 +100,21 @@ impl LivePool {
         })
     }
 
-    /// Opens a live file system for a front end, such as a mount. It keeps the pool open.
+    /// Opens a live file system for a front end, such as a mount. It keeps the pool open. What the last use
+    /// left unlinked, and large files that are removed, are freed in the background.
     ///
     /// # Errors
     /// As [`LivePool::file_system`].
     pub fn served(&self, name: &str) -> Result<Arc<WithSnapshots>, Error> {
-        let files = self.file_system(name)?;
+        let (files, _) = self.open_files(name)?;
+        let drain = match is_writable(&files) {
+            true => Some(BackgroundDrain::start(&files)?),
+            false => None,
+        };
         let head = self.datasets().open_head(name)?.id();
         let pool = self.clone();
         let port = Box::new(Snapshots { pool, head });
-        Ok(Arc::new(WithSnapshots::new(files, port)))
+        Ok(Arc::new(WithSnapshots::new(files, port, drain)))
     }
 }
 

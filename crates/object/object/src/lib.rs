@@ -29,9 +29,9 @@ mod tree;
 pub use ahead::Keeping;
 pub use error::ObjectError;
 pub use live::{
-    AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, LiveObject, LiveObjectSet,
-    LoggedBlock, NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet, WriteJob,
-    WritePolicy,
+    AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, FreeChunk, Leak, LiveObject,
+    LiveObjectSet, LoggedBlock, NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet,
+    WriteJob, WritePolicy,
 };
 pub use millpond_block::{Block, BlockAddress, BlockError};
 pub use object::Object;

@@ -65,6 +65,8 @@ struct Group {
     held_bytes: u64,
     /// When its first transaction began.
     begun_ns: Option<u64>,
+    /// Blocks that its transactions announced to free.
+    freed_blocks: u64,
 }
 
 impl State {
@@ -111,6 +113,20 @@ impl TxgGroups {
     /// # Errors
     /// [`TxgError`] when writing is suspended, or paused so that it refuses, or the pool is being closed.
     pub fn begin(self: &Arc<Self>, estimate_bytes: u64) -> Result<Transaction, TxgError> {
+        self.begin_freeing(estimate_bytes, 0)
+    }
+
+    /// As [`TxgGroups::begin`], for a transaction that frees up to `freed_blocks` blocks. If the open group
+    /// has no room left for them below [`DirtyLimits::freed_blocks_max`], it asks for that group to be
+    /// closed and waits for the next one. The first such transaction of a group always fits.
+    ///
+    /// # Errors
+    /// As [`TxgGroups::begin`].
+    pub fn begin_freeing(
+        self: &Arc<Self>,
+        estimate_bytes: u64,
+        freed_blocks: u64,
+    ) -> Result<Transaction, TxgError> {
         let mut state = self.state.lock();
         let may_wait = state.sync_thread != Some(current_id());
         let mut until = None;
@@ -127,6 +143,15 @@ impl TxgGroups {
                 continue;
             }
             self.close_if_due(&mut state);
+            if may_wait && freed_blocks > 0 && !self.has_room_for_frees(&mut state, freed_blocks) {
+                mark::hit("frees-wait-for-next-txg");
+                let open = state.open;
+                self.want(&mut state, open);
+                if state.open == open {
+                    self.changed.wait(&mut state);
+                }
+                continue;
+            }
             let dirty_bytes = state.dirty_bytes();
             let delay = self.limits.delay(dirty_bytes);
             if !may_wait || delay.is_zero() {
@@ -153,6 +178,7 @@ impl TxgGroups {
         let now = self.env.clock.monotonic_ns();
         let group = state.group(txg);
         group.active += 1;
+        group.freed_blocks = group.freed_blocks.saturating_add(freed_blocks);
         group.held_bytes = group.held_bytes.saturating_add(estimate_bytes);
         if group.begun_ns.is_none() {
             group.begun_ns = Some(now);
@@ -335,6 +361,12 @@ impl TxgGroups {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.state.lock().has_ended
+    }
+
+    fn has_room_for_frees(&self, state: &mut MutexGuard<'_, State>, blocks: u64) -> bool {
+        let open = state.open;
+        let freed = state.group(open).freed_blocks;
+        freed == 0 || freed.saturating_add(blocks) <= self.limits.freed_blocks_max
     }
 
     fn want(&self, state: &mut MutexGuard<'_, State>, txg: Txg) {

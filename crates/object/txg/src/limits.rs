@@ -17,6 +17,9 @@ pub struct DirtyLimits {
     pub delay_scale: Duration,
     /// No single delay is longer.
     pub delay_max: Duration,
+    /// Blocks of files that one group may free. Their pointers are in memory while the group is written, and
+    /// everybody who waits for the group waits for all of them.
+    pub freed_blocks_max: u64,
 }
 
 impl Default for DirtyLimits {
@@ -28,6 +31,7 @@ impl Default for DirtyLimits {
             period: Duration::from_secs(5),
             delay_scale: Duration::from_micros(500),
             delay_max: Duration::from_millis(100),
+            freed_blocks_max: 100_000,
         }
     }
 }

@@ -324,3 +324,25 @@ fn at_the_limit_a_transaction_waits_until_something_is_written() {
     groups.synced(syncing.txg());
     assert_eq!(waiter.join().unwrap(), Ok(Txg(5)));
 }
+
+#[test]
+fn frees_beyond_the_budget_of_a_group_wait_for_the_next() {
+    let _mark = mark::expect("frees-wait-for-next-txg");
+    let (groups, _) = groups();
+    let most = groups.limits().freed_blocks_max;
+    // The first always fits, and a transaction without frees is never held up by them.
+    drop(groups.begin_freeing(0, most + 1).unwrap());
+    assert_eq!(groups.begin(0).unwrap().txg(), Txg(4));
+    let more = Arc::clone(&groups);
+    let waiter = thread::spawn("waiter", move || {
+        more.begin_freeing(0, 1).map(|tx| tx.txg())
+    });
+    assert_eq!(waiter.unwrap().join().unwrap(), Ok(Txg(5)));
+    // Nobody else asked for the group, and its period has not passed.
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    assert_eq!(syncing.txg(), Txg(4));
+    groups.synced(Txg(4));
+    // The thread that syncs never waits.
+    drop(groups.begin_freeing(0, most).unwrap());
+    assert_eq!(groups.begin_freeing(0, most).unwrap().txg(), Txg(5));
+}

@@ -168,6 +168,19 @@ impl BlockStore {
         Ok(())
     }
 
+    /// How often writing was resumed: for [`BlockStore::waits_for_resume`].
+    #[must_use]
+    pub fn resumes(&self) -> u64 {
+        self.patient.resumes()
+    }
+
+    /// A block without which the calling thread cannot go on has no good copy. A patient thread waits here
+    /// until writing is resumed, and is told to read the block again; any other is not.
+    #[must_use]
+    pub fn waits_for_resume(&self, since: u64, error: &BlockError) -> bool {
+        matches!(error, BlockError::Corrupt { .. }) && self.patient.waits(since, error)
+    }
+
     /// Reads with patience.
     pub(crate) fn with_patience<T>(
         &self,

@@ -308,8 +308,8 @@ impl LiveLog {
 /// Enters the open txg without asking for space: log blocks live off what keeps a full pool usable.
 fn begin(head: &LiveDataset) -> Result<Transaction, NotWritten> {
     let estimate = Estimate {
-        bytes: 0,
         is_freeing: true,
+        ..Estimate::default()
     };
     head.begin(estimate).map_err(|_| NotWritten::Failed)
 }

@@ -12,6 +12,9 @@ pub struct Estimate {
     /// Whether the operation gives more space back than it takes: such a one may use the reserve
     /// that keeps a full pool usable, and passes over a full dataset quota.
     pub is_freeing: bool,
+    /// Blocks that it frees, at most. Each txg frees a bounded number; the transaction waits for a later
+    /// txg where there is no room. 0 for what changes a few blocks only.
+    pub freed_blocks: u64,
 }
 
 /// What a dataset takes and may still take, in bytes.

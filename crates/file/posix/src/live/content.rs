@@ -1,5 +1,6 @@
 //! The bytes of ordinary files: reading, writing, cutting, punching.
 
+use super::begin::Estimate;
 use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
 use super::make::NewMode;
@@ -15,8 +16,8 @@ use millpond_sa::FileFlags;
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// As much is written in one transaction at most, so that none becomes huge.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// As many blocks are freed in one transaction at most.
-const FREE_BLOCKS_MAX: u64 = 1 << 15;
+/// About as many blocks are freed in one transaction: a third of what a txg frees.
+pub(super) const FREE_BLOCKS_MAX: u64 = 1 << 15;
 /// What freeing that many blocks makes dirty at most: the indirect blocks above them.
 const FREE_DIRTY_BYTES: u64 = 8 << 20;
 const SECTOR_BYTES: u64 = 512;
@@ -270,14 +271,15 @@ impl LiveFileSystem {
             return Err(FileError::NotPermitted);
         }
         self.check_writable()?;
+        let mut freed_blocks = 0;
         if size < node.state().size {
-            self.free_most(node, size, u64::MAX)?;
+            freed_blocks = self.free_most(node, size, u64::MAX)?;
         }
         let now = self.now();
         let _change = node.lock_changes();
         let mut state = node.state();
         let tx = if size < state.size {
-            self.begin_freeing(NODE_BYTES + FREE_DIRTY_BYTES)?
+            self.begin_freeing(NODE_BYTES + FREE_DIRTY_BYTES, freed_blocks)?
         } else {
             self.begin(NODE_BYTES + 2 * u64::from(self.record_bytes()))?
         };
@@ -299,46 +301,48 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Frees whole blocks of a range, each so many of them in a transaction of its own, until what is
-    /// left fits one. A crash in between leaves a hole in what was to go anyway.
-    fn free_most(&self, node: &NodeInner, start: u64, end: u64) -> Result<(), FileError> {
+    /// Frees whole blocks of a range, chunk by chunk, each in a transaction of its own, until what is left
+    /// fits one. Returns how many blocks that are. A crash in between leaves a hole in what was to go
+    /// anyway.
+    fn free_most(&self, node: &NodeInner, start: u64, end: u64) -> Result<u64, FileError> {
         let object = &node.object;
         let block = object.block_bytes();
-        let first = start.div_ceil(block);
-        let last = (end / block).min(object.block_id_max().0.saturating_add(1));
-        if last.saturating_sub(first) <= FREE_BLOCKS_MAX {
-            return Ok(());
-        }
-        let mut at = first;
-        while let Some(BlockId(from)) = object.next_data(BlockId(at), false)? {
-            if last.saturating_sub(from) <= FREE_BLOCKS_MAX {
-                break;
-            }
+        let mut at = start.div_ceil(block);
+        let last = end / block;
+        loop {
+            let chunk = object.next_free_chunk(BlockId(at)..BlockId(last), FREE_BLOCKS_MAX);
+            let Some(BlockId(to)) = chunk.end else {
+                return Ok(chunk.blocks);
+            };
             let _change = node.lock_changes();
-            let tx = self.begin_freeing(FREE_DIRTY_BYTES)?;
-            object.free_range(&tx, from * block, FREE_BLOCKS_MAX * block)?;
-            at = from + FREE_BLOCKS_MAX;
+            let tx = self.begin_freeing(FREE_DIRTY_BYTES, chunk.blocks)?;
+            object.free_range(&tx, at * block, (to - at) * block)?;
+            at = to;
         }
-        Ok(())
     }
 
-    /// Frees nearly everything of an object that no node holds any more. What is left fits the
-    /// transaction that frees the object.
+    /// Frees nearly everything of an object that no node holds any more, chunk by chunk, while
+    /// `continues`. Returns the blocks that are left, which fit the transaction that frees the object;
+    /// `None` if it was stopped before.
     pub(super) fn free_content(
         &self,
         object: &millpond_object::LiveObject,
-    ) -> Result<(), FileError> {
+        continues: &dyn Fn() -> bool,
+    ) -> Result<Option<u64>, FileError> {
         let block = object.block_bytes();
         let mut at = 0;
-        while let Some(BlockId(from)) = object.next_data(BlockId(at), false)? {
-            if object.block_id_max().0.saturating_sub(from) <= FREE_BLOCKS_MAX {
-                break;
+        loop {
+            let chunk = object.next_free_chunk(BlockId(at)..BlockId(u64::MAX), FREE_BLOCKS_MAX);
+            let Some(BlockId(to)) = chunk.end else {
+                return Ok(Some(chunk.blocks));
+            };
+            if !continues() {
+                return Ok(None);
             }
-            let tx = self.begin_freeing(FREE_DIRTY_BYTES)?;
-            object.free_range(&tx, from * block, FREE_BLOCKS_MAX * block)?;
-            at = from + FREE_BLOCKS_MAX;
+            let tx = self.begin_freeing(FREE_DIRTY_BYTES, chunk.blocks)?;
+            object.free_range(&tx, at * block, (to - at) * block)?;
+            at = to;
         }
-        Ok(())
     }
 
     /// What `fallocate` does.
@@ -396,8 +400,9 @@ impl LiveFileSystem {
                 return Err(super::begin::BeginError::NoSpace.into());
             }
         }
+        let mut freed_blocks = 0;
         if is_punching {
-            self.free_most(node, offset_bytes, end)?;
+            freed_blocks = self.free_most(node, offset_bytes, end)?;
         }
         let now = self.now();
         let _change = node.lock_changes();
@@ -406,7 +411,12 @@ impl LiveFileSystem {
         if !is_punching && !extends {
             return Ok(());
         }
-        let tx = self.begin(NODE_BYTES + FREE_DIRTY_BYTES)?;
+        self.check_writable()?;
+        let tx = self.port().begin(Estimate {
+            bytes: NODE_BYTES + FREE_DIRTY_BYTES,
+            is_freeing: self.replay.is_on(),
+            freed_blocks,
+        })?;
         if is_punching && offset_bytes < state.size {
             let length = length_bytes.min(state.size - offset_bytes);
             node.object.free_range(&tx, offset_bytes, length)?;

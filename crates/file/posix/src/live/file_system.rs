@@ -273,7 +273,7 @@ impl LiveFileSystem {
         }
         let tx = self.begin.begin(Estimate {
             bytes: 2 * NODE_BYTES + 2 * ENTRY_BYTES,
-            is_freeing: false,
+            ..Estimate::default()
         })?;
         self.record_nothing(&tx, None);
         let master = self.set.object(MASTER_NODE)?;
@@ -303,13 +303,25 @@ impl LiveFileSystem {
         self.check_writable()?;
         // What was promised was admitted once.
         let is_freeing = self.replay.is_on();
-        Ok(self.begin.begin(Estimate { bytes, is_freeing })?)
+        Ok(self.begin.begin(Estimate {
+            bytes,
+            is_freeing,
+            freed_blocks: 0,
+        })?)
     }
-    /// As [`LiveFileSystem::begin`], for what gives more space back than it takes.
-    pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Transaction, FileError> {
+    /// As [`LiveFileSystem::begin`], for a change that gives more space back than it takes: up to
+    /// `freed_blocks` blocks of a file, 0 for a few.
+    pub(crate) fn begin_freeing(
+        &self,
+        bytes: u64,
+        freed_blocks: u64,
+    ) -> Result<Transaction, FileError> {
         self.check_writable()?;
-        let is_freeing = true;
-        Ok(self.begin.begin(Estimate { bytes, is_freeing })?)
+        Ok(self.begin.begin(Estimate {
+            bytes,
+            is_freeing: true,
+            freed_blocks,
+        })?)
     }
     pub(crate) fn port(&self) -> &dyn Begin {
         &*self.begin

@@ -191,7 +191,7 @@ impl LiveFileSystem {
         let now = self.now();
         let is_last = node.is_directory() || state.links <= 1;
         let _unlinked = is_last.then(|| self.reaper().lock_table());
-        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES, 0)?;
         self.remove_entry(&tx, directory, &entry.name)?;
         self.drop_link(&tx, node, now)?;
         let directories = -i64::from(node.is_directory());

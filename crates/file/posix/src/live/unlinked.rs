@@ -1,12 +1,14 @@
 //! The unlinked set: files without a name, until their space is given back.
 
 use super::attributes::zap;
+use super::content::FREE_BLOCKS_MAX;
+use super::drain::DrainQueue;
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{LiveObject, ObjectError};
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{BlockId, ObjectId};
 use millpond_sa::FileFlags;
 use millpond_txg::Transaction;
 use millpond_zap::Zap;
@@ -20,6 +22,8 @@ pub(crate) struct Reaper {
     table_lock: Mutex<()>,
     /// Files whose last handle was dropped. Pushed by destructors, emptied by operations.
     orphans: Mutex<VecDeque<ObjectId>>,
+    /// Large files that are freed in the background.
+    drain: DrainQueue,
 }
 
 impl Reaper {
@@ -28,6 +32,7 @@ impl Reaper {
             table,
             table_lock: Mutex::new(()),
             orphans: Mutex::new(VecDeque::new()),
+            drain: DrainQueue::default(),
         }
     }
     /// Notes that nobody holds a file without a name any more.
@@ -68,6 +73,15 @@ impl Reaper {
 const BATCH: usize = 1024;
 
 impl LiveFileSystem {
+    pub(super) fn drain_queue(&self) -> &DrainQueue {
+        &self.reaper().drain
+    }
+
+    /// Whether there are files without a name.
+    pub(super) fn has_unlinked(&self) -> Result<bool, FileError> {
+        Ok(!self.reaper().first_ids(1)?.is_empty())
+    }
+
     /// Frees every file without a name that nobody holds: to be called after opening, for what a crash
     /// or the last use left. Large files go in several transactions.
     ///
@@ -75,7 +89,27 @@ impl LiveFileSystem {
     /// If the table cannot be read or no transaction is to be had. A file that cannot be freed because
     /// it is damaged stays in the set, and the others are freed.
     pub fn free_unlinked(&self) -> Result<(), FileError> {
+        self.free_set(&|id| self.free_orphan(id))
+    }
+
+    /// As [`LiveFileSystem::free_unlinked`], without files that take more than one transaction.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::free_unlinked`].
+    pub fn free_small_unlinked(&self) -> Result<(), FileError> {
+        self.free_set(&|id| match self.object_set().object(id) {
+            Ok(object) if is_large(&object) => Ok(false),
+            _ => self.free_orphan(id),
+        })
+    }
+
+    /// Goes through the unlinked set. `free` tells whether it freed a file.
+    fn free_set(
+        &self,
+        free: &dyn Fn(ObjectId) -> Result<bool, FileError>,
+    ) -> Result<(), FileError> {
         let mut stuck = 0;
+        let in_background = self.drain_queue().is_allowed();
         loop {
             let ids = self.reaper().first_ids(stuck + BATCH)?;
             if ids.len() <= stuck {
@@ -86,7 +120,11 @@ impl LiveFileSystem {
             let before = ids.len();
             let mut freed = 0;
             for id in ids {
-                match self.free_orphan(id) {
+                if in_background && !self.drain_queue().is_allowed() {
+                    // Unmounted: the rest is freed after the next mount.
+                    return Ok(());
+                }
+                match free(id) {
                     Ok(true) => freed += 1,
                     Ok(false) | Err(FileError::Failed(_)) => {}
                     Err(error) => return Err(error),
@@ -105,7 +143,7 @@ impl LiveFileSystem {
     /// As [`LiveFileSystem::free_unlinked`].
     pub fn reap(&self) -> Result<(), FileError> {
         while let Some(id) = self.reaper().pop() {
-            match self.free_orphan(id) {
+            match self.free_orphan_or_leave(id) {
                 Ok(_) | Err(FileError::Failed(_)) => {}
                 Err(error) => {
                     // Later then: the file is in the table, so nothing is lost.
@@ -120,9 +158,22 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Frees a file without a name unless somebody holds it; tells whether it did.
-    fn free_orphan(&self, id: ObjectId) -> Result<bool, FileError> {
-        // While this is held nobody can open the file.
+    /// As [`LiveFileSystem::free_orphan`], but leaves large files to the background.
+    fn free_orphan_or_leave(&self, id: ObjectId) -> Result<bool, FileError> {
+        if self.drain_queue().is_allowed()
+            && let Ok(object) = self.object_set().object(id)
+            && is_large(&object)
+            && self.leave_to_drain(id)
+        {
+            return Ok(false);
+        }
+        self.free_orphan(id)
+    }
+
+    /// Frees a file without a name unless it is open; tells whether it did. In the background it stops
+    /// when the file system is unmounted.
+    pub(super) fn free_orphan(&self, id: ObjectId) -> Result<bool, FileError> {
+        // While this is held the file cannot be opened.
         let Err(_reservation) = self.cache().get(id) else {
             return Ok(false);
         };
@@ -133,7 +184,7 @@ impl LiveFileSystem {
             Ok(object) => object,
             Err(ObjectError::NotFound { .. }) => {
                 let _table = self.reaper().lock_table();
-                let tx = self.begin_freeing(ENTRY_BYTES)?;
+                let tx = self.begin_freeing(ENTRY_BYTES, 0)?;
                 self.reaper().remove(&tx, id)?;
                 return Ok(true);
             }
@@ -147,8 +198,14 @@ impl LiveFileSystem {
         if is_directory && state.flags.contains(FileFlags::XATTR) {
             self.empty_xattr_directory(&object)?;
         }
+        let mut freed_blocks = 0;
         if !is_directory {
-            self.free_content(&object)?;
+            let in_background = self.drain_queue().is_allowed();
+            let continues = || !in_background || self.drain_queue().is_allowed();
+            match self.free_content(&object, &continues)? {
+                Some(rest) => freed_blocks = rest,
+                None => return Ok(false),
+            }
         }
         let hidden = state.xattr_directory.map(|id| self.object_set().object(id));
         // A directory of attributes that is gone already hinders nothing.
@@ -157,7 +214,7 @@ impl LiveFileSystem {
             hidden => hidden?,
         };
         let table = self.reaper().lock_table();
-        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES, freed_blocks)?;
         if let Some(hidden) = &hidden {
             mark::hit("hidden-directory-follows-its-file");
             let old = self.tables.read(hidden)?;
@@ -176,4 +233,10 @@ impl LiveFileSystem {
         }
         Ok(true)
     }
+}
+
+/// Whether a file takes more than one transaction to free.
+fn is_large(object: &LiveObject) -> bool {
+    let all = BlockId(0)..BlockId(u64::MAX);
+    object.next_free_chunk(all, FREE_BLOCKS_MAX).end.is_some()
 }

@@ -264,7 +264,7 @@ impl LiveFileSystem {
             };
             let entry = entry?;
             let id = ObjectId(entry.value.first().unwrap_or(0) & ENTRY_OBJECT);
-            let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES)?;
+            let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES, 0)?;
             zap(directory, &tx).remove(&entry.name)?;
             self.tables.free(&tx, id)?;
         }

@@ -2,8 +2,8 @@
 
 use super::{Body, InodeNumber, StoredFiles, Vfs, VfsEntry, VfsNode, VfsPlace, read_only};
 use crate::live::{
-    Allocate, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode, RenameMode,
-    SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
+    Allocate, BackgroundDrain, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode,
+    RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
 use crate::{FileKind, FileSystem, Keeping, Stat};
 use millpond_env::sync::{Arc, Mutex};
@@ -53,6 +53,8 @@ pub struct WithSnapshots {
     live: Arc<LiveFileSystem>,
     port: Box<dyn SnapshotPort>,
     open: Mutex<OpenSnapshots>,
+    /// Frees large files that were removed. Stops when this file system is no longer served.
+    _drain: Option<BackgroundDrain>,
 }
 
 #[derive(Default)]
@@ -86,13 +88,19 @@ impl OpenSnapshots {
 }
 
 impl WithSnapshots {
-    /// Serves `live`; `port` knows its snapshots.
+    /// Serves `live`; `port` knows its snapshots. `drain` frees large files that were removed; without it
+    /// those who remove them do.
     #[must_use]
-    pub fn new(live: Arc<LiveFileSystem>, port: Box<dyn SnapshotPort>) -> Self {
+    pub fn new(
+        live: Arc<LiveFileSystem>,
+        port: Box<dyn SnapshotPort>,
+        drain: Option<BackgroundDrain>,
+    ) -> Self {
         Self {
             live,
             port,
             open: Mutex::default(),
+            _drain: drain,
         }
     }
     /// The live file system.

@@ -11,8 +11,8 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env, thread};
 use millpond_object::{
-    Accounting, AccountingChange, BlockError, BlockSink, LiveObjectSet, NewObjectSet, ObjectError,
-    WriteJob, WritePolicy,
+    Accounting, AccountingChange, BlockError, BlockSink, Leak, LiveObjectSet, NewObjectSet,
+    ObjectError, WriteJob, WritePolicy,
 };
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Guid, ObjectSetKind, Txg,
@@ -130,6 +130,9 @@ impl BlockSink for Sink {
     fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
         self.kill_pointer(pointer);
         Ok(())
+    }
+    fn leak(&self, leak: Leak) {
+        panic!("{leak:?}");
     }
     fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
         if pointer.is_hole() || pointer.is_embedded() {

@@ -90,7 +90,7 @@ impl LiveVolume {
                     length => length.min(to_end),
                 };
                 if length > 0 {
-                    let tx = self.begin(super::FREE_DIRTY_BYTES, true)?;
+                    let tx = self.begin_freeing(super::FREE_DIRTY_BYTES, 0)?;
                     let freed = self.data.free_range(&tx, *offset, length);
                     freed.map_err(|error| self.errors().object(error))?;
                     self.set.set_log_header(&tx, header);
@@ -116,7 +116,7 @@ impl LiveVolume {
                     self.write_again(at, bytes.unwrap_or_default(), None)?;
                     at = at.saturating_add((*block_bytes).max(1));
                 }
-                let tx = self.begin(super::TABLE_BYTES, true)?;
+                let tx = self.begin_freeing(super::TABLE_BYTES, 0)?;
                 self.set.set_log_header(&tx, header);
                 Ok(())
             }
@@ -144,7 +144,7 @@ impl LiveVolume {
         let left = self.size_bytes().saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let bytes = bytes.get(..count).unwrap_or_default();
-        let tx = self.begin(bytes.len() as u64 + 2 * self.block_bytes(), true)?;
+        let tx = self.begin_freeing(bytes.len() as u64 + 2 * self.block_bytes(), 0)?;
         let written = self.data.write(&tx, offset, bytes);
         written.map_err(|error| self.errors().object(error))?;
         if let Some(header) = header {

@@ -8,8 +8,8 @@ use crate::{Accounting, ObjectError};
 use millpond_block::BlockStore;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
 use millpond_ondisk::{
-    BLOCK_BYTES_MAX, BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, DnodeFlags,
-    Endian, ObjectId, ObjectSetKind, ObjectType, Txg,
+    BLOCK_BYTES_MAX, BlockId, BlockPointer, DNODE_SLOT_BYTES, Dnode, DnodeFlags, Endian, ObjectId,
+    ObjectSetKind, ObjectType, Txg,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -136,19 +136,6 @@ impl Core {
             dataset: self.dataset,
             object,
             reason,
-        }
-    }
-
-    pub(super) fn invalid(
-        &self,
-        object: ObjectId,
-        structure: &'static str,
-        reason: &'static str,
-    ) -> ObjectError {
-        ObjectError::Invalid {
-            dataset: self.dataset,
-            object,
-            error: DecodeError::new(structure, reason, 0),
         }
     }
 

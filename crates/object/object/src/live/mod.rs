@@ -9,6 +9,7 @@ mod attributes;
 mod core;
 mod dnode_array;
 mod foreign;
+mod freeing;
 mod logged;
 mod numbers;
 mod object;
@@ -23,8 +24,9 @@ mod sync;
 mod writer;
 
 pub use accounting::{AccountingChange, Owners};
+pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;
 pub use object::LiveObject;
 pub use policy::{BlockPolicy, BlockTraits, RedundantMetadata, WritePolicy};
-pub use port::{BlockSink, WriteJob};
+pub use port::{BlockSink, Leak, WriteJob};
 pub use set::{FeatureUse, LiveObjectSet, NewObject, NewObjectSet, SyncedSet};

@@ -126,6 +126,31 @@ impl LiveObject {
         total - 64 - 128 * self.pointer_count - if has_spill { 128 } else { 0 }
     }
 
+    /// The dnode as of the last sync.
+    pub(super) fn synced_dnode(&self) -> Arc<Dnode> {
+        Arc::clone(&self.state.lock().synced)
+    }
+
+    /// Checks that the indirect blocks above a data block can be read: the sync that writes the block
+    /// changes them. Without this check the write would fail only then, and stop the pool.
+    fn check_parents(&self, id: u64) -> Result<(), ObjectError> {
+        loop {
+            let (synced, generation) = {
+                let state = self.state.lock();
+                if state.has_checked_parents(id) {
+                    return Ok(());
+                }
+                (Arc::clone(&state.synced), state.syncs)
+            };
+            let checked = self.ask_synced(&synced, |tree| tree.descend(0, id))?;
+            if checked.is_some() {
+                let parent = id.checked_shr(synced.pointers_shift()).unwrap_or(0);
+                self.state.lock().checked_parent = Some((generation, parent));
+                return Ok(());
+            }
+        }
+    }
+
     pub(super) fn refuse(&self, reason: &'static str) -> ObjectError {
         self.core.refuse(self.id, reason)
     }
@@ -367,6 +392,7 @@ impl LiveObject {
             // Refused before anything is written.
             self.raise(shape, last / shape.block_bytes() as u64)?;
         }
+        self.check_all_parents(offset, last)?;
         let mut offset = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -385,16 +411,30 @@ impl LiveObject {
         Ok(())
     }
 
+    /// As [`LiveObject::check_parents`], for all blocks from byte `first` to byte `last`.
+    fn check_all_parents(&self, first: u64, last: u64) -> Result<(), ObjectError> {
+        let size = self.block_bytes();
+        let span = 1u64 << self.synced_dnode().pointers_shift().min(32);
+        let (mut id, last) = (first / size, last / size);
+        while id <= last {
+            self.check_parents(id)?;
+            id = (id - id % span).saturating_add(span);
+        }
+        Ok(())
+    }
+
     /// Gives a whole block new content, without copying it.
     ///
     /// # Errors
-    /// If `content` is not as long as a block, or as [`LiveObject::write`].
+    /// If `content` is not as long as a block, an indirect block above it cannot be read, or as
+    /// [`LiveObject::write`].
     pub fn write_block(
         &self,
         tx: &Transaction,
         id: BlockId,
         content: Vec<u8>,
     ) -> Result<(), ObjectError> {
+        self.check_parents(id.0)?;
         let (mut state, slot) = self.change(tx)?;
         let shape = &state.slots[slot].shape;
         if content.len() != shape.block_bytes() {

@@ -23,9 +23,24 @@ pub trait BlockSink: Sync {
     /// When the death cannot be noted.
     fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError>;
 
+    /// An indirect block of a tree that is freed cannot be read: the blocks below it stay allocated, and
+    /// stay charged to the dataset. The set no longer refers to them.
+    fn leak(&self, leak: Leak);
+
     /// Space that a block takes as datasets are charged for it, in bytes (deflated): 0 for holes and
     /// embedded pointers.
     fn deflated_bytes(&self, pointer: &BlockPointer) -> u64;
+}
+
+/// Blocks that could not be freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leak {
+    /// The indirect block that should name them.
+    pub address: BlockAddress,
+    /// How many data blocks hang below it, as its pointer says.
+    pub blocks: u64,
+    /// Why it could not be read.
+    pub reason: String,
 }
 
 /// One block to be written.

@@ -96,6 +96,11 @@ impl LiveObject {
         let first = offset.div_ceil(size);
         // The first block behind the whole ones.
         let behind = if is_to_end { u64::MAX } else { end / size };
+        // Before anything is changed. What lies between the edges may be unreadable: it leaks then.
+        self.check_free_edge(first)?;
+        if !is_to_end {
+            self.check_free_edge(behind)?;
+        }
         if !offset.is_multiple_of(size) {
             let stop = end.min(first.saturating_mul(size));
             self.zero_part(tx, offset / size, offset % size, stop - offset)?;

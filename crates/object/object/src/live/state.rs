@@ -179,6 +179,10 @@ pub(super) struct State {
     pub(super) is_on_disk: bool,
     /// Dirty txgs, oldest first; at most three.
     pub(super) slots: Vec<Slot>,
+    /// How often `synced` was replaced.
+    pub(super) syncs: u64,
+    /// The lowest-level indirect block that was last found readable, with `syncs` of then.
+    pub(super) checked_parent: Option<(u64, u64)>,
     synced_shape: Shape,
 }
 
@@ -189,7 +193,15 @@ impl State {
             synced,
             is_on_disk,
             slots: Vec::new(),
+            syncs: 0,
+            checked_parent: None,
         }
+    }
+
+    /// Whether the indirect blocks above a data block are known to be readable, or there are none.
+    pub(super) fn has_checked_parents(&self, id: u64) -> bool {
+        let parent = id.checked_shr(self.synced.pointers_shift()).unwrap_or(0);
+        self.synced.levels <= 1 || self.checked_parent == Some((self.syncs, parent))
     }
 
     pub(super) fn is_freed(&self) -> bool {
@@ -476,5 +488,6 @@ impl State {
             !is_settled
         });
         (self.synced, self.is_on_disk) = (dnode, is_on_disk);
+        self.syncs += 1;
     }
 }

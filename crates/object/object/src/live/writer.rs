@@ -5,10 +5,10 @@
 //! to the present place stays in memory, whatever the object's size.
 
 use super::core::Core;
-use super::{BlockSink, BlockTraits, FeatureUse, WriteJob, WritePolicy};
-use crate::ObjectError;
+use super::{BlockSink, BlockTraits, FeatureUse, Leak, WriteJob, WritePolicy};
 use crate::claims::Claims;
 use crate::tree::Tree;
+use crate::{BlockError, ObjectError};
 use millpond_block::Room;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -276,7 +276,7 @@ impl TreeWriter {
             };
             vec![filler; self.pointers_per_node()]
         } else {
-            self.read_pointers(run, &pointer, level, id)?
+            self.read_needed(run, &pointer, level, id)?
         };
         let node = Node {
             pointers,
@@ -284,6 +284,25 @@ impl TreeWriter {
         };
         self.nodes.insert((level, id), node);
         Ok(())
+    }
+
+    /// As [`TreeWriter::read_pointers`], of a block without which the txg cannot be written: if no copy
+    /// of it is good, the pool is suspended until a copy can be read.
+    fn read_needed(
+        &self,
+        run: &Run<'_>,
+        pointer: &BlockPointer,
+        level: u8,
+        id: u64,
+    ) -> Result<Vec<BlockPointer>, ObjectError> {
+        let store = &run.core.store;
+        loop {
+            let since = store.resumes();
+            match self.read_pointers(run, pointer, level, id) {
+                Err(ObjectError::Block(error)) if store.waits_for_resume(since, &error) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     fn read_pointers(
@@ -401,9 +420,21 @@ impl TreeWriter {
             return Ok(());
         }
         if level > 0 {
-            (self.claims.charge(pointer))
-                .map_err(|reason| run.core.invalid(self.id, "block tree", reason))?;
-            let children = self.read_pointers(run, pointer, level, id)?;
+            if let Err(reason) = self.claims.charge(pointer) {
+                // A forged tree. Its blocks may belong to others: none of them is freed.
+                self.leak(run, pointer, level, id, reason);
+                return Ok(());
+            }
+            let children = match self.read_pointers(run, pointer, level, id) {
+                Ok(children) => children,
+                // The devices may come back.
+                Err(error @ ObjectError::Block(BlockError::Missing { .. })) => return Err(error),
+                Err(error) => {
+                    mark::hit("freed-tree-unreadable");
+                    self.leak(run, pointer, level, id, &error);
+                    vec![]
+                }
+            };
             for (child, index) in children.iter().zip(0u64..) {
                 let first = id << self.shift();
                 let child_id = first.wrapping_add(index);
@@ -413,6 +444,22 @@ impl TreeWriter {
             }
         }
         run.sink.kill(pointer)
+    }
+
+    /// Tells that what hangs below an indirect block stays allocated.
+    fn leak(
+        &self,
+        run: &Run<'_>,
+        pointer: &BlockPointer,
+        level: u8,
+        id: u64,
+        reason: impl std::fmt::Display,
+    ) {
+        run.sink.leak(Leak {
+            address: run.core.tree(self.id, &self.dnode).address(level, id),
+            blocks: pointer.fill(),
+            reason: reason.to_string(),
+        });
     }
 
     /// Kills the whole tree: what happens to a freed object.
@@ -485,6 +532,10 @@ impl TreeWriter {
     pub(super) fn finish(&mut self, run: &Run<'_>) {
         let mut pointers = self.dnode.block_pointers.iter().chain(&self.dnode.spill);
         let has_blocks = pointers.any(|pointer| !pointer.is_hole());
+        if !has_blocks {
+            // Blocks that leaked were not subtracted one by one.
+            self.used_bytes = 0;
+        }
         let is_new_unit = run.policy.pool_version >= 3;
         if is_new_unit && (has_blocks || self.dnode.used != 0) {
             self.dnode.flags.insert(DnodeFlags::USED_BYTES);

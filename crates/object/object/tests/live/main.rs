@@ -4,6 +4,7 @@
 mod accounting;
 mod ahead;
 mod cases;
+mod damaged;
 mod judge;
 mod model;
 mod objects;

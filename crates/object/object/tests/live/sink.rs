@@ -5,7 +5,7 @@ use millpond_checksum::checksum;
 use millpond_compress::{ZstdLevel, compress};
 use millpond_device::{Device, MemoryDevice};
 use millpond_env::sync::{Arc, Mutex};
-use millpond_object::{BlockError, BlockSink, ObjectError, WriteJob};
+use millpond_object::{BlockError, BlockSink, Leak, ObjectError, WriteJob};
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Guid, Level, ObjectType,
     VDEV_DATA_START_BYTES, VdevId,
@@ -28,6 +28,7 @@ struct SinkState {
     writes: u64,
     rewrites: u64,
     largest_batch: usize,
+    leaks: Vec<Leak>,
 }
 
 impl TestSink {
@@ -51,6 +52,18 @@ impl TestSink {
 
     pub fn alive(&self) -> BTreeMap<u64, u64> {
         self.state.lock().alive.clone()
+    }
+    /// What could not be freed since the last call.
+    pub fn take_leaks(&self) -> Vec<Leak> {
+        std::mem::take(&mut self.state.lock().leaks)
+    }
+    /// Overwrites a block on its device, all copies.
+    pub fn damage(&self, pointer: &BlockPointer) {
+        for dva in pointer.dvas() {
+            let junk = vec![0xa5; pointer.psize_bytes() as usize];
+            let place = VDEV_DATA_START_BYTES + dva.offset_bytes;
+            self.device.write(place, &junk).unwrap();
+        }
     }
     pub fn rewrites(&self) -> u64 {
         self.state.lock().rewrites
@@ -185,6 +198,9 @@ impl BlockSink for TestSink {
     fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
         Self::kill_in(&mut self.state.lock(), pointer);
         Ok(())
+    }
+    fn leak(&self, leak: Leak) {
+        self.state.lock().leaks.push(leak);
     }
     fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
         pointer.asize_bytes()

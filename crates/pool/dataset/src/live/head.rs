@@ -49,6 +49,8 @@ pub struct Estimate {
     /// Whether it gives back more space than it takes: quotas do not hold it up then, and it may use half
     /// of what keeps a full pool usable.
     pub is_freeing: bool,
+    /// Blocks that it frees, at most: see [`LivePool::begin_freeing`].
+    pub freed_blocks: u64,
 }
 
 /// What a dataset takes and may still take, in bytes.
@@ -192,7 +194,7 @@ impl LiveDataset {
             };
             return Err(Refusal::error(&format!("dataset {}", self.id), why));
         }
-        let tx = pool.begin(estimate.bytes)?;
+        let tx = pool.begin_freeing(estimate.bytes, estimate.freed_blocks)?;
         if !estimate.is_freeing {
             self.admission.promise(self.id, tx.txg(), request.bytes);
         }

@@ -4,7 +4,7 @@
 
 use millpond_block::BlockError;
 use millpond_env::sync::Mutex;
-use millpond_object::{BlockSink, ObjectError, WriteJob};
+use millpond_object::{BlockSink, Leak, ObjectError, WriteJob};
 use millpond_ondisk::{BlockPointer, EmbeddedKind, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::{SpaceChange, SyncContext};
@@ -171,6 +171,10 @@ impl BlockSink for DatasetSink<'_> {
     fn kill(&self, pointer: &BlockPointer) -> Result<(), ObjectError> {
         self.note_death(pointer);
         Ok(())
+    }
+
+    fn leak(&self, leak: Leak) {
+        self.ctx.note_leak(leak);
     }
 
     fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {

@@ -1,11 +1,12 @@
 //! What may be done while a txg is written, and by whom.
 
+use super::history::HistoryEvent;
 use super::pool::LivePool;
 use crate::PoolError;
 use millpond_alloc::AllocError;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Arc, Mutex};
-use millpond_object::LiveObjectSet;
+use millpond_object::{Leak, LiveObjectSet};
 use millpond_ondisk::{BlockPointer, Txg};
 use millpond_txg::Transaction;
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
@@ -108,9 +109,26 @@ pub(crate) struct Round {
     pub(crate) dead: Mutex<Vec<BlockPointer>>,
     /// Births less deaths of the MOS that `$MOS` was not charged for yet.
     pub(crate) mos_change: Mutex<SpaceChange>,
+    /// Blocks that could not be freed, for the history.
+    pub(crate) leaks: Mutex<Leaks>,
     /// Whether anything was written or freed in this txg.
     pub(crate) has_changes: AtomicBool,
 }
+
+/// What leaked in one txg.
+#[derive(Default)]
+pub(crate) struct Leaks {
+    /// The first of them.
+    first: Vec<Leak>,
+    /// How many more there were, and data blocks below those.
+    more: (u64, u64),
+}
+
+/// More leaks of one txg than these are told of as a sum: a forged pool may have any number.
+const LEAKS_TOLD_MAX: usize = 16;
+
+/// The name under which leaks are in the history.
+const LEAK_EVENT: &str = "leak";
 
 /// The right to change the MOS, while the sync loop writes one txg. At any time one thread at most
 /// holds one: the sync loop itself, or whoever's sync task has its turn.
@@ -225,6 +243,38 @@ impl SyncContext<'_> {
     #[must_use]
     pub fn space_of(&self, pointer: &BlockPointer) -> SpaceChange {
         SpaceChange::of(pointer, self.deflated_bytes(pointer))
+    }
+
+    /// Notes blocks that could not be freed: they stay allocated, and charged to their dataset. The
+    /// history of the pool tells of them, and so do the events.
+    pub fn note_leak(&self, leak: Leak) {
+        let mut leaks = self.round.leaks.lock();
+        if leaks.first.len() < LEAKS_TOLD_MAX {
+            leaks.first.push(leak);
+        } else {
+            leaks.more.0 += 1;
+            leaks.more.1 = leaks.more.1.saturating_add(leak.blocks);
+        }
+    }
+
+    /// Writes what was noted into the history.
+    pub(crate) fn write_leaks(&self) -> Result<(), PoolError> {
+        let leaks = std::mem::take(&mut *self.round.leaks.lock());
+        for leak in leaks.first {
+            let Leak {
+                address,
+                blocks,
+                reason,
+            } = leak;
+            let text = format!("{address}: {blocks} blocks below it could not be freed: {reason}");
+            self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
+        }
+        if leaks.more.0 > 0 {
+            let (places, blocks) = leaks.more;
+            let text = format!("{blocks} blocks below {places} more blocks could not be freed");
+            self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn push_dead(&self, pointer: &BlockPointer) {

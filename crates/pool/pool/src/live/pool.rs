@@ -271,8 +271,21 @@ impl LivePool {
     /// # Errors
     /// [`PoolError::Suspended`].
     pub fn begin(&self, estimate_bytes: u64) -> Result<Transaction, PoolError> {
+        self.begin_freeing(estimate_bytes, 0)
+    }
+
+    /// As [`LivePool::begin`], for a transaction that frees up to `freed_blocks` blocks: see
+    /// [`TxgGroups::begin_freeing`].
+    ///
+    /// # Errors
+    /// As [`LivePool::begin`].
+    pub fn begin_freeing(
+        &self,
+        estimate_bytes: u64,
+        freed_blocks: u64,
+    ) -> Result<Transaction, PoolError> {
         self.failure.check()?;
-        Ok(self.groups.begin(estimate_bytes)?)
+        Ok(self.groups.begin_freeing(estimate_bytes, freed_blocks)?)
     }
 
     /// Runs a change of the MOS inside a txg, after the txg's datasets were written, and returns when

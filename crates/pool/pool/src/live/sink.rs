@@ -5,7 +5,7 @@ use super::pool::LivePool;
 use millpond_block::{BlockAddress, BlockError, BlockWrite, WrittenBlock, WrittenForm};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
-use millpond_object::{BlockSink, ObjectError, WriteJob};
+use millpond_object::{BlockSink, Leak, ObjectError, WriteJob};
 use millpond_ondisk::BlockPointer;
 use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
@@ -147,6 +147,10 @@ impl BlockSink for MosSink<'_> {
         // The MOS is never deduplicated: nothing here can refuse.
         self.ctx.push_dead(pointer);
         Ok(())
+    }
+
+    fn leak(&self, leak: Leak) {
+        self.ctx.note_leak(leak);
     }
 
     fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {

@@ -165,6 +165,7 @@ impl LivePool {
             tx: syncing.transaction(),
             dead: Mutex::new(Vec::new()),
             mos_change: Mutex::default(),
+            leaks: Mutex::default(),
             has_changes: AtomicBool::new(false),
         });
         let ctx = SyncContext {
@@ -206,6 +207,7 @@ impl LivePool {
                 self.tasks.run_due(&round)?;
                 self.port.background(&ctx)?;
             }
+            ctx.write_leaks()?;
             self.write_missed(&ctx)?;
             self.free_dead(&ctx)?;
             if pass == 1 {

@@ -1,0 +1,138 @@
+//! Freeing large files in the background, while a file system is mounted.
+//!
+//! Who removes the last name of a large file does not wait until its blocks are free: the file is in the
+//! unlinked set, and a thread frees it chunk by chunk. The thread is started when there is something to
+//! free, and ends when nothing is left. What it does not finish is freed after the next mount.
+
+use super::error::FileError;
+use super::file_system::LiveFileSystem;
+use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
+use millpond_env::thread;
+use millpond_ondisk::ObjectId;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long unmounting waits for a chunk that is being freed. A suspended pool may keep it for ever.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// Something to free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DrainWork {
+    /// Everything in the unlinked set.
+    All,
+    /// One file of it.
+    File(ObjectId),
+}
+
+/// The queue of one file system.
+#[derive(Debug, Default)]
+pub(crate) struct DrainQueue {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether there may be a thread.
+    is_allowed: bool,
+    is_running: bool,
+    work: VecDeque<DrainWork>,
+}
+
+impl DrainQueue {
+    /// Whether large files are freed in the background.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.state.lock().is_allowed
+    }
+
+    /// Hands work to the thread; false if there may be none.
+    fn push(&self, files: &Arc<LiveFileSystem>, work: DrainWork) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_allowed {
+            return false;
+        }
+        if !state.work.contains(&work) {
+            state.work.push_back(work);
+        }
+        if !state.is_running {
+            let weak = Arc::downgrade(files);
+            state.is_running = thread::spawn("posix-drain", move || drain(&weak)).is_ok();
+        }
+        // Without a thread the work is left for the next mount.
+        true
+    }
+
+    /// The next work of the thread. Without any the thread ends.
+    fn pop(&self) -> Option<DrainWork> {
+        let mut state = self.state.lock();
+        let work = state.work.pop_front().filter(|_| state.is_allowed);
+        if work.is_none() {
+            state.is_running = false;
+            self.ended.notify_all();
+        }
+        work
+    }
+}
+
+fn drain(files: &Weak<LiveFileSystem>) {
+    loop {
+        let Some(files) = files.upgrade() else { return };
+        let Some(work) = files.drain_queue().pop() else {
+            return;
+        };
+        let outcome = match work {
+            DrainWork::All => files.free_unlinked(),
+            DrainWork::File(id) => files.free_orphan(id).map(|_| ()),
+        };
+        // The file stays in the unlinked set, and its damage is among the pool's damaged blocks.
+        let _ = outcome;
+    }
+}
+
+/// While it lives, large files are freed in the background.
+#[derive(Debug)]
+pub struct BackgroundDrain {
+    files: Arc<LiveFileSystem>,
+}
+
+impl BackgroundDrain {
+    /// Begins with what the last use of the file system left unlinked. Where no threads are wanted that is
+    /// freed before this returns, and large files are freed by those who remove them.
+    ///
+    /// # Errors
+    /// As [`LiveFileSystem::free_unlinked`].
+    pub fn start(files: &Arc<LiveFileSystem>) -> Result<Self, FileError> {
+        let drain = Self {
+            files: Arc::clone(files),
+        };
+        if thread::is_alone() {
+            files.free_unlinked()?;
+            return Ok(drain);
+        }
+        files.drain_queue().state.lock().is_allowed = true;
+        if files.has_unlinked()? {
+            files.drain_queue().push(files, DrainWork::All);
+        }
+        Ok(drain)
+    }
+}
+
+impl Drop for BackgroundDrain {
+    fn drop(&mut self) {
+        let queue = self.files.drain_queue();
+        let mut state = queue.state.lock();
+        state.is_allowed = false;
+        state.work.clear();
+        if state.is_running {
+            queue.ended.wait_for(&mut state, STOP_WAIT);
+        }
+    }
+}
+
+impl LiveFileSystem {
+    /// Leaves a file of the unlinked set to the background if it is large; tells whether it did.
+    pub(super) fn leave_to_drain(&self, id: ObjectId) -> bool {
+        let files = self.weak().upgrade();
+        files.is_some_and(|files| files.drain_queue().push(&files, DrainWork::File(id)))
+    }
+}

@@ -1,0 +1,97 @@
+//! Large files are freed in bounded steps, in the background of a mount.
+
+use crate::sim;
+use millpond::PropertyValue;
+use millpond::check::{CheckOptions, check_pool};
+use millpond::live::NewLayout::Single;
+use millpond::live::{Caller, LivePool, NewMode, Vfs, WithSnapshots, WriteAt, WriteOptions};
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_ondisk::ObjectId;
+use millpond_sim::World;
+
+const RECORD: usize = 512;
+/// More than one txg frees.
+const BLOCKS: usize = 220_000;
+
+/// A pool with a file of very many small blocks, and its object number.
+fn with_large_file(world: &World) -> (LivePool, ObjectId) {
+    let pool = sim::create_with(world, &[(Single, 1)], 512, WriteOptions::default());
+    let record = (
+        "recordsize".to_owned(),
+        PropertyValue::Number(RECORD as u64),
+    );
+    let plain = ("compression".to_owned(), PropertyValue::Number(2));
+    pool.datasets()
+        .set_properties("tank", &[record, plain])
+        .unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o644);
+    let (node, _) = files.create(&caller, &root, b"large", mode, false).unwrap();
+    let piece = vec![1; 1 << 20];
+    for at in (0..RECORD * BLOCKS).step_by(piece.len()) {
+        files
+            .write(&caller, &node, WriteAt::Offset(at as u64), &piece)
+            .unwrap();
+    }
+    pool.sync().unwrap();
+    let id = node.id();
+    (pool, id)
+}
+
+/// Removes the file's only name, as a mount does.
+fn unlink(served: &Arc<WithSnapshots>) {
+    let root = served.root().unwrap();
+    served
+        .live()
+        .unlink(&served.live().root().unwrap(), b"large")
+        .unwrap();
+    drop(root);
+    served.live().close_unused().unwrap();
+}
+
+fn is_there(served: &WithSnapshots, id: ObjectId) -> bool {
+    served.live().object_set().object(id).is_ok()
+}
+
+fn whole(pool: LivePool, world: &World) {
+    pool.export().unwrap();
+    let read = sim::read(world).unwrap();
+    let report = check_pool(read.inner(), &CheckOptions::default()).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_large_file_is_freed_in_the_background_over_several_txgs() {
+    let _mark = mark::expect("frees-wait-for-next-txg");
+    let world = World::without_journal(41);
+    let (pool, id) = with_large_file(&world);
+    let served = pool.served("tank").unwrap();
+    let before = pool.engine().uberblock().txg;
+    unlink(&served);
+    while is_there(&served, id) {
+        pool.sync().unwrap();
+    }
+    let txgs = pool.engine().uberblock().txg.0 - before.0;
+    assert!(txgs >= 3, "freed within {txgs} txgs");
+    drop(served);
+    whole(pool, &world);
+}
+
+#[test]
+fn what_an_unmounted_file_system_did_not_free_is_freed_after_the_next_mount() {
+    let world = World::without_journal(42);
+    let (pool, id) = with_large_file(&world);
+    let served = pool.served("tank").unwrap();
+    unlink(&served);
+    drop(served);
+    // Nothing holds the file system any more, so that it could be destroyed now.
+    pool.sync().unwrap();
+    let served = pool.served("tank").unwrap();
+    while is_there(&served, id) {
+        pool.sync().unwrap();
+    }
+    drop(served);
+    whole(pool, &world);
+}
