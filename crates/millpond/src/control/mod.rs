@@ -14,6 +14,7 @@ mod health;
 mod held;
 mod history;
 mod keep;
+mod key_file;
 mod local;
 mod pool;
 mod scan;
@@ -43,6 +44,7 @@ pub use keep::{
     Event, EventValue, ImportError, ImportRequest, Imported, Keep, KeyProblem, MountInfo,
     MountProblem, MountRequest, Places, RewindRequest,
 };
+pub use key_file::{KEY_BYTES_MAX, read_key, read_key_file};
 pub use local::LocalPools;
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,

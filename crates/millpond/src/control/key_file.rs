@@ -1,0 +1,85 @@
+//! Keys that lie in files.
+
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Longer than any key in any form, in bytes.
+pub const KEY_BYTES_MAX: usize = 4096;
+
+/// Reads a key from where a pool's `keylocation` says: a pool may be a stranger's, so only a regular file is read, and not more
+/// than a key can be. The memory is wiped.
+///
+/// # Errors
+/// If it cannot be read, is no regular file, or is longer than [`KEY_BYTES_MAX`].
+pub fn read_key_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let no_file = || io::Error::other("a key is read from a regular file only");
+    // Opening a device can do something by itself.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(no_file());
+    }
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(no_file());
+    }
+    read_key(&mut file)
+}
+
+/// Reads a key to the end of a file or stream, without a copy that is not wiped.
+///
+/// # Errors
+/// If it cannot be read or is longer than [`KEY_BYTES_MAX`].
+pub fn read_key(file: &mut File) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0; KEY_BYTES_MAX + 1]);
+    let mut length = 0;
+    loop {
+        let space = bytes.get_mut(length..).unwrap_or_default();
+        match file.read(space) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if length > KEY_BYTES_MAX {
+            return Err(io::Error::other("the file is too long for a key"));
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_regular_files_of_bounded_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, b"secret\n").unwrap();
+        assert_eq!(read_key_file(&path).unwrap().as_slice(), b"secret\n");
+        std::fs::write(&path, vec![b'x'; KEY_BYTES_MAX]).unwrap();
+        assert_eq!(read_key_file(&path).unwrap().len(), KEY_BYTES_MAX);
+        std::fs::write(&path, vec![b'x'; KEY_BYTES_MAX + 1]).unwrap();
+        let told = |path: &Path| read_key_file(path).unwrap_err().to_string();
+        assert!(told(&path).contains("too long"));
+        // Endless, and one that never says anything.
+        assert!(told(Path::new("/dev/zero")).contains("regular file"));
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert!(told(&pipe).contains("regular file"));
+        assert!(told(folder.path()).contains("regular file"));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        assert!(told(&link).contains("regular file"));
+    }
+}
