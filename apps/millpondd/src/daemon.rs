@@ -12,7 +12,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
 use millpond_nvlist::NvList;
-use millpond_rpc::{Caller, Service};
+use millpond_rpc::{Access, Caller, Service, TimeLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -145,7 +145,7 @@ impl Daemon {
             };
             match self.pools.import(&request, None) {
                 Ok(imported) => {
-                    for note in self.mounts.mount_all(&self.pools, &imported.name) {
+                    for note in self.mounts.mount_all(&self.pools, &imported.name, &[]) {
                         if let Note::NotMounted { dataset, why, .. } = note {
                             let text = format!("not mounted: {why:?}");
                             (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
@@ -289,5 +289,13 @@ impl Service for Daemon {
                 self.busy.fetch_sub(1, Ordering::Relaxed)
             }
         };
+    }
+
+    fn times(&self, access: Access) -> Option<TimeLimits> {
+        Some(access.times(&self.env))
+    }
+
+    fn scratch(&self) -> std::io::Result<std::fs::File> {
+        self.state.scratch()
     }
 }

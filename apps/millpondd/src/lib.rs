@@ -37,6 +37,7 @@ pub use fuse::FuseMounter;
 pub use log::{Level, Line};
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 pub use places::Places;
-pub use run::{Listener, run};
+pub use run::{CONNECTIONS, Listener, hide_memory, run};
+pub use seats::{Seat, SeatLimits, Seats};
 pub use start::{StartFailure, connect, connect_or_start};
 pub use state::StateError;

@@ -40,14 +40,12 @@ impl Places {
     #[must_use]
     pub fn own() -> Self {
         let user = rustix::process::geteuid();
-        Self::of(user.is_root(), user.as_raw(), &|name| {
-            std::env::var_os(name)
-        })
+        Self::of(user.is_root(), &|name| std::env::var_os(name))
     }
 
     /// The same from a user and an environment.
     #[must_use]
-    pub fn of(is_root: bool, user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
+    pub fn of(is_root: bool, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let given = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from).filter(|path| path.is_absolute())
@@ -60,9 +58,12 @@ impl Places {
         }
         let state = given("XDG_STATE_HOME")
             .or_else(|| given("HOME").map(|home| home.join(".local/state")))
-            .unwrap_or_else(|| PathBuf::from(format!("/tmp/millpond-{user}")));
+            .map(|folder| folder.join("millpond"));
+        // Never in /tmp: whoever comes first has a name there. A user without a home has root's daemon or none.
+        let Some(state) = state else {
+            return Self::of_system();
+        };
         let runtime = given("XDG_RUNTIME_DIR").map(|folder| folder.join("millpond"));
-        let state = state.join("millpond");
         Self {
             runtime: runtime.unwrap_or_else(|| state.clone()),
             state,
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     fn of(is_root: bool, pairs: &[(&str, &str)]) -> Places {
-        Places::of(is_root, 1000, &|name| {
+        Places::of(is_root, &|name| {
             let mut pairs = pairs.iter();
             pairs.find(|(n, _)| *n == name).map(|(_, v)| v.into())
         })
@@ -120,5 +121,7 @@ mod tests {
         );
         assert_eq!(places.state, Path::new("/home/a/.local/state/millpond"));
         assert_eq!(places.socket(), Path::new("/run/user/1/millpond/socket"));
+        assert_eq!(of(false, &[]), Places::of_system());
+        assert_eq!(of(false, &[("HOME", "relative")]), Places::of_system());
     }
 }

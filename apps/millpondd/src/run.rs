@@ -6,12 +6,13 @@ use crate::log::{Level, Line};
 use crate::metrics::MetricsListener;
 use crate::mounts::{Mounter, NoMounter};
 use crate::places::Places;
-use crate::seats::Seat;
+use crate::seats::{SeatLimits, Seats};
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::{Env, thread};
-use millpond_rpc::{Access, Caller, serve};
+use millpond_rpc::{Access, Caller, serve, turn_away};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -19,9 +20,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// So many are answered at once; more are turned away.
-const CONNECTIONS_MAX: usize = 64;
+/// So many are answered at once; more are turned away. Those who may only look leave half of them free.
+pub const CONNECTIONS: SeatLimits = SeatLimits {
+    all: 64,
+    not_root: 60,
+    strangers: 32,
+    each: 8,
+};
+/// One read or write of a connection waits at most so long before the time limits are looked at.
+const WAIT: Duration = Duration::from_secs(1);
 /// Without a pool and without a question the daemon goes after so many seconds.
 const IDLE_S: u64 = 60;
 
@@ -29,7 +38,7 @@ const IDLE_S: u64 = 60;
 pub struct Listener {
     path: PathBuf,
     socket: UnixListener,
-    connections: Arc<AtomicUsize>,
+    connections: Arc<Seats>,
 }
 
 impl Listener {
@@ -49,7 +58,7 @@ impl Listener {
         Ok(Self {
             path: path.to_owned(),
             socket,
-            connections: Arc::default(),
+            connections: Seats::new(CONNECTIONS, rustix::process::geteuid().as_raw()),
         })
     }
 
@@ -59,16 +68,23 @@ impl Listener {
     /// If there is no next connection.
     pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
         let (stream, _) = self.socket.accept()?;
-        let Some(seat) = Seat::take(&self.connections, CONNECTIONS_MAX) else {
-            return Ok(());
+        let caller = Caller::of(&stream)?;
+        self.answer(stream, caller, daemon);
+        Ok(())
+    }
+
+    /// Answers a connection by a thread of its own, or says why not.
+    pub fn answer(&self, stream: UnixStream, caller: Caller, daemon: &Arc<Daemon>) {
+        let seat = match self.connections.take(Some(caller.user)) {
+            Ok(seat) => seat,
+            Err(why) => return turn_away(stream, &why),
         };
         let daemon = Arc::clone(daemon);
         // Without a thread the connection is hung up on.
         let _ = thread::spawn("rpc", move || {
-            answer(stream, &daemon);
+            answer(stream, caller, &daemon);
             drop(seat);
         });
-        Ok(())
     }
 
     /// Takes connections until told to stop; `stopped` is looked at after each of them.
@@ -87,13 +103,15 @@ impl Drop for Listener {
     }
 }
 
-fn answer(stream: UnixStream, daemon: &Daemon) {
-    let Ok(caller) = Caller::of(&stream) else {
-        return;
-    };
+fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
     let access = Access::of(caller, rustix::process::geteuid().as_raw());
-    // Who breaks the protocol is hung up on; that is all that can be said.
-    let _ = serve(stream, daemon, caller, access);
+    let bounded = stream
+        .set_read_timeout(Some(WAIT))
+        .and_then(|()| stream.set_write_timeout(Some(WAIT)));
+    if bounded.is_ok() {
+        // Who breaks the protocol is hung up on; that is all that can be said.
+        let _ = serve(stream, daemon, caller, access);
+    }
 }
 
 const HELP: &str = "\
@@ -139,9 +157,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         }
     }
     if !in_foreground {
+        close_inherited();
         // Fails only for who leads a group already, and then there is no terminal to leave.
         let _ = rustix::process::setsid();
     }
+    hide_memory();
     let _ = std::env::set_current_dir("/");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let metrics = metrics.filter(|address| !address.is_empty());
@@ -152,6 +172,31 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Closes what the command that started us had open and did not mean for us: a pipe would never end, a lock never be free.
+/// Nothing of our own is open yet but the standard streams.
+fn close_inherited() {
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let numbers: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The listing's own is closed already.
+        let _ = nix::unistd::close(number);
+    }
+}
+
+/// Keeps the memory of this process out of core files and from other processes of its user. Called before a key can be in it.
+pub fn hide_memory() {
+    // Where it is not allowed the key is as safe as the process was.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = rustix::process::setrlimit(Resource::Core, none);
 }
 
 fn complain(text: &str) {

@@ -1,22 +1,95 @@
-//! How many are answered at once.
+//! How many connections are answered at once, and whose.
 
-use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// Of everybody.
+    pub all: usize,
+    /// Of everybody but root.
+    pub not_root: usize,
+    /// Of those together who are neither root nor the daemon's own user.
+    pub strangers: usize,
+    /// Of each of those.
+    pub each: usize,
+}
+
+/// The connections that are answered.
+#[derive(Debug)]
+pub struct Seats {
+    limits: SeatLimits,
+    own_user: u32,
+    taken: Mutex<BTreeMap<u32, usize>>,
+}
+
+impl Seats {
+    /// All free.
+    #[must_use]
+    pub fn new(limits: SeatLimits, own_user: u32) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            own_user,
+            taken: Mutex::default(),
+        })
+    }
+
+    /// One for a user (`None` for somebody unknown on a network), if there is one for them.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn take(self: &Arc<Self>, user: Option<u32>) -> Result<Seat, String> {
+        let limits = &self.limits;
+        // Nobody has this number: the kernel keeps it for "none".
+        let user = user.unwrap_or(u32::MAX);
+        let mut taken = self.taken.lock();
+        let all: usize = taken.values().sum();
+        let of = |user: u32| taken.get(&user).copied().unwrap_or(0);
+        let is_stranger = user != 0 && user != self.own_user;
+        if is_stranger && of(user) >= limits.each {
+            return Err(format!(
+                "too many connections of user {user}: at most {} at once",
+                limits.each
+            ));
+        }
+        let own = if self.own_user == 0 {
+            0
+        } else {
+            of(self.own_user)
+        };
+        let strangers = all.saturating_sub(of(0)).saturating_sub(own);
+        let is_full = all >= limits.all
+            || (user != 0 && all >= limits.not_root)
+            || (is_stranger && strangers >= limits.strangers);
+        if is_full {
+            return Err("too many connections: try again later".into());
+        }
+        *taken.entry(user).or_default() += 1;
+        drop(taken);
+        Ok(Seat {
+            seats: Arc::clone(self),
+            user,
+        })
+    }
+}
 
 /// One of the connections that are answered at once; free again when it goes, on the way out of a panic, too.
-pub struct Seat(Arc<AtomicUsize>);
-
-impl Seat {
-    /// One of so many, if one is free.
-    pub fn take(taken: &Arc<AtomicUsize>, seats: usize) -> Option<Self> {
-        let seat = Self(Arc::clone(taken));
-        (taken.fetch_add(1, Ordering::Relaxed) < seats).then_some(seat)
-    }
+#[derive(Debug)]
+pub struct Seat {
+    seats: Arc<Seats>,
+    user: u32,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut taken = self.seats.taken.lock();
+        if let Some(count) = taken.get_mut(&self.user) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                taken.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -24,12 +97,37 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    const LIMITS: SeatLimits = SeatLimits {
+        all: 10,
+        not_root: 9,
+        strangers: 5,
+        each: 2,
+    };
+
     #[test]
     fn a_seat_is_free_again_when_it_is_left() {
-        let taken = Arc::default();
-        let first = Seat::take(&taken, 1).unwrap();
-        assert!(Seat::take(&taken, 1).is_none());
+        let seats = Seats::new(LIMITS, 0);
+        let first = seats.take(Some(7)).unwrap();
+        let _second = seats.take(Some(7)).unwrap();
+        let why = seats.take(Some(7)).unwrap_err();
+        assert!(why.contains("user 7"), "{why}");
         drop(first);
-        assert!(Seat::take(&taken, 1).is_some());
+        seats.take(Some(7)).unwrap();
+    }
+
+    #[test]
+    fn strangers_leave_seats_for_root_and_the_own_user() {
+        let seats = Seats::new(LIMITS, 1000);
+        let strangers: Vec<Seat> = (1..=20).filter_map(|n| seats.take(Some(n)).ok()).collect();
+        assert_eq!(strangers.len(), 5);
+        assert!(seats.take(None).is_err());
+        let own: Vec<Seat> = (0..20)
+            .filter_map(|_| seats.take(Some(1000)).ok())
+            .collect();
+        assert_eq!(own.len(), 4);
+        let root = seats.take(Some(0)).unwrap();
+        assert!(seats.take(Some(0)).is_err());
+        drop((strangers, own, root));
+        assert!(seats.taken.lock().is_empty());
     }
 }

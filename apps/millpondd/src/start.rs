@@ -1,10 +1,12 @@
 //! The asking side: connect, or start a daemon and connect.
 
 use crate::places::Places;
+use crate::state::{NOFOLLOW, StateError, take_folder};
 use millpond_rpc::Client;
 use rustix::event::{Timespec, poll};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -32,6 +34,9 @@ pub enum StartFailure {
         /// Why.
         error: io::Error,
     },
+    /// Its folder may be somebody else's.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Its folders cannot be used.
     #[error("cannot use {}: {error}; another folder can be given with MILLPOND_DIR", path.display())]
     Folder {
@@ -85,13 +90,14 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
         path: path.to_owned(),
         error,
     };
-    fs::create_dir_all(&places.state).map_err(|error| folder(&places.state, error))?;
+    take_folder(&places.state)?;
     let log = places.log();
     if fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
         let _ = fs::remove_file(&log);
     }
     let mut options = OpenOptions::new();
-    let opened = options.create(true).append(true).read(true).open(&log);
+    options.create(true).append(true).read(true).mode(0o644);
+    let opened = options.custom_flags(NOFOLLOW).open(&log);
     let mut said = opened.map_err(|error| folder(&log, error))?;
     let said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
     let mut child = start(places, itself, &said)?;

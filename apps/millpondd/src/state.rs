@@ -4,10 +4,11 @@ use crate::places::Places;
 use millpond::control::MountInfo;
 use millpond_env::Env;
 use millpond_nvlist::NvList;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The largest record of mounts that is read, in bytes.
@@ -24,6 +25,19 @@ pub enum StateError {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// Somebody else could change what lies there.
+    #[error(
+        "cannot use {}: {why}; it must be a folder of user {own} that nobody else may write to (another can be given with MILLPOND_DIR)",
+        path.display()
+    )]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// Who it has to belong to.
+        own: u32,
     },
     /// Another daemon has it.
     #[error(
@@ -52,6 +66,45 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
     move |error| StateError::Io { path, error }
 }
 
+/// `O_NOFOLLOW`, where it is given as a number.
+pub const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+
+/// Makes a folder if need be, whatever the umask is, and looks whether it is ours alone.
+///
+/// # Errors
+/// [`StateError::Untrusted`], or if it cannot be made.
+pub fn take_folder(folder: &Path) -> Result<(), StateError> {
+    let is_new = fs::symlink_metadata(folder).is_err();
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o755).create(folder);
+    made.map_err(at(folder))?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(NOFOLLOW);
+    let untrusted = |why: String| StateError::Untrusted {
+        path: folder.to_owned(),
+        why,
+        own: rustix::process::geteuid().as_raw(),
+    };
+    let opened = options
+        .open(folder)
+        .map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => untrusted("it is a symbolic link".into()),
+            _ => at(folder)(error),
+        })?;
+    let metadata = opened.metadata().map_err(at(folder))?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(untrusted(format!("it belongs to user {}", metadata.uid())));
+    }
+    if is_new {
+        let mode = fs::Permissions::from_mode(0o755);
+        opened.set_permissions(mode).map_err(at(folder))?;
+    } else if metadata.mode() & 0o022 != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(untrusted(format!("others may write to it (mode {mode:o})")));
+    }
+    Ok(())
+}
+
 /// The state directory of a running daemon; the lock goes with it.
 #[derive(Debug)]
 pub struct State {
@@ -66,16 +119,13 @@ impl State {
     /// [`StateError::Taken`] if another daemon lives.
     pub fn take(places: &Places) -> Result<Self, StateError> {
         for folder in [&places.state, &places.runtime] {
-            let made = fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o755)
-                .create(folder);
-            made.map_err(at(folder))?;
+            take_folder(folder)?;
         }
         let path = places.state.join("lock");
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.mode(0o644).open(&path).map_err(at(&path))?;
+        let options = options.mode(0o644).custom_flags(NOFOLLOW);
+        let mut file = options.open(&path).map_err(at(&path))?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut text = String::new();
             let _ = (&file).take(32).read_to_string(&mut text);
@@ -122,6 +172,16 @@ impl State {
         Ok(u64::from(u32::from_ne_bytes(word)))
     }
 
+    /// A file without a name, for what is too long for memory.
+    ///
+    /// # Errors
+    /// If none is to be had there.
+    pub fn scratch(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        Ok(rustix::fs::open(&self.places.state, flags, mode)?.into())
+    }
+
     /// Writes a file so that a crash leaves the old or the new content.
     fn replace(&self, path: &Path, content: &[u8]) -> Result<(), StateError> {
         replace(path, content).map_err(at(path))
@@ -151,7 +211,14 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let fresh = path.with_file_name(name);
-    let mut file = File::create(&fresh)?;
+    // What a crash left there is not written through, link or not.
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o644);
+    let mut file = options.open(&fresh)?;
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -208,6 +275,40 @@ mod tests {
         );
         drop(first);
         State::take(&places).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |path: &Path| {
+            let refused = State::take(&Places::in_folder(path));
+            let error = refused.expect_err("it was taken");
+            assert!(matches!(error, StateError::Untrusted { .. }), "{error}");
+            error.to_string()
+        };
+        let real = folder.path().join("real");
+        drop(State::take(&Places::in_folder(&real)).unwrap());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(told(&link).contains("symbolic link"));
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o775)).unwrap();
+        assert!(told(&real).contains("mode 775"));
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
+        // Links inside it are not followed either.
+        let elsewhere = folder.path().join("elsewhere");
+        fs::remove_file(real.join("lock")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, real.join("lock")).unwrap();
+        assert!(State::take(&Places::in_folder(&real)).is_err());
+        std::os::unix::fs::symlink(&elsewhere, real.join("mounts.new")).unwrap();
+        fs::remove_file(real.join("lock")).unwrap();
+        let state = State::take(&Places::in_folder(&real)).unwrap();
+        state.note_mounts(&[]).unwrap();
+        assert!(!elsewhere.exists());
+        drop(state);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&real, Some(65_534), None).unwrap();
+            assert!(told(&real).contains("user 65534"));
+        }
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Figures of the daemon for Prometheus: the page, and HTTP as far as it takes to fetch it.
 //!
 //! Whoever asks may be slow or hostile: a request has at most [`REQUEST_BYTES_MAX`] bytes and [`TIME_NS_MAX`]
-//! from its first byte to the last one of the answer, and [`FETCHES_MAX`] are answered at once; more are hung up on.
+//! from its first byte to the last one of the answer, and [`FETCHES`] says how many are answered at once; more are hung up on.
 //! The page tells only what every user may ask for anyway.
 
 mod figures;
 mod page;
 
 use crate::daemon::Daemon;
-use crate::seats::Seat;
+use crate::seats::{SeatLimits, Seats};
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::AtomicUsize;
 use millpond_env::{Env, thread};
+use millpond_rpc::Caller;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,8 +24,15 @@ use std::time::Duration;
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// So long may a fetch take, in nanoseconds.
 pub const TIME_NS_MAX: u64 = 10_000_000_000;
-/// So many fetches at once.
-pub const FETCHES_MAX: usize = 4;
+/// So many fetches at once at a socket. On the network nobody is told from anybody: four there.
+pub const FETCHES: SeatLimits = SeatLimits {
+    all: 8,
+    not_root: 7,
+    strangers: 4,
+    each: 2,
+};
+/// So many fetches at once at a network address.
+pub const NET_FETCHES_MAX: usize = 4;
 /// One read or write waits at most so long.
 const WAIT: Duration = Duration::from_secs(2);
 /// So much is written at once, in bytes: between two writes the time is looked at.
@@ -39,7 +46,7 @@ enum Socket {
 /// Where the page is to be had.
 pub struct MetricsListener {
     socket: Socket,
-    fetches: Arc<AtomicUsize>,
+    fetches: Arc<Seats>,
 }
 
 impl MetricsListener {
@@ -57,7 +64,7 @@ impl MetricsListener {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Socket::Local(socket, path.to_owned()),
-            fetches: Arc::default(),
+            fetches: Seats::new(FETCHES, rustix::process::geteuid().as_raw()),
         })
     }
 
@@ -70,7 +77,13 @@ impl MetricsListener {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Socket::Net(socket),
-            fetches: Arc::default(),
+            fetches: Seats::new(
+                SeatLimits {
+                    each: NET_FETCHES_MAX,
+                    ..FETCHES
+                },
+                0,
+            ),
         })
     }
 
@@ -99,7 +112,8 @@ impl MetricsListener {
         match &self.socket {
             Socket::Local(socket, _) => {
                 let (stream, _) = socket.accept()?;
-                self.hand_over(stream, daemon, |stream: &UnixStream| {
+                let user = Caller::of(&stream)?.user;
+                self.hand_over(stream, Some(user), daemon, |stream: &UnixStream| {
                     stream.set_nonblocking(false)?;
                     stream.set_read_timeout(Some(WAIT))?;
                     stream.set_write_timeout(Some(WAIT))
@@ -107,7 +121,7 @@ impl MetricsListener {
             }
             Socket::Net(socket) => {
                 let (stream, _) = socket.accept()?;
-                self.hand_over(stream, daemon, |stream: &TcpStream| {
+                self.hand_over(stream, None, daemon, |stream: &TcpStream| {
                     stream.set_nonblocking(false)?;
                     stream.set_read_timeout(Some(WAIT))?;
                     stream.set_write_timeout(Some(WAIT))
@@ -119,10 +133,11 @@ impl MetricsListener {
     fn hand_over<S: Read + Write + Send + 'static>(
         &self,
         mut stream: S,
+        user: Option<u32>,
         daemon: &Arc<Daemon>,
         bound: impl FnOnce(&S) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(seat) = Seat::take(&self.fetches, FETCHES_MAX) else {
+        let Ok(seat) = self.fetches.take(user) else {
             return Ok(());
         };
         bound(&stream)?;

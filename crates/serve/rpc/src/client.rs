@@ -1,6 +1,8 @@
 //! The asking end.
 
 use crate::message::{About, Call, Failure, decode_reply};
+use crate::secret::Secret;
+use crate::server::Caller;
 use crate::stream::{Messages, StreamError};
 use millpond::control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
@@ -13,12 +15,15 @@ use millpond_env::sync::Mutex;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// A connection to the daemon. Calls go one after the other.
 #[derive(Debug)]
 pub struct Client {
     messages: Mutex<Messages<UnixStream>>,
+    /// Where to connect again.
+    socket: Option<PathBuf>,
 }
 
 /// What went wrong: the daemon said so, or there was no answer.
@@ -73,12 +78,14 @@ impl From<Trouble> for ImportError {
 }
 
 impl Client {
-    /// Connects to a daemon's socket.
+    /// Connects to a daemon's socket. Keys and names are told to root's daemons and those of the own user only.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If nobody listens there, or somebody else.
     pub fn connect(socket: &Path) -> io::Result<Self> {
-        Ok(Self::new(UnixStream::connect(socket)?))
+        let mut client = Self::new(connect_trusted(socket)?);
+        client.socket = Some(socket.to_owned());
+        Ok(client)
     }
 
     /// Uses a connected stream.
@@ -86,6 +93,7 @@ impl Client {
     pub fn new(stream: UnixStream) -> Self {
         Self {
             messages: Mutex::new(Messages::new(stream)),
+            socket: None,
         }
     }
 
@@ -105,10 +113,13 @@ impl Client {
         each: &mut dyn FnMut(T) -> bool,
     ) -> Result<(), Trouble> {
         let mut messages = self.messages.lock();
-        messages.write(call)?;
+        let mut first = Some(self.ask(&mut messages, call)?);
         let mut wants_more = true;
         loop {
-            let bytes = messages.read()?.ok_or(StreamError::CutOff)?;
+            let bytes = match first.take() {
+                Some(bytes) => bytes,
+                None => messages.read()?.ok_or(StreamError::CutOff)?,
+            };
             let reply = decode_reply(&bytes)?;
             if let Some(failure) = reply.failure {
                 return Err(Trouble::Failure(failure));
@@ -123,6 +134,32 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends a call; the first reply. A connection that was idle for long may be gone: a question is asked once more then.
+    fn ask(
+        &self,
+        messages: &mut Messages<UnixStream>,
+        call: &Call,
+    ) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+        let sent = messages.write(call);
+        // Who was turned away cannot send, and is told why.
+        let error = match (messages.read(), sent) {
+            (Ok(Some(bytes)), _) => return Ok(bytes),
+            (_, Err(error)) | (Err(error), _) => error,
+            (Ok(None), Ok(())) => StreamError::CutOff,
+        };
+        let is_gone = matches!(error, StreamError::CutOff | StreamError::Io(_));
+        let socket = self
+            .socket
+            .as_ref()
+            .filter(|_| is_gone && !call.needs_right());
+        let Some(stream) = socket.and_then(|socket| connect_trusted(socket).ok()) else {
+            return Err(error);
+        };
+        *messages = Messages::new(stream);
+        messages.write(call)?;
+        messages.read()?.ok_or(StreamError::CutOff)
     }
 
     fn list<T: DeserializeOwned>(
@@ -290,6 +327,9 @@ impl Keep for Client {
             force,
         };
         self.call(&call).map_err(|trouble| match trouble {
+            Trouble::Failure(Failure::Unmount(at, problem)) if at.is_empty() => {
+                (dataset.into(), problem)
+            }
             Trouble::Failure(Failure::Unmount(at, problem)) => (at, problem),
             other => (dataset.into(), MountProblem::Failed(other.text())),
         })
@@ -298,7 +338,7 @@ impl Keep for Client {
     fn load_key(&self, dataset: &str, key: &[u8], only_check: bool) -> Result<(), KeyProblem> {
         let call = Call::LoadKey {
             dataset: dataset.into(),
-            key: key.to_vec(),
+            key: Secret::new(key),
             only_check,
         };
         self.call(&call).map_err(key_problem)
@@ -315,6 +355,20 @@ impl Keep for Client {
 
     fn clear_events(&self) -> Result<u64, ControlError> {
         Ok(self.call(&Call::ClearEvents {})?)
+    }
+}
+
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if another user listens.
+fn connect_trusted(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    let user = Caller::of(&stream)?.user;
+    match user == 0 || user == rustix::process::geteuid().as_raw() {
+        true => Ok(stream),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("user {user} listens at {}", socket.display()),
+        )),
     }
 }
 

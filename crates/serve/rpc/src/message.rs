@@ -1,6 +1,7 @@
 //! Calls and replies. Every method has the name `org.millpond.` and its variant's.
 
 use crate::StreamError;
+use crate::secret::Secret;
 use millpond::OwnerKind;
 use millpond::control::{
     ChangeError, ChangeFailure, ControlError, DatasetQuery, DeviceProblem, ImportError,
@@ -66,7 +67,7 @@ pub enum Call {
     #[serde(rename = "org.millpond.LoadKey")]
     LoadKey {
         dataset: String,
-        key: Vec<u8>,
+        key: Secret,
         only_check: bool,
     },
     #[serde(rename = "org.millpond.UnloadKey")]
@@ -95,6 +96,40 @@ impl Call {
                 | Self::Mounts {}
                 | Self::About {}
         )
+    }
+}
+
+/// The methods that need no right: [`Call::needs_right`] by name.
+const LOOKING: [&str; 8] = [
+    "Pools",
+    "Pool",
+    "VdevProperties",
+    "Datasets",
+    "Holds",
+    "SpaceByOwner",
+    "Mounts",
+    "About",
+];
+
+/// What comes before the parameters of a call: they are decoded only for a caller who may ask for the method.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Head {
+    /// The method, with its `org.millpond.`.
+    pub method: String,
+}
+
+impl Head {
+    /// The method without the part that all have.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let name = self.method.strip_prefix("org.millpond.");
+        name.unwrap_or_default()
+    }
+
+    /// As [`Call::needs_right`]; methods that there are not need a right, too.
+    #[must_use]
+    pub fn needs_right(&self) -> bool {
+        !LOOKING.contains(&self.name())
     }
 }
 
@@ -142,6 +177,14 @@ pub struct About {
     pub process: u32,
     /// Its user.
     pub user: u32,
+}
+
+/// Reads only a call's method. Parameters are passed over without being kept.
+///
+/// # Errors
+/// [`StreamError::Malformed`].
+pub fn decode_head(bytes: &[u8]) -> Result<Head, StreamError> {
+    serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
 /// Takes a call apart. Nesting is bounded by the decoder (128 levels).
@@ -234,6 +277,35 @@ mod tests {
             dataset: "a".into(),
         };
         assert!(call.needs_right());
+    }
+
+    #[test]
+    fn methods_need_the_same_rights_by_name() {
+        let calls = [
+            Call::Pools {},
+            Call::Pool { name: "a".into() },
+            Call::Holds {
+                snapshot: "a".into(),
+            },
+            Call::Mounts {},
+            Call::About {},
+            Call::History { pool: "a".into() },
+            Call::Events { after: 0 },
+            Call::ClearEvents {},
+            Call::Device { path: "a".into() },
+        ];
+        for call in calls {
+            let head = decode_head(&serde_json::to_vec(&call).unwrap()).unwrap();
+            assert_eq!(head.needs_right(), call.needs_right(), "{call:?}");
+        }
+        for name in LOOKING {
+            let text = format!(r#"{{"method":"org.millpond.{name}","parameters":7}}"#);
+            assert!(!decode_head(text.as_bytes()).unwrap().needs_right());
+            // It is the name of a method indeed: what is wrong with it are the parameters.
+            let error = decode_call(text.as_bytes()).unwrap_err().to_string();
+            assert!(!error.contains("unknown variant"), "{error}");
+        }
+        assert!(decode_head(br#"{"parameters":{"method":"org.millpond.Pools"}}"#).is_err());
     }
 
     proptest! {

@@ -1,16 +1,25 @@
 //! The answering end.
 
-use crate::message::{About, Call, Failure, Reply, decode_call};
-use crate::stream::{Messages, StreamError};
-use millpond::control::{
-    ChangeError, ChangeFailure, ControlError, ImportError, Keep, KeyProblem, MountProblem,
+use crate::answer::{answer, refuse};
+use crate::message::{Failure, Head, decode_call, decode_head};
+use crate::outbox::Outbox;
+use crate::stream::{
+    LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
 };
-use serde::Serialize;
-use std::io::{Read, Write};
+use millpond::control::{
+    ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, Keep, KeyProblem,
+    MountProblem,
+};
+use millpond_env::Env;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// So many entries of a list go into one reply.
-const ENTRIES_PER_REPLY: usize = 256;
+/// The longest answer to a caller who may only look, in bytes.
+const LOOKER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// The longest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 4 << 30;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Who is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +50,39 @@ impl Access {
     }
 }
 
+impl Access {
+    /// The longest message that is read, in bytes.
+    #[must_use]
+    pub fn message_bytes_max(self) -> usize {
+        match self {
+            Self::Look => LOOKER_MESSAGE_BYTES_MAX,
+            Self::All => MESSAGE_BYTES_MAX,
+        }
+    }
+
+    /// How long the other end may take. A terminal may stand still for long with a pager before it.
+    #[must_use]
+    pub fn times(self, env: &Env) -> TimeLimits {
+        let (idle_ns, write_ns) = match self {
+            Self::Look => (Some(300 * SECOND_NS), 300 * SECOND_NS),
+            Self::All => (None, 3_600 * SECOND_NS),
+        };
+        TimeLimits {
+            env: env.clone(),
+            idle_ns,
+            message_ns: 30 * SECOND_NS,
+            write_ns,
+        }
+    }
+
+    fn answer_bytes_max(self) -> u64 {
+        match self {
+            Self::Look => LOOKER_ANSWER_BYTES_MAX,
+            Self::All => ANSWER_BYTES_MAX,
+        }
+    }
+}
+
 impl Caller {
     /// Who connected, as the kernel says.
     ///
@@ -63,40 +105,84 @@ pub trait Service: Sync {
     fn busy(&self, is_busy: bool) {
         let _ = is_busy;
     }
+    /// How long a caller may take; `None` for no limits.
+    fn times(&self, access: Access) -> Option<TimeLimits> {
+        let _ = access;
+        None
+    }
+    /// A file without a name for an answer that is too long for memory.
+    ///
+    /// # Errors
+    /// If none is to be had.
+    fn scratch(&self) -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Answers calls until the other end hangs up.
 ///
+/// A caller's right is looked at before parameters are decoded. An answer is complete before it is sent: while the other
+/// end reads, nothing of the service is in use.
+///
 /// # Errors
-/// [`StreamError`] if it does not keep to the protocol; the connection is to be closed then.
+/// If the stream breaks, or the other end does not keep to the protocol; the connection is to be closed then.
 pub fn serve<S: Read + Write>(
     stream: S,
     service: &dyn Service,
     caller: Caller,
     access: Access,
 ) -> Result<(), StreamError> {
-    let mut messages = Messages::new(stream);
-    while let Some(bytes) = messages.read()? {
-        let call = match decode_call(&bytes) {
+    let mut messages = Messages::new(stream)
+        .with_bytes_max(access.message_bytes_max())
+        .with_times(service.times(access));
+    let scratch = || service.scratch();
+    loop {
+        let bytes = match messages.read() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                if let StreamError::TooLong(_) = error {
+                    tell(&mut messages, Failure::Call(error.to_string()))?;
+                }
+                return Err(error);
+            }
+        };
+        let head = decode_head(&bytes);
+        if let (Ok(head), Access::Look) = (&head, access)
+            && head.needs_right()
+        {
+            tell(&mut messages, denied(head))?;
+            continue;
+        }
+        let call = match head.and_then(|_| decode_call(&bytes)) {
             Ok(call) => call,
             Err(error) => {
-                let failure = Failure::Call(error.to_string());
-                send(&mut messages, false, Err::<(), _>(failure))?;
+                tell(&mut messages, Failure::Call(error.to_string()))?;
                 return Err(error);
             }
         };
         drop(bytes);
+        let mut out = Outbox::new(&scratch, access.answer_bytes_max());
         let under_way = UnderWay::begin(service);
-        let answered = if call.needs_right() && access == Access::Look {
-            send(&mut messages, false, Err::<(), _>(denied(&call)))
-        } else {
-            let verbs = service.verbs(caller);
-            answer(&mut messages, verbs.as_ref(), call)
-        };
+        answer(&mut out, service.verbs(caller).as_ref(), call);
         drop(under_way);
-        answered?;
+        out.send(&mut messages)?;
     }
-    Ok(())
+}
+
+/// Tells a caller that it is not listened to, without waiting for it.
+pub fn turn_away(stream: UnixStream, why: &str) {
+    if stream.set_nonblocking(true).is_ok() {
+        // The buffer of a new connection has room for it; if not, nobody waits for that.
+        let _ = tell(&mut Messages::new(stream), Failure::Call(why.into()));
+    }
+}
+
+fn tell<S: Write>(messages: &mut Messages<S>, failure: Failure) -> Result<(), StreamError> {
+    let scratch = || Err(io::ErrorKind::Unsupported.into());
+    let mut out = Outbox::new(&scratch, MESSAGE_BYTES_MAX as u64);
+    refuse(&mut out, failure);
+    out.send(messages)
 }
 
 /// A call that is answered; over when it goes, on the way out of a panic, too.
@@ -115,221 +201,19 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-fn denied(call: &Call) -> Failure {
-    match call {
-        Call::CreatePool { .. } | Call::CheckAdd { .. } | Call::ClearLabels { .. } => {
-            Failure::Change(ChangeError::Denied)
-        }
-        Call::Change { .. } => Failure::ChangeFailure(ChangeFailure {
+fn denied(head: &Head) -> Failure {
+    match head.name() {
+        "CreatePool" | "CheckAdd" | "ClearLabels" => Failure::Change(ChangeError::Denied),
+        "Change" => Failure::ChangeFailure(ChangeFailure {
             done: 0,
             error: ChangeError::Denied,
         }),
-        Call::Device { .. } => Failure::Device(millpond::control::DeviceProblem::Unusable(
-            "permission denied".into(),
-        )),
-        Call::Importable { .. } | Call::Import { .. } => Failure::Import(ImportError::Denied),
-        Call::Mount { .. } => Failure::Mount(MountProblem::Denied),
-        Call::Unmount { dataset, .. } => Failure::Unmount(dataset.clone(), MountProblem::Denied),
-        Call::LoadKey { .. } | Call::UnloadKey { .. } => Failure::Key(KeyProblem::Denied),
+        "Device" => Failure::Device(DeviceProblem::Unusable("permission denied".into())),
+        "Importable" | "Import" => Failure::Import(ImportError::Denied),
+        "Mount" => Failure::Mount(MountProblem::Denied),
+        // The caller knows which dataset it named.
+        "Unmount" => Failure::Unmount(String::new(), MountProblem::Denied),
+        "LoadKey" | "UnloadKey" => Failure::Key(KeyProblem::Denied),
         _ => Failure::Control(ControlError::Denied),
-    }
-}
-
-fn send<S: Write, T: Serialize>(
-    messages: &mut Messages<S>,
-    more: bool,
-    outcome: Result<T, Failure>,
-) -> Result<(), StreamError> {
-    let (value, failure) = match outcome {
-        Ok(value) => {
-            let value = serde_json::to_value(value);
-            (
-                value.map_err(|error| StreamError::Malformed(error.to_string()))?,
-                None,
-            )
-        }
-        Err(failure) => (serde_json::Value::Null, Some(failure)),
-    };
-    let reply = Reply {
-        value,
-        more,
-        failure,
-    };
-    match messages.write(&reply) {
-        // An answer that is too long is told of in place of it.
-        Err(StreamError::TooLong) => messages.write(&Reply {
-            value: serde_json::Value::Null,
-            more: false,
-            failure: Some(Failure::Call("the answer is too long".into())),
-        }),
-        other => other,
-    }
-}
-
-/// A list that goes out in pieces.
-struct Pieces<'m, S, T> {
-    messages: &'m mut Messages<S>,
-    waiting: Vec<T>,
-    broken: Option<StreamError>,
-}
-
-impl<S: Write, T: Serialize> Pieces<'_, S, T> {
-    fn add(&mut self, entry: T) -> Result<(), ControlError> {
-        self.waiting.push(entry);
-        if self.waiting.len() < ENTRIES_PER_REPLY {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.waiting);
-        send(self.messages, true, Ok(piece)).map_err(|error| {
-            self.broken = Some(error);
-            ControlError::Stopped
-        })
-    }
-
-    fn end(self, outcome: Result<(), ControlError>) -> Result<(), StreamError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        if outcome.is_err() && !self.waiting.is_empty() {
-            send(self.messages, true, Ok(&self.waiting))?;
-        }
-        let last = outcome.map(|()| self.waiting).map_err(Failure::Control);
-        send(self.messages, false, last)
-    }
-}
-
-fn answer<S: Read + Write>(
-    messages: &mut Messages<S>,
-    verbs: &dyn Keep,
-    call: Call,
-) -> Result<(), StreamError> {
-    let change = |error: ChangeError| Failure::Change(error.portable());
-    match call {
-        Call::Pools {} => send(messages, false, verbs.pools().map_err(Failure::Control)),
-        Call::Pool { name } => send(messages, false, verbs.pool(&name).map_err(Failure::Control)),
-        Call::VdevProperties { pool, guid } => {
-            let found = verbs.vdev_properties(&pool, guid);
-            send(messages, false, found.map_err(Failure::Control))
-        }
-        Call::Datasets { query } => {
-            let mut pieces = Pieces {
-                messages,
-                waiting: vec![],
-                broken: None,
-            };
-            let outcome = verbs.datasets(&query, &mut |info| pieces.add(info));
-            pieces.end(outcome)
-        }
-        Call::History { pool } => {
-            let mut pieces = Pieces {
-                messages,
-                waiting: vec![],
-                broken: None,
-            };
-            let outcome = verbs.history(&pool, &mut |record| pieces.add(record));
-            pieces.end(outcome)
-        }
-        Call::Holds { snapshot } => send(
-            messages,
-            false,
-            verbs.holds(&snapshot).map_err(Failure::Control),
-        ),
-        Call::SpaceByOwner { dataset, owners } => {
-            let found = verbs.space_by_owner(&dataset, owners);
-            send(messages, false, found.map_err(Failure::Control))
-        }
-        Call::Device { path } => send(
-            messages,
-            false,
-            verbs.device(&path).map_err(Failure::Device),
-        ),
-        Call::CreatePool { request, command } => {
-            let done = verbs.create_pool(&request, &command);
-            send(messages, false, done.map_err(change))
-        }
-        Call::CheckAdd { pool, devices } => send(
-            messages,
-            false,
-            verbs.check_add(&pool, &devices).map_err(change),
-        ),
-        Call::Change {
-            pool,
-            changes,
-            command,
-        } => {
-            let done = verbs.change(&pool, &changes, &command);
-            let done = done.map_err(|failure| {
-                Failure::ChangeFailure(ChangeFailure {
-                    done: failure.done,
-                    error: failure.error.portable(),
-                })
-            });
-            send(messages, false, done)
-        }
-        Call::ClearLabels { path, force } => send(
-            messages,
-            false,
-            verbs.clear_labels(&path, force).map_err(change),
-        ),
-        Call::Importable { places } => send(
-            messages,
-            false,
-            verbs.importable_from(&places).map_err(Failure::Import),
-        ),
-        Call::Import { request, command } => {
-            let done = verbs
-                .import(&request, &command)
-                .map_err(|error| match error {
-                    ImportError::Change(error) => ImportError::Change(error.portable()),
-                    other => other,
-                });
-            send(messages, false, done.map_err(Failure::Import))
-        }
-        Call::Mounts {} => send(messages, false, verbs.mounts().map_err(Failure::Control)),
-        Call::Mount { dataset, request } => send(
-            messages,
-            false,
-            verbs.mount(&dataset, &request).map_err(Failure::Mount),
-        ),
-        Call::Unmount { dataset, force } => {
-            let done = verbs.unmount(&dataset, force);
-            send(
-                messages,
-                false,
-                done.map_err(|(at, why)| Failure::Unmount(at, why)),
-            )
-        }
-        Call::LoadKey {
-            dataset,
-            key,
-            only_check,
-        } => {
-            let done = verbs.load_key(&dataset, &key, only_check);
-            send(messages, false, done.map_err(Failure::Key))
-        }
-        Call::UnloadKey { dataset } => send(
-            messages,
-            false,
-            verbs.unload_key(&dataset).map_err(Failure::Key),
-        ),
-        Call::Events { after } => send(
-            messages,
-            false,
-            verbs.events(after).map_err(Failure::Control),
-        ),
-        Call::ClearEvents {} => send(
-            messages,
-            false,
-            verbs.clear_events().map_err(Failure::Control),
-        ),
-        Call::About {} => send(
-            messages,
-            false,
-            Ok::<_, Failure>(About {
-                version: env!("CARGO_PKG_VERSION").into(),
-                process: std::process::id(),
-                user: rustix::process::geteuid().as_raw(),
-            }),
-        ),
     }
 }

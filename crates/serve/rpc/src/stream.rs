@@ -1,11 +1,17 @@
 //! Messages on a stream: each ends with a zero byte.
 
+use millpond_env::Env;
 use std::io::{self, Read, Write};
+use zeroize::Zeroizing;
 
 /// The longest message, in bytes: a pool of some ten thousand devices, or a reply's share of a list.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// The longest message of a caller who may only look, in bytes.
+pub const LOOKER_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 64 << 10;
+/// How much is written before the time limit starts again, in bytes.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Why there is no next message.
 #[derive(Debug, thiserror::Error)]
@@ -18,11 +24,50 @@ pub enum StreamError {
     #[error("the other end hung up in the middle of a message")]
     CutOff,
     /// It goes on without an end.
-    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
-    TooLong,
+    #[error("a message of more than {0} bytes")]
+    TooLong(usize),
+    /// The other end sends nothing, or does not take what is sent.
+    #[error("the other end took too long")]
+    TooSlow,
     /// It is not what was agreed.
     #[error("not a message of this protocol: {0}")]
     Malformed(String),
+}
+
+/// How long the other end may take.
+///
+/// The clock is looked at between reads and writes, so the stream itself must give up waiting now and then
+/// (`SO_RCVTIMEO`, `SO_SNDTIMEO`): [`io::ErrorKind::WouldBlock`] is not an error then.
+#[derive(Clone)]
+pub struct TimeLimits {
+    /// Tells the time.
+    pub env: Env,
+    /// From the end of one message to the first byte of the next; `None` for no limit.
+    pub idle_ns: Option<u64>,
+    /// From a message's first byte to its last.
+    pub message_ns: u64,
+    /// For each MiB that is written.
+    pub write_ns: u64,
+}
+
+impl std::fmt::Debug for TimeLimits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TimeLimits")
+            .field("idle_ns", &self.idle_ns)
+            .field("message_ns", &self.message_ns)
+            .field("write_ns", &self.write_ns)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TimeLimits {
+    fn check(&self, since_ns: u64, limit_ns: u64) -> Result<(), StreamError> {
+        let taken_ns = self.env.clock.monotonic_ns().saturating_sub(since_ns);
+        match taken_ns <= limit_ns {
+            true => Ok(()),
+            false => Err(StreamError::TooSlow),
+        }
+    }
 }
 
 /// A stream cut into messages. Memory is bounded by the longest message and one read.
@@ -30,9 +75,11 @@ pub enum StreamError {
 pub struct Messages<S> {
     stream: S,
     /// Bytes that were read and not given out yet.
-    rest: Vec<u8>,
+    rest: Zeroizing<Vec<u8>>,
     /// So many of them hold no end.
     searched: usize,
+    bytes_max: usize,
+    times: Option<TimeLimits>,
 }
 
 impl<S> Messages<S> {
@@ -40,40 +87,92 @@ impl<S> Messages<S> {
     pub fn new(stream: S) -> Self {
         Self {
             stream,
-            rest: vec![],
+            rest: Zeroizing::default(),
             searched: 0,
+            bytes_max: MESSAGE_BYTES_MAX,
+            times: None,
         }
+    }
+
+    /// With another limit for messages that are read.
+    #[must_use]
+    pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// With limits of time.
+    #[must_use]
+    pub fn with_times(mut self, times: Option<TimeLimits>) -> Self {
+        self.times = times;
+        self
     }
 
     /// The stream.
     pub fn stream(&self) -> &S {
         &self.stream
     }
+
+    fn now_ns(&self) -> u64 {
+        let times = self.times.as_ref();
+        times.map_or(0, |times| times.env.clock.monotonic_ns())
+    }
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+/// Appends bytes. Memory that was too small is wiped: there may be a key in it.
+fn append(to: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
+    let length = to.len().saturating_add(bytes.len());
+    if length > to.capacity() {
+        let capacity = length.max(to.capacity().saturating_mul(2));
+        let mut larger = Zeroizing::new(Vec::with_capacity(capacity));
+        larger.extend_from_slice(to);
+        *to = larger;
+    }
+    to.extend_from_slice(bytes);
 }
 
 impl<S: Read> Messages<S> {
-    /// The next message without its zero byte; `None` at the end of the stream.
+    /// The next message without its zero byte; `None` at the end of the stream. It is wiped when it goes.
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn read(&mut self) -> Result<Option<Vec<u8>>, StreamError> {
+    pub fn read(&mut self) -> Result<Option<Zeroizing<Vec<u8>>>, StreamError> {
+        let mut began_ns = self.now_ns();
         loop {
             let fresh = self.rest.get(self.searched..).unwrap_or_default();
             if let Some(at) = fresh.iter().position(|byte| *byte == 0) {
                 let end = self.searched.saturating_add(at);
-                let tail = self.rest.split_off(end.saturating_add(1));
+                if end > self.bytes_max {
+                    return Err(StreamError::TooLong(self.bytes_max));
+                }
+                let tail = Zeroizing::new(self.rest.split_off(end.saturating_add(1)));
                 let mut message = std::mem::replace(&mut self.rest, tail);
                 message.truncate(end);
                 self.searched = 0;
                 return Ok(Some(message));
             }
             self.searched = self.rest.len();
-            if self.searched > MESSAGE_BYTES_MAX {
-                return Err(StreamError::TooLong);
+            if self.searched > self.bytes_max {
+                return Err(StreamError::TooLong(self.bytes_max));
             }
-            let mut buffer = vec![0; READ_BYTES];
+            if let Some(times) = &self.times {
+                match (self.rest.is_empty(), times.idle_ns) {
+                    (true, Some(idle_ns)) => times.check(began_ns, idle_ns)?,
+                    (true, None) => {}
+                    (false, _) => times.check(began_ns, times.message_ns)?,
+                }
+            }
+            let mut buffer = Zeroizing::new(vec![0; READ_BYTES]);
             let read = match self.stream.read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if is_wait(&error) && self.times.is_some() => continue,
                 outcome => outcome?,
             };
             if read == 0 {
@@ -82,10 +181,42 @@ impl<S: Read> Messages<S> {
                     false => Err(StreamError::CutOff),
                 };
             }
-            self.rest
-                .extend_from_slice(buffer.get(..read).unwrap_or_default());
+            if self.rest.is_empty() {
+                began_ns = self.now_ns();
+            }
+            append(&mut self.rest, buffer.get(..read).unwrap_or_default());
         }
     }
+}
+
+/// Where a message is put together: memory that was too small is wiped.
+struct Encoded(Zeroizing<Vec<u8>>);
+
+impl Write for Encoded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        append(&mut self.0, bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A message as it is sent, with its zero byte.
+///
+/// # Errors
+/// [`StreamError::TooLong`] for one that the other end would not take.
+pub(crate) fn encode(message: &impl serde::Serialize) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+    let mut encoded = Encoded(Zeroizing::default());
+    serde_json::to_writer(&mut encoded, message)
+        .map_err(|error| StreamError::Malformed(error.to_string()))?;
+    let mut bytes = encoded.0;
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(StreamError::TooLong(MESSAGE_BYTES_MAX));
+    }
+    // JSON has no zero byte: in texts it is written as an escape.
+    append(&mut bytes, &[0]);
+    Ok(bytes)
 }
 
 impl<S: Write> Messages<S> {
@@ -94,14 +225,30 @@ impl<S: Write> Messages<S> {
     /// # Errors
     /// [`StreamError::TooLong`] for one that the other end would not take; [`StreamError::Io`].
     pub fn write(&mut self, message: &impl serde::Serialize) -> Result<(), StreamError> {
-        let mut bytes = serde_json::to_vec(message)
-            .map_err(|error| StreamError::Malformed(error.to_string()))?;
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(StreamError::TooLong);
+        let bytes = encode(message)?;
+        self.write_bytes(&bytes)
+    }
+
+    /// Sends messages that were encoded before.
+    ///
+    /// # Errors
+    /// [`StreamError::TooSlow`], [`StreamError::Io`].
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        for mut piece in bytes.chunks(WRITE_BYTES) {
+            let began_ns = self.now_ns();
+            while !piece.is_empty() {
+                if let Some(times) = &self.times {
+                    times.check(began_ns, times.write_ns)?;
+                }
+                let written = match self.stream.write(piece) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if is_wait(&error) && self.times.is_some() => continue,
+                    Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                    outcome => outcome?,
+                };
+                piece = piece.get(written..).unwrap_or_default();
+            }
         }
-        // JSON has no zero byte: in texts it is written as an escape.
-        bytes.push(0);
-        self.stream.write_all(&bytes)?;
         self.stream.flush()?;
         Ok(())
     }
@@ -128,9 +275,9 @@ mod tests {
     #[test]
     fn messages_end_where_their_zero_byte_is() {
         let mut messages = Messages::new(Drops(b"one\0\0three\0", 2));
-        assert_eq!(messages.read().unwrap().unwrap(), b"one");
-        assert_eq!(messages.read().unwrap().unwrap(), b"");
-        assert_eq!(messages.read().unwrap().unwrap(), b"three");
+        assert_eq!(messages.read().unwrap().unwrap().as_slice(), b"one");
+        assert_eq!(messages.read().unwrap().unwrap().as_slice(), b"");
+        assert_eq!(messages.read().unwrap().unwrap().as_slice(), b"three");
         assert!(messages.read().unwrap().is_none());
     }
 
@@ -143,8 +290,79 @@ mod tests {
     #[test]
     fn a_message_without_an_end_is_given_up_in_bounded_memory() {
         let mut messages = Messages::new(io::repeat(b'x'));
-        assert!(matches!(messages.read(), Err(StreamError::TooLong)));
+        assert!(matches!(messages.read(), Err(StreamError::TooLong(_))));
         assert!(messages.rest.len() <= MESSAGE_BYTES_MAX + READ_BYTES);
+        let mut messages = Messages::new(io::repeat(b'x')).with_bytes_max(LOOKER_MESSAGE_BYTES_MAX);
+        assert!(matches!(
+            messages.read(),
+            Err(StreamError::TooLong(LOOKER_MESSAGE_BYTES_MAX))
+        ));
+        assert!(messages.rest.capacity() <= 4 * LOOKER_MESSAGE_BYTES_MAX);
+    }
+
+    /// A clock that a second passes on each look.
+    struct Ticking(millpond_env::sync::atomic::AtomicU64);
+
+    impl millpond_env::Clock for Ticking {
+        fn wall_ns(&self) -> u64 {
+            self.monotonic_ns()
+        }
+        fn monotonic_ns(&self) -> u64 {
+            use millpond_env::sync::atomic::Ordering;
+            self.0.fetch_add(1_000_000_000, Ordering::Relaxed)
+        }
+    }
+
+    fn times(idle_ns: Option<u64>) -> TimeLimits {
+        TimeLimits {
+            env: Env {
+                clock: millpond_env::sync::Arc::new(Ticking(0.into())),
+                ..Env::real()
+            },
+            idle_ns,
+            message_ns: 5_000_000_000,
+            write_ns: 5_000_000_000,
+        }
+    }
+
+    /// Gives the bytes one at a time, then would wait; takes nothing.
+    struct Dawdler(&'static [u8]);
+
+    impl Read for Dawdler {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0.split_first() {
+                None => Err(io::ErrorKind::WouldBlock.into()),
+                Some((first, rest)) => {
+                    buffer[0] = *first;
+                    self.0 = rest;
+                    Ok(1)
+                }
+            }
+        }
+    }
+
+    impl Write for Dawdler {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn idle_and_slow_peers_are_given_up() {
+        let idle = Dawdler(b"");
+        let mut messages = Messages::new(idle).with_times(Some(times(Some(3_000_000_000))));
+        assert!(matches!(messages.read(), Err(StreamError::TooSlow)));
+        // Byte by byte, each in time, the whole message not.
+        let drip = Dawdler(b"{\"method\":\"org.millpond.Pools\"}\0");
+        let mut messages = Messages::new(drip).with_times(Some(times(None)));
+        assert!(matches!(messages.read(), Err(StreamError::TooSlow)));
+        let mut messages = Messages::new(Dawdler(b"")).with_times(Some(times(None)));
+        assert!(matches!(messages.write(&1), Err(StreamError::TooSlow)));
+        let mut messages = Messages::new(Dawdler(b"1\0")).with_times(Some(times(None)));
+        assert_eq!(messages.read().unwrap().unwrap().as_slice(), b"1");
     }
 
     proptest! {
