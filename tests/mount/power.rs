@@ -42,6 +42,7 @@ impl Mounted {
             files: pool.served(POOL).unwrap() as _,
             source: POOL.to_owned(),
             mountpoint: point.path().to_owned(),
+            root: None,
         };
         let mount = server.mount(target, &MountOptions::default()).unwrap();
         Self {

@@ -102,6 +102,7 @@ impl Rig {
             files: Arc::clone(&files) as _,
             source: dataset.clone(),
             mountpoint: point.path().to_owned(),
+            root: None,
         };
         let mount = server.mount(target, &MountOptions::default()).unwrap();
         Some(Self {

@@ -48,6 +48,7 @@ fn more_mounts_than_threads_are_served_all_the_same() {
             files: Arc::clone(&rig.files) as _,
             source: "tank".to_owned(),
             mountpoint: point.path().to_owned(),
+            root: None,
         };
         let mount = server.mount(target, &MountOptions::default()).unwrap();
         mounts.push((mount, point));
@@ -73,6 +74,7 @@ fn more_mounts_than_threads_are_served_all_the_same() {
         files: Arc::clone(&rig.files) as _,
         source: "tank".to_owned(),
         mountpoint: point.path().to_owned(),
+        root: None,
     };
     let again = server.mount(target, &MountOptions::default()).unwrap();
     assert_eq!(std::fs::read(point.path().join("file")).unwrap(), b"words");

@@ -4,8 +4,10 @@ use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter};
 use millpond::control::{MountProblem, Open};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount};
-use std::path::Path;
+use millpond_fuse::{
+    FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount, prepare_mountpoint,
+};
+use std::path::{Path, PathBuf};
 
 /// Requests that are worked on at once, at the least.
 const THREADS_MIN: usize = 4;
@@ -43,6 +45,15 @@ fn problem(error: FuseError) -> MountProblem {
 }
 
 impl Mounter for FuseMounter {
+    fn prepare(
+        &self,
+        root: Option<&Path>,
+        mountpoint: &Path,
+        overlay: bool,
+    ) -> Result<PathBuf, MountProblem> {
+        prepare_mountpoint(root, mountpoint, overlay).map_err(problem)
+    }
+
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
         let failed = |error: millpond::Error| MountProblem::Failed(error.to_string());
         let mut options = MountOptions::default();
@@ -66,6 +77,7 @@ impl Mounter for FuseMounter {
             files,
             source: what.dataset.to_owned(),
             mountpoint: what.mountpoint.to_owned(),
+            root: what.root.map(Path::to_owned),
         };
         let mount = self.server.mount(target, &options).map_err(problem)?;
         Ok(Box::new(FuseMount(mount)))

@@ -6,11 +6,12 @@ use millpond::control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, HeldPool, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, Keep, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Open, PoolChange, PoolInfo, Property, Value,
+    NewPoolRequest, Open, PoolChange, PoolInfo, Property, Value, read_key_file,
 };
 use millpond::live::HistoryCommand;
 use millpond::{DatasetError, Error, OwnerKind, OwnerSpace};
 use millpond_rpc::Caller;
+use std::path::Path;
 
 /// Everything that can be asked of a daemon.
 pub struct Verbs<'d> {
@@ -133,7 +134,7 @@ impl Change for Verbs<'_> {
             if let Some(held) = daemon.pools.get(name) {
                 self.gather_noted_of(name, &held, true);
             }
-            changed.notes = daemon.mounts.mount_all(&daemon.pools, name);
+            changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
         }
         Ok(changed)
     }
@@ -204,7 +205,10 @@ impl Keep for Verbs<'_> {
             imported.keys = load_keys_from_files(daemon, &imported.name);
         }
         if request.mount {
-            imported.notes = daemon.mounts.mount_all(&daemon.pools, &imported.name);
+            let options = &request.mount_options;
+            imported.notes = daemon
+                .mounts
+                .mount_all(&daemon.pools, &imported.name, options);
         }
         Ok(imported)
     }
@@ -315,7 +319,8 @@ fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
     let tried = roots.len() as u64;
     let loaded = roots.iter().filter(|(name, location)| {
         let file = location.as_deref().and_then(|l| l.strip_prefix("file://"));
-        let Some(Ok(bytes)) = file.map(std::fs::read) else {
+        let key = file.map(|file| read_key_file(Path::new(file)));
+        let Some(Ok(bytes)) = key else {
             return false;
         };
         load_key(daemon, name, &bytes, false).is_ok()

@@ -14,7 +14,7 @@ use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, cle
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 /// Requests that are worked on at once.
 const THREADS_MIN: usize = 4;
@@ -131,14 +131,27 @@ fn stay(
     // What a verb that was killed left on the same folder.
     clear_dead_mount(&options.mountpoint).map_err(told)?;
     let server = FuseServer::start(threads).map_err(told)?;
-    let mountpoint = options.mountpoint.canonicalize()?;
+    // As it was typed: a link on the way is followed only if nobody else could have put it there.
+    let goes_up = options
+        .mountpoint
+        .components()
+        .any(|part| part == Component::ParentDir);
+    let mountpoint = match goes_up {
+        true => options.mountpoint.canonicalize()?,
+        false => std::path::absolute(&options.mountpoint)?,
+    };
     let target = MountTarget {
         files,
         source: name.to_owned(),
-        mountpoint: mountpoint.clone(),
+        mountpoint,
+        root: None,
     };
     let mount = server.mount(target, mount_options).map_err(told)?;
-    writeln!(session.out, "{name} is mounted on {}", mountpoint.display())?;
+    writeln!(
+        session.out,
+        "{name} is mounted on {}",
+        mount.mountpoint().display()
+    )?;
     session.out.flush()?;
     let handle = signals.handle();
     thread::scope(|scope| {

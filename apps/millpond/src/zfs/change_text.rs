@@ -37,6 +37,7 @@ pub fn reason(error: &ChangeError) -> String {
         ChangeError::DatasetName { reason, .. } | ChangeError::Failed(reason) => reason.clone(),
         ChangeError::Property { property, reason } => property_words(property, reason),
         ChangeError::Refused { why, .. } => why.to_string(),
+        ChangeError::Mounted { mountpoint, why } => super::not_unmounted(mountpoint, why),
         ChangeError::NotBuilt(what) => format!("{what} is not built yet"),
         other => crate::zpool::reason(other),
     }

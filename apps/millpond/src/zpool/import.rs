@@ -6,6 +6,7 @@ use crate::command::Parsed;
 use crate::program::absolute;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
+use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
 use millpond::control::{ImportError, ImportRequest, ImportablePool, Places, RewindRequest};
 
@@ -108,13 +109,14 @@ fn searched(session: &Session, folders: &[String]) -> Vec<String> {
 
 fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String> {
     let mut properties: Vec<(String, String)> = vec![];
+    let mut mount_options: Vec<String> = vec![];
     for (option, value) in &parsed.options {
         let value = value.as_deref().unwrap_or_default();
         match option.as_str() {
             "R" => properties.push(("altroot".into(), value.to_owned())),
             "o" => {
                 let Some((name, value)) = value.split_once('=') else {
-                    // Mount options, which file systems' properties say here.
+                    mount_options.push(value.to_owned());
                     continue;
                 };
                 let known = super::property::PoolProperty::by_name(name);
@@ -147,6 +149,7 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         without_logs: parsed.has("m"),
         rewind,
         properties,
+        mount_options,
         mount: !parsed.has("N"),
         load_keys: parsed.has("l"),
         is_name_temporary: parsed.has("t"),
@@ -171,6 +174,17 @@ fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word:
             imported.name
         )?;
     }
+    if let Some(why) = &imported.foreign_because
+        && request.mount
+        && !has_no_rights(&request.mount_options)
+    {
+        writeln!(
+            session.err,
+            "millpond: '{}': {why}; set-user-ID programs and device files in it work here. If you do \
+             not trust it, export it and import it with -o nosuid,nodev",
+            imported.name
+        )?;
+    }
     if request.load_keys {
         let (loaded, tried) = imported.keys;
         writeln!(session.out, "{loaded} / {tried} keys successfully loaded")?;
@@ -184,6 +198,19 @@ fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word:
         "Import was successful, but unable to mount some datasets"
     )?;
     Ok(1)
+}
+
+/// Whether mount options keep set-user bits and device files from working.
+fn has_no_rights(options: &[String]) -> bool {
+    let mut words: Vec<&str> = options.iter().flat_map(|words| words.split(',')).collect();
+    words.retain(|word| !word.is_empty());
+    let last = |yes: &[&str], no: &[&str]| {
+        let mut told = words.iter().rev();
+        told.find(|word| yes.contains(word) || no.contains(word))
+            .is_some_and(|word| no.contains(word))
+    };
+    last(&["suid", "setuid"], &["nosuid", "nosetuid"])
+        && last(&["dev", "devices"], &["nodev", "nodevices"])
 }
 
 fn refused(
@@ -264,6 +291,11 @@ pub fn reason(error: &ImportError) -> String {
         ImportError::CacheFile(text) => text.clone(),
         ImportError::Unreadable(why) => format!("I/O error\n({why})"),
         ImportError::Change(error) => change_text::reason(Verb::Other, error),
+        ImportError::BadName { name, why } => format!(
+            "'{}' is no name: {why}\n\tA pool can be given another by its guid: zpool import GUID NAME.\n\t\
+             What is in the pool can be read with -N -o readonly=on.",
+            one_line(name)
+        ),
         ImportError::Denied => "permission denied".into(),
         other => format!("{other:?}"),
     }

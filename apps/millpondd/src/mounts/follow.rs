@@ -3,7 +3,7 @@
 use super::settings::Settings;
 use super::{Mounts, Taken, is_within};
 use millpond::control::{
-    ChangeError, Changed, DatasetChange, HeldPools, MountInfo, Note, PoolChange, Step,
+    ChangeError, Changed, DatasetChange, HeldPools, MountInfo, Note, PoolChange, Step, Value,
 };
 use std::collections::BTreeSet;
 
@@ -34,6 +34,9 @@ enum Effect<'c> {
     Moved(&'c str),
     /// It may be mounted now.
     New(&'c str),
+    /// What the kernel judges by is agreed on when mounting: those at and below that have the property's value from there
+    /// are mounted again, or the change is refused. The new value, if it is known.
+    Judged(&'c str, &'c str, Option<&'c Value>),
     /// Open file systems at and below should look at their properties again; with the second those that are
     /// mounted otherwise now are mounted again.
     Settings(&'c str, bool),
@@ -42,6 +45,7 @@ enum Effect<'c> {
 fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
     let moves = |property: &str| matches!(property, "mountpoint" | "canmount");
     let is_flag = |property: &str| matches!(property, "readonly" | "exec" | "setuid" | "devices");
+    let is_judged = |property: &str| property == "acltype";
     match change {
         PoolChange::Destroy | PoolChange::Export => Effect::InTheWay(pool),
         PoolChange::Dataset(change) => match change {
@@ -69,12 +73,17 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
             } => match *mount && properties.iter().any(|(name, _)| moves(name)) {
                 true => Effect::Moved(name),
                 false => {
+                    let mut judged = properties.iter().filter(|(name, _)| is_judged(name));
+                    if let Some((property, value)) = judged.next_back() {
+                        return Effect::Judged(name, property, Some(value));
+                    }
                     let any = properties.iter().any(|(name, _)| is_flag(name));
                     Effect::Settings(name, any)
                 }
             },
             DatasetChange::Inherit { name, property, .. } => match moves(property) {
                 true => Effect::Moved(name),
+                false if is_judged(property) => Effect::Judged(name, property, None),
                 false => Effect::Settings(name, is_flag(property)),
             },
             _ => Effect::Nothing,
@@ -110,6 +119,11 @@ impl<'a> Follow<'a> {
                     | Effect::BackAgain(root) => {
                         self.mounts.take_away(root, false, &mut self.taken)
                     }
+                    Effect::Judged(root, property, value) => self.mounts.take_inheriting(
+                        self.pools,
+                        (root, property, value),
+                        &mut self.taken,
+                    ),
                     Effect::AllInTheWay(names) => {
                         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                         let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
@@ -144,17 +158,25 @@ impl<'a> Follow<'a> {
                         vec![]
                     }
                     Effect::BackAgain(_) => self.bring_back(),
+                    Effect::Judged(root, ..) => {
+                        self.refresh(root);
+                        let mut notes = self.bring_back();
+                        // Other properties may have come with it.
+                        notes.extend(self.mounts.remount_changed(self.pools, root));
+                        notes
+                    }
                     Effect::Moved(root) => {
                         let taken = std::mem::take(&mut self.taken);
                         let taken: BTreeSet<String> =
                             taken.into_iter().map(|one| one.dataset).collect();
-                        self.mounts.mount_some(self.pools, root, &|one: &Settings| {
-                            taken.contains(&one.dataset)
-                                || one.dataset == root
-                                || one.mountpoint_from == root
-                        })
+                        self.mounts
+                            .mount_some(self.pools, root, &[], &|one: &Settings| {
+                                taken.contains(&one.dataset)
+                                    || one.dataset == root
+                                    || one.mountpoint_from == root
+                            })
                     }
-                    Effect::New(name) => self.mounts.mount_some(self.pools, name, &|_| true),
+                    Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
                     Effect::Settings(root, may_differ) => {
                         self.refresh(root);
                         match may_differ {

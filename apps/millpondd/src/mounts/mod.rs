@@ -8,15 +8,19 @@ pub use follow::Follow;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
 use millpond::control::{
-    Control, DatasetQuery, HeldPools, MountInfo, MountProblem, MountRequest, Note, Wanted,
+    Control, DatasetQuery, HeldPools, MountInfo, MountProblem, MountRequest, Note, Source, Value,
+    Wanted,
 };
-use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_env::sync::{Arc, Mutex};
 use settings::{Settings, WANTED};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 struct Entry {
     info: MountInfo,
+    /// Where it is without links, for the record: nothing else is unmounted if this process is killed.
+    place: PathBuf,
     handle: Arc<dyn Mounted>,
     /// As it was mounted, with what was asked for this once.
     settings: Settings,
@@ -81,6 +85,17 @@ impl Mounts {
         let mut table = self.table.lock();
         table.retain(|entry| entry.handle.is_alive());
         table.iter().map(|entry| entry.info.clone()).collect()
+    }
+
+    /// The same with the places where they are, for whoever has to clear them away.
+    fn record(&self) -> Vec<MountInfo> {
+        let table = self.table.lock();
+        let alive = table.iter().filter(|entry| entry.handle.is_alive());
+        let placed = alive.map(|entry| MountInfo {
+            dataset: entry.info.dataset.clone(),
+            mountpoint: entry.place.to_string_lossy().into_owned(),
+        });
+        placed.collect()
     }
 
     /// Files that programs could not read or write since the last call, and where they are mounted.
@@ -266,7 +281,7 @@ impl Mounts {
                 entry.info.dataset = name;
             }
         }
-        (self.note)(&self.list());
+        (self.note)(&self.record());
     }
 
     fn mount_as(
@@ -293,18 +308,23 @@ impl Mounts {
         let pool = dataset.split('/').next().unwrap_or(dataset);
         let pool = pools.get(pool).ok_or(MountProblem::NoSuchDataset)?;
         let mountpoint = Path::new(&settings.mountpoint);
-        self.mounter.prepare(mountpoint, settings.overlay)?;
+        let root = pool.altroot().map(Path::new);
+        let place = self.mounter.prepare(root, mountpoint, settings.overlay)?;
         let info = MountInfo {
             dataset: dataset.to_owned(),
             mountpoint: settings.mountpoint.clone(),
         };
-        let mut coming = self.list();
-        coming.push(info.clone());
+        let mut coming = self.record();
+        coming.push(MountInfo {
+            mountpoint: place.to_string_lossy().into_owned(),
+            ..info.clone()
+        });
         (self.note)(&coming);
         let mounted = self.mounter.mount(&Mountable {
             pool: &pool,
             dataset,
             mountpoint,
+            root,
             read_only: settings.read_only || pool.live().is_none(),
             exec: settings.exec,
             suid: settings.suid,
@@ -316,6 +336,7 @@ impl Mounts {
                 let handle: Arc<dyn Mounted> = Arc::from(handle);
                 self.table.lock().push(Entry {
                     info,
+                    place,
                     handle,
                     settings: settings.clone(),
                     options: options.to_vec(),
@@ -323,21 +344,23 @@ impl Mounts {
                 Ok(())
             }
             Err(problem) => {
-                (self.note)(&self.list());
+                (self.note)(&self.record());
                 Err(problem)
             }
         }
     }
 
-    /// Mounts everything at and below a dataset that is to be mounted by itself; what could not be.
-    pub fn mount_all(&self, pools: &HeldPools, root: &str) -> Vec<Note> {
-        self.mount_some(pools, root, &|_| true)
+    /// Mounts everything at and below a dataset that is to be mounted by itself; what could not be. `options` stand in
+    /// for properties this once.
+    pub fn mount_all(&self, pools: &HeldPools, root: &str, options: &[String]) -> Vec<Note> {
+        self.mount_some(pools, root, options, &|_| true)
     }
 
     fn mount_some(
         &self,
         pools: &HeldPools,
         root: &str,
+        options: &[String],
         wanted: &dyn Fn(&Settings) -> bool,
     ) -> Vec<Note> {
         let _turn = self.turn.lock();
@@ -355,8 +378,9 @@ impl Mounts {
         // What lies below comes later.
         all.sort_by(|a, b| a.order().cmp(&b.order()));
         let mut notes = vec![];
-        for one in &all {
-            self.mount_noting(pools, one, &[], &mut notes);
+        for one in &mut all {
+            one.override_with(options);
+            self.mount_noting(pools, one, options, &mut notes);
         }
         notes
     }
@@ -370,6 +394,60 @@ impl Mounts {
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
         self.take_these(&|info| is_within(&info.dataset, root), force, taken)
+    }
+
+    /// Unmounts those at and below a dataset that have a property's value from there, with what lies in them, unless the value
+    /// they have is the given one already.
+    fn take_inheriting(
+        &self,
+        pools: &HeldPools,
+        (root, name, value): (&str, &str, Option<&Value>),
+        taken: &mut Vec<Taken>,
+    ) -> Result<(), (String, MountProblem)> {
+        let _turn = self.turn.lock();
+        let Some(property) = by_name(name) else {
+            return Ok(());
+        };
+        let word = |value: &Value| match (value, &property) {
+            (Value::Number(number), PropertyName::Native(native)) => {
+                let word = native.shape.word_of(*number);
+                word.map_or_else(|| number.to_string(), str::to_owned)
+            }
+            (Value::Number(number), _) => number.to_string(),
+            (Value::Text(text), _) => text.clone(),
+        };
+        let query = DatasetQuery {
+            root: root.to_owned(),
+            depth: DatasetQuery::WHOLE_TREE,
+            kinds: Kinds::only(&[DatasetKind::Filesystem]),
+            wanted: Wanted::Named(vec![property.clone()]),
+        };
+        let mut changing = BTreeSet::new();
+        let told = pools.datasets(&query, &mut |info| {
+            let known = info.property(name);
+            let is_from_there = info.name == root
+                || match known.map(|property| &property.source) {
+                    Some(Source::Inherited(from)) => from == root || !is_within(from, root),
+                    Some(Source::Default) | None => true,
+                    Some(_) => false,
+                };
+            let now = known.and_then(|property| property.value.as_ref());
+            let is_same = value.is_some() && now.map(word) == value.map(word);
+            if is_from_there && !is_same {
+                changing.insert(info.name);
+            }
+            Ok(())
+        });
+        told.map_err(|error| (root.to_owned(), MountProblem::Failed(error.to_string())))?;
+        let mounted = self.list().into_iter();
+        let at: Vec<MountInfo> = mounted
+            .filter(|info| changing.contains(&info.dataset))
+            .collect();
+        let is_meant = |info: &MountInfo| {
+            let mut at = at.iter();
+            at.any(|outer| is_within(&info.mountpoint, &outer.mountpoint))
+        };
+        self.take_these(&is_meant, false, taken)
     }
 
     /// Unmounts some, the last mounted first; `taken` are they, in the order of unmounting. What was
@@ -406,7 +484,7 @@ impl Mounts {
                 options,
             });
         }
-        (self.note)(&self.list());
+        (self.note)(&self.record());
         outcome
     }
 

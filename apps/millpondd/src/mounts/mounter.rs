@@ -13,6 +13,8 @@ pub struct Mountable<'a> {
     pub dataset: &'a str,
     /// Where: an existing folder.
     pub mountpoint: &'a Path,
+    /// The folder that the mount point is in and that no link leads out of: the pool's `altroot`.
+    pub root: Option<&'a Path>,
     /// Nothing may be changed through it.
     pub read_only: bool,
     /// Programs may be run from it.
@@ -51,20 +53,17 @@ pub struct FileTrouble {
 
 /// Whoever shows file systems to the operating system.
 pub trait Mounter: Send + Sync {
-    /// Makes the folder that is mounted over, where it is missing; without `overlay` it must be empty.
+    /// Makes the folder that is mounted over, where it is missing, and tells where it is without links. Without `overlay` it
+    /// must be empty. It lies in `root`, if given, whatever links below that say.
     ///
     /// # Errors
     /// [`MountProblem::NotEmpty`], [`MountProblem::Failed`].
-    fn prepare(&self, mountpoint: &Path, overlay: bool) -> Result<(), MountProblem> {
-        std::fs::create_dir_all(mountpoint).map_err(|error| {
-            MountProblem::Failed(format!("cannot create {}: {error}", mountpoint.display()))
-        })?;
-        let is_empty = || std::fs::read_dir(mountpoint).is_ok_and(|mut all| all.next().is_none());
-        match overlay || is_empty() {
-            true => Ok(()),
-            false => Err(MountProblem::NotEmpty),
-        }
-    }
+    fn prepare(
+        &self,
+        root: Option<&Path>,
+        mountpoint: &Path,
+        overlay: bool,
+    ) -> Result<PathBuf, MountProblem>;
     /// Mounts one.
     ///
     /// # Errors
@@ -82,6 +81,9 @@ pub trait Mounter: Send + Sync {
 pub struct NoMounter(pub String);
 
 impl Mounter for NoMounter {
+    fn prepare(&self, _: Option<&Path>, _: &Path, _: bool) -> Result<PathBuf, MountProblem> {
+        Err(MountProblem::Unavailable(self.0.clone()))
+    }
     fn mount(&self, _: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
         Err(MountProblem::Unavailable(self.0.clone()))
     }
@@ -117,8 +119,13 @@ impl Mounted for Pretended {
 }
 
 impl Mounter for PretendMounter {
-    fn prepare(&self, _: &Path, _: bool) -> Result<(), MountProblem> {
-        Ok(())
+    fn prepare(
+        &self,
+        _: Option<&Path>,
+        mountpoint: &Path,
+        _: bool,
+    ) -> Result<PathBuf, MountProblem> {
+        Ok(mountpoint.to_owned())
     }
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
         let asked = (what.mountpoint.to_owned(), what.read_only);

@@ -54,6 +54,8 @@ pub struct ImportRequest {
     pub properties: Vec<(String, String)>,
     /// Whether its file systems are mounted.
     pub mount: bool,
+    /// Mount options that stand in for properties of its file systems while it is imported: `nosuid`, `nodev`, …
+    pub mount_options: Vec<String>,
     /// Whether keys are read from where `keylocation` says, if that is a file.
     pub load_keys: bool,
 }
@@ -66,6 +68,8 @@ pub struct Imported {
     pub name: String,
     /// Why it was imported read-only although that was not asked for.
     pub read_only_because: Option<String>,
+    /// Why its set-user bits and device files may be somebody else's: who had it last, or whose its images are.
+    pub foreign_because: Option<String>,
     /// Keys that were loaded, and those that were tried.
     pub keys: (u64, u64),
     /// What was left undone.
@@ -106,6 +110,13 @@ pub enum ImportError {
     CacheFile(String),
     /// Devices are there, but no state of the pool can be read.
     Unreadable(String),
+    /// A pool, dataset or snapshot in it has a name that none can have.
+    BadName {
+        /// The whole name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
     /// A property cannot be had.
     Change(ChangeError),
     /// Whoever gave the command may only look.

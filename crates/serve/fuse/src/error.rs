@@ -17,6 +17,22 @@ pub enum FuseError {
         /// What the kernel said.
         error: rustix::io::Errno,
     },
+    /// The path of the mount point goes upwards.
+    #[error("{}: a mount point's path has no '..'", .0.display())]
+    Upwards(PathBuf),
+    /// A link on the way that somebody else could turn elsewhere.
+    #[error(
+        "{}: user {user} decides where a symbolic link in {} leads: put a directory in its place, or set another mountpoint",
+        path.display(), link.display()
+    )]
+    Link {
+        /// The mount point.
+        path: PathBuf,
+        /// The directory that the link is in.
+        link: PathBuf,
+        /// Who made the link, or may replace it.
+        user: u32,
+    },
     /// The mount point has files in it, and mounting over them was not asked for.
     #[error("{}: directory is not empty", .0.display())]
     NotEmpty(PathBuf),

@@ -9,7 +9,7 @@
 //! # fn example(files: std::sync::Arc<dyn millpond_posix::vfs::Vfs>) -> Result<(), millpond_fuse::FuseError> {
 //! use millpond_fuse::{FuseServer, MountOptions, MountTarget};
 //! let server = FuseServer::start(4)?;
-//! let target = MountTarget { files, source: "tank/home".into(), mountpoint: "/mnt".into() };
+//! let target = MountTarget { files, source: "tank/home".into(), mountpoint: "/mnt".into(), root: None };
 //! let mount = server.mount(target, &MountOptions::default())?;
 //! mount.unmount(false)?;
 //! # Ok(()) }
@@ -30,6 +30,6 @@ pub mod session;
 mod transport;
 
 pub use error::FuseError;
-pub use mount::{Mount, MountOptions, MountTarget, clear_dead_mount};
+pub use mount::{Mount, MountOptions, MountTarget, clear_dead_mount, prepare_mountpoint};
 pub use server::FuseServer;
 pub use session::Trouble;

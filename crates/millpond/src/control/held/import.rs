@@ -1,7 +1,7 @@
 //! Finding pools that are not open, and opening them to be held.
 
 use super::super::{ImportError, ImportRequest, Imported, Places, RewindRequest};
-use super::{HeldPool, HeldPools, Open, cache_file};
+use super::{HeldPool, HeldPools, Open, cache_file, names};
 use crate::control::change::apply;
 use crate::control::local::importable;
 use crate::control::{ChangeError, Changed, ImportablePool, PoolChange};
@@ -15,6 +15,7 @@ use millpond_pool::import::{
 };
 use millpond_pool::live::{HistoryCommand, Opening};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 impl HeldPools {
@@ -114,12 +115,13 @@ impl HeldPools {
         if self.get(&name).is_some() {
             return Err(ImportError::NameTaken);
         }
+        refuse_pool_name(request, &name)?;
         let allowed = Allowed {
             force: request.force || request.destroyed,
             without_logs: request.without_logs,
         };
         self.refuse(candidate, &allowed)?;
-        refuse_missing_logs(candidate, request)?;
+        refuse_by_content(candidate, request)?;
         let given = |wanted: &str| {
             let mut pairs = request.properties.iter().rev();
             pairs
@@ -156,6 +158,7 @@ impl HeldPools {
             ));
         };
         candidate.name.clone_from(&name);
+        let foreign_because = self.foreign_because(&candidate);
         let options = options(request);
         let (open, read_only_because) = if wants_read_only {
             (self.open_to_read(&candidate, &options, None)?, None)
@@ -197,7 +200,33 @@ impl HeldPools {
         Ok(Imported {
             name,
             read_only_because,
+            foreign_because,
             ..Imported::default()
+        })
+    }
+
+    /// Why what is in the pool may be another administrator's work, if so.
+    fn foreign_because(&self, candidate: &PoolCandidate) -> Option<String> {
+        // What ordinary users mount gives nobody rights: `fusermount3` sees to that.
+        if self.owner.0 != 0 {
+            return None;
+        }
+        for path in device_paths(candidate) {
+            let Ok(metadata) = std::fs::metadata(&path) else {
+                continue;
+            };
+            let user = metadata.uid();
+            if metadata.is_file() && user != 0 {
+                return Some(format!("{} belongs to user {user}", path.display()));
+            }
+        }
+        let is_ours = match candidate.hostid {
+            0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
+            hostid => hostid == self.hostid,
+        };
+        (!is_ours).then(|| {
+            let name = candidate.hostname.as_deref().unwrap_or("unknown");
+            format!("another system used it last: {name}")
         })
     }
 
@@ -271,18 +300,51 @@ impl HeldPools {
     }
 }
 
-/// Log devices that only the pool's own configuration knows of.
-fn refuse_missing_logs(
+/// A name from a label, or one that is given instead.
+fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportError> {
+    let why = match request.new_name {
+        Some(_) => millpond_pool::live::check_pool_name(name).err(),
+        None => names::refuse_component(name),
+    };
+    match why {
+        None => Ok(()),
+        Some(why) => Err(ImportError::BadName {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        }),
+    }
+}
+
+/// What only the pool itself tells, read before anything is written.
+fn refuse_by_content(
     candidate: &PoolCandidate,
     request: &ImportRequest,
 ) -> Result<(), ImportError> {
-    if request.without_logs {
-        return Ok(());
-    }
     let Ok(pool) = Pool::open_candidate(candidate, &options(request)) else {
         // Why not is told when it is opened to stay.
         return Ok(());
     };
+    refuse_missing_logs(&pool, request)?;
+    let properties = &mut request.properties.iter().rev();
+    let read_only = properties.find(|(name, _)| name == "readonly");
+    if read_only.is_some_and(|(_, value)| value == "on") && !request.mount {
+        // To get out what is in it.
+        return Ok(());
+    }
+    match names::refuse_datasets(&pool) {
+        None => Ok(()),
+        Some((name, why)) => Err(ImportError::BadName {
+            name,
+            why: why.to_owned(),
+        }),
+    }
+}
+
+/// Log devices that only the pool's own configuration knows of.
+fn refuse_missing_logs(pool: &Pool, request: &ImportRequest) -> Result<(), ImportError> {
+    if request.without_logs {
+        return Ok(());
+    }
     let paths: BTreeMap<u64, PathBuf> = leaf_paths(pool.inner().config())
         .into_iter()
         .map(|(guid, path)| (guid.0, path))

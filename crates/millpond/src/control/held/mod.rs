@@ -5,6 +5,7 @@
 //! Figures may lag a txg behind. The page is `docs/daemon.md`.
 
 mod import;
+mod names;
 mod suspended;
 
 use super::change::apply;

@@ -1,6 +1,7 @@
 //! Mounting with the system call, as the superuser.
 
 use super::MountOptions;
+use super::place::{Parent, Place, find_mount};
 use crate::error::FuseError;
 use crate::transport::Channel;
 use rustix::fd::AsRawFd;
@@ -12,7 +13,7 @@ use std::path::Path;
 pub(super) fn mount(
     channel: &Channel,
     source: &str,
-    path: &Path,
+    place: &Place,
     options: &MountOptions,
 ) -> Result<(), FuseError> {
     let mut flags = MountFlags::empty();
@@ -38,30 +39,70 @@ pub(super) fn mount(
         data.push_str(",allow_other");
     }
     let data = CString::new(data).map_err(|_| FuseError::Invalid("a zero byte in options"))?;
-    rustix::mount::mount(source, path, "fuse.zfs", flags, data.as_c_str()).map_err(|error| {
+    let (handle, data) = (place.handle(), data.as_c_str());
+    rustix::mount::mount(source, handle, "fuse.zfs", flags, data).map_err(|error| {
         FuseError::Mount {
-            path: path.to_owned(),
+            path: place.path().to_owned(),
             error,
         }
     })
 }
 
-pub(super) fn unmount(path: &Path) -> Result<(), FuseError> {
-    told(path, rustix::mount::unmount(path, UnmountFlags::NOFOLLOW))
+/// The number of the mount that lies at a place now.
+pub(super) fn mount_id(place: &Place) -> Option<u64> {
+    Parent::open(place.path()).ok()?.mount_id()
+}
+
+pub(super) fn unmount(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
+    told(path, unmount_at(path, id, UnmountFlags::empty())?)
 }
 
 /// Cuts the connection off, then takes the mount away.
-pub(super) fn unmount_forced(path: &Path) -> Result<(), FuseError> {
-    let forced = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
-    match forced {
-        Err(Errno::BUSY) => detach(path),
+pub(super) fn unmount_forced(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
+    match unmount_at(path, id, UnmountFlags::FORCE)? {
+        Err(Errno::BUSY) => detach(path, id),
         other => told(path, other),
     }
 }
 
-pub(super) fn detach(path: &Path) -> Result<(), FuseError> {
-    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-    told(path, rustix::mount::unmount(path, flags))
+pub(super) fn detach(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
+    told(path, unmount_at(path, id, UnmountFlags::DETACH)?)
+}
+
+/// Unmounts what has this number, and nothing else. Where it was mounted may have become another place.
+fn unmount_at(
+    path: &Path,
+    id: Option<u64>,
+    flags: UnmountFlags,
+) -> Result<Result<(), Errno>, FuseError> {
+    let is_there = |parent: &Parent| id.is_none() || parent.mount_id() == id;
+    let parent = match Parent::open(path) {
+        Ok(parent) if is_there(&parent) => parent,
+        first => {
+            // Without a number there is nothing to look for.
+            let Some(moved) = id.and_then(find_mount) else {
+                first?;
+                return Ok(Err(Errno::INVAL));
+            };
+            let parent = Parent::open(&moved)?;
+            if !is_there(&parent) {
+                // Something else lies over it.
+                return Ok(Err(Errno::BUSY));
+            }
+            parent
+        }
+    };
+    Ok(rustix::mount::unmount(
+        parent.path(),
+        flags | UnmountFlags::NOFOLLOW,
+    ))
+}
+
+/// Whether a dead mount lies there: its server was killed.
+pub(super) fn is_dead(parent: &Parent) -> bool {
+    // Figures of the file system are asked for each time; attributes may still be in the kernel's cache.
+    let asked = parent.open_child().and_then(rustix::fs::fstatfs);
+    matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn told(path: &Path, outcome: Result<(), Errno>) -> Result<(), FuseError> {

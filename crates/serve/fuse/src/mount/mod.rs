@@ -2,6 +2,7 @@
 
 mod direct;
 mod helper;
+mod place;
 
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
@@ -10,6 +11,7 @@ use crate::session::{Session, Trouble};
 use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
+use place::{Parent, Place};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +26,10 @@ pub struct MountTarget {
     pub files: Arc<dyn Vfs>,
     /// What stands as the source in tables of mounts: the dataset's name.
     pub source: String,
-    /// An existing directory.
+    /// An existing directory. Links on the way are followed where only root and this user could have made them.
     pub mountpoint: PathBuf,
+    /// A folder that the mount point is in and that no link below it leads out of.
+    pub root: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for MountTarget {
@@ -76,6 +80,8 @@ impl Default for MountOptions {
 pub struct Mount {
     connection: Arc<Connection>,
     mountpoint: PathBuf,
+    /// The mount's number in this namespace.
+    id: Option<u64>,
     is_by_helper: bool,
     /// Its threads serve the session.
     _server: Arc<FuseServer>,
@@ -99,8 +105,9 @@ impl FuseServer {
         target: MountTarget,
         options: &MountOptions,
     ) -> Result<Mount, FuseError> {
-        let path = target.mountpoint;
-        check_mountpoint(&path, options.overlay)?;
+        let place = Place::open(target.root.as_deref(), &target.mountpoint, false)?;
+        check_empty(&place, options.overlay)?;
+        let path = place.path().to_owned();
         let options = MountOptions {
             read_only: options.read_only || target.files.is_read_only(),
             ..*options
@@ -114,13 +121,19 @@ impl FuseServer {
             channel.and_then(|channel| self.add(channel, session, &path))
         } else {
             let channel = Channel::open().map_err(FuseError::Device)?;
-            direct::mount(&channel, &target.source, &path, &options)?;
+            direct::mount(&channel, &target.source, &place, &options)?;
             self.add(channel, session, &path)
         };
-        let connection = connection.inspect_err(|_| detach(&path, is_by_helper))?;
+        let id = match is_by_helper {
+            true => None,
+            false => direct::mount_id(&place),
+        };
+        drop(place);
+        let connection = connection.inspect_err(|_| detach(&path, id, is_by_helper))?;
         Ok(Mount {
             connection,
             mountpoint: path,
+            id,
             is_by_helper,
             _server: Arc::clone(self),
         })
@@ -128,7 +141,7 @@ impl FuseServer {
 }
 
 impl Mount {
-    /// Where it is mounted.
+    /// Where it is mounted, without links.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
@@ -173,8 +186,8 @@ impl Mount {
         let path = &self.mountpoint;
         let unmounted = match (self.is_by_helper, force) {
             (true, _) => helper::unmount(path, force),
-            (false, false) => direct::unmount(path),
-            (false, true) => direct::unmount_forced(path),
+            (false, false) => direct::unmount(path, self.id),
+            (false, true) => direct::unmount_forced(path, self.id),
         };
         match unmounted {
             Ok(()) => {
@@ -237,29 +250,42 @@ fn tolerate_absence(sent: Result<(), Errno>) -> Result<(), FuseError> {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.unmount(false).is_err() {
-            detach(&self.mountpoint, self.is_by_helper);
+            detach(&self.mountpoint, self.id, self.is_by_helper);
         }
     }
 }
 
-fn detach(path: &Path, is_by_helper: bool) {
+fn detach(path: &Path, id: Option<u64>, is_by_helper: bool) {
     let _ = match is_by_helper {
         true => helper::unmount(path, true),
-        false => direct::detach(path),
+        false => direct::detach(path, id),
     };
 }
 
-fn check_mountpoint(path: &Path, is_overlay: bool) -> Result<(), FuseError> {
+fn check_empty(place: &Place, is_overlay: bool) -> Result<(), FuseError> {
     let wrong = |error: Errno| FuseError::MountPoint {
-        path: path.to_owned(),
+        path: place.path().to_owned(),
         error,
     };
-    let mut entries = std::fs::read_dir(path)
-        .map_err(|error| wrong(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-    if !is_overlay && entries.next().is_some() {
-        return Err(FuseError::NotEmpty(path.to_owned()));
+    match is_overlay || place.is_empty().map_err(wrong)? {
+        true => Ok(()),
+        false => Err(FuseError::NotEmpty(place.path().to_owned())),
     }
-    Ok(())
+}
+
+/// Makes the directory of a mount point where it is missing, as [`FuseServer::mount`] will find it, and says where it is
+/// without links.
+///
+/// # Errors
+/// [`FuseError::Upwards`], [`FuseError::Link`], [`FuseError::MountPoint`]; [`FuseError::NotEmpty`] without `overlay`.
+pub fn prepare_mountpoint(
+    root: Option<&Path>,
+    path: &Path,
+    overlay: bool,
+) -> Result<PathBuf, FuseError> {
+    let place = Place::open(root, path, true)?;
+    check_empty(&place, overlay)?;
+    Ok(place.path().to_owned())
 }
 
 /// Unmounts what a server left behind when it was killed: a mount whose every use ends in "not connected". Anything
@@ -270,13 +296,15 @@ fn check_mountpoint(path: &Path, is_overlay: bool) -> Result<(), FuseError> {
 pub fn clear_dead_mount(path: &Path) -> Result<(), FuseError> {
     // Several may lie one above the other.
     for _ in 0..16 {
-        // Figures of the file system are asked for each time; attributes may still be in the kernel's cache.
-        match rustix::fs::statfs(path) {
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
-            _ => return Ok(()),
+        // A place that is not there has no mount.
+        let Ok(parent) = Parent::open(path) else {
+            return Ok(());
+        };
+        if !direct::is_dead(&parent) {
+            return Ok(());
         }
         match rustix::process::geteuid().is_root() {
-            true => direct::detach(path)?,
+            true => direct::detach(path, parent.mount_id())?,
             false => helper::unmount(path, true)?,
         }
     }

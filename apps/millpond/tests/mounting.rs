@@ -1,0 +1,200 @@
+//! Where file systems are mounted when somebody else owns what lies on the way: real mounts by a real daemon. Needs root
+//! and /dev/fuse; passed over without.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// `None`, said so, where it cannot be tried.
+    fn new() -> Option<Self> {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+        if !is_root || !Path::new("/dev/fuse").exists() {
+            println!("needs root and /dev/fuse; passed over");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["zpool", "zfs", "millpond"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
+        }
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("permissions");
+        let image = std::fs::File::create(folder.path().join("disk")).expect("an image");
+        image.set_len(128 << 20).expect("its size");
+        Some(Self { folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
+        let (here, path) = (self.folder.path(), std::env::var("PATH"));
+        Command::new("bash")
+            .args(["-c", &line])
+            .env("MILLPOND_DIR", self.path("state"))
+            .env(
+                "PATH",
+                format!("{}:{}", here.display(), path.unwrap_or_default()),
+            )
+            .output()
+            .expect("bash")
+    }
+
+    /// What a command printed that succeeded.
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}{error}");
+        text
+    }
+
+    /// What a command complained of that failed.
+    fn refused(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(!output.status.success(), "{line}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// The mount points below the stage, with their options.
+    fn mounts(&self) -> Vec<String> {
+        let here = self.folder.path().to_string_lossy().into_owned();
+        let table = self.done("cat /proc/self/mounts");
+        let lines = table.lines().map(|line| line.split(' '));
+        let own = lines.filter_map(|mut words| {
+            let at = words.nth(1)?.strip_prefix(&here)?.to_owned();
+            Some(format!("{at} {}", words.nth(1)?))
+        });
+        own.collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.run("zpool export -af; kill -TERM $(cat HERE/state/lock)");
+        self.run("grep -o \"HERE[^ ]*\" /proc/self/mounts | sort -r | xargs -r -n1 umount -l");
+    }
+}
+
+/// An ordinary user.
+const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+#[test]
+fn a_users_link_in_place_of_a_mount_point_is_not_followed() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir HERE/home HERE/victim && chown 65534 HERE/home && echo kept > HERE/victim/f");
+    stage.done("zpool create -m none tank HERE/disk");
+    stage.done("zfs create -o mountpoint=HERE/home/mnt tank/a && zfs unmount tank/a");
+    stage.done(&format!(
+        "{USER} rmdir HERE/home/mnt && {USER} ln -s HERE/victim HERE/home/mnt"
+    ));
+    let told = stage.refused("zfs mount tank/a");
+    assert!(told.contains("user 65534"), "{told}");
+    // One further up, with the directory to be made below it.
+    stage.done("zfs set canmount=noauto tank/a && zfs set mountpoint=HERE/home/mnt/new tank/a");
+    let told = stage.refused("zfs mount tank/a");
+    assert!(told.contains("user 65534"), "{told}");
+    assert_eq!(stage.mounts(), Vec::<String>::new());
+    assert_eq!(stage.done("ls HERE/victim").trim(), "f");
+    // A link of root's in a directory of root's is as good as a directory.
+    stage.done("ln -s victim HERE/alias && zfs set mountpoint=HERE/alias/new tank/a");
+    stage.done("zfs mount tank/a && echo x > HERE/victim/new/file && zfs unmount tank/a");
+    assert_eq!(stage.done("ls HERE/victim/new").trim(), "");
+}
+
+#[test]
+fn another_root_is_not_left() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir -p HERE/deep/alt HERE/victim");
+    stage.done("zpool create -R HERE/deep/alt -m /data tank HERE/disk");
+    assert_eq!(stage.mounts().len(), 1);
+    // A link in the pool, as a stranger's pool may have it.
+    stage.done("ln -s HERE/victim HERE/deep/alt/data/sub && zfs create tank/sub");
+    stage.done(
+        "ln -s ../../../../../../../../HERE/victim HERE/deep/alt/data/up && zfs create tank/up",
+    );
+    let mounts = stage.mounts();
+    assert_eq!(mounts.len(), 3, "{mounts:?}");
+    for mount in &mounts {
+        assert!(mount.starts_with("/deep/alt/"), "{mount}");
+    }
+    let told = stage.run("zfs create -o mountpoint=/x/../../victim tank/out");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("'..'"), "{told}");
+    assert_eq!(stage.mounts().len(), 3);
+    assert_eq!(stage.done("ls HERE/victim").trim(), "");
+    stage.done("zpool export tank");
+    assert_eq!(stage.mounts(), Vec::<String>::new());
+}
+
+#[test]
+fn what_was_mounted_is_unmounted_and_not_what_its_path_leads_to() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir -p HERE/home HERE/other/mnt && chown 65534 HERE/home");
+    stage.done(&format!("{USER} mkdir HERE/home/p"));
+    stage.done("zpool create -m none tank HERE/disk");
+    stage.done("zfs create -o mountpoint=HERE/home/p/mnt tank/a");
+    stage.done("mount -t tmpfs other HERE/other/mnt");
+    stage.done(&format!(
+        "{USER} mv HERE/home/p HERE/home/q && {USER} ln -s HERE/other HERE/home/p"
+    ));
+    stage.done("zfs unmount tank/a");
+    let mounts = stage.mounts();
+    assert_eq!(mounts.len(), 1, "{mounts:?}");
+    assert!(mounts[0].starts_with("/other/mnt "), "{mounts:?}");
+    stage.done("umount HERE/other/mnt");
+}
+
+#[test]
+fn a_strangers_pool_gives_no_rights_where_that_is_asked_for() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && zpool export tank");
+    let import = |options: &str| {
+        let output = stage.run(&format!("zpool import {options} -d HERE/disk tank"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // Our own pool in our own image: nothing to say.
+    assert_eq!(import(""), "");
+    stage.done("zpool export tank && chown 65534 HERE/disk");
+    let told = import("");
+    assert!(told.contains("belongs to user 65534"), "{told}");
+    assert!(told.contains("-o nosuid,nodev"), "{told}");
+    assert!(!stage.mounts()[0].contains("nosuid"));
+    stage.done("zpool export tank");
+    assert_eq!(import("-o nosuid,nodev"), "");
+    assert!(
+        stage.mounts()[0].contains("nosuid,nodev"),
+        "{:?}",
+        stage.mounts()
+    );
+}
+
+#[test]
+fn access_control_lists_count_as_soon_as_they_are_switched_on() {
+    let Some(stage) = Stage::new() else { return };
+    // Everybody may read but user 65534.
+    stage.done("cat > HERE/shut <<'E'\nimport os, struct, sys\nlist = struct.pack('<I', 2)\nfor entry in (1, 6, -1), (2, 0, 65534), (4, 4, -1), (16, 4, -1), (32, 4, -1):\n    list += struct.pack('<HHI', entry[0], entry[1], entry[2] & 0xffffffff)\nos.setxattr(sys.argv[1], 'system.posix_acl_access', list)\nE");
+    if !stage.run("python3 -c ''").status.success() {
+        println!("needs python3; passed over");
+        return;
+    }
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && echo secret > HERE/mnt/file");
+    stage.done("zfs set acltype=posix tank && python3 HERE/shut HERE/mnt/file");
+    let read = format!("{USER} cat HERE/mnt/file");
+    stage.refused(&read);
+    stage.done("zfs set acltype=off tank");
+    assert_eq!(stage.done(&read).trim(), "secret");
+    let told = stage.refused("cd HERE/mnt && zfs set acltype=posix tank");
+    assert!(told.contains("busy"), "{told}");
+    assert_eq!(stage.done("zfs get -H -o value acltype tank").trim(), "off");
+    stage.done("zfs set acltype=posix tank");
+    stage.refused(&read);
+}

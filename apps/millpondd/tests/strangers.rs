@@ -1,0 +1,291 @@
+//! What users who may only look can do to a daemon: little, and never to root's harm.
+
+use millpond::control::{
+    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, Keep, MountProblem,
+    NewDevices, NewPoolRequest, PoolChange, TopRequest, Value, Wanted,
+};
+use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
+use millpond_daemon::{CONNECTIONS, Daemon, Listener, Places, PretendMounter};
+use millpond_dataset::properties::Kinds;
+use millpond_env::Env;
+use millpond_rpc::{
+    Access, Call, Caller, Client, Failure, LOOKER_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
+};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// A user who is neither root nor the daemon's.
+const STRANGER: Caller = Caller {
+    user: 65_534,
+    process: 0,
+};
+const ROOT: Caller = Caller {
+    user: 0,
+    process: 0,
+};
+
+/// `acltype=posix` as it is stored.
+const POSIX: u64 = 1;
+
+struct Stage {
+    folder: tempfile::TempDir,
+    mounter: PretendMounter,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            mounter: PretendMounter::default(),
+        }
+    }
+
+    fn start(&self, name: &str) -> Arc<Daemon> {
+        let places = Places::in_folder(&self.folder.path().join(name));
+        let mounter = Box::new(self.mounter.clone());
+        Daemon::start(&Env::real(), &places, mounter, Box::new(|_| {})).unwrap()
+    }
+
+    fn request(&self, name: &str) -> NewPoolRequest {
+        let path = self.folder.path().join("disk");
+        let image = std::fs::File::create(&path).unwrap();
+        image.set_len(96 << 20).unwrap();
+        NewPoolRequest {
+            temporary_name: None,
+            name: name.into(),
+            devices: NewDevices {
+                tops: vec![TopRequest {
+                    class: AllocationClass::Normal,
+                    layout: NewLayout::Single,
+                    paths: vec![path.to_string_lossy().into_owned()],
+                }],
+                ..NewDevices::default()
+            },
+            features: FeatureChoice::Default,
+            properties: vec![],
+            root_properties: vec![],
+            only_check: false,
+        }
+    }
+}
+
+/// The other end of a connection of `caller`'s.
+fn connect(daemon: &Arc<Daemon>, caller: Caller) -> UnixStream {
+    let (here, there) = UnixStream::pair().unwrap();
+    let daemon = Arc::clone(daemon);
+    std::thread::spawn(move || {
+        let _ = serve(there, daemon.as_ref(), caller, Access::of(caller, 0));
+    });
+    here
+}
+
+fn failure(messages: &mut Messages<UnixStream>) -> Failure {
+    let bytes = messages.read().unwrap().expect("a reply");
+    decode_reply(&bytes).unwrap().failure.expect("a failure")
+}
+
+#[test]
+fn rights_come_before_parameters() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let mut stream = connect(&daemon, STRANGER);
+    // Nothing that `Change` could be decoded from: nobody tries.
+    let text = r#"{"method":"org.millpond.Change","parameters":[[[7]]]}"#;
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.write_all(&[0]).unwrap();
+    let mut messages = Messages::new(stream);
+    assert!(matches!(failure(&mut messages), Failure::ChangeFailure(_)));
+    // The connection goes on.
+    messages.write(&Call::ClearEvents {}).unwrap();
+    let denied = Failure::Control(ControlError::Denied);
+    assert_eq!(failure(&mut messages), denied);
+    let client = Client::new(connect(&daemon, STRANGER));
+    let refused = client.unmount("tank/a", false).unwrap_err();
+    assert_eq!(refused, ("tank/a".into(), MountProblem::Denied));
+}
+
+#[test]
+fn a_looker_sends_no_long_messages() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let stream = connect(&daemon, STRANGER);
+    let mut sending = stream.try_clone().unwrap();
+    // Ends when the daemon hangs up; it never ends the message.
+    let sender = std::thread::spawn(move || {
+        let piece = vec![b' '; 64 << 10];
+        (0..1 << 14).find(|_| sending.write_all(&piece).is_err())
+    });
+    let mut messages = Messages::new(stream);
+    let Failure::Call(text) = failure(&mut messages) else {
+        panic!("another failure")
+    };
+    assert!(
+        text.contains(&LOOKER_MESSAGE_BYTES_MAX.to_string()),
+        "{text}"
+    );
+    assert!(sender.join().unwrap().is_some(), "a gibibyte was taken");
+    // Root may send them.
+    let query = DatasetQuery {
+        root: "x".repeat(4 * LOOKER_MESSAGE_BYTES_MAX),
+        depth: 0,
+        kinds: Kinds::ALL,
+        wanted: Wanted::All,
+    };
+    let client = Client::new(connect(&daemon, ROOT));
+    let told = client.datasets(&query, &mut |_| Ok(()));
+    assert_eq!(told, Err(ControlError::NoSuchPool));
+}
+
+#[test]
+fn idle_strangers_leave_seats_for_root_and_for_each_other() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let listener = Listener::bind(&daemon.places().socket()).unwrap();
+    let sit = |user: u32| {
+        let (here, there) = UnixStream::pair().unwrap();
+        let caller = Caller { user, process: 0 };
+        listener.answer(there, caller, &daemon);
+        Client::new(here)
+    };
+    let one: Vec<Client> = (0..70).map(|_| sit(65_534)).collect();
+    let refused = one[69].pools().unwrap_err().to_string();
+    assert!(
+        refused.contains("too many connections of user 65534"),
+        "{refused}"
+    );
+    assert_eq!(one[0].pools().unwrap(), Vec::<String>::new());
+    assert_eq!(sit(65_533).pools().unwrap(), Vec::<String>::new());
+    // As many users as somebody has with a range of subordinate numbers.
+    let many: Vec<Client> = (100_000..100_200).map(sit).collect();
+    assert!(sit(65_533).pools().is_err());
+    let root: Vec<Client> = (0..CONNECTIONS.all - CONNECTIONS.strangers)
+        .map(|_| sit(0))
+        .collect();
+    for client in &root {
+        assert_eq!(client.pools().unwrap(), Vec::<String>::new());
+    }
+    drop((one, many, root));
+}
+
+#[test]
+fn a_reader_who_does_not_read_pins_no_exported_pool() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = Client::new(connect(&daemon, ROOT));
+    asked.create_pool(&stage.request("tank"), "").unwrap();
+    let made: Vec<PoolChange> = (0..200)
+        .map(|n| {
+            PoolChange::Dataset(DatasetChange::CreateFileSystem {
+                name: format!("tank/{n}"),
+                properties: vec![],
+                mount: false,
+            })
+        })
+        .collect();
+    asked.change("tank", &made, "").unwrap();
+    let stream = connect(&daemon, STRANGER);
+    let call = Call::Datasets {
+        query: DatasetQuery {
+            root: "tank".into(),
+            depth: DatasetQuery::WHOLE_TREE,
+            kinds: Kinds::ALL,
+            wanted: Wanted::All,
+        },
+    };
+    let mut messages = Messages::new(stream.try_clone().unwrap());
+    messages.write(&call).unwrap();
+    // The answer begins; the rest of it is more than a socket holds.
+    let mut byte = [0];
+    std::io::Read::read_exact(&mut &stream, &mut byte).unwrap();
+    asked.change("tank", &[PoolChange::Export], "").unwrap();
+    let other = stage.start("other");
+    let elsewhere = Client::new(connect(&other, ROOT));
+    let request = millpond::control::ImportRequest {
+        pool: "tank".into(),
+        places: millpond::control::Places {
+            paths: vec![stage.folder.path().to_string_lossy().into_owned()],
+            cache_file: None,
+        },
+        ..millpond::control::ImportRequest::default()
+    };
+    elsewhere.import(&request, "").unwrap();
+    // The answer is whole nevertheless.
+    let mut bytes = byte.to_vec();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    std::io::Read::read_to_end(&mut &stream, &mut bytes).unwrap();
+    let mut messages = Messages::new(bytes.as_slice());
+    let mut entries = 0;
+    loop {
+        let reply = decode_reply(&messages.read().unwrap().unwrap()).unwrap();
+        assert_eq!(reply.failure, None);
+        entries += reply.value.as_array().unwrap().len();
+        if !reply.more {
+            break;
+        }
+    }
+    assert_eq!(entries, 201);
+}
+
+#[test]
+fn what_the_kernel_judges_by_is_mounted_again_or_refused() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = Client::new(connect(&daemon, ROOT));
+    asked.create_pool(&stage.request("t"), "").unwrap();
+    let create = |name: &str, mountpoint: &str| {
+        let mountpoint = Value::Text(mountpoint.into());
+        let change = DatasetChange::CreateFileSystem {
+            name: name.into(),
+            properties: vec![("mountpoint".into(), mountpoint)],
+            mount: true,
+        };
+        asked
+            .change("t", &[PoolChange::Dataset(change)], "")
+            .unwrap();
+    };
+    let set = |name: &str, value: u64| {
+        let change = DatasetChange::Set {
+            name: name.into(),
+            properties: vec![("acltype".into(), Value::Number(value))],
+            mount: true,
+        };
+        asked.change("t", &[PoolChange::Dataset(change)], "")
+    };
+    let remounted = || -> Vec<String> {
+        let all = std::mem::take(&mut *stage.mounter.asked.lock());
+        let paths = all.into_iter().map(|(path, _)| path);
+        paths
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
+    };
+    create("t/a", "/a");
+    create("t/b", "/b");
+    set("t/b", POSIX).unwrap();
+    remounted();
+    // Not what has a value of its own.
+    set("t", POSIX).unwrap();
+    assert_eq!(remounted(), ["/a", "/t"]);
+    // Nothing is new.
+    set("t", POSIX).unwrap();
+    assert_eq!(remounted(), Vec::<String>::new());
+    // All or nothing, if one is in use.
+    stage.mounter.busy.lock().push("/a".into());
+    let refused = set("t", 0).unwrap_err().error;
+    assert!(
+        matches!(refused, ChangeError::Mounted { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(asked.mounts().unwrap().len(), 3);
+    remounted();
+    stage.mounter.busy.lock().clear();
+    let inherit = DatasetChange::Inherit {
+        name: "t".into(),
+        property: "acltype".into(),
+        to_received: false,
+    };
+    asked
+        .change("t", &[PoolChange::Dataset(inherit)], "")
+        .unwrap();
+    assert_eq!(remounted(), ["/a", "/t"]);
+}

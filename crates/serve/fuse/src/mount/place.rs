@@ -1,0 +1,411 @@
+//! From the path of a mount point to the directory that is meant, whoever owns what lies on the way.
+//!
+//! A user who may write to a parent directory can replace a directory by a symbolic link at any time. So the path is
+//! walked one name at a time, links are followed here and not by the kernel, and what is mounted over is the
+//! directory that was opened, whatever its path leads to by then.
+
+use crate::error::FuseError;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// So many links are followed on one way, as by the kernel.
+const LINKS_MAX: u32 = 40;
+/// So often a directory that vanishes again is made.
+const TRIES: u32 = 4;
+const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// An opened directory to mount over.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+/// Whose links are followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    /// Those of root and of this process's user, where nobody else could have put them.
+    Trusted,
+    /// All: none leads out of the directory where the walk began.
+    Within,
+}
+
+impl Place {
+    /// Opens the directory at `path`; `create` makes what is missing. `root`, if given, is a folder that `path` begins
+    /// with and that nothing below it leads out of.
+    pub(super) fn open(root: Option<&Path>, path: &Path, create: bool) -> Result<Self, FuseError> {
+        let wrong = |error| FuseError::MountPoint {
+            path: path.to_owned(),
+            error,
+        };
+        let top =
+            rustix::fs::open("/", HANDLE | OFlags::DIRECTORY, Mode::empty()).map_err(wrong)?;
+        let directory = match root {
+            None => Walk::new(path, Links::Trusted, create).from(top, &names(path)?)?,
+            Some(root) => {
+                let below = path.strip_prefix(root).map_err(|_| wrong(Errno::INVAL))?;
+                let top = Walk::new(path, Links::Trusted, create).from(top, &names(root)?)?;
+                Walk::new(path, Links::Within, create).from(top, &names(below)?)?
+            }
+        };
+        let path = real_path(directory.as_fd()).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { directory, path })
+    }
+
+    /// Where it is, without links.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path that leads to the opened directory and to nothing else.
+    pub(super) fn handle(&self) -> PathBuf {
+        handle(self.directory.as_fd())
+    }
+
+    /// Whether nothing lies in it.
+    pub(super) fn is_empty(&self) -> Result<bool, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())?;
+        for entry in Dir::new(opened)? {
+            if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The parent of a path without links, opened, and the last name.
+pub(super) struct Parent {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Parent {
+    pub(super) fn open(path: &Path) -> Result<Self, FuseError> {
+        let wrong = |error| FuseError::MountPoint {
+            path: path.to_owned(),
+            error,
+        };
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(wrong(Errno::BUSY));
+        };
+        // What was remembered has no links, and mostly has none still.
+        let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = HANDLE | OFlags::DIRECTORY;
+        let directory = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), no_links) {
+            Ok(directory) => directory,
+            Err(_) => Place::open(None, above, false)?.directory,
+        };
+        Ok(Self {
+            directory,
+            name: name.to_owned(),
+        })
+    }
+
+    /// A path whose last name alone has to be looked up.
+    pub(super) fn path(&self) -> PathBuf {
+        handle(self.directory.as_fd()).join(&self.name)
+    }
+
+    /// What lies there, mounted or not. As long as it is open it keeps the file system busy.
+    pub(super) fn open_child(&self) -> Result<OwnedFd, Errno> {
+        let flags = HANDLE | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())
+    }
+
+    /// The number of the mount that lies there.
+    pub(super) fn mount_id(&self) -> Option<u64> {
+        mount_id(self.open_child().ok()?.as_fd())
+    }
+}
+
+/// Where a mount is now, by its number: directories above it may have been moved.
+pub(super) fn find_mount(id: u64) -> Option<PathBuf> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let mut lines = table.split(|byte| *byte == b'\n');
+    lines.find_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let own = std::str::from_utf8(words.next()?)
+            .ok()?
+            .parse::<u64>()
+            .ok()?;
+        (own == id).then(|| Some(unescape(words.nth(3)?)))?
+    })
+}
+
+/// Blanks and the like are written as three octal digits.
+fn unescape(word: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (vec![], word);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match (first, code) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            (byte, _) => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn handle(directory: BorrowedFd<'_>) -> PathBuf {
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
+}
+
+fn real_path(directory: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
+    let path = rustix::fs::readlink(handle(directory), Vec::new())?;
+    Ok(OsString::from_vec(path.into_bytes()).into())
+}
+
+fn mount_id(opened: BorrowedFd<'_>) -> Option<u64> {
+    let path = format!("/proc/self/fdinfo/{}", opened.as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    line.trim().parse().ok()
+}
+
+/// The names of a path that says plainly where it leads.
+fn names(path: &Path) -> Result<Vec<&OsStr>, FuseError> {
+    let mut names = vec![];
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => {
+                return Err(FuseError::Upwards(path.to_owned()));
+            }
+        }
+    }
+    Ok(names)
+}
+
+struct Walk<'p> {
+    /// For messages.
+    path: &'p Path,
+    links: Links,
+    create: bool,
+    followed: u32,
+}
+
+impl<'p> Walk<'p> {
+    fn new(path: &'p Path, links: Links, create: bool) -> Self {
+        Self {
+            path,
+            links,
+            create,
+            followed: 0,
+        }
+    }
+
+    fn wrong(&self, error: Errno) -> FuseError {
+        FuseError::MountPoint {
+            path: self.path.to_owned(),
+            error,
+        }
+    }
+
+    fn from(mut self, top: OwnedFd, names: &[&OsStr]) -> Result<OwnedFd, FuseError> {
+        let mut todo: VecDeque<OsString> = names.iter().map(|name| (*name).to_owned()).collect();
+        let (mut above, mut here) = (vec![], top);
+        while let Some(name) = todo.pop_front() {
+            if name == ".." {
+                // Only links say so. At the top it stays there.
+                if let Some(parent) = above.pop() {
+                    here = parent;
+                }
+                continue;
+            }
+            let (found, stat) = self.step(&here, &name)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => above.push(std::mem::replace(&mut here, found)),
+                FileType::Symlink => {
+                    self.check_link(&here, &stat)?;
+                    let target = rustix::fs::readlinkat(&found, "", Vec::new());
+                    let target = target.map_err(|error| self.wrong(error))?.into_bytes();
+                    if target.first() == Some(&b'/') && !above.is_empty() {
+                        above.truncate(1);
+                        if let Some(top) = above.pop() {
+                            here = top;
+                        }
+                    }
+                    let parts = target.split(|byte| *byte == b'/').rev();
+                    for part in parts.filter(|part| !matches!(*part, b"" | b".")) {
+                        todo.push_front(OsStr::from_bytes(part).to_owned());
+                    }
+                }
+                _ => return Err(self.wrong(Errno::NOTDIR)),
+            }
+        }
+        Ok(here)
+    }
+
+    fn step(&self, here: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat), FuseError> {
+        let flags = HANDLE | OFlags::NOFOLLOW;
+        for _ in 0..TRIES {
+            match rustix::fs::openat(here, name, flags, Mode::empty()) {
+                Ok(found) => {
+                    let stat = rustix::fs::statat(&found, "", AtFlags::EMPTY_PATH);
+                    return Ok((found, stat.map_err(|error| self.wrong(error))?));
+                }
+                Err(Errno::NOENT) if self.create => {
+                    match rustix::fs::mkdirat(here, name, Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(self.wrong(error)),
+                    }
+                }
+                Err(error) => return Err(self.wrong(error)),
+            }
+        }
+        Err(self.wrong(Errno::AGAIN))
+    }
+
+    /// Whether the link may be followed: nobody else has made it or could have moved it there.
+    fn check_link(&mut self, directory: &OwnedFd, link: &Stat) -> Result<(), FuseError> {
+        self.followed += 1;
+        if self.followed > LINKS_MAX {
+            return Err(self.wrong(Errno::LOOP));
+        }
+        if self.links == Links::Within {
+            return Ok(());
+        }
+        let stat = rustix::fs::statat(directory, "", AtFlags::EMPTY_PATH);
+        let stat = stat.map_err(|error| self.wrong(error))?;
+        let own = rustix::process::geteuid().as_raw();
+        let is_ours = |user: u32| user == 0 || user == own;
+        let is_open = stat.st_mode & 0o022 != 0 && stat.st_mode & 0o1000 == 0;
+        match is_ours(link.st_uid) && is_ours(stat.st_uid) && !is_open {
+            true => Ok(()),
+            false => Err(FuseError::Link {
+                path: self.path.to_owned(),
+                link: real_path(directory.as_fd()).unwrap_or_default(),
+                user: if is_ours(link.st_uid) {
+                    stat.st_uid
+                } else {
+                    link.st_uid
+                },
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn stage() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn missing_directories_are_made_and_upward_steps_refused() {
+        let (_folder, path) = stage();
+        let there = path.join("a/b c");
+        assert!(Place::open(None, &there, false).is_err());
+        let place = Place::open(None, &there, true).unwrap();
+        assert_eq!(place.path(), there);
+        assert!(place.is_empty().unwrap());
+        std::fs::write(there.join("file"), b"").unwrap();
+        assert!(!place.is_empty().unwrap());
+        for upwards in ["a/../../etc", ".."] {
+            let error = Place::open(None, &path.join(upwards), true).unwrap_err();
+            assert!(matches!(error, FuseError::Upwards(_)), "{error}");
+        }
+        let error = Place::open(None, &there.join("file/x"), true).unwrap_err();
+        assert!(error.to_string().contains("ot a directory"), "{error}");
+    }
+
+    #[test]
+    fn own_links_are_followed_where_nobody_else_writes() {
+        let (_folder, path) = stage();
+        std::fs::create_dir_all(path.join("real/below")).unwrap();
+        symlink("../real", path.join("real/turn")).unwrap();
+        symlink("real/turn/./turn", path.join("link")).unwrap();
+        symlink(path.join("link"), path.join("absolute")).unwrap();
+        let place = Place::open(None, &path.join("absolute/below"), false).unwrap();
+        assert_eq!(place.path(), path.join("real/below"));
+        symlink("self", path.join("self")).unwrap();
+        let error = Place::open(None, &path.join("self"), true).unwrap_err();
+        assert!(matches!(&error, FuseError::MountPoint { error, .. } if *error == Errno::LOOP));
+        // Anybody could replace a link in a directory that all may write.
+        use std::os::unix::fs::PermissionsExt;
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&path, open).unwrap();
+        let error = Place::open(None, &path.join("link/below"), false).unwrap_err();
+        assert!(matches!(error, FuseError::Link { .. }), "{error}");
+    }
+
+    #[test]
+    fn links_of_other_users_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            println!("needs root; passed over");
+            return;
+        }
+        let (_folder, path) = stage();
+        std::fs::create_dir(path.join("home")).unwrap();
+        symlink("/etc", path.join("home/mnt")).unwrap();
+        std::os::unix::fs::lchown(path.join("home/mnt"), Some(65_534), None).unwrap();
+        let error = Place::open(None, &path.join("home/mnt"), true).unwrap_err();
+        assert!(error.to_string().contains("user 65534"), "{error}");
+        // A link of root's in a directory of somebody else's.
+        std::os::unix::fs::lchown(path.join("home/mnt"), Some(0), None).unwrap();
+        std::os::unix::fs::chown(path.join("home"), Some(65_534), None).unwrap();
+        let error = Place::open(None, &path.join("home/mnt/x"), true).unwrap_err();
+        assert!(error.to_string().contains("user 65534"), "{error}");
+        assert!(!Path::new("/etc/x").exists());
+    }
+
+    #[test]
+    fn below_a_root_no_link_leads_out() {
+        let (_folder, path) = stage();
+        let root = path.join("root");
+        std::fs::create_dir_all(root.join("a")).unwrap();
+        symlink("/outside", root.join("absolute")).unwrap();
+        symlink("../../../../outside", root.join("a/relative")).unwrap();
+        for way in ["absolute/x", "a/relative/x"] {
+            let place = Place::open(Some(&root), &root.join(way), true).unwrap();
+            assert_eq!(place.path(), root.join("outside/x"));
+        }
+        assert!(!path.join("outside").exists());
+        let error = Place::open(Some(&root), &root.join("a/../../x"), true).unwrap_err();
+        assert!(matches!(error, FuseError::Upwards(_)), "{error}");
+        assert!(Place::open(Some(&root), &path.join("x"), true).is_err());
+        assert_eq!(Place::open(Some(&root), &root, false).unwrap().path(), root);
+    }
+
+    #[test]
+    fn what_was_opened_stays_what_is_meant() {
+        let (_folder, path) = stage();
+        let place = Place::open(None, &path.join("home/mnt"), true).unwrap();
+        std::fs::rename(path.join("home/mnt"), path.join("elsewhere")).unwrap();
+        symlink("/etc", path.join("home/mnt")).unwrap();
+        std::fs::write(place.handle().join("file"), b"").unwrap();
+        assert!(path.join("elsewhere/file").exists());
+        let parent = Parent::open(&path.join("home/mnt")).unwrap();
+        let found = parent.open_child().unwrap();
+        let stat = rustix::fs::statat(&found, "", AtFlags::EMPTY_PATH).unwrap();
+        assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
+        assert!(parent.mount_id().is_some());
+    }
+
+    #[test]
+    fn paths_of_the_table_of_mounts_are_read_back() {
+        assert_eq!(unescape(b"/a\\040b\\134\\"), Path::new("/a b\\\\"));
+        assert_eq!(find_mount(u64::MAX), None);
+    }
+}
