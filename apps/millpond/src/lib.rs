@@ -11,6 +11,7 @@ mod family;
 pub mod getopt;
 mod manual;
 mod program;
+mod prompt;
 pub mod session;
 pub mod text;
 mod usage;

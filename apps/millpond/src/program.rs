@@ -2,6 +2,7 @@
 //! surroundings are.
 
 use crate::session::{Environment, OpenControl, Session};
+use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
 use millpond::Search;
 use millpond::control::{Change, Control, ImportablePool, Keep, LocalChanges, LocalPools, Places};
@@ -11,7 +12,7 @@ use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,9 +58,20 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     {
         folders.push(PathBuf::from(folder));
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let is_pools_own = matches!(program.as_str(), "zpool" | "zfs");
+    let mut out: Box<dyn Write> = match is_pools_own && io::stdout().is_terminal() {
+        true => {
+            set_shown(true);
+            Box::new(BufWriter::new(Escaping::new(io::stdout().lock())))
+        }
+        // The verbs escape names, and one of them draws.
+        false => Box::new(BufWriter::new(io::stdout().lock())),
+    };
     // Not locked: other threads draw progress there.
-    let mut err = io::stderr();
+    let mut err: Box<dyn Write> = match io::stderr().is_terminal() {
+        true => Box::new(Escaping::new(io::stderr())),
+        false => Box::new(io::stderr()),
+    };
     let pools: Box<dyn OpenControl> = match folders.is_empty() {
         true => Box::new(Held::default()),
         false => Box::new(Folders {

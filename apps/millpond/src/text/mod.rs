@@ -5,3 +5,4 @@ pub mod date;
 pub mod json;
 pub mod number;
 pub mod size;
+pub mod terminal;

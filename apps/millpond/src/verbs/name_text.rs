@@ -1,6 +1,7 @@
 //! Names of files as text. Names are bytes: raw in a pipe, escaped on a terminal, where a name could
 //! otherwise move the cursor or change colours.
 
+use crate::text::terminal::is_hidden;
 use std::fmt::Write;
 
 /// A name with everything that is not plain text written as `\n`, `\t`, `\\` or `\xHH`.
@@ -35,12 +36,6 @@ pub fn shown(name: &[u8], is_terminal: bool) -> Vec<u8> {
     } else {
         name.to_vec()
     }
-}
-
-/// Control characters, and those that turn the direction of writing or join what follows.
-fn is_hidden(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

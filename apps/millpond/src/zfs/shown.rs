@@ -1,5 +1,6 @@
 //! How a dataset's values look.
 
+use crate::text::terminal::one_line;
 use crate::text::{date, number};
 use jiff::tz::TimeZone;
 use millpond::control::{DatasetInfo, Property, Source, Value};
@@ -42,7 +43,7 @@ pub fn value(
 ) -> String {
     match (value, name) {
         (None, _) => NOTHING.into(),
-        (Some(Value::Text(text)), _) => text.clone(),
+        (Some(Value::Text(text)), _) => one_line(text).into_owned(),
         (Some(Value::Number(n)), PropertyName::Native(native)) => {
             of_shape(&native.shape, *n, is_exact, zone)
         }

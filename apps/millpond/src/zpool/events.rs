@@ -3,6 +3,7 @@
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
+use crate::text::terminal::one_line;
 use millpond::control::{Event, EventValue};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ fn print(session: &mut Session, parsed: &Parsed, event: &Event) -> Result<(), Fa
                 .iter()
                 .map(|number| format!("{number:#x} "))
                 .collect(),
-            EventValue::Text(text) => format!("\"{text}\""),
+            EventValue::Text(text) => format!("\"{}\"", one_line(text)),
         };
         writeln!(out, "        {name} = {value}")?;
     }

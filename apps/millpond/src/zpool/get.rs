@@ -8,6 +8,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
+use crate::text::terminal::one_line;
 use crate::zfs::{json_value, shape_width, source_word};
 use millpond::control::{PoolInfo, Property, Source, Value, VdevInfo};
 use millpond_pool::properties::{Shape, vdev_table};
@@ -387,7 +388,7 @@ impl VdevProperty {
         let value = match self {
             VdevProperty::Native(shape) => of_shape(shape, property.value.as_ref(), is_exact),
             VdevProperty::User(_) => match &property.value {
-                Some(Value::Text(text)) => text.clone(),
+                Some(Value::Text(text)) => one_line(text).into_owned(),
                 Some(Value::Number(number)) => number.to_string(),
                 None => "-".into(),
             },

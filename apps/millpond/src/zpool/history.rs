@@ -4,6 +4,7 @@ use super::no_such_pool;
 use crate::command::Parsed;
 use crate::session::{Ending, Environment, Failure, Session};
 use crate::text::date;
+use crate::text::terminal::one_line;
 use millpond::control::{ControlError, HistoryEvent, HistoryRecord, HistoryValue};
 use std::io::{self, Write};
 
@@ -99,7 +100,7 @@ fn put(
     match &record.event {
         HistoryEvent::Command(command) => {
             text.push(' ');
-            text.push_str(command);
+            text.push_str(&one_line(command));
         }
         HistoryEvent::Internal {
             event,
@@ -111,7 +112,7 @@ fn put(
                 text.push_str(&format!(" {name} ({id})"));
             }
             text.push(' ');
-            text.push_str(details);
+            text.push_str(&one_line(details));
         }
         HistoryEvent::Call {
             name,
@@ -148,7 +149,7 @@ fn origin(environment: &Environment, record: &HistoryRecord) -> String {
         }
     }
     if let Some(host) = &record.host {
-        parts.push_str(&format!("on {host}"));
+        parts.push_str(&format!("on {}", one_line(host)));
         if let Some(zone) = &record.zone {
             parts.push_str(&format!(":{zone}"));
         }
@@ -178,13 +179,13 @@ fn dump(text: &mut String, list: &[(String, HistoryValue)], indent: usize) {
             HistoryValue::Number(n) => text.push_str(&format!("{blanks}{name}: {n}\n")),
             HistoryValue::Signed(n) => text.push_str(&format!("{blanks}{name}: {n}\n")),
             HistoryValue::Bool(b) => text.push_str(&format!("{blanks}{name}: {b}\n")),
-            HistoryValue::Text(t) => text.push_str(&format!("{blanks}{name}: '{t}'\n")),
+            HistoryValue::Text(t) => text.push_str(&format!("{blanks}{name}: '{}'\n", one_line(t))),
             HistoryValue::Numbers(ns) => {
                 let joined: Vec<String> = ns.iter().map(u64::to_string).collect();
                 text.push_str(&format!("{blanks}{name}: {}\n", joined.join(", ")));
             }
             HistoryValue::Texts(ts) => {
-                let quoted: Vec<String> = ts.iter().map(|t| format!("'{t}'")).collect();
+                let quoted: Vec<String> = ts.iter().map(|t| format!("'{}'", one_line(t))).collect();
                 text.push_str(&format!("{blanks}{name}: {}\n", quoted.join(", ")));
             }
         }

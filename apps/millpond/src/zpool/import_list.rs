@@ -8,6 +8,7 @@ use super::vdev_note;
 use crate::command::Parsed;
 use crate::session::{Failure, Session};
 use crate::text::columns::pad_right;
+use crate::text::terminal::one_line;
 use millpond::control::{
     Condition, ImportablePool, PoolInfo, Purpose, VdevAux, VdevClass, VdevInfo, VdevKind,
     VdevState, condition,
@@ -62,7 +63,7 @@ fn show(text: &mut String, found: &ImportablePool, naming: Naming, ignore_ashift
         label("action", &action);
     }
     if let Some(comment) = comment {
-        label("comment", comment);
+        label("comment", &one_line(comment));
     }
     if let Some(advice) = advice(found) {
         let indent = if comment.is_some() { "\t " } else { "\t" };

@@ -1,6 +1,7 @@
 //! Properties of pools and vdevs: which names there are, and how values look.
 
 use crate::text::number;
+use crate::text::terminal::one_line;
 use crate::zfs::shape_width;
 use millpond::control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
 use millpond_pool::properties::{Edit, Form, NumberForm, Shape, table};
@@ -63,7 +64,7 @@ impl PoolProperty {
             PoolProperty::Native(shape) => of_shape(shape, value, is_exact),
             _ => match value {
                 None => "-".into(),
-                Some(Value::Text(text)) => text.clone(),
+                Some(Value::Text(text)) => one_line(text).into_owned(),
                 Some(Value::Number(number)) => number.to_string(),
             },
         }
@@ -155,7 +156,7 @@ impl PoolProperty {
 pub fn of_shape(shape: &Shape, value: Option<&Value>, is_exact: bool) -> String {
     let number = match value {
         None => return "-".into(),
-        Some(Value::Text(text)) => return text.clone(),
+        Some(Value::Text(text)) => return one_line(text).into_owned(),
         Some(Value::Number(number)) => *number,
     };
     let form = match shape.form {

@@ -12,6 +12,7 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::json::Style;
 use crate::text::number;
+use crate::text::terminal::one_line;
 use millpond::control::{
     Condition, DedupBucket, DedupStats, PoolInfo, Purpose, VdevClass, VdevInfo, VdevKind,
     VdevState, condition,
@@ -322,7 +323,7 @@ fn errors(text: &mut String, ask: &Ask, pool: &PoolInfo) {
     } else if ask.is_verbose {
         *text += "errors: Permanent errors have been detected in the following files:\n\n";
         for error in &pool.errors {
-            *text += &format!("        {}\n", error.name);
+            *text += &format!("        {}\n", one_line(&error.name));
         }
     } else {
         let count = pool.error_count;
