@@ -3,13 +3,15 @@
 use super::Global;
 use super::global::refused;
 use crate::session::Failure;
+use millpond::control::{read_key, read_key_file};
 use millpond::{Dataset, Pool};
 use millpond_dataset::properties::PropertyValue;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::fs::File;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use zeroize::Zeroizing;
 
 /// A key that an option gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl KeyOption {
             return load(pool, &name, &ask(&name)?);
         }
         let path = self.source.strip_prefix(b"file://");
-        load_file(pool, &name, path.unwrap_or(&self.source))
+        load_file(pool, &name, path.unwrap_or(&self.source), true)
     }
 
     /// The dataset's name below the pool's own name, if it is of this pool.
@@ -73,7 +75,7 @@ pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> 
         match keylocation(dataset).as_deref() {
             None | Some("prompt" | "none") => {}
             Some(location) => match location.strip_prefix("file://") {
-                Some(path) => return load_file(pool, &root, path.as_bytes()),
+                Some(path) => return load_file(pool, &root, path.as_bytes(), false),
                 None => {
                     return Err(refused(format!(
                         "the key of '{root}' lies at {location}, which cannot be read from here: \
@@ -93,9 +95,15 @@ pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> 
     )))
 }
 
-fn load_file(pool: &Pool, dataset: &str, path: &[u8]) -> Result<(), Failure> {
+/// A path that no option gave is the pool's word: only a regular file is read then.
+fn load_file(pool: &Pool, dataset: &str, path: &[u8], is_given: bool) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(path));
-    let key = key_file(path).map_err(|error| {
+    millpond_daemon::hide_memory();
+    let key = match is_given {
+        true => File::open(path).and_then(|mut file| read_key(&mut file)),
+        false => read_key_file(path),
+    };
+    let key = key.map_err(|error| {
         let path = path.display();
         refused(format!(
             "cannot read the key of '{dataset}' from {path}: {error}"
@@ -108,18 +116,12 @@ fn load(pool: &Pool, dataset: &str, key: &[u8]) -> Result<(), Failure> {
     pool.load_key(dataset, key).map_err(refused)
 }
 
-fn key_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path)?;
-    file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > KEY_BYTES_MAX {
-        return Err(std::io::Error::other("the file is too long for a key"));
-    }
-    Ok(bytes)
-}
-
 /// Editors end text with a newline that belongs to no key; raw keys are kept whole.
-fn without_newline(pool: &Pool, dataset: &str, mut bytes: Vec<u8>) -> Vec<u8> {
+fn without_newline(
+    pool: &Pool,
+    dataset: &str,
+    mut bytes: Zeroizing<Vec<u8>>,
+) -> Zeroizing<Vec<u8>> {
     let is_raw = pool
         .dataset(dataset)
         .ok()
@@ -147,7 +149,7 @@ fn keylocation(dataset: &Dataset) -> Option<String> {
 }
 
 /// Asks for a key if there is somebody to ask.
-pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Vec<u8>, String>> {
+pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
     let is_there = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     is_there.then(|| {
         ask(dataset).map_err(|failure| match failure {
@@ -157,35 +159,10 @@ pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Vec<u8>, String>> {
     })
 }
 
-/// Asks on the terminal without showing the answer.
-fn ask(dataset: &str) -> Result<Vec<u8>, Failure> {
-    let failed =
-        |error: std::io::Error| refused(format!("cannot ask for the key of '{dataset}': {error}"));
-    let mut terminal = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/tty")
-        .map_err(failed)?;
-    write!(terminal, "Key of '{dataset}': ").map_err(failed)?;
-    let before = tcgetattr(&terminal).map_err(|error| failed(error.into()))?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&terminal, OptionalActions::Flush, &silent).map_err(|error| failed(error.into()))?;
-    let mut line = Vec::new();
-    let read = BufReader::new(&terminal)
-        .take(KEY_BYTES_MAX)
-        .read_until(b'\n', &mut line);
-    let restored = tcsetattr(&terminal, OptionalActions::Flush, &before);
-    let _ = writeln!(terminal);
-    read.map_err(failed)?;
-    restored.map_err(|error| failed(error.into()))?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    }
-    Ok(line)
+fn ask(dataset: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    crate::prompt::ask(&format!("Key of '{dataset}': "))
+        .map_err(|error| refused(format!("cannot ask for the key of '{dataset}': {error}")))
 }
-
-const KEY_BYTES_MAX: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -3,13 +3,14 @@
 use super::lookup::{self, heads, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{DatasetInfo, DatasetQuery, KeyProblem};
-use std::io::Read;
+use millpond::control::{DatasetInfo, DatasetQuery, KeyProblem, read_key, read_key_file};
+use rustix::fd::AsFd;
+use std::fs::File;
+use std::path::Path;
+use zeroize::Zeroizing;
 
 /// What failing commands end with.
 const FAILED: u8 = 255;
-/// Longer than any key in any form, in bytes.
-const KEY_BYTES_MAX: u64 = 4096;
 const WORDS: [&str; 4] = ["encryptionroot", "keylocation", "keyformat", "keystatus"];
 /// `keyformat` of keys that are plain bytes.
 const RAW: u64 = 1;
@@ -19,6 +20,7 @@ pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
     let only_check = parsed.has("n");
     each(session, parsed, "loaded", |session, root| {
         let location = parsed.value("L").map(str::to_owned);
+        let is_given = location.is_some();
         let location = location.or_else(|| text(root, "keylocation").map(str::to_owned));
         if text(root, "encryptionroot").is_none_or(|own| own == "-") {
             return Err(format!("'{}' is not encrypted.", root.name));
@@ -30,7 +32,8 @@ pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         let is_raw = lookup::number(root, "keyformat") == Some(RAW)
             || text(root, "keyformat") == Some("raw");
-        let key = read_key(session, &root.name, location.as_deref(), is_raw)?;
+        let location = (location.as_deref(), is_given);
+        let key = key_from(session, &root.name, location, is_raw)?;
         let keep = session.pools.keep()?;
         keep.load_key(&root.name, &key, only_check).map_err(words)
     })
@@ -106,25 +109,24 @@ fn each(
     }
 }
 
-/// The key from where it lies, or from standard input.
-fn read_key(
+/// The key from where it lies, or from standard input. A place that the command did not give itself is the pool's word.
+fn key_from(
     session: &mut Session,
     dataset: &str,
-    location: Option<&str>,
+    (location, is_given): (Option<&str>, bool),
     is_raw: bool,
-) -> Result<Vec<u8>, String> {
-    let limited = |from: &mut dyn Read| {
-        let mut bytes = vec![];
-        let read = from.take(KEY_BYTES_MAX).read_to_end(&mut bytes);
-        read.map(|_| bytes)
-    };
+) -> Result<Zeroizing<Vec<u8>>, String> {
+    millpond_daemon::hide_memory();
     let mut bytes = match location {
         None | Some("prompt") => {
             if let Some(asked) = crate::verbs::ask_for_key(dataset) {
                 return asked;
             }
             let _ = session.out.flush();
-            limited(&mut std::io::stdin().lock()).map_err(|error| error.to_string())?
+            // Not through the program's buffer of standard input, which is never wiped.
+            let input = std::io::stdin().as_fd().try_clone_to_owned();
+            let key = input.and_then(|input| read_key(&mut File::from(input)));
+            key.map_err(|error| error.to_string())?
         }
         Some(place) => match place.strip_prefix("file://") {
             None if place.contains("://") => return Err("URI scheme is not supported".into()),
@@ -139,8 +141,13 @@ fn read_key(
                         .to_owned();
                     format!("Failed to open key material file: {words}")
                 };
-                let mut file = std::fs::File::open(path).map_err(fail)?;
-                limited(&mut file).map_err(fail)?
+                let path = Path::new(path);
+                match is_given {
+                    // Whoever gives the command may read from a pipe.
+                    true => File::open(path).and_then(|mut file| read_key(&mut file)),
+                    false => read_key_file(path),
+                }
+                .map_err(fail)?
             }
         },
     };

@@ -5,5 +5,7 @@ mod golden;
 mod host_tree;
 mod into;
 mod messages;
+mod prompt;
 mod reading;
+mod untrusted;
 mod upgrade;
