@@ -13,10 +13,10 @@ fn a_copied_tree_equals_what_openzfs_recorded() {
     let case = case("single");
     let folder = folder();
     let to = folder.path().join("copy");
-    case.run_well(["cp", "-r", "single:/", to.to_str().unwrap()]);
+    case.run_well(["cp", "--trusted", "-r", "single:/", to.to_str().unwrap()]);
     assert!(compare(case.dataset("single"), &to, &[]) > 20);
     // Again into the same place: everything is replaced, nothing is doubled.
-    case.run_well(["cp", "-r", "single:/", to.to_str().unwrap()]);
+    case.run_well(["cp", "--trusted", "-r", "single:/", to.to_str().unwrap()]);
     compare(case.dataset("single"), &to, &[]);
 }
 
@@ -36,7 +36,7 @@ fn snapshots_are_copied_and_found_below_the_folder_of_snapshots() {
         ("b", format!("{dataset}:/.zfs/snapshot/{name}/")),
     ] {
         let to = folder.path().join(to);
-        case.run_well(["cp", "-a", &address, to.to_str().unwrap()]);
+        case.run_well(["cp", "--trusted", "-a", &address, to.to_str().unwrap()]);
         compare(snapshot, &to, &[]);
     }
 }
@@ -54,7 +54,7 @@ fn names_of_every_kind_are_copied_byte_for_byte() {
         }
         let to = folder.path().join(dataset.name.replace(['/', '@'], "-"));
         let address = format!("{}:/", dataset.name);
-        case.run_well(["cp", "-r", &address, to.to_str().unwrap()]);
+        case.run_well(["cp", "--trusted", "-r", &address, to.to_str().unwrap()]);
         compare(dataset, &to, &[]);
     }
 }
@@ -76,7 +76,7 @@ fn encrypted_trees_are_copied_with_their_keys_and_named_without() {
         let option = format!("{root}=file://{}", file.display());
         let address = format!("{root}:/");
         let to_text = to.to_str().unwrap();
-        case.run_well(["--key", &option, "cp", "-r", &address, to_text]);
+        case.run_well(["--key", &option, "cp", "--trusted", "-r", &address, to_text]);
         compare(dataset, &to, &[]);
         let locked = case.run(["cp", "-r", &address, to_text]);
         assert_eq!(locked.status.code(), Some(1));
@@ -116,7 +116,14 @@ fn what_is_lost_is_named_and_everything_else_is_copied() {
         let lost: Vec<&str> = lost.iter().map(String::as_str).collect();
         let to = folder.path().join(dataset.replace('/', "-"));
         let address = format!("{dataset}:/");
-        let output = case.run(["cp", "--json", "-r", &address, to.to_str().unwrap()]);
+        let output = case.run([
+            "cp",
+            "--trusted",
+            "--json",
+            "-r",
+            &address,
+            to.to_str().unwrap(),
+        ]);
         assert_eq!(output.status.code(), Some(1));
         let (mut named, mut ranges) = (vec![], vec![]);
         for line in text(&output.stdout).lines() {
@@ -169,7 +176,7 @@ fn a_raidz_copies_out_without_one_of_its_disks() {
     let dataset = dataset.unwrap();
     let to = folder.path().join("copy");
     let address = format!("{}:/", dataset.name);
-    case.run_well(["cp", "-r", &address, to.to_str().unwrap()]);
+    case.run_well(["cp", "--trusted", "-r", &address, to.to_str().unwrap()]);
     compare(dataset, &to, &[]);
 }
 

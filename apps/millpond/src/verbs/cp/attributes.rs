@@ -1,7 +1,7 @@
 //! What a copy gets besides its bytes: owner, mode, times, extended attributes.
 
 use super::report::Report;
-use millpond::{Node, Stat, Timestamp};
+use millpond::{FileKind, Node, Stat, Timestamp};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,
@@ -17,15 +17,27 @@ pub struct Wanted {
     pub has_owner: bool,
     /// Extended attributes.
     pub has_xattrs: bool,
+    /// What lends rights to whoever runs or opens the copy.
+    pub is_trusted: bool,
+}
+
+impl Wanted {
+    /// Whether what lends rights is kept: the right to do as the file's owner makes sense with that owner only.
+    pub fn keeps_rights(self) -> bool {
+        self.is_trusted && self.has_owner
+    }
 }
 
 /// The attributes of one file.
 #[derive(Debug, Clone)]
 pub struct Attributes {
     owner: Option<(u32, u32)>,
-    mode: u32,
+    /// `None` if it is not set.
+    mode: Option<u32>,
     times: Timestamps,
     xattrs: Vec<Xattr>,
+    /// What is not given because it would lend rights.
+    left_out: Vec<&'static str>,
 }
 
 /// Name and value.
@@ -35,25 +47,60 @@ impl Attributes {
     /// Reads them. What cannot be read of the extended attributes is returned beside.
     pub fn of(node: &Node, stat: &Stat, wanted: Wanted) -> (Self, Option<String>) {
         let mut mode = stat.permissions;
-        if !wanted.has_owner {
-            // These bits would lend the rights of whoever copies.
-            mode &= !0o6000;
+        let mut left_out = vec![];
+        if !wanted.keeps_rights() {
+            // On a directory the second bit hands its group down, which lends nothing if the group is its own.
+            let lending = match stat.kind == FileKind::Directory && wanted.has_owner {
+                true => 0o4000,
+                false => 0o6000,
+            };
+            if mode & lending != 0 {
+                left_out.push("set-user and set-group bits");
+            }
+            mode &= !lending;
         }
-        let (xattrs, trouble) = if wanted.has_xattrs {
+        let (mut xattrs, trouble) = if wanted.has_xattrs {
             xattrs(node)
         } else {
             (vec![], None)
         };
+        if !wanted.keeps_rights() {
+            let before = xattrs.len();
+            xattrs.retain(|(name, _)| !lends_rights(name));
+            if xattrs.len() < before {
+                left_out.push("capabilities and other security attributes");
+            }
+        }
         let attributes = Self {
             owner: wanted.has_owner.then_some((stat.uid, stat.gid)),
-            mode,
+            mode: Some(mode),
             times: Timestamps {
                 last_access: timespec(stat.atime),
                 last_modification: timespec(stat.mtime),
             },
             xattrs,
+            left_out,
         };
         (attributes, trouble)
+    }
+
+    /// Only the times of them.
+    #[must_use]
+    pub fn times_only(self) -> Self {
+        Self {
+            owner: None,
+            mode: None,
+            times: self.times,
+            xattrs: vec![],
+            left_out: vec![],
+        }
+    }
+
+    /// Notes what is not given.
+    pub fn tell_left_out(&self, path: &[u8], report: &Report) {
+        for what in &self.left_out {
+            report.note(format!("{what} left out (see --trusted)"), path);
+        }
     }
 
     /// Gives them to an open file or directory. The owner comes first, because a change of owner
@@ -64,7 +111,7 @@ impl Attributes {
         if let Some((uid, gid)) = self.owner {
             let outcome = fchown(fd, user(uid), group(gid));
             if outcome.is_err() {
-                mode &= !0o6000;
+                mode = mode.map(|mode| mode & !0o6000);
             }
             told("owner", outcome);
         }
@@ -72,7 +119,9 @@ impl Attributes {
             let outcome = fsetxattr(fd, name.as_slice(), value, XattrFlags::empty());
             told(&xattr_text(name), outcome);
         }
-        told("mode", fchmod(fd, Mode::from_raw_mode(mode)));
+        if let Some(mode) = mode {
+            told("mode", fchmod(fd, Mode::from_raw_mode(mode)));
+        }
         told("times", futimens(fd, &self.times));
     }
 
@@ -96,7 +145,7 @@ impl Attributes {
         if let Some((uid, gid)) = self.owner {
             let outcome = chownat(&fd, "", user(uid), group(gid), AtFlags::EMPTY_PATH);
             if outcome.is_err() {
-                mode &= !0o6000;
+                mode = mode.map(|mode| mode & !0o6000);
             }
             told("owner", outcome);
         }
@@ -105,7 +154,7 @@ impl Attributes {
             let outcome = setxattr(place.as_str(), name.as_slice(), value, XattrFlags::empty());
             told(&xattr_text(name), outcome);
         }
-        if !is_symlink {
+        if let (false, Some(mode)) = (is_symlink, mode) {
             let outcome = fstat(&fd).and_then(|found| {
                 // Never through a link: it is another file's mode then.
                 match rustix::fs::FileType::from_raw_mode(found.st_mode) {
@@ -118,6 +167,11 @@ impl Attributes {
         let outcome = utimensat(directory, name, &self.times, AtFlags::SYMLINK_NOFOLLOW);
         told("times", outcome);
     }
+}
+
+/// Attributes by which the kernel judges what a program may do.
+fn lends_rights(name: &[u8]) -> bool {
+    name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
 fn told(report: &Report, path: &[u8], what: &str, outcome: Result<(), Errno>) {

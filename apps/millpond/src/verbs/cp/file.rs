@@ -219,6 +219,7 @@ impl Drop for OpenFile {
             }
         } else {
             if let Some(attributes) = &self.attributes {
+                attributes.tell_left_out(&self.source, &self.report);
                 attributes.give(self.fd.as_fd(), &self.source, &self.report);
             }
             self.report.copied();

@@ -51,6 +51,10 @@ struct Options {
     /// Set owners and groups (the default for root)
     #[arg(long)]
     owner: bool,
+    /// Keep what lends rights: set-user and set-group bits, capabilities and other security attributes, and make
+    /// device nodes. Only for pools that you trust
+    #[arg(long)]
+    trusted: bool,
     /// Leave files out that cannot be read whole; by default what is lost is a hole in the copy
     #[arg(long)]
     skip_damaged: bool,
@@ -94,6 +98,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         wanted: Wanted {
             has_owner: !options.no_owner && (options.owner || is_root),
             has_xattrs: !options.no_xattrs,
+            is_trusted: options.trusted,
         },
         is_recursive,
         is_kept: options.no_clobber,
@@ -254,8 +259,10 @@ const OPEN_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 const NOTES: &str = "\
-Modes, times, extended attributes, ACLs, hard links among what is copied, links, pipes, sockets,
-device nodes and holes are restored; owners only by root or with --owner.
+Modes, times, extended attributes, ACLs, hard links among what is copied, links, pipes, sockets
+and holes are restored; owners only by root or with --owner. A pool may be a stranger's: what would
+lend rights here (set-user and set-group bits, capabilities, device nodes) is left out and told of,
+for root too, unless --trusted says so. A directory that is there keeps its mode, owner and times.
 If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME: (with the colon), the copy goes into the pool; sources
 are files of the host then, or addresses with a colon. Owners are kept unless --no-owner says that
 everything belongs to whoever copies.

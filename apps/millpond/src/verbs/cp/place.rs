@@ -38,17 +38,23 @@ impl Directory {
         })
     }
 
-    /// Makes a directory, or takes the one that is there.
+    /// Makes a directory, or takes the one that is there, which keeps its own but for its times: nothing from a pool
+    /// decides who may use a directory of this system.
     pub fn make(
         self: &Arc<Self>,
         name: &[u8],
         source: Vec<u8>,
         attributes: Attributes,
     ) -> Result<Arc<Self>, Errno> {
-        match mkdirat(&self.fd, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_new = match mkdirat(&self.fd, name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error),
-        }
+        };
+        let attributes = match is_new {
+            true => attributes,
+            false => attributes.times_only(),
+        };
         let fd = openat(&self.fd, name, DIRECTORY_FLAGS, Mode::empty())?;
         Ok(self.child(fd, self.path_below(name), source, attributes))
     }
@@ -60,7 +66,7 @@ impl Directory {
         attributes: Attributes,
     ) -> Result<Arc<Self>, Errno> {
         let fd = openat(&self.fd, ".", DIRECTORY_FLAGS, Mode::empty())?;
-        Ok(self.child(fd, self.below.clone(), source, attributes))
+        Ok(self.child(fd, self.below.clone(), source, attributes.times_only()))
     }
 
     fn child(
@@ -149,6 +155,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         if let Some(attributes) = &self.attributes {
             use rustix::fd::AsFd;
+            attributes.tell_left_out(&self.source, &self.report);
             attributes.give(self.fd.as_fd(), &self.source, &self.report);
         }
     }

@@ -321,6 +321,19 @@ impl Copy {
         if stat.kind == FileKind::Regular {
             return self.make_plain(file, node, attributes, link);
         }
+        let is_device = matches!(stat.kind, FileKind::BlockDevice | FileKind::CharacterDevice);
+        if is_device && !self.rules.wanted.is_trusted {
+            let leave_out = |path: &[u8]| {
+                let what = "device nodes left out (see --trusted)";
+                self.report.note(what.into(), path);
+            };
+            leave_out(&file.path);
+            let waiting = link.map(|id| self.links.settle(id, None));
+            for other in waiting.unwrap_or_default() {
+                leave_out(&other.directory.source_of(&other.name));
+            }
+            return;
+        }
         let made = self.make_special(&file, node, stat);
         let is_made = matches!(made, Ok(true));
         match made {
@@ -328,6 +341,7 @@ impl Copy {
                 let is_symlink = stat.kind == FileKind::Symlink;
                 let (name, path) = (&file.name, &file.path);
                 let fd = file.directory.fd().as_fd();
+                attributes.tell_left_out(path, &self.report);
                 attributes.give_by_name(fd, name, is_symlink, path, &self.report);
                 self.report.copied();
             }
