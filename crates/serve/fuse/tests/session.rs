@@ -60,6 +60,14 @@ impl Rig {
         assert_eq!(error, 0, "request {opcode}");
         body
     }
+    /// The error of a request by another user than the one who makes files here.
+    fn error_of(&self, user: u32, opcode: u32, node: u64, body: &[u8]) -> i32 {
+        let mut message = message(opcode, node, body);
+        message[24..28].copy_from_slice(&user.to_ne_bytes());
+        let mut buffer = vec![0; REPLY_BYTES_MAX];
+        let reply = self.session.answer(&message, &mut buffer).unwrap();
+        -i32::from_ne_bytes(*reply[4..].first_chunk().unwrap())
+    }
     fn error(&self, opcode: u32, node: u64, body: &[u8]) -> i32 {
         self.ask(opcode, node, body).unwrap().0
     }
@@ -113,6 +121,40 @@ fn nothing_is_served_before_both_sides_agree_on_a_version() {
     assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
     rig.done(opcode::INIT, 0, &init(7, 45));
     rig.done(opcode::GETATTR, ROOT_NODE, &[0; 16]);
+}
+
+/// `FS_IOC_SETFLAGS`.
+fn set_flags(flags: u32) -> Vec<u8> {
+    let mut body = vec![0; 12];
+    body.extend(words(&[0x4008_6602]));
+    body.extend(0u64.to_ne_bytes());
+    body.extend(words(&[8, 8, flags, 0]));
+    body
+}
+
+#[test]
+fn flags_that_an_old_kernel_does_not_judge_are_judged_here() {
+    const EPERM: i32 = 1;
+    const IMMUTABLE: u32 = 0x10;
+    const NODUMP: u32 = 0x40;
+    let old = Rig::new();
+    let mut agreed = init(7, 32);
+    let features = u32::from_ne_bytes(*agreed[12..].first_chunk().unwrap());
+    let without = features & !(feature::SETXATTR_EXT as u32);
+    agreed[12..16].copy_from_slice(&without.to_ne_bytes());
+    old.done(opcode::INIT, 0, &agreed);
+    let node = old.create(b"note");
+    let error = |user, flags| old.error_of(user, opcode::IOCTL, node, &set_flags(flags));
+    assert_eq!(error(4711, NODUMP), EPERM);
+    assert_eq!(error(1000, NODUMP), 0);
+    assert_eq!(error(1000, IMMUTABLE | NODUMP), EPERM);
+    assert_eq!(error(0, IMMUTABLE), 0);
+    assert_eq!(error(1000, 0), EPERM);
+    // A kernel that judges for itself lets through whom it finds entitled.
+    let new = Rig::begun();
+    let node = new.create(b"note");
+    let error = |user, flags| new.error_of(user, opcode::IOCTL, node, &set_flags(flags));
+    assert_eq!(error(4711, IMMUTABLE), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `lsattr`, `chattr` and project numbers, which travel as ioctl requests.
 
 use super::{Answered, Refusal, Session};
-use crate::abi::{Reply, Request};
+use crate::abi::{Reply, Request, feature};
 use millpond_posix::live::{FileError, SetAttributes};
 use millpond_posix::{FileFlags, Stat};
 
@@ -11,6 +11,7 @@ const GET_XFLAGS: u32 = 0x801c_581f;
 const SET_XFLAGS: u32 = 0x401c_5820;
 /// "Not a typewriter": the file knows no such request.
 const ENOTTY: i32 = 25;
+const EPERM: i32 = 1;
 
 /// Flags of files: here, in `FS_IOC_GETFLAGS`, in `FS_IOC_FSGETXATTR`.
 const FLAGS: [(FileFlags, u32, u32); 4] = [
@@ -51,6 +52,23 @@ fn word(input: &[u8], at: usize) -> Result<u32, Refusal> {
 }
 
 impl Session {
+    /// Whether the caller may change flags. Kernels since Linux 5.13 judge that themselves, by capabilities that a request does not
+    /// tell of; older ones hand over whatever a program asks for.
+    fn judge_flags(&self, user: u32, stat: &Stat, set: &SetAttributes) -> Result<(), Refusal> {
+        // It came with the same release.
+        if user == 0 || self.is_offered(feature::SETXATTR_EXT) {
+            return Ok(());
+        }
+        let changed = set.set_flags | set.clear_flags;
+        let is_for_root = changed.contains(FileFlags::IMMUTABLE)
+            || changed.contains(FileFlags::APPENDONLY)
+            || set.project.is_some();
+        match is_for_root || user != stat.uid {
+            true => Err(Refusal::Number(EPERM)),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn ioctl(
         &self,
         request: &Request<'_>,
@@ -73,6 +91,7 @@ impl Session {
             SET_FLAGS => {
                 let set = changes(&stat, word(input, 0)?, |flag| flag.1);
                 let set = set.ok_or(FileError::NotSupported)?;
+                self.judge_flags(request.uid, &stat, &set)?;
                 self.vfs.set_attributes(&caller, &node, &set)?;
             }
             GET_XFLAGS => {
@@ -88,6 +107,7 @@ impl Session {
                 let project = word(input, 12)?;
                 let is_other = stat.project.unwrap_or(0) != u64::from(project);
                 set.project = is_other.then_some(project);
+                self.judge_flags(request.uid, &stat, &set)?;
                 self.vfs.set_attributes(&caller, &node, &set)?;
             }
             _ => return Err(Refusal::Number(ENOTTY)),
