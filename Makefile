@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -23,6 +23,10 @@ oracle: ## fetch OpenZFS's programs (zdb, zstream, ...) to compare with; nothing
 kernel: ## make the virtual machines whose kernel module judges what was written (2.3 and 2.4; minutes)
 	@tools/kernel/setup
 	@MILLPOND_ZFS=2.4 tools/kernel/setup
+
+advisories: ## known holes of dependencies: wants cargo-deny, and RustSec's database from GitHub
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "cargo-deny is not here: cargo install --locked cargo-deny"; exit 1; }
+	$(CARGO) deny check advisories
 
 PREFIX ?= /usr/local
 BIN := $(DESTDIR)$(PREFIX)/bin
