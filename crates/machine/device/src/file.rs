@@ -1,9 +1,14 @@
 //! Image files and block devices of the operating system.
 
+mod durable;
+
 use crate::across::Located;
 use crate::ring::{Outcome, Transfer};
 use crate::way::{IoWay, Ways};
+use crate::write_back::WriteBackGate;
 use crate::{Device, DeviceError, ReadRequest, WriteRequest};
+use durable::DurableOpening;
+use millpond_env::sync::OnceLock;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
@@ -53,6 +58,8 @@ pub struct FileDevice {
     lock_state: LockState,
     identity: FileIdentity,
     ways: Ways,
+    flushes: WriteBackGate,
+    durable: OnceLock<Option<DurableOpening>>,
 }
 
 /// What is the same for every name of one device.
@@ -140,6 +147,8 @@ impl FileDevice {
             is_writable: options.write,
             lock_state,
             identity: identity_of(&metadata),
+            flushes: WriteBackGate::default(),
+            durable: OnceLock::new(),
         })
     }
     /// The path it was opened by.
@@ -401,9 +410,15 @@ impl Device for FileDevice {
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check_writable()?;
-        self.file
-            .sync_data()
+        self.flushes
+            .pass(|| self.file.sync_data())
             .map_err(|error| DeviceError::io("flush", 0, self.size_bytes, &error))
+    }
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        self.write_now_durable(requests);
+    }
+    fn write_back_errors(&self) -> u64 {
+        self.lost_writes()
     }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.check_writable()?;

@@ -26,6 +26,7 @@ mod queue;
 mod ring;
 mod watch;
 mod way;
+mod write_back;
 
 pub use across::{DeviceRead, Located, read_across, read_across_watched};
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
@@ -125,16 +126,40 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.write_many(requests);
         watch.ended(all);
     }
+    /// As [`Device::write_many`], and what succeeds is durable, as if it alone had been flushed. What was
+    /// written before is not made durable by it.
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        self.write_many(requests);
+        if let Err(error) = self.flush() {
+            fail_all(requests, &error);
+        }
+    }
     /// Makes everything written so far durable.
     ///
     /// # Errors
-    /// [`DeviceError::Io`]; then nothing is known about earlier writes.
+    /// [`DeviceError::Io`]; then earlier writes may be lost, and the next flush succeeds all the same: they are to be
+    /// written again ([`Device::write_back_errors`]).
     fn flush(&self) -> Result<(), DeviceError>;
+    /// How often somebody was told that writes could not be made durable. A system reports a lost write once, to
+    /// whoever asks first: a flush counts only for writes that began after this number last went up. It
+    /// has gone up before a flush returns that began before the failing one ended.
+    fn write_back_errors(&self) -> u64 {
+        0
+    }
     /// Tells the device that a range is no longer needed.
     ///
     /// # Errors
     /// As for writes. Devices that cannot discard do nothing and succeed.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError>;
+}
+
+/// Lets those that had succeeded fail.
+pub(crate) fn fail_all(requests: &mut [WriteRequest<'_>], error: &DeviceError) {
+    for request in requests {
+        if request.outcome.is_ok() {
+            request.outcome = Err(error.clone());
+        }
+    }
 }
 
 /// One read of a batch given to [`Device::read_many`].

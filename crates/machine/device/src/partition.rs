@@ -39,6 +39,29 @@ impl PartitionDevice {
         DeviceError::check_range(offset_bytes, length_bytes, self.length_bytes)?;
         Ok(self.start_bytes.saturating_add(offset_bytes))
     }
+    /// Gives the requests that lie within this range to `serve`, at their offsets on the whole device; the others
+    /// must not reach it, as they would succeed there.
+    fn translated(
+        &self,
+        requests: &mut [WriteRequest<'_>],
+        serve: impl FnOnce(&mut [WriteRequest<'_>]),
+    ) {
+        let mut inside: Vec<&mut WriteRequest<'_>> = Vec::with_capacity(requests.len());
+        let mut moved: Vec<WriteRequest<'_>> = Vec::with_capacity(requests.len());
+        for request in requests {
+            match self.translate(request.offset_bytes, request.bytes.len() as u64) {
+                Ok(offset_bytes) => {
+                    moved.push(WriteRequest::new(offset_bytes, request.bytes));
+                    inside.push(request);
+                }
+                Err(error) => request.outcome = Err(error),
+            }
+        }
+        serve(&mut moved);
+        for (request, moved) in inside.into_iter().zip(moved) {
+            request.outcome = moved.outcome;
+        }
+    }
 }
 
 impl Device for PartitionDevice {
@@ -112,32 +135,25 @@ impl Device for PartitionDevice {
     }
     fn write_many_watched(&self, requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
         let all = requests.len();
-        // Requests beyond this range must not reach the whole device, where they would succeed.
-        let mut inside: Vec<&mut WriteRequest<'_>> = Vec::with_capacity(requests.len());
-        let mut moved: Vec<WriteRequest<'_>> = Vec::with_capacity(requests.len());
-        for request in requests {
-            match self.translate(request.offset_bytes, request.bytes.len() as u64) {
-                Ok(offset_bytes) => {
-                    moved.push(WriteRequest::new(offset_bytes, request.bytes));
-                    inside.push(request);
-                }
-                Err(error) => request.outcome = Err(error),
+        self.translated(requests, |moved| {
+            // Where some were left out the others have other numbers.
+            if moved.len() == all {
+                self.whole.write_many_watched(moved, watch);
+            } else {
+                watch.begun(0..all);
+                self.whole.write_many(moved);
+                watch.ended(0..all);
             }
-        }
-        // Where some were left out the others have other numbers.
-        if moved.len() == all {
-            self.whole.write_many_watched(&mut moved, watch);
-        } else {
-            watch.begun(0..all);
-            self.whole.write_many(&mut moved);
-            watch.ended(0..all);
-        }
-        for (request, moved) in inside.into_iter().zip(moved) {
-            request.outcome = moved.outcome;
-        }
+        });
+    }
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        self.translated(requests, |moved| self.whole.write_durable(moved));
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.whole.flush()
+    }
+    fn write_back_errors(&self) -> u64 {
+        self.whole.write_back_errors()
     }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         let offset_bytes = self.translate(offset_bytes, length_bytes)?;

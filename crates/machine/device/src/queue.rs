@@ -240,8 +240,14 @@ impl Device for QueuedDevice {
             requests = rest;
         }
     }
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        self.urgent(|| self.inner.write_durable(requests));
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         self.inner.flush()
+    }
+    fn write_back_errors(&self) -> u64 {
+        self.inner.write_back_errors()
     }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.inner.discard(offset_bytes, length_bytes)

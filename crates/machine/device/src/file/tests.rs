@@ -214,3 +214,37 @@ fn a_file_that_was_cut_short_gives_an_error_and_no_stale_bytes() {
         Err(DeviceError::Io { action: "read", .. })
     ));
 }
+
+#[test]
+fn durable_writes_land_where_they_belong_and_nowhere_else() {
+    let file = image(&[0; 64 << 10]);
+    let options = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let device = FileDevice::open(file.path(), options).unwrap();
+    let bytes: Vec<u8> = (0..=255).cycle().take(12 << 10).collect();
+    let mut requests = [
+        WriteRequest::new(0, &bytes[..4096]),
+        WriteRequest::new(4096, &bytes[4096..8192]),
+        WriteRequest::new(32 << 10, &bytes[8192..]),
+        WriteRequest::new((64 << 10) - 1, &bytes[..2]),
+    ];
+    device.write_durable(&mut requests);
+    let good: Vec<bool> = requests.iter().map(|r| r.outcome.is_ok()).collect();
+    assert_eq!(good, [true, true, true, false]);
+    let opened = device.durable.get().and_then(Option::as_ref);
+    assert!(opened.is_some(), "an opening of its own");
+    let mut expected = vec![0; 64 << 10];
+    expected[..8192].copy_from_slice(&bytes[..8192]);
+    expected[32 << 10..36 << 10].copy_from_slice(&bytes[8192..]);
+    assert_eq!(std::fs::read(file.path()).unwrap(), expected);
+    assert_eq!(device.write_back_errors(), 0);
+    // The lock is the first opening's alone.
+    drop(device);
+    FileDevice::open(file.path(), options).unwrap();
+    let reader = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    let mut requests = [WriteRequest::new(0, b"a")];
+    reader.write_durable(&mut requests);
+    assert_eq!(requests[0].outcome, Err(DeviceError::ReadOnly));
+}
