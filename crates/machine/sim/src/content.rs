@@ -3,8 +3,8 @@
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 
-const PAGE_BYTES: u64 = 4096;
-type Page = [u8; PAGE_BYTES as usize];
+pub(crate) const PAGE_BYTES: u64 = 4096;
+pub(crate) type Page = [u8; PAGE_BYTES as usize];
 
 /// Sparse bytes of any size: pages that were never written are zeros and take no memory. A clone
 /// shares its pages with the original until one of them is changed.
@@ -54,6 +54,17 @@ impl Content {
                 Arc::make_mut(held)[within(start)..within(stop)].fill(0);
             }
         }
+    }
+    /// A page by its number; `None` if it was never written.
+    pub(crate) fn page(&self, number: u64) -> Option<Arc<Page>> {
+        self.pages.get(&number).cloned()
+    }
+    /// Makes a page what [`Content::page`] said.
+    pub(crate) fn set_page(&mut self, number: u64, page: Option<Arc<Page>>) {
+        match page {
+            Some(page) => self.pages.insert(number, page),
+            None => self.pages.remove(&number),
+        };
     }
     /// How many bytes of memory the pages take, about.
     #[must_use]

@@ -3,23 +3,27 @@
 use crate::Content;
 use crate::fault::{Fault, FaultPlan, Scope};
 use crate::journal::Event;
+use crate::page_cache::PageCache;
 use crate::trace::{Request, RequestKind, hash};
 use crate::world::Shared;
-use millpond_device::{Device, DeviceError};
+use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use std::fmt;
 
-/// A disk of a [`crate::World`]. What was written is seen by reads at once; it is durable once flushed.
+/// A disk of a [`crate::World`], seen through a page cache as Linux has it. What was written is seen by reads at once; it is
+/// durable once flushed. A flush that fails by [`Fault::Fail`] loses what was not durable: the error is reported once, the
+/// next flush succeeds, reads give the new bytes until [`SimDisk::evict`] or a power cut, and the disk has the old ones.
 pub struct SimDisk {
     shared: Arc<Shared>,
     number: usize,
     size_bytes: u64,
     sector_bytes: u32,
-    content: Mutex<Content>,
+    cache: Mutex<PageCache>,
     faults: Mutex<Option<FaultPlan>>,
     is_absent: AtomicBool,
     broken_promises: AtomicU64,
+    write_back_errors: AtomicU64,
 }
 
 impl SimDisk {
@@ -35,10 +39,11 @@ impl SimDisk {
             number,
             size_bytes,
             sector_bytes,
-            content: Mutex::new(content),
+            cache: Mutex::new(PageCache::new(content)),
             faults: Mutex::new(None),
             is_absent: AtomicBool::new(false),
             broken_promises: AtomicU64::new(0),
+            write_back_errors: AtomicU64::new(0),
         }
     }
     /// Its number in the world.
@@ -61,20 +66,28 @@ impl SimDisk {
     }
     /// Changes bytes behind everybody's back, at once and for good: a disk that rots.
     pub fn rot(&self, offset_bytes: u64, bytes: &[u8]) {
-        let mut content = self.content.lock();
-        content.write(offset_bytes, bytes);
-        drop(content);
+        let mut cache = self.cache.lock();
+        cache.write_through(offset_bytes, bytes);
         self.shared.record(Event::Write {
             disk: self.number,
             offset_bytes,
             bytes: bytes.into(),
+            is_durable: true,
         });
-        self.shared.record(Event::Flush { disk: self.number });
     }
     /// A copy of what it holds, unflushed writes included.
     #[must_use]
     pub fn content(&self) -> Content {
-        self.content.lock().clone()
+        self.cache.lock().content().clone()
+    }
+    /// Drops what is clean from memory: where a flush failed and nothing was written since, reads give the disk's old bytes
+    /// from now on.
+    pub fn evict(&self) {
+        self.cache.lock().evict();
+    }
+    /// As [`SimDisk::content`] after [`SimDisk::evict`].
+    pub(crate) fn content_without_lost(&self) -> Content {
+        self.cache.lock().without_lost()
     }
     fn draw(&self, scope: Scope, offset_bytes: u64) -> Option<Fault> {
         let fault = self.faults.lock().as_mut()?.draw(scope, offset_bytes);
@@ -146,11 +159,16 @@ impl Device for SimDisk {
         self.traced(at_ns, request, outcome)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let at_ns = self.shared.now_ns();
-        let outcome = self.write_now(offset_bytes, bytes);
-        let length = bytes.len() as u64;
-        let request = self.request(RequestKind::Write, offset_bytes, length, hash(bytes));
-        self.traced(at_ns, request, outcome)
+        self.write_as(RequestKind::Write, offset_bytes, bytes)
+    }
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        for request in requests {
+            let kind = RequestKind::DurableWrite;
+            request.outcome = self.write_as(kind, request.offset_bytes, request.bytes);
+        }
+    }
+    fn write_back_errors(&self) -> u64 {
+        self.write_back_errors.load(Ordering::SeqCst)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         let at_ns = self.shared.now_ns();
@@ -166,6 +184,18 @@ impl Device for SimDisk {
 }
 
 impl SimDisk {
+    fn write_as(
+        &self,
+        kind: RequestKind,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        let at_ns = self.shared.now_ns();
+        let outcome = self.write_now(offset_bytes, bytes, kind == RequestKind::DurableWrite);
+        let length = bytes.len() as u64;
+        let request = self.request(kind, offset_bytes, length, hash(bytes));
+        self.traced(at_ns, request, outcome)
+    }
     fn request(
         &self,
         kind: RequestKind,
@@ -209,7 +239,7 @@ impl SimDisk {
             Some(Fault::Misdirect) => self.elsewhere(offset_bytes, buffer.len()),
             _ => offset_bytes,
         };
-        self.content.lock().read(from, buffer);
+        self.cache.lock().content().read(from, buffer);
         if fault == Some(Fault::Corrupt)
             && let Some(byte) = buffer.first_mut()
         {
@@ -217,7 +247,12 @@ impl SimDisk {
         }
         Ok(())
     }
-    fn write_now(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write_now(
+        &self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        is_durable: bool,
+    ) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         self.admit("write", offset_bytes, length)?;
         let mut to = offset_bytes;
@@ -240,37 +275,59 @@ impl SimDisk {
                 bytes = changed.into();
             }
         }
-        let mut content = self.content.lock();
-        content.write(to, &bytes);
+        let flush_fault = match is_durable {
+            true => self.draw(Scope::Flushes, offset_bytes),
+            false => None,
+        };
+        let mut cache = self.cache.lock();
+        if flush_fault == Some(Fault::Fail) {
+            cache.lose(to, &bytes);
+            self.write_back_errors.fetch_add(1, Ordering::SeqCst);
+            return Err(failed("write", offset_bytes, length, "simulated"));
+        }
+        let is_durable = is_durable && flush_fault.is_none();
+        match is_durable {
+            true => cache.write_through(to, &bytes),
+            false => cache.write(to, &bytes),
+        }
         self.shared.record(Event::Write {
             disk: self.number,
             offset_bytes: to,
             bytes,
+            is_durable,
         });
-        drop(content);
+        drop(cache);
         Ok(())
     }
     fn flush_now(&self) -> Result<(), DeviceError> {
         self.admit("flush", 0, 0)?;
-        match self.draw(Scope::Flushes, 0) {
-            Some(Fault::Fail) => return Err(failed("flush", 0, 0, "simulated")),
-            Some(_) => return Ok(()),
-            None => {}
+        let fault = self.draw(Scope::Flushes, 0);
+        let mut cache = self.cache.lock();
+        match fault {
+            Some(Fault::Fail) => {
+                cache.flush_failed();
+                self.shared.record(Event::LostWrites { disk: self.number });
+                self.write_back_errors.fetch_add(1, Ordering::SeqCst);
+                Err(failed("flush", 0, 0, "simulated"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                cache.flushed();
+                self.shared.record(Event::Flush { disk: self.number });
+                Ok(())
+            }
         }
-        let _content = self.content.lock();
-        self.shared.record(Event::Flush { disk: self.number });
-        Ok(())
     }
     fn discard_now(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.admit("discard", offset_bytes, length_bytes)?;
-        let mut content = self.content.lock();
-        content.clear(offset_bytes, length_bytes);
+        let mut cache = self.cache.lock();
+        cache.discard(offset_bytes, length_bytes);
         self.shared.record(Event::Discard {
             disk: self.number,
             offset_bytes,
             length_bytes,
         });
-        drop(content);
+        drop(cache);
         Ok(())
     }
 }

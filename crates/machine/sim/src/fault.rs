@@ -5,7 +5,7 @@ use crate::Seed;
 /// One way in which a request goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The disk says that the request failed, and nothing happened.
+    /// The disk says that the request failed, and nothing happened. (Of a flush see [`Scope::Flushes`].)
     Fail,
     /// The disk says that it wrote, and did not.
     Lose,
@@ -22,7 +22,8 @@ pub enum Scope {
     Reads,
     /// Writes only.
     Writes,
-    /// Flushes only ([`Fault::Fail`] and [`Fault::Lose`]: the flush did nothing but said yes).
+    /// Flushes and durable writes only. [`Fault::Fail`]: what was not durable is lost, and only this request is told. Others:
+    /// the flush did nothing but said yes.
     Flushes,
 }
 

@@ -1,9 +1,10 @@
 //! The order in which all disks of a world were written and flushed, and what a power cut leaves.
 
+use crate::page_cache::pages;
 use crate::{Content, Seed};
 use millpond_env::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// One thing that reached a disk.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub enum Event {
         offset_bytes: u64,
         /// What.
         bytes: Arc<[u8]>,
+        /// Whether it is durable without a flush.
+        is_durable: bool,
     },
     /// A range was said to be unneeded.
     Discard {
@@ -31,6 +34,11 @@ pub enum Event {
         /// Number of the disk.
         disk: usize,
     },
+    /// A disk was told to make everything durable, failed, and lost all that was not.
+    LostWrites {
+        /// Number of the disk.
+        disk: usize,
+    },
 }
 
 impl Event {
@@ -38,7 +46,10 @@ impl Event {
     #[must_use]
     pub fn disk(&self) -> usize {
         match self {
-            Self::Write { disk, .. } | Self::Discard { disk, .. } | Self::Flush { disk } => *disk,
+            Self::Write { disk, .. }
+            | Self::Discard { disk, .. }
+            | Self::Flush { disk }
+            | Self::LostWrites { disk } => *disk,
         }
     }
     fn apply(&self, content: &mut Content) {
@@ -53,8 +64,29 @@ impl Event {
                 length_bytes,
                 ..
             } => content.clear(*offset_bytes, *length_bytes),
-            Self::Flush { .. } => {}
+            Self::Flush { .. } | Self::LostWrites { .. } => {}
         }
+    }
+    /// The pages that it touches.
+    fn pages(&self) -> RangeInclusive<u64> {
+        match self {
+            Self::Write {
+                offset_bytes,
+                bytes,
+                ..
+            } => pages(*offset_bytes, bytes.len() as u64),
+            Self::Discard {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => pages(*offset_bytes, *length_bytes),
+            Self::Flush { .. } | Self::LostWrites { .. } => pages(0, 0),
+        }
+    }
+    /// Whether an earlier, pending event is durable with this one: this one flushes its pages.
+    fn settles(&self, earlier: &Self) -> bool {
+        let (one, other) = (self.pages(), earlier.pages());
+        self.disk() == earlier.disk() && one.start() <= other.end() && other.start() <= one.end()
     }
 }
 
@@ -117,12 +149,22 @@ impl Journal {
             let Some(pending) = unflushed.get_mut(event.disk()) else {
                 continue;
             };
-            if matches!(event, Event::Flush { .. }) {
-                for durable in pending.drain(..) {
-                    events[durable].apply(&mut disks[event.disk()]);
+            match event {
+                Event::Flush { .. } => {
+                    for durable in pending.drain(..) {
+                        events[durable].apply(&mut disks[event.disk()]);
+                    }
                 }
-            } else {
-                pending.push(index);
+                Event::LostWrites { .. } => pending.clear(),
+                Event::Write {
+                    is_durable: true, ..
+                } => {
+                    for durable in pending.extract_if(.., |at| event.settles(&events[*at])) {
+                        events[durable].apply(&mut disks[event.disk()]);
+                    }
+                    event.apply(&mut disks[event.disk()]);
+                }
+                Event::Write { .. } | Event::Discard { .. } => pending.push(index),
             }
         }
         self.settle(&mut disks, events, &unflushed, cut);
@@ -136,7 +178,12 @@ impl Journal {
         let mut pending: BTreeMap<usize, usize> = BTreeMap::new();
         for (index, event) in events.iter().enumerate() {
             match event {
-                Event::Flush { disk } => pending.retain(|at, _| events[*at].disk() != *disk),
+                Event::Flush { disk } | Event::LostWrites { disk } => {
+                    pending.retain(|at, _| events[*at].disk() != *disk);
+                }
+                Event::Write {
+                    is_durable: true, ..
+                } => pending.retain(|at, _| !event.settles(&events[*at])),
                 Event::Write { disk, bytes, .. } => {
                     let sector = self.start.get(*disk).map_or(512, |(_, sector)| *sector);
                     let sectors = bytes.len().div_ceil(sector.max(1) as usize);

@@ -30,6 +30,7 @@ mod content;
 mod disk;
 mod fault;
 mod journal;
+mod page_cache;
 mod seed;
 mod trace;
 mod world;

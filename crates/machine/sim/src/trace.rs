@@ -31,6 +31,8 @@ pub enum RequestKind {
     Flush,
     /// A range was said to be unneeded.
     Discard,
+    /// Bytes were written, and durable at once.
+    DurableWrite,
 }
 
 /// A request as a [`Trace`] knows it.

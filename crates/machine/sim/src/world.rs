@@ -148,7 +148,7 @@ impl World {
         let mut journal = self.shared.journal.lock();
         journal.events.clear();
         for (start, disk) in journal.start.iter_mut().zip(disks.iter()) {
-            start.0 = disk.content();
+            start.0 = disk.content_without_lost();
         }
     }
     /// Cuts the power now: the same disks as a new world finds them. (The old ones live on, to be
@@ -315,6 +315,62 @@ mod tests {
                 assert_eq!(found[0] != 0, count >= usize::from(byte) * 2);
             }
         }
+    }
+
+    #[test]
+    fn a_failed_flush_loses_what_only_the_page_cache_has() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        disk.write(0, &[1; 4096]).unwrap();
+        disk.flush().unwrap();
+        disk.write(0, &[2; 4096]).unwrap();
+        disk.write(8192, &[3; 512]).unwrap();
+        disk.set_faults(Some(FaultPlan::new(Seed::new(1)).failing_once_after(0)));
+        assert!(disk.flush().is_err());
+        assert_eq!(disk.write_back_errors(), 1);
+        assert!(disk.flush().is_ok(), "it is reported once");
+        disk.write(8192, &[4; 512]).unwrap();
+        disk.flush().unwrap();
+        assert_eq!(read(&disk, 0, 4096), [2; 4096]);
+        for cut in [PowerCut::EverythingWritten, PowerCut::NothingUnflushed] {
+            let after = world.power_cut(cut);
+            assert_eq!(read(&after[0], 0, 4096), [1; 4096]);
+            assert_eq!(read(&after[0], 8192, 512), [4; 512]);
+        }
+        disk.evict();
+        assert_eq!(read(&disk, 0, 4096), [1; 4096]);
+        assert_eq!(read(&disk, 8192, 512), [4; 512]);
+    }
+
+    #[test]
+    fn a_durable_write_is_durable_alone() {
+        let world = World::new(1);
+        let disk = world.disk(1 << 20, 512);
+        let durable = |at, byte: u8| {
+            let bytes = [byte; 512];
+            let mut requests = [millpond_device::WriteRequest::new(at, &bytes)];
+            disk.write_durable(&mut requests);
+            requests[0].outcome.clone()
+        };
+        disk.write(8192, &[1; 512]).unwrap();
+        durable(0, 2).unwrap();
+        let journal = world.journal();
+        assert_eq!(journal.unflushed_at(journal.len()), [1]);
+        let after = world.power_cut(PowerCut::NothingUnflushed);
+        assert_eq!(
+            (read(&after[0], 0, 512), read(&after[0], 8192, 512)),
+            (vec![2; 512], vec![0; 512])
+        );
+        // It fails like any write, or like the flush that it is.
+        for (good, seen) in [(0, 2), (1, 3)] {
+            disk.set_faults(Some(FaultPlan::new(Seed::new(1)).failing_once_after(good)));
+            assert!(durable(0, 3).is_err());
+            assert_eq!(read(&disk, 0, 1), [seen]);
+            let after = world.power_cut(PowerCut::EverythingWritten);
+            assert_eq!(read(&after[0], 0, 1), [2]);
+        }
+        disk.evict();
+        assert_eq!(read(&disk, 0, 1), [2]);
     }
 
     #[test]
