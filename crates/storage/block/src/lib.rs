@@ -22,6 +22,7 @@ mod patience;
 mod rooms;
 mod store;
 mod topology;
+mod unflushed;
 mod waits;
 mod write;
 

@@ -5,15 +5,12 @@
 //! fail them they ask a port above what to do. It may let them wait until somebody has put the devices
 //! right, and then the request is made again, and nothing else is.
 //!
-//! Devices that went away may have lost what they had taken and not flushed. What patient threads
-//! write is therefore remembered until the next flush, and looked at again on the devices if
-//! there was a wait in between.
+//! Devices that went away may have lost what they had taken and not flushed, or called it clean. So before a thread goes
+//! on the port calls [`BlockStore::distrust_unflushed`], and the next flush writes all of it again.
 
-use crate::{BlockAddress, BlockError, BlockStore, FlushError};
+use crate::{BlockError, BlockStore};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread::{ThreadId, current_id};
-use millpond_ondisk::{BlockPointer, Dva, Txg, VdevId};
-use std::collections::BTreeMap;
 
 /// Decides what becomes of a patient thread's failed request.
 pub trait Patience: Send + Sync {
@@ -24,22 +21,10 @@ pub trait Patience: Send + Sync {
     fn wait(&self, since: u64, reason: &str) -> bool;
 }
 
-/// Where a block lies, for the table of what is not flushed.
-type Place = (VdevId, u64);
-
 #[derive(Default)]
 pub(crate) struct Patient {
     port: OnceLock<Arc<dyn Patience>>,
     threads: Mutex<Vec<ThreadId>>,
-    /// Blocks written since the last flush. At most what a txg dirties: 130 bytes for each block.
-    unproven: Mutex<Unproven>,
-}
-
-#[derive(Default)]
-struct Unproven {
-    blocks: BTreeMap<Place, BlockPointer>,
-    /// How often writing had been resumed at the last good flush.
-    resumes: u64,
 }
 
 /// While it lives, the thread that asked for it is patient.
@@ -73,31 +58,6 @@ impl Patient {
             _ => false,
         }
     }
-
-    pub(crate) fn note_written(&self, pointer: &BlockPointer) {
-        if let Some(dva) = pointer.dvas().next()
-            && self.is_patient()
-        {
-            let place = (dva.vdev, dva.offset_bytes);
-            self.unproven.lock().blocks.insert(place, *pointer);
-        }
-    }
-
-    /// What has to be looked at again before it counts as flushed: nothing unless there was a wait.
-    fn doubtful(&self) -> Vec<BlockPointer> {
-        let resumes = self.resumes();
-        let unproven = self.unproven.lock();
-        if unproven.resumes == resumes {
-            return vec![];
-        }
-        unproven.blocks.values().copied().collect()
-    }
-
-    fn flushed(&self, resumes: u64) {
-        let mut unproven = self.unproven.lock();
-        unproven.blocks.clear();
-        unproven.resumes = resumes;
-    }
 }
 
 impl BlockStore {
@@ -112,60 +72,6 @@ impl BlockStore {
     pub fn patient_thread(&self) -> PatientThread<'_> {
         self.patient.threads.lock().push(current_id());
         PatientThread { store: self }
-    }
-
-    /// The block at this address was freed: it need not be on the devices.
-    pub fn forget_written(&self, dva: &Dva) {
-        if self.patient.port.get().is_some() {
-            let place = (dva.vdev, dva.offset_bytes);
-            self.patient.unproven.lock().blocks.remove(&place);
-        }
-    }
-
-    /// Makes everything written so far durable on every leaf that was written to. A leaf that cannot
-    /// flush counts as having missed all it was given since its last flush.
-    ///
-    /// A patient thread waits where it would get an error. After a wait, every block written since the
-    /// last flush is read again from the devices, on all of which they must be found or missed as
-    /// redundancy allows.
-    ///
-    /// # Errors
-    /// [`FlushError`] if a vdev lost more than its redundancy can bear, failed writes since the last
-    /// flush counted in: the txg must not commit.
-    pub fn flush(&self) -> Result<(), FlushError> {
-        loop {
-            let since = self.patient.resumes();
-            let outcome = self.flush_devices().and_then(|()| self.prove_written());
-            match outcome {
-                Ok(()) => {
-                    self.patient.flushed(since);
-                    return Ok(());
-                }
-                Err(error) if self.patient.waits(since, &error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Judges what was written since the last flush, if a device may have lost it.
-    fn prove_written(&self) -> Result<(), FlushError> {
-        for pointer in self.patient.doubtful() {
-            let vdev = pointer.dvas().next().map_or(VdevId(0), |dva| dva.vdev);
-            let lost = |reason: String| FlushError { vdev, reason };
-            let audit = self
-                .audit(&pointer, BlockAddress::default())
-                .map_err(|error| lost(error.to_string()))?;
-            if !audit.is_readable {
-                let words = "a block that was written before the devices failed is not on them";
-                return Err(lost(words.into()));
-            }
-            let topology = self.topology();
-            for (_, finding) in audit.findings {
-                let birth: Txg = pointer.physical_birth();
-                self.note_missed(&topology, &[finding.leaf], birth);
-            }
-        }
-        Ok(())
     }
 
     /// How often writing was resumed: for [`BlockStore::waits_for_resume`].

@@ -1,5 +1,6 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
+use crate::unflushed::{FlushFailure, UnflushedWrites};
 use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
 use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
 use millpond_env::sync::Arc;
@@ -46,6 +47,7 @@ pub struct LeafCounters {
     repaired_bytes: AtomicU64,
     flushes: AtomicU64,
     waits: LeafWaits,
+    unflushed: UnflushedWrites,
 }
 
 /// A copy of a leaf's counters.
@@ -94,6 +96,10 @@ impl LeafCounters {
     }
     pub(crate) fn waits(&self) -> &LeafWaits {
         &self.waits
+    }
+    /// What the leaf was given and no flush covers.
+    pub(crate) fn unflushed(&self) -> &UnflushedWrites {
+        &self.unflushed
     }
     /// Forgets the errors and what was slow; what was done stays counted.
     pub fn clear_errors(&self) {
@@ -191,6 +197,17 @@ impl Topology {
         let index = leaf.0 as usize;
         let device = self.devices.get(index)?.as_ref()?;
         Some((device, self.counters.get(index)?))
+    }
+
+    /// Makes durable what was written to a leaf.
+    pub(crate) fn flush_leaf(&self, leaf: LeafId) -> Result<(), FlushFailure> {
+        match self.writable_leaf(leaf) {
+            Some((device, counters)) => counters.unflushed().flush(device, counters),
+            None => {
+                let counters = self.counters.get(leaf.0 as usize);
+                counters.map_or(Ok(()), |counters| Err(counters.unflushed().fail_flush()))
+            }
+        }
     }
 
     /// The leaf's guid; 0 for a number that no leaf has.

@@ -147,7 +147,7 @@ impl LiveLog {
         // are part of the chain on disk, or the chain is given up with them in that txg.
         let tx = begin(head)?;
         let mut batch = batch;
-        let has_data = self.write_data(pool, &tx, &mut batch)?;
+        self.write_data(pool, &tx, &mut batch)?;
         let mut allocated = vec![];
         let mut filled: Vec<Filling> = vec![];
         let mut filling = Filling::new(place);
@@ -198,7 +198,7 @@ impl LiveLog {
             .map(|(block, next)| seal(head, block, next))
             .collect();
         let is_written =
-            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes, has_data).is_ok());
+            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
         if !is_written {
             return self.give_up(&allocated);
         }

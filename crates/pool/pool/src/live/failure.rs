@@ -177,6 +177,10 @@ impl FailureState {
         }
         mark::hit("pool-resumed");
         let txg = suspension.txg;
+        // Devices that were away may have lost what they took without telling anybody.
+        if let Some(pool) = self.pool.get().and_then(Weak::upgrade) {
+            pool.store.distrust_unflushed();
+        }
         state.suspension = None;
         self.resumes.fetch_add(1, Ordering::SeqCst);
         self.groups.resume();

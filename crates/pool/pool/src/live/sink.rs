@@ -65,7 +65,7 @@ impl LivePool {
         });
         let written = self
             .store
-            .write_awaited(tx.txg(), &self.allocator, writes.collect());
+            .write_durable(tx.txg(), &self.allocator, writes.collect());
         let pointers = written.into_iter();
         pointers.map(|written| Ok(written?.pointer)).collect()
     }

@@ -337,7 +337,6 @@ impl LivePool {
     fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
         let is_born_now = pointer.physical_birth() == ctx.txg();
         for dva in self.all_addresses(pointer)? {
-            self.store.forget_written(&dva);
             self.allocator.free(ctx.txg(), &dva, is_born_now)?;
         }
         Ok(())

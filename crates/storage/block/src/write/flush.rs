@@ -4,15 +4,19 @@ use super::workers::Workers;
 use super::{FlushError, Missed};
 use crate::BlockStore;
 use crate::topology::Topology;
-use millpond_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use millpond_env::mark;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread;
 use millpond_ondisk::{Guid, Txg};
 use millpond_vdev::{Health, LeafHealth, LeafId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Threads that wait for devices, at most.
 const QUEUES_MAX: usize = 16;
+/// What leaves were given is kept in memory until it is flushed: up to this many bytes, each leaf's counted, then there is a
+/// flush in the middle of a txg.
+const RETAINED_BYTES_MAX: u64 = 128 << 20;
 
 /// The writing side of a store: its threads, and notes on leaves. The notes are locked for a look-up
 /// or an insertion, never across I/O.
@@ -23,6 +27,8 @@ pub(crate) struct Writing {
     threads: AtomicUsize,
     notes: Mutex<Notes>,
     is_repairing: AtomicBool,
+    /// How much was kept when a flush to keep less failed; 0 after one that succeeded.
+    retained_in_vain: AtomicU64,
 }
 
 pub(crate) struct Pools {
@@ -35,8 +41,6 @@ pub(crate) struct Pools {
 #[derive(Default)]
 struct Notes {
     missed: BTreeSet<Missed>,
-    /// What each leaf was given since its last flush.
-    unflushed: BTreeMap<Guid, BTreeSet<Txg>>,
     /// Leaves that failed writes since the last flush.
     failed: BTreeSet<Guid>,
 }
@@ -72,14 +76,6 @@ impl Writing {
         })
     }
 
-    pub(super) fn note_unflushed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
-        let mut notes = self.notes.lock();
-        for leaf in leaves {
-            let guid = topology.leaf_guid(*leaf);
-            notes.unflushed.entry(guid).or_default().insert(txg);
-        }
-    }
-
     pub(crate) fn is_repairing(&self) -> bool {
         self.is_repairing.load(Ordering::Relaxed)
     }
@@ -106,56 +102,90 @@ impl BlockStore {
             .store(is_wanted, Ordering::Relaxed);
     }
 
-    /// One try of [`BlockStore::flush`]. If it fails nothing has changed: the next covers the same.
-    pub(crate) fn flush_devices(&self) -> Result<(), FlushError> {
+    /// Makes everything written so far durable on every leaf that was written to. What a leaf fails to flush is
+    /// written and flushed once more; then the leaf counts as having missed it.
+    ///
+    /// A patient thread waits where it would get an error, and then tries again.
+    ///
+    /// # Errors
+    /// [`FlushError`] if a vdev lost more than its redundancy can bear, failed writes since the last
+    /// flush counted in: the txg must not commit. The next flush covers the same, and writes it again first.
+    pub fn flush(&self) -> Result<(), FlushError> {
+        loop {
+            let since = self.patient.resumes();
+            match self.flush_devices() {
+                Err(error) if self.patient.waits(since, &error) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// From now on what was written and not flushed counts as lost, on all leaves: the next flush writes it again. For
+    /// devices that may have lost it without saying so.
+    pub fn distrust_unflushed(&self) {
+        for counters in &self.topology().counters {
+            counters.unflushed().distrust();
+        }
+    }
+
+    /// Flushes if the contents that are kept until then take more memory than they may. What fails is left to the flush
+    /// that commits; until then memory grows, at most by what the txg dirtied.
+    pub(super) fn bound_unflushed(&self) {
         let topology = self.topology();
-        let (unflushed, failed) = {
-            let mut notes = self.writing.notes.lock();
-            (
-                std::mem::take(&mut notes.unflushed),
-                std::mem::take(&mut notes.failed),
-            )
+        let counters = topology.counters.iter();
+        let sizes = counters.map(|counters| counters.unflushed().retained_bytes());
+        let retained = sizes.fold(0, u64::saturating_add);
+        let patience = self.writing.retained_in_vain.load(Ordering::Relaxed);
+        if retained <= RETAINED_BYTES_MAX.max(patience.saturating_mul(2)) {
+            return;
+        }
+        mark::hit("flush-within-txg");
+        let in_vain = match self.flush() {
+            Ok(()) => 0,
+            Err(_) => retained,
         };
-        let mut lost = failed.clone();
-        let leaves: Vec<(Guid, BTreeSet<Txg>)> = unflushed.into_iter().collect();
-        let pools = self.writing.pools(&topology);
+        (self.writing.retained_in_vain).store(in_vain, Ordering::Relaxed);
+    }
+
+    /// One try of [`BlockStore::flush`].
+    fn flush_devices(&self) -> Result<(), FlushError> {
+        let topology = self.topology();
+        let failed = std::mem::take(&mut self.writing.notes.lock().failed);
+        let written = topology.leaves().filter(|leaf| {
+            let counters = topology.counters.get(leaf.0 as usize);
+            counters.is_some_and(|counters| !counters.unflushed().is_empty())
+        });
         let outcomes = {
             let topology = Arc::clone(&topology);
-            pools.queues.map(leaves, move |(guid, txgs)| {
-                let leaf = topology.tree.find_leaf(guid);
-                let outcome = match leaf.and_then(|leaf| topology.writable_leaf(leaf)) {
-                    Some((device, counters)) => {
-                        let outcome = device.flush();
-                        counters.count_flush(outcome.is_ok());
-                        outcome.map_err(|error| error.to_string())
-                    }
-                    None => Err("the device is gone".to_owned()),
-                };
-                (guid, leaf, txgs, outcome)
+            let queues = &self.writing.pools(&topology).queues;
+            queues.map(written.collect(), move |leaf| {
+                let again = || topology.flush_leaf(leaf);
+                (leaf, topology.flush_leaf(leaf).or_else(|_| again()))
             })
         };
+        let mut lost = failed.clone();
         let mut reasons = vec![];
         let mut at_fault = vec![];
-        let mut unflushed = BTreeMap::new();
-        for (guid, leaf, txgs, outcome) in outcomes {
-            // A leaf that is no part of the pool any more is nobody's loss.
-            if let (Err(reason), Some(leaf)) = (outcome, leaf) {
-                lost.insert(guid);
-                reasons.push(format!("{}: {reason}", topology.leaf_name(leaf)));
-                at_fault.push((leaf, txgs.clone()));
+        for (leaf, outcome) in outcomes {
+            if let Err(failure) = outcome {
+                lost.insert(topology.leaf_guid(leaf));
+                reasons.push(format!(
+                    "{}: {}",
+                    topology.leaf_name(leaf),
+                    failure.reason()
+                ));
+                at_fault.push((leaf, failure));
             }
-            unflushed.insert(guid, txgs);
         }
         if let Err(error) = bearable(&topology, &lost, &reasons) {
-            let mut notes = self.writing.notes.lock();
-            notes.failed.extend(failed);
-            for (guid, txgs) in unflushed {
-                notes.unflushed.entry(guid).or_default().extend(txgs);
-            }
+            self.writing.notes.lock().failed.extend(failed);
             return Err(error);
         }
-        for (leaf, txgs) in at_fault {
-            for txg in txgs {
+        for (leaf, failure) in at_fault {
+            let Some(counters) = topology.counters.get(leaf.0 as usize) else {
+                continue;
+            };
+            for txg in counters.unflushed().give_up(&failure) {
                 self.note_lost(&topology, &[leaf], txg);
             }
         }

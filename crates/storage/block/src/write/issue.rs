@@ -3,8 +3,9 @@
 use super::place::Extent;
 use super::workers::{Running, Workers};
 use crate::topology::Topology;
+use crate::unflushed::{Content, Ended};
 use crate::waits::{IoClass, QueuedWrites};
-use millpond_device::{DeviceError, RUN_BYTES_MAX, WriteRequest};
+use millpond_device::{RUN_BYTES_MAX, Watch, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
 use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePlanError};
@@ -15,9 +16,36 @@ use std::ops::Range;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A number of extents and what to write for each.
-struct Batch {
+pub(crate) struct Batch {
     topology: Arc<Topology>,
+    txg: Txg,
     extents: Vec<(Extent, Result<WritePlan, WritePlanError>)>,
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}
+
+impl Batch {
+    /// The bytes of a write of an extent's plan.
+    pub(crate) fn bytes(&self, extent: usize, write: usize) -> &[u8] {
+        let Some((extent, Ok(plan))) = self.extents.get(extent) else {
+            return &[];
+        };
+        let write = plan.writes().get(write);
+        write.map_or(&[], |write| write.bytes(extent.bytes()))
+    }
+}
+
+/// When writes are durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// Once their leaves were flushed; contents are kept until then.
+    WhenFlushed,
+    /// When they are done.
+    AtOnce,
 }
 
 /// One write of a leaf: which extent, which write of its plan, and where it lies.
@@ -44,8 +72,14 @@ type FailedPart = (usize, usize, LeafId, String);
 /// Writes under way.
 pub(super) struct Issued {
     batch: Arc<Batch>,
-    leaves: Vec<LeafId>,
     running: Running<Vec<FailedPart>>,
+}
+
+/// How writes are to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) class: IoClass,
+    pub(super) durability: Durability,
 }
 
 /// As many bytes of all leaves are written by the one who asks rather than handed to others: they go into the system's page cache, which
@@ -57,7 +91,7 @@ const ALONE_BYTES_MAX: u64 = 64 << 10;
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
-    class: IoClass,
+    how: How,
     extents: Vec<Extent>,
     processors: &Workers,
     queues: &Workers,
@@ -77,39 +111,37 @@ pub(super) fn issue(
     };
     let batch = Arc::new(Batch {
         topology: Arc::clone(topology),
+        txg,
         extents: planned,
     });
     let parts = parts_by_leaf(&batch);
-    let leaves = parts.iter().map(|(leaf, _)| *leaf).collect();
     let each = parts.iter().flat_map(|(_, parts)| parts);
     let bytes: u64 = each.map(|part| part.length_bytes).sum();
-    let helpers = match bytes <= ALONE_BYTES_MAX {
-        true => 0,
-        false => parts.len(),
+    let helpers = match how.durability {
+        // The asker takes one leaf, and has to wait for it.
+        Durability::AtOnce => parts.len().saturating_sub(1),
+        Durability::WhenFlushed if bytes <= ALONE_BYTES_MAX => 0,
+        Durability::WhenFlushed => parts.len(),
     };
     let jobs = parts.into_iter().map(|(leaf, parts)| {
         let queued = topology.writable_leaf(leaf).map(|(_, counters)| {
             let count = parts.len() as u64;
-            QueuedWrites::new(&topology.clock, counters, class, count)
+            QueuedWrites::new(&topology.clock, counters, how.class, count)
         });
         (leaf, parts, queued)
     });
     let running = {
         let batch = Arc::clone(&batch);
         queues.start(helpers, jobs.collect(), move |(leaf, parts, queued)| {
-            write_leaf(&batch, leaf, &parts, queued)
+            write_leaf(&batch, leaf, &parts, queued, how.durability)
         })
     };
-    Issued {
-        batch,
-        leaves,
-        running,
-    }
+    Issued { batch, running }
 }
 
 impl Issued {
-    /// Waits, and judges each extent in order; tells also which leaves were written to.
-    pub(super) fn finish(self) -> (Vec<LeafId>, Vec<ExtentOutcome>) {
+    /// Waits, and judges each extent in order.
+    pub(super) fn finish(self) -> Vec<ExtentOutcome> {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
         for (extent, write, leaf, reason) in self.running.finish().into_iter().flatten() {
             let reason = format!("{}: {reason}", self.batch.topology.leaf_name(leaf));
@@ -120,7 +152,7 @@ impl Issued {
             let failed = failed.get(&index).map_or(&[][..], Vec::as_slice);
             judge(&self.batch.topology, extent, plan, failed)
         });
-        (self.leaves, outcomes.collect())
+        outcomes.collect()
     }
 }
 
@@ -218,18 +250,21 @@ fn keep_joining_fillers(parts: &mut Vec<Part>) {
 
 /// Gives a leaf its writes. Returns those that failed.
 fn write_leaf(
-    batch: &Batch,
+    batch: &Arc<Batch>,
     leaf: LeafId,
     parts: &[Part],
     queued: Option<QueuedWrites>,
+    durability: Durability,
 ) -> Vec<FailedPart> {
+    let fail_all = |reason: &str| {
+        let failed = parts
+            .iter()
+            .filter_map(|part| Some((part.extent, part.write?, leaf, reason.to_owned())));
+        failed.collect()
+    };
     let (Some((device, counters)), Some(queued)) = (batch.topology.writable_leaf(leaf), queued)
     else {
-        let failed = parts.iter().filter_map(|part| {
-            let reason = "the device is gone".to_owned();
-            Some((part.extent, part.write?, leaf, reason))
-        });
-        return failed.collect();
+        return fail_all("the device is gone");
     };
     let mut requests: Vec<WriteRequest<'_>> = parts
         .iter()
@@ -240,29 +275,68 @@ fn write_leaf(
     };
     let length_of = |at: usize| parts.get(at).map_or(0, |part| part.length_bytes);
     let watch = queued.watched(&batch.topology.clock, &runs_of, &length_of);
-    device.write_many_watched(&mut requests, &watch);
+    let begun = (counters.unflushed()).begin(device, parts.iter().map(Part::range));
+    match durability {
+        Durability::WhenFlushed => device.write_many_watched(&mut requests, &watch),
+        Durability::AtOnce => {
+            watch.begun(0..requests.len());
+            device.write_durable(&mut requests);
+            watch.ended(0..parts.len());
+        }
+    }
     drop(watch);
     let mut runs = 0;
     each_run(parts, 0..parts.len(), &mut |_| runs += 1);
     let bytes = parts.iter().map(|part| part.length_bytes).sum();
-    let failed: Vec<FailedPart> = parts
-        .iter()
-        .zip(&requests)
-        .filter_map(|(part, request)| {
-            let error: &DeviceError = request.outcome.as_ref().err()?;
-            Some((part.extent, part.write?, leaf, error.to_string()))
-        })
+    let outcomes: Vec<Option<String>> = (requests.into_iter())
+        .map(|request| request.outcome.err().map(|error| error.to_string()))
         .collect();
+    let has_failed = outcomes.iter().any(Option::is_some);
+    let ended = match durability {
+        Durability::WhenFlushed => {
+            let written = parts.iter().zip(&outcomes);
+            let written = written.filter(|(_, failure)| failure.is_none());
+            begun.end(
+                written.filter_map(|(part, _)| part.ended(batch)),
+                has_failed,
+            );
+            Ok(())
+        }
+        Durability::AtOnce => begun.end_durable(has_failed),
+    };
+    if let Err(error) = ended {
+        counters.count_writes(runs, bytes, 0);
+        return fail_all(&error.to_string());
+    }
+    let failed = parts.iter().zip(outcomes);
+    let failed =
+        failed.filter_map(|(part, failure)| Some((part.extent, part.write?, leaf, failure?)));
+    let failed: Vec<FailedPart> = failed.collect();
     counters.count_writes(runs, bytes, failed.len() as u64);
     failed
 }
 
+impl Part {
+    fn range(&self) -> Range<u64> {
+        self.offset_bytes..self.offset_bytes.saturating_add(self.length_bytes)
+    }
+    /// What is to be kept of it until it is flushed: nothing of a filler.
+    fn ended(&self, batch: &Arc<Batch>) -> Option<Ended> {
+        Some(Ended {
+            range: self.range(),
+            txg: Some(batch.txg),
+            content: Content::Planned {
+                batch: Arc::clone(batch),
+                extent: self.extent,
+                write: self.write?,
+            },
+        })
+    }
+}
+
 fn bytes_of<'a>(batch: &'a Batch, part: &Part) -> &'a [u8] {
-    let Some((extent, Ok(plan))) = batch.extents.get(part.extent) else {
-        return &[];
-    };
-    match part.write.and_then(|write| plan.writes().get(write)) {
-        Some(write) => write.bytes(extent.bytes()),
+    match part.write {
+        Some(write) => batch.bytes(part.extent, write),
         None => {
             let length = usize::try_from(part.length_bytes).unwrap_or(usize::MAX);
             ZEROS.get(..length).unwrap_or(&ZEROS)

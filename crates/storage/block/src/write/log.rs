@@ -1,15 +1,14 @@
-//! Writing blocks of intent logs: in place, out of band, flushed at once.
+//! Writing blocks of intent logs: in place, out of band, durable at once.
 //!
 //! Page `docs/format/intent-log.md`, "Writing".
 
-use super::issue::issue;
+use super::issue::{Durability, How, issue};
 use super::place::Extent;
 use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Txg};
-use millpond_vdev::{LeafId, VdevKind};
-use std::collections::BTreeSet;
+use millpond_vdev::VdevKind;
 
 /// A log block with the place that was taken for it. At most 16 MiB.
 #[derive(Debug, Clone)]
@@ -23,17 +22,13 @@ pub struct LogWrite {
 }
 
 impl BlockStore {
-    /// Writes blocks of an intent log and makes them durable; with `flushes_all` whatever was written before to
-    /// any leaf, too. What other writes left unflushed stays noted for [`BlockStore::flush`] all the same.
+    /// Writes blocks of an intent log so that they are durable. Nothing else is flushed: what their records point to
+    /// was written by [`BlockStore::write_durable`], and the blocks before them in the chain by this.
     ///
     /// # Errors
-    /// [`BlockError::Write`] if one of them cannot be read back, or a leaf that holds a part of one could
-    /// not flush: then none of them may be relied on.
-    pub fn write_log_blocks(
-        &self,
-        blocks: &[LogWrite],
-        flushes_all: bool,
-    ) -> Result<(), BlockError> {
+    /// [`BlockError::Write`] if one of them cannot be read back in spite of the leaves that missed it: then none of
+    /// them may be relied on.
+    pub fn write_log_blocks(&self, blocks: &[LogWrite]) -> Result<(), BlockError> {
         let topology = self.topology();
         let pools = self.writing.pools(&topology);
         let mut extents = vec![];
@@ -60,10 +55,13 @@ impl BlockStore {
             let range = 0..bytes.len();
             extents.push(Extent { dva, bytes, range });
         }
-        let class = IoClass::SyncWrite;
+        let how = How {
+            class: IoClass::SyncWrite,
+            durability: Durability::AtOnce,
+        };
         let (processors, queues) = (&pools.processors, &pools.queues);
-        let issued = issue(&topology, birth, class, extents, processors, queues);
-        let (leaves, outcomes) = issued.finish();
+        let issued = issue(&topology, birth, how, extents, processors, queues);
+        let outcomes = issued.finish();
         for (block, outcome) in blocks.iter().zip(outcomes) {
             if let Some(reason) = outcome.failure {
                 // Nobody relies on this block, so that its leaves have missed nothing: the next txg must not be
@@ -75,31 +73,6 @@ impl BlockStore {
             }
             self.note_missed(&topology, &outcome.missed, block.pointer.birth());
         }
-        let mut leaves: BTreeSet<LeafId> = leaves.into_iter().collect();
-        if flushes_all {
-            leaves.extend(topology.leaves());
-        }
-        let flushed = {
-            let topology = Arc::clone(&topology);
-            pools
-                .queues
-                .map(leaves.into_iter().collect(), move |leaf: LeafId| {
-                    let Some((device, counters)) = topology.writable_leaf(leaf) else {
-                        // Its writes failed already, and were judged.
-                        return Ok(());
-                    };
-                    let outcome = device.flush();
-                    counters.count_flush(outcome.is_ok());
-                    outcome.map_err(|error| format!("{}: {error}", topology.leaf_name(leaf)))
-                })
-        };
-        let failure = flushed.into_iter().find_map(Result::err);
-        match (failure, blocks.first()) {
-            (Some(reason), Some(block)) => Err(BlockError::Write {
-                address: block.address,
-                reason,
-            }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }

@@ -14,13 +14,14 @@ mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
+pub(crate) use issue::Batch;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 
 use crate::topology::Topology;
 use crate::waits::IoClass;
 use crate::{BlockError, BlockStore};
-use issue::{ExtentOutcome, Issued, issue};
+use issue::{Durability, ExtentOutcome, How, Issued, issue};
 use millpond_checksum::Checksummer;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -53,25 +54,33 @@ impl BlockStore {
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
-        self.write_as(IoClass::AsyncWrite, txg, allocator, jobs)
+        let how = How {
+            class: IoClass::AsyncWrite,
+            durability: Durability::WhenFlushed,
+        };
+        self.write_as(how, txg, allocator, jobs)
     }
 
-    /// As [`BlockStore::write`], for blocks that somebody waits for: they count as such.
+    /// As [`BlockStore::write`], for blocks that somebody waits for: they count as such, and are durable without a flush.
     ///
     /// # Errors
     /// As there.
-    pub fn write_awaited(
+    pub fn write_durable(
         &self,
         txg: Txg,
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
-        self.write_as(IoClass::SyncWrite, txg, allocator, jobs)
+        let how = How {
+            class: IoClass::SyncWrite,
+            durability: Durability::AtOnce,
+        };
+        self.write_as(how, txg, allocator, jobs)
     }
 
     fn write_as(
         &self,
-        class: IoClass,
+        how: How,
         txg: Txg,
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
@@ -86,7 +95,7 @@ impl BlockStore {
         };
         let run = Run {
             store: self,
-            class,
+            how,
             topology: &topology,
             checksummer: &checksummer,
             placer,
@@ -105,10 +114,12 @@ impl BlockStore {
             let begun = run.begin(chunk);
             if let Some(chunk) = under_way.replace(begun) {
                 run.finish(chunk, &mut outcomes);
+                self.bound_unflushed();
             }
         }
         if let Some(chunk) = under_way {
             run.finish(chunk, &mut outcomes);
+            self.bound_unflushed();
         }
         outcomes
     }
@@ -117,7 +128,7 @@ impl BlockStore {
 /// One call of [`BlockStore::write`].
 struct Run<'a> {
     store: &'a BlockStore,
-    class: IoClass,
+    how: How,
     topology: &'a Arc<Topology>,
     checksummer: &'a Arc<Checksummer>,
     placer: Placer<'a>,
@@ -263,7 +274,7 @@ impl Run<'_> {
         let issued = issue(
             self.topology,
             self.placer.txg,
-            self.class,
+            self.how,
             extents,
             &pools.processors,
             &pools.queues,
@@ -283,11 +294,7 @@ impl Run<'_> {
             mut since,
         } = chunk;
         loop {
-            let (leaves, extents) = issued.finish();
-            // Only now: a flush that took the note earlier would not cover all of the writes.
-            let (writing, txg) = (&self.store.writing, self.placer.txg);
-            writing.note_unflushed(self.topology, &leaves, txg);
-            let mut extents = extents.into_iter();
+            let mut extents = issued.finish().into_iter();
             let mut again = vec![];
             let mut needs_more = false;
             blocks = blocks
@@ -334,7 +341,6 @@ impl Run<'_> {
             if block.job.keep_cached {
                 self.store.keep(&block.pointer, &block.job.content);
             }
-            self.store.patient.note_written(&block.pointer);
             return Way::Over(Ok(WrittenBlock {
                 pointer: block.pointer,
                 form: block.form,

@@ -6,3 +6,4 @@ mod forms;
 mod gangs;
 mod pool;
 mod waits;
+mod write_back;

@@ -4,7 +4,7 @@ use millpond_block::{
     Allocate, BlockAddress, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology, WrittenBlock,
 };
 use millpond_checksum::Salt;
-use millpond_device::{Device, DeviceError, MemoryDevice};
+use millpond_device::{Device, DeviceError, MemoryDevice, WriteRequest};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, ObjectType, Txg, VdevId};
@@ -14,10 +14,17 @@ use std::collections::BTreeMap;
 pub const DEVICE_BYTES: usize = 12 << 20;
 pub const TXG: Txg = Txg(100);
 
-/// A device that can fail.
+/// A device that can fail. What is written durably is written and noted by itself; a flush that fails loses
+/// what was not flushed, says so once, and leaves it to be read.
 #[derive(Debug)]
 pub struct Moody {
     pub inner: MemoryDevice,
+    /// What the disk itself holds.
+    pub medium: Mutex<Vec<u8>>,
+    unflushed: Mutex<Vec<std::ops::Range<usize>>>,
+    /// So many flushes or durable writes fail.
+    pub flushes_to_fail: AtomicU64,
+    write_back_errors: AtomicU64,
     pub fails_writes: AtomicBool,
     pub fails_flush: AtomicBool,
     /// Writes whose range touches one of these bytes fail.
@@ -35,6 +42,26 @@ impl Moody {
             errno: 5,
             message: "as told".into(),
         }
+    }
+    /// Loses what was not flushed.
+    pub fn forget_unflushed(&self) {
+        self.unflushed.lock().clear();
+    }
+    /// Makes ranges durable, or loses them.
+    fn settle(&self, ranges: Vec<std::ops::Range<usize>>) -> Result<(), DeviceError> {
+        let left = &self.flushes_to_fail;
+        let one_less = |left: u64| left.checked_sub(1);
+        let is_told = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        if is_told.is_ok() || self.fails_flush.load(Ordering::SeqCst) {
+            self.write_back_errors.fetch_add(1, Ordering::SeqCst);
+            return Err(Self::error("flush"));
+        }
+        let mut medium = self.medium.lock();
+        for range in ranges {
+            let start = range.start as u64;
+            self.inner.read(start, &mut medium[range])?;
+        }
+        Ok(())
     }
     pub fn fail_writes(&self, fails: bool) {
         self.fails_writes.store(fails, Ordering::SeqCst);
@@ -60,14 +87,27 @@ impl Device for Moody {
         {
             return Err(Self::error("write"));
         }
-        self.inner.write(offset_bytes, bytes)
+        self.inner.write(offset_bytes, bytes)?;
+        let range = offset_bytes as usize..end as usize;
+        self.unflushed.lock().push(range);
+        Ok(())
+    }
+    fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        for request in requests {
+            request.outcome = self.write(request.offset_bytes, request.bytes);
+            if request.outcome.is_ok() {
+                let range = self.unflushed.lock().pop();
+                request.outcome = self.settle(range.into_iter().collect());
+            }
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
-        if self.fails_flush.load(Ordering::SeqCst) {
-            return Err(Self::error("flush"));
-        }
-        Ok(())
+        let ranges = std::mem::take(&mut *self.unflushed.lock());
+        self.settle(ranges)
+    }
+    fn write_back_errors(&self) -> u64 {
+        self.write_back_errors.load(Ordering::SeqCst)
     }
     fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
         Ok(())
@@ -211,6 +251,10 @@ impl Pool {
             .map(|_| {
                 Arc::new(Moody {
                     inner: MemoryDevice::new(vec![0xa5; DEVICE_BYTES]),
+                    medium: Mutex::new(vec![0xa5; DEVICE_BYTES]),
+                    unflushed: Mutex::default(),
+                    flushes_to_fail: AtomicU64::new(0),
+                    write_back_errors: AtomicU64::new(0),
                     fails_writes: AtomicBool::new(false),
                     fails_flush: AtomicBool::new(false),
                     bad_bytes: Mutex::new(vec![]),

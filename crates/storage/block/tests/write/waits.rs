@@ -183,7 +183,7 @@ fn a_leaf_whose_turn_comes_later_waits_for_it() {
 #[test]
 fn reads_are_told_apart_by_why_they_are_made_and_each_is_counted_once() {
     let pool = Stripe::new(1);
-    let mut written = pool.store.write_awaited(TXG, &pool.arena, Stripe::jobs(1));
+    let mut written = pool.store.write_durable(TXG, &pool.arena, Stripe::jobs(1));
     let pointer = written.remove(0).unwrap().pointer;
     for _ in 0..2 {
         let read = pool.store.read_uncached(&pointer, address(), None);
