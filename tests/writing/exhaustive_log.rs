@@ -7,7 +7,7 @@
 use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
 use millpond::live::{
-    AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt,
+    AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt, WriteOptions,
 };
 use millpond_env::mark;
 use millpond_sim::{Seed, World};
@@ -18,8 +18,8 @@ const RECORD_BYTES: usize = 128 << 10;
 const COPIED_BYTES: usize = 96 << 10;
 
 /// What the file system held after each record, and the promises: after how many events which of these.
-struct History {
-    states: Vec<Files>,
+pub(crate) struct History {
+    pub(crate) states: Vec<Files>,
     promises: Vec<(usize, usize)>,
     /// With a log device bytes are copied into the log; without one blocks are written for themselves.
     has_log_device: bool,
@@ -38,7 +38,24 @@ impl History {
         self.promises
             .push((world.recorded(), self.states.len() - 1));
     }
-    fn least(&self, events: usize) -> usize {
+    /// The pool was opened again: whatever it is, it is one of the states, and what comes next comes after it.
+    pub(crate) fn go_on_from(&mut self, found: Files, world: &World) {
+        let least = self.least(world.recorded());
+        let is_one = self.states[least..].contains(&found);
+        assert!(is_one, "opened again it is no state from {least} on");
+        self.states.push(found);
+        self.promise(world);
+    }
+    /// Changes a file and writes a txg.
+    pub(crate) fn churn(&mut self, pool: &LivePool, world: &World) {
+        let files = pool.file_system("tank").unwrap();
+        let round = u8::try_from(self.states.len() % 251).unwrap();
+        write(&files, b"z", 0, &[round; 3000], self);
+        pool.sync().unwrap();
+        self.promise(world);
+    }
+    /// Which state was promised by then.
+    pub(crate) fn least(&self, events: usize) -> usize {
         let kept = self.promises.iter().filter(|(at, _)| *at <= events);
         kept.map(|(_, state)| *state).max().unwrap_or(0)
     }
@@ -65,7 +82,7 @@ fn write(files: &Arc<LiveFileSystem>, name: &[u8], at: usize, bytes: &[u8], hist
     }
 }
 
-fn work(pool: &LivePool, world: &World, history: &mut History) {
+pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let noise: Vec<u8> = (0..3 * RECORD_BYTES as u32)
@@ -118,9 +135,13 @@ fn work(pool: &LivePool, world: &World, history: &mut History) {
     history.promise(world);
 }
 
-fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
+/// A pool with an empty file whose log has begun, and a world that has forgotten how it came to be.
+pub(crate) fn begin(
+    tops: &[(AllocationClass, NewLayout, usize)],
+    writing: WriteOptions,
+) -> (World, LivePool, History) {
     let world = World::new(13);
-    let pool = sim::create_of(&world, tops, 64, sim::by_caller());
+    let pool = sim::create_of(&world, tops, 64, writing);
     {
         // The chain is there from the start: beginning one waits for a txg.
         let files = pool.file_system("tank").unwrap();
@@ -131,11 +152,16 @@ fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
     }
     pool.sync().unwrap();
     world.forget();
-    let mut history = History {
+    let history = History {
         states: vec![Files::from([(b"z".to_vec(), vec![])])],
         promises: vec![(0, 0)],
         has_log_device: tops.iter().any(|(class, ..)| *class == Log),
     };
+    (world, pool, history)
+}
+
+fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
+    let (world, pool, mut history) = begin(tops, sim::by_caller());
     work(&pool, &world, &mut history);
     drop(pool);
     let (mut judged, mut replayed, mut seed) = (0, 0usize, Seed::new(14));

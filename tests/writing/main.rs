@@ -17,3 +17,4 @@ mod rig;
 mod sim;
 mod soak;
 mod sweep;
+mod write_back;

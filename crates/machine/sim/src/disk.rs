@@ -10,6 +10,7 @@ use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use std::fmt;
+use std::ops::Range;
 
 /// A disk of a [`crate::World`], seen through a page cache as Linux has it. What was written is seen by reads at once; it is
 /// durable once flushed. A flush that fails by [`Fault::Fail`] loses what was not durable: the error is reported once, the
@@ -67,13 +68,16 @@ impl SimDisk {
     /// Changes bytes behind everybody's back, at once and for good: a disk that rots.
     pub fn rot(&self, offset_bytes: u64, bytes: &[u8]) {
         let mut cache = self.cache.lock();
-        cache.write_through(offset_bytes, bytes);
+        let part = Some(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
+        cache.write(offset_bytes, bytes);
+        cache.flushed(part.as_ref());
+        let disk = self.number;
         self.shared.record(Event::Write {
-            disk: self.number,
+            disk,
             offset_bytes,
             bytes: bytes.into(),
-            is_durable: true,
         });
+        self.shared.record(Event::Flush { disk, part });
     }
     /// A copy of what it holds, unflushed writes included.
     #[must_use]
@@ -159,12 +163,33 @@ impl Device for SimDisk {
         self.traced(at_ns, request, outcome)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.write_as(RequestKind::Write, offset_bytes, bytes)
+        let at_ns = self.shared.now_ns();
+        let outcome = self.write_now(offset_bytes, bytes);
+        let length = bytes.len() as u64;
+        let request = self.request(RequestKind::Write, offset_bytes, length, hash(bytes));
+        self.traced(at_ns, request, outcome)
     }
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        let at_ns = self.shared.now_ns();
+        for request in requests.iter_mut() {
+            request.outcome = self.write_now(request.offset_bytes, request.bytes);
+        }
+        // One call, as of neighbours: a page may have parts of several of them.
+        let mut lost = None;
+        for request in requests.iter() {
+            let end = request.offset_bytes + request.bytes.len() as u64;
+            if request.outcome.is_ok() && lost.is_none() {
+                lost = self.settle("write", Some(request.offset_bytes..end)).err();
+            }
+        }
         for request in requests {
+            if let (Some(error), Ok(())) = (&lost, &request.outcome) {
+                request.outcome = Err(error.clone());
+            }
+            let (offset, length) = (request.offset_bytes, request.bytes.len() as u64);
             let kind = RequestKind::DurableWrite;
-            request.outcome = self.write_as(kind, request.offset_bytes, request.bytes);
+            let traced = self.request(kind, offset, length, hash(request.bytes));
+            let _ = self.traced(at_ns, traced, request.outcome.clone());
         }
     }
     fn write_back_errors(&self) -> u64 {
@@ -184,18 +209,6 @@ impl Device for SimDisk {
 }
 
 impl SimDisk {
-    fn write_as(
-        &self,
-        kind: RequestKind,
-        offset_bytes: u64,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        let at_ns = self.shared.now_ns();
-        let outcome = self.write_now(offset_bytes, bytes, kind == RequestKind::DurableWrite);
-        let length = bytes.len() as u64;
-        let request = self.request(kind, offset_bytes, length, hash(bytes));
-        self.traced(at_ns, request, outcome)
-    }
     fn request(
         &self,
         kind: RequestKind,
@@ -247,12 +260,7 @@ impl SimDisk {
         }
         Ok(())
     }
-    fn write_now(
-        &self,
-        offset_bytes: u64,
-        bytes: &[u8],
-        is_durable: bool,
-    ) -> Result<(), DeviceError> {
+    fn write_now(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         self.admit("write", offset_bytes, length)?;
         let mut to = offset_bytes;
@@ -275,45 +283,38 @@ impl SimDisk {
                 bytes = changed.into();
             }
         }
-        let flush_fault = match is_durable {
-            true => self.draw(Scope::Flushes, offset_bytes),
-            false => None,
-        };
         let mut cache = self.cache.lock();
-        if flush_fault == Some(Fault::Fail) {
-            cache.lose(to, &bytes);
-            self.write_back_errors.fetch_add(1, Ordering::SeqCst);
-            return Err(failed("write", offset_bytes, length, "simulated"));
-        }
-        let is_durable = is_durable && flush_fault.is_none();
-        match is_durable {
-            true => cache.write_through(to, &bytes),
-            false => cache.write(to, &bytes),
-        }
+        cache.write(to, &bytes);
         self.shared.record(Event::Write {
             disk: self.number,
             offset_bytes: to,
             bytes,
-            is_durable,
         });
         drop(cache);
         Ok(())
     }
     fn flush_now(&self) -> Result<(), DeviceError> {
         self.admit("flush", 0, 0)?;
+        self.settle("flush", None)
+    }
+    /// Makes everything durable, or what touches the pages of some bytes.
+    fn settle(&self, action: &'static str, part: Option<Range<u64>>) -> Result<(), DeviceError> {
+        let bytes = part.clone().unwrap_or_default();
         let fault = self.draw(Scope::Flushes, 0);
+        let disk = self.number;
         let mut cache = self.cache.lock();
         match fault {
             Some(Fault::Fail) => {
-                cache.flush_failed();
-                self.shared.record(Event::LostWrites { disk: self.number });
+                cache.flush_failed(part.as_ref());
+                self.shared.record(Event::LostWrites { disk, part });
                 self.write_back_errors.fetch_add(1, Ordering::SeqCst);
-                Err(failed("flush", 0, 0, "simulated"))
+                let length = bytes.end.saturating_sub(bytes.start);
+                Err(failed(action, bytes.start, length, "simulated"))
             }
             Some(_) => Ok(()),
             None => {
-                cache.flushed();
-                self.shared.record(Event::Flush { disk: self.number });
+                cache.flushed(part.as_ref());
+                self.shared.record(Event::Flush { disk, part });
                 Ok(())
             }
         }

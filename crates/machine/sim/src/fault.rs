@@ -35,6 +35,8 @@ pub struct FaultPlan {
     pub(crate) spared_bytes: u64,
     /// Requests that go well before one that fails.
     pub(crate) good: Option<u64>,
+    /// Flushes that go well before some that fail, and how many of those.
+    pub(crate) flushes: (u64, u64),
     /// How many of a million requests take up to so many nanoseconds longer.
     pub(crate) slow: (u32, u64),
 }
@@ -73,6 +75,7 @@ impl FaultPlan {
             rates: vec![],
             spared_bytes: 0,
             good: None,
+            flushes: (0, 0),
             slow: (0, 0),
         }
     }
@@ -94,6 +97,12 @@ impl FaultPlan {
         self.good = Some(good);
         self
     }
+    /// So many flushes and durable writes go well, then `count` of them fail, and then all go well again.
+    #[must_use]
+    pub fn failing_flushes_after(mut self, good: u64, count: u64) -> Self {
+        self.flushes = (good, count);
+        self
+    }
     /// So many of a million requests of any kind take longer, each up to so many nanoseconds of the world's time. Other
     /// threads go on meanwhile where a seed decides their turns; else the clock is just put forward.
     #[must_use]
@@ -113,6 +122,15 @@ impl FaultPlan {
         if let Some(good) = self.good {
             self.good = good.checked_sub(1);
             if self.good.is_none() {
+                return Some(Fault::Fail);
+            }
+        }
+        if scope == Scope::Flushes {
+            let (good, bad) = &mut self.flushes;
+            if let Some(left) = good.checked_sub(1) {
+                *good = left;
+            } else if let Some(left) = bad.checked_sub(1) {
+                *bad = left;
                 return Some(Fault::Fail);
             }
         }

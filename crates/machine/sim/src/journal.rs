@@ -1,10 +1,10 @@
 //! The order in which all disks of a world were written and flushed, and what a power cut leaves.
 
-use crate::page_cache::pages;
+use crate::page_cache::{pages, pages_of};
 use crate::{Content, Seed};
 use millpond_env::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 /// One thing that reached a disk.
 #[derive(Debug, Clone)]
@@ -17,8 +17,6 @@ pub enum Event {
         offset_bytes: u64,
         /// What.
         bytes: Arc<[u8]>,
-        /// Whether it is durable without a flush.
-        is_durable: bool,
     },
     /// A range was said to be unneeded.
     Discard {
@@ -29,15 +27,19 @@ pub enum Event {
         /// How much, in bytes.
         length_bytes: u64,
     },
-    /// A disk was told to make everything durable, and did.
+    /// A disk was told to make what was written durable, and did.
     Flush {
         /// Number of the disk.
         disk: usize,
+        /// Only what touches the pages of these bytes; `None` for everything.
+        part: Option<Range<u64>>,
     },
-    /// A disk was told to make everything durable, failed, and lost all that was not.
+    /// A disk was told to make what was written durable, failed, and lost it.
     LostWrites {
         /// Number of the disk.
         disk: usize,
+        /// As of a flush.
+        part: Option<Range<u64>>,
     },
 }
 
@@ -48,8 +50,8 @@ impl Event {
         match self {
             Self::Write { disk, .. }
             | Self::Discard { disk, .. }
-            | Self::Flush { disk }
-            | Self::LostWrites { disk } => *disk,
+            | Self::Flush { disk, .. }
+            | Self::LostWrites { disk, .. } => *disk,
         }
     }
     fn apply(&self, content: &mut Content) {
@@ -67,26 +69,24 @@ impl Event {
             Self::Flush { .. } | Self::LostWrites { .. } => {}
         }
     }
-    /// The pages that it touches.
-    fn pages(&self) -> RangeInclusive<u64> {
-        match self {
+    /// Whether a write or discard touches the pages of a part.
+    fn touches(&self, part: Option<&Range<u64>>) -> bool {
+        let Some(part) = part else { return true };
+        let (offset, length) = match self {
             Self::Write {
                 offset_bytes,
                 bytes,
                 ..
-            } => pages(*offset_bytes, bytes.len() as u64),
+            } => (*offset_bytes, bytes.len() as u64),
             Self::Discard {
                 offset_bytes,
                 length_bytes,
                 ..
-            } => pages(*offset_bytes, *length_bytes),
-            Self::Flush { .. } | Self::LostWrites { .. } => pages(0, 0),
-        }
-    }
-    /// Whether an earlier, pending event is durable with this one: this one flushes its pages.
-    fn settles(&self, earlier: &Self) -> bool {
-        let (one, other) = (self.pages(), earlier.pages());
-        self.disk() == earlier.disk() && one.start() <= other.end() && other.start() <= one.end()
+            } => (*offset_bytes, *length_bytes),
+            Self::Flush { .. } | Self::LostWrites { .. } => return false,
+        };
+        let (own, part) = (pages(offset, length), pages_of(part));
+        own.start() <= part.end() && part.start() <= own.end()
     }
 }
 
@@ -150,19 +150,14 @@ impl Journal {
                 continue;
             };
             match event {
-                Event::Flush { .. } => {
-                    for durable in pending.drain(..) {
+                Event::Flush { part, .. } => {
+                    let is_hit = |at: &mut usize| events[*at].touches(part.as_ref());
+                    for durable in pending.extract_if(.., is_hit) {
                         events[durable].apply(&mut disks[event.disk()]);
                     }
                 }
-                Event::LostWrites { .. } => pending.clear(),
-                Event::Write {
-                    is_durable: true, ..
-                } => {
-                    for durable in pending.extract_if(.., |at| event.settles(&events[*at])) {
-                        events[durable].apply(&mut disks[event.disk()]);
-                    }
-                    event.apply(&mut disks[event.disk()]);
+                Event::LostWrites { part, .. } => {
+                    pending.retain(|at| !events[*at].touches(part.as_ref()));
                 }
                 Event::Write { .. } | Event::Discard { .. } => pending.push(index),
             }
@@ -178,12 +173,12 @@ impl Journal {
         let mut pending: BTreeMap<usize, usize> = BTreeMap::new();
         for (index, event) in events.iter().enumerate() {
             match event {
-                Event::Flush { disk } | Event::LostWrites { disk } => {
-                    pending.retain(|at, _| events[*at].disk() != *disk);
+                Event::Flush { disk, part } | Event::LostWrites { disk, part } => {
+                    pending.retain(|at, _| {
+                        let pending = &events[*at];
+                        pending.disk() != *disk || !pending.touches(part.as_ref())
+                    });
                 }
-                Event::Write {
-                    is_durable: true, ..
-                } => pending.retain(|at, _| !event.settles(&events[*at])),
                 Event::Write { disk, bytes, .. } => {
                     let sector = self.start.get(*disk).map_or(512, |(_, sector)| *sector);
                     let sectors = bytes.len().div_ceil(sector.max(1) as usize);

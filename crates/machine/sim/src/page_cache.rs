@@ -4,7 +4,7 @@ use crate::Content;
 use crate::content::{PAGE_BYTES, Page};
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 /// What lies on the disk where the cache has something else; `None` for a page of zeros.
 type Beneath = BTreeMap<u64, Option<Arc<Page>>>;
@@ -25,6 +25,10 @@ pub(crate) fn pages(offset_bytes: u64, length_bytes: u64) -> RangeInclusive<u64>
         Some(last) if length_bytes > 0 => offset_bytes / PAGE_BYTES..=last / PAGE_BYTES,
         _ => RangeInclusive::new(1, 0),
     }
+}
+
+pub(crate) fn pages_of(bytes: &Range<u64>) -> RangeInclusive<u64> {
+    pages(bytes.start, bytes.end.saturating_sub(bytes.start))
 }
 
 impl PageCache {
@@ -48,34 +52,26 @@ impl PageCache {
         }
         self.content.write(offset_bytes, bytes);
     }
-    /// Bytes that are on the disk when this returns.
-    pub(crate) fn write_through(&mut self, offset_bytes: u64, bytes: &[u8]) {
-        self.content.write(offset_bytes, bytes);
-        for page in pages(offset_bytes, bytes.len() as u64) {
-            self.dirty.remove(&page);
-            self.lost.remove(&page);
-        }
-    }
-    /// As [`PageCache::write_through`], but the disk does not take them.
-    pub(crate) fn lose(&mut self, offset_bytes: u64, bytes: &[u8]) {
-        self.write(offset_bytes, bytes);
-        for page in pages(offset_bytes, bytes.len() as u64) {
-            if let Some(beneath) = self.dirty.remove(&page) {
-                self.lost.insert(page, beneath);
-            }
-        }
-    }
     pub(crate) fn discard(&mut self, offset_bytes: u64, length_bytes: u64) {
         self.content.clear(offset_bytes, length_bytes);
         let range = pages(offset_bytes, length_bytes);
         self.dirty.retain(|page, _| !range.contains(page));
         self.lost.retain(|page, _| !range.contains(page));
     }
-    pub(crate) fn flushed(&mut self) {
-        self.dirty.clear();
+    /// What is dirty, everywhere or in the pages of some bytes, is on the disk.
+    pub(crate) fn flushed(&mut self, part: Option<&Range<u64>>) {
+        self.clean(part);
     }
-    pub(crate) fn flush_failed(&mut self) {
-        self.lost.append(&mut self.dirty);
+    /// What is dirty, everywhere or in the pages of some bytes, never gets to the disk.
+    pub(crate) fn flush_failed(&mut self, part: Option<&Range<u64>>) {
+        let mut lost = self.clean(part);
+        self.lost.append(&mut lost);
+    }
+    fn clean(&mut self, part: Option<&Range<u64>>) -> Beneath {
+        match part {
+            None => std::mem::take(&mut self.dirty),
+            Some(part) => self.dirty.extract_if(pages_of(part), |_, _| true).collect(),
+        }
     }
     /// Drops clean pages: of those that were lost the disk's old bytes are seen from now on.
     pub(crate) fn evict(&mut self) {

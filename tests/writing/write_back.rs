@@ -1,0 +1,192 @@
+//! Flushes that fail on all disks at once, as Linux does it: the error is reported once, the next flush succeeds, reads give
+//! the new bytes, and the disks hold the old ones. Then the pool is resumed, or opened again, and the power fails.
+//!
+//! Whatever flush of a piece of work with `fsync` it is that fails: every state is imported, and what was
+//! promised is there. Every day a sample of the states; all with `MILLPOND_WRITING_ALL`.
+
+use crate::exhaustive::{files_of, is_all};
+use crate::exhaustive_log::{History, begin, work};
+use crate::sim;
+use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
+use millpond_env::mark;
+use millpond_sim::{Event, FaultPlan, PowerCut, Seed, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
+
+/// Which flushes fail.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    /// So many go well before.
+    good: u64,
+    /// So many fail, unless the pool is resumed first.
+    count: u64,
+}
+
+fn set_faults(world: &World, failing: Option<Failing>) {
+    for disk in world.disks() {
+        let plan = failing.map(|Failing { good, count }| {
+            FaultPlan::new(Seed::new(1)).failing_flushes_after(good, count)
+        });
+        disk.set_faults(plan);
+    }
+}
+
+fn has_failed(world: &World) -> bool {
+    world.disks().iter().any(|disk| disk.broken_promises() > 0)
+}
+
+/// `zpool clear` whenever the pool is suspended. Pages whose write-back failed leave memory then.
+fn keep_resuming(world: &World, pool: &LivePool, is_over: &AtomicBool) -> usize {
+    // A pool that only its waiting thread has is given up.
+    let _wanted = Arc::clone(pool.engine());
+    let mut resumed = 0;
+    while !is_over.load(Ordering::SeqCst) {
+        if pool.engine().suspension().is_some() {
+            set_faults(world, None);
+            pool.engine().resume().unwrap();
+            world.disks().iter().for_each(|disk| disk.evict());
+            resumed += 1;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    resumed
+}
+
+/// Does the work while flushes fail, and resumes the pool; `None` if none failed.
+fn resumed(tops: Tops<'_>, failing: Failing) -> Option<(World, History, usize)> {
+    // Only a thread of its own waits for disks.
+    let writing = WriteOptions {
+        can_be_resumed: true,
+        ..WriteOptions::default()
+    };
+    let (world, pool, mut history) = begin(tops, writing);
+    set_faults(&world, Some(failing));
+    let is_over = AtomicBool::new(false);
+    let resumed = std::thread::scope(|scope| {
+        let resuming = scope.spawn(|| keep_resuming(&world, &pool, &is_over));
+        work(&pool, &world, &mut history);
+        is_over.store(true, Ordering::SeqCst);
+        resuming.join().unwrap()
+    });
+    set_faults(&world, None);
+    let has_failed = has_failed(&world);
+    drop(pool);
+    has_failed.then_some((world, history, resumed))
+}
+
+/// Cuts the power at every flush since the first that failed, and at the end.
+fn judge(world: &World, history: &History, what: &str, number: &mut usize) -> usize {
+    let journal = world.journal();
+    let is_loss = |event: &Event| matches!(event, Event::LostWrites { .. });
+    let first = journal.events().iter().position(is_loss).unwrap_or(0);
+    let is_place = |at: &usize| {
+        let event = journal.events().get(*at);
+        event.is_none_or(|event| matches!(event, Event::Flush { .. } | Event::LostWrites { .. }))
+    };
+    let mut tried = 0;
+    for count in (first..=journal.len()).filter(is_place) {
+        let seed = Seed::new(count as u64);
+        for cut in [
+            PowerCut::EverythingWritten,
+            PowerCut::NothingUnflushed,
+            PowerCut::Torn(seed),
+        ] {
+            *number += 1;
+            if !is_all() && !number.is_multiple_of(11) {
+                continue;
+            }
+            tried += 1;
+            let what = format!("{what}: after {count} of {} events, {cut:?}", journal.len());
+            let after = world.reborn(count, &cut);
+            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = files_of(&pool.committed().unwrap());
+            let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let least = history.least(count);
+            let is_one = history.states[least..].contains(&found);
+            assert!(is_one, "{what}: is no state from {least} on");
+            pool.export().unwrap();
+            let read = sim::read(&after).unwrap();
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+    tried
+}
+
+fn sweep(tops: Tops<'_>) {
+    let _mark = mark::expect("unflushed-written-again");
+    let (mut tried, mut number, mut suspended, mut failed) = (0, 0, 0, 0);
+    for count in [1, 2, u64::MAX] {
+        for good in 0.. {
+            let failing = Failing { good, count };
+            let Some((world, history, resumed)) = resumed(tops, failing) else {
+                break;
+            };
+            failed += 1;
+            suspended += resumed;
+            let what = format!("{tops:?}, {failing:?}");
+            tried += judge(&world, &history, &what, &mut number);
+        }
+    }
+    println!(
+        "{tops:?}: {failed} flushes failed, {suspended} times resumed, {tried} of {number} states"
+    );
+    assert!(failed > 20 && suspended > 5 && tried > 20);
+}
+
+use AllocationClass::{Log, Normal};
+use NewLayout::{Mirror, Single};
+
+#[test]
+fn a_single_disk_whose_flush_failed_keeps_its_promises() {
+    sweep(&[(Normal, Single, 1)]);
+}
+
+#[test]
+fn a_mirror_all_of_whose_flushes_failed_keeps_its_promises() {
+    sweep(&[(Normal, Mirror, 2)]);
+}
+
+#[test]
+fn a_log_device_whose_flush_failed_keeps_its_promises() {
+    sweep(&[(Normal, Single, 1), (Log, Mirror, 2)]);
+}
+
+/// The process ends, or gives the pool up, and the system still has pages in memory that are not on the disk.
+#[test]
+fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
+    for tops in [&[(Normal, Single, 1)], &[(Normal, Mirror, 2)]] {
+        let (mut tried, mut number, mut ended) = (0, 0, 0);
+        for good in 0.. {
+            let failing = Failing {
+                good,
+                count: u64::MAX,
+            };
+            let (world, pool, mut history) = begin(tops, sim::by_caller());
+            set_faults(&world, Some(failing));
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                work(&pool, &world, &mut history);
+            }));
+            set_faults(&world, None);
+            drop(pool);
+            if !has_failed(&world) {
+                break;
+            }
+            let what = format!("{tops:?}, {failing:?}");
+            let pool = sim::open(&world).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if outcome.is_err() {
+                ended += 1;
+                history.go_on_from(files_of(&pool.committed().unwrap()).unwrap(), &world);
+                for _ in 0..6 {
+                    history.churn(&pool, &world);
+                }
+            }
+            drop(pool);
+            tried += judge(&world, &history, &what, &mut number);
+        }
+        println!("{tops:?}: {ended} times opened again, {tried} of {number} states");
+        assert!(ended > 5 && tried > 10);
+    }
+}
