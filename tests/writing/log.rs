@@ -467,22 +467,21 @@ fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
         let is_flush = |at: &usize| matches!(journal.events()[*at], Event::Flush { .. });
         (0..journal.len()).filter(is_flush).collect::<Vec<_>>()
     };
-    let is_record = |bytes: &[u8]| bytes.len() == 128 << 10;
     let (mut judged, mut claimed) = (0, 0);
     for count in flushes(&world) {
-        // We write what records point to first; others write both at once.
+        // We write what records point to before the records; others write both at once.
         let written = journal.events()[..count].iter();
-        let records = written.filter_map(|event| match event {
+        let writes = written.filter_map(|event| match event {
             Event::Write {
                 offset_bytes,
                 bytes,
                 ..
-            } if is_record(bytes) => Some(*offset_bytes),
+            } => Some((*offset_bytes, bytes.len())),
             _ => None,
         });
-        for lost in records.collect::<Vec<_>>() {
+        for (lost, length) in writes.collect::<Vec<_>>() {
             let after = world.reborn(count, &PowerCut::EverythingWritten);
-            after.disks()[0].rot(lost, &[0; 128 << 10]);
+            after.disks()[0].rot(lost, &vec![0; length]);
             after.forget();
             drop(sim::open(&after).unwrap());
             for again in flushes(&after) {
