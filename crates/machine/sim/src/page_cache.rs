@@ -70,7 +70,13 @@ impl PageCache {
     fn clean(&mut self, part: Option<&Range<u64>>) -> Beneath {
         match part {
             None => std::mem::take(&mut self.dirty),
-            Some(part) => self.dirty.extract_if(pages_of(part), |_, _| true).collect(),
+            Some(part) => {
+                let hit: Vec<u64> = (self.dirty.range(pages_of(part)))
+                    .map(|(page, _)| *page)
+                    .collect();
+                let taken = hit.iter().filter_map(|page| self.dirty.remove_entry(page));
+                taken.collect()
+            }
         }
     }
     /// Drops clean pages: of those that were lost the disk's old bytes are seen from now on.

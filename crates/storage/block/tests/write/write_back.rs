@@ -181,7 +181,9 @@ fn a_log_block_is_durable_by_itself() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let block = log_write(&pool, 1);
     let other = pool.write_one(raw(2)).pointer;
-    pool.store.write_log_blocks(&[block.clone()]).unwrap();
+    pool.store
+        .write_log_blocks(std::slice::from_ref(&block))
+        .unwrap();
     for device in &pool.devices {
         assert!(device.holds(offset(&block.pointer), &block.bytes));
         assert!(!device.holds(offset(&other), &noise(2, 4096)));
@@ -206,7 +208,9 @@ fn a_log_block_needs_one_side_of_a_mirror() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let block = log_write(&pool, 1);
     pool.devices[0].fail_flushes(1);
-    pool.store.write_log_blocks(&[block.clone()]).unwrap();
+    pool.store
+        .write_log_blocks(std::slice::from_ref(&block))
+        .unwrap();
     assert!(pool.devices[1].holds(offset(&block.pointer), &block.bytes));
     let missed = pool.store.take_missed();
     assert_eq!((missed[0].leaf, missed[0].txg), (LeafId(0), TXG));
