@@ -7,5 +7,6 @@ mod into;
 mod messages;
 mod prompt;
 mod reading;
+mod terminal;
 mod untrusted;
 mod upgrade;

@@ -11,6 +11,7 @@ use millpond::control::{
     MountProblem,
 };
 use millpond_env::Env;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -89,10 +90,11 @@ impl Caller {
     /// # Errors
     /// If the kernel does not say.
     pub fn of(stream: &UnixStream) -> std::io::Result<Self> {
-        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        // The process of a caller from outside of this process's pid namespace has no number here: 0.
+        let credentials = getsockopt(stream, PeerCredentials)?;
         Ok(Self {
-            user: credentials.uid.as_raw(),
-            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
+            user: credentials.uid(),
+            process: u32::try_from(credentials.pid()).unwrap_or(0),
         })
     }
 }

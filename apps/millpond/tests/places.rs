@@ -1,0 +1,170 @@
+//! Whose folders and daemons are used: real daemons, two users. Needs root; passed over without.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// An ordinary user.
+const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Option<Self> {
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+        if !is_root {
+            println!("needs root; passed over");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        // A copy: others cannot reach where this one is built.
+        std::fs::copy(
+            env!("CARGO_BIN_EXE_millpond"),
+            folder.path().join("millpond"),
+        )
+        .expect("a copy");
+        let open = PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("permissions");
+        Some(Self { folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs a line in which HERE is the stage, with the state in `state`.
+    fn run(&self, state: &str, line: &str) -> Output {
+        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
+        Command::new("bash")
+            .args(["-c", &line])
+            .env("MILLPOND_DIR", self.path(state))
+            .env_remove("MILLPOND_SEARCH")
+            .output()
+            .expect("bash")
+    }
+
+    fn done(&self, state: &str, line: &str) -> String {
+        let output = self.run(state, line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}{error}");
+        text
+    }
+
+    fn refused(&self, state: &str, line: &str) -> String {
+        let output = self.run(state, line);
+        assert!(!output.status.success(), "{line}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.run(
+            ".",
+            "for lock in HERE/*/lock; do kill -TERM $(cat $lock); done",
+        );
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().expect("it is there").mode() & 0o7777
+}
+
+#[test]
+fn umask_and_inherited_descriptors_do_not_matter() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "open",
+        "umask 0; exec 7>HERE/inherited; HERE/millpond zpool list",
+    );
+    assert_eq!(mode(&stage.path("open")), 0o755);
+    for file in ["lock", "daemon.log", "hostid"] {
+        let path = stage.path("open").join(file);
+        // Where the system has a number of its own none is made.
+        if path.exists() {
+            assert_eq!(mode(&path) & 0o022, 0, "{file}");
+        }
+    }
+    let open = stage.done("open", "ls -l /proc/$(cat HERE/open/lock)/fd");
+    assert!(!open.contains("inherited"), "{open}");
+    assert!(open.contains("socket"), "{open}");
+    // Others may look, though the one who started it would let nobody.
+    stage.done("shut", "umask 077; HERE/millpond zpool list");
+    assert_eq!(mode(&stage.path("shut")), 0o755);
+    stage.done("shut", &format!("{USER} HERE/millpond zpool list"));
+}
+
+#[test]
+fn a_daemon_of_somebody_else_is_told_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("theirs", "mkdir HERE/theirs && chown 65534 HERE/theirs");
+    stage.done("theirs", &format!("{USER} HERE/millpond zpool list"));
+    assert!(stage.path("theirs/socket").exists());
+    let told = stage.refused("theirs", "HERE/millpond zpool list");
+    assert!(told.contains("belongs to user 65534"), "{told}");
+    // A socket of somebody's in a folder that is ours: another daemon is started, which puts its own there.
+    stage.done(
+        "ours",
+        "mkdir HERE/ours && ln HERE/theirs/socket HERE/ours/socket",
+    );
+    stage.done("ours", "HERE/millpond zpool list");
+    let owner = stage
+        .path("ours/socket")
+        .metadata()
+        .expect("a socket")
+        .uid();
+    assert_eq!(owner, 0);
+}
+
+#[test]
+fn folders_that_others_can_change_are_not_used() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("x", "mkdir HERE/real HERE/writable && ln -s real HERE/link");
+    stage.done("x", "chmod 1777 HERE/writable");
+    let told = stage.refused("link", "HERE/millpond zpool list");
+    assert!(told.contains("symbolic link"), "{told}");
+    let told = stage.refused("writable", "HERE/millpond zpool list");
+    assert!(told.contains("mode 1777"), "{told}");
+    assert!(!stage.path("writable/daemon.log").exists());
+    // Without a home there is no daemon of one's own, and nothing in /tmp.
+    let line = format!(
+        "env -u MILLPOND_DIR -u HOME -u XDG_STATE_HOME -u XDG_RUNTIME_DIR {USER} HERE/millpond zpool list"
+    );
+    stage.run("x", &line);
+    assert!(!Path::new("/tmp/millpond-65534").exists());
+}
+
+#[test]
+fn a_caller_without_a_process_number_is_answered() {
+    let Some(stage) = Stage::new() else { return };
+    // Seen from a namespace of its own the daemon's callers have none. Its lock names a process of that namespace: not
+    // where the stage looks for processes to end.
+    std::fs::create_dir_all(stage.path("deep")).expect("a folder");
+    let inner = stage.path("deep/inner");
+    let daemon = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(stage.path("millpond"))
+        .args(["daemon", "--foreground"])
+        .env("MILLPOND_DIR", &inner)
+        .spawn();
+    let Ok(mut daemon) = daemon else {
+        println!("needs unshare; passed over");
+        return;
+    };
+    while !inner.join("socket").exists() {
+        if daemon.try_wait().expect("its state").is_some() {
+            println!("no namespace can be had; passed over");
+            return;
+        }
+        std::thread::yield_now();
+    }
+    let output = stage.run("deep/inner", "HERE/millpond zpool list");
+    daemon.kill().expect("it ends");
+    daemon.wait().expect("it has ended");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said.trim(), "no pools available");
+}
