@@ -276,3 +276,35 @@ fn a_user_over_the_quota_is_refused() {
         .unwrap();
     rig.judge("tank");
 }
+
+/// Fills a file system, removes a few files, and writes again before any txg was written.
+fn refill(files: &Arc<LiveFileSystem>, is_expected: &dyn Fn(&FileError) -> bool) {
+    let (count, refusal) = fill(files, "f", 1_000_000);
+    assert!(count > 8 && is_expected(&refusal), "{count} {refusal:?}");
+    let root = files.root().unwrap();
+    for number in 0..4 {
+        let name = format!("f{number}");
+        files.unlink(&root, name.as_bytes()).unwrap();
+    }
+    files.close_unused().unwrap();
+    let node = create(files, "again").unwrap();
+    let content = noise(1, 1_000_000);
+    files
+        .write(&Caller::root(), &node, WriteAt::Offset(0), &content)
+        .unwrap();
+}
+
+#[test]
+fn removing_files_makes_room_at_once() {
+    let _mark = mark::expect("space-known-after-frees");
+    let rig = Rig::new(1, 128);
+    let pool = rig.stripe("tank").create().unwrap();
+    let quota = ("quota".to_owned(), PropertyValue::Number(30 << 20));
+    pool.datasets()
+        .create_filesystem("tank/small", &[quota])
+        .unwrap();
+    refill(&pool.file_system("tank/small").unwrap(), &is_over_quota);
+    refill(&pool.file_system("tank").unwrap(), &is_no_space);
+    pool.export().unwrap();
+    rig.judge("tank");
+}

@@ -12,6 +12,7 @@ mod full;
 mod gangs;
 mod log;
 mod properties;
+mod reguid;
 mod repair;
 mod rig;
 mod sim;

@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 /// How long a daemon may take to import its pools before a command gives up waiting, in rounds of
 /// 20 ms: two minutes.
 const ROUNDS_MAX: u32 = 6_000;
+/// How long to wait before a daemon is started again that found another one, in rounds of 20 ms.
+const RETRY_ROUNDS: u32 = 10;
 /// A log larger than this begins anew, in bytes.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 /// Where a unit of ours may be installed.
@@ -99,7 +101,7 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
     options.create(true).append(true).read(true).mode(0o644);
     let opened = options.custom_flags(NOFOLLOW).open(&log);
     let mut said = opened.map_err(|error| folder(&log, error))?;
-    let said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
+    let mut said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
     let mut child = start(places, itself, &said)?;
     for _ in 0..ROUNDS_MAX {
         if let Some(client) = connect(places) {
@@ -116,7 +118,15 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
             let _ = said.seek(SeekFrom::Start(said_before));
             let _ = said.read_to_string(&mut text);
             if text.contains("another daemon") {
-                pause();
+                // One that is ending still has the lock: its exit releases it, and starts nothing.
+                for _ in 0..RETRY_ROUNDS {
+                    pause();
+                    if let Some(client) = connect(places) {
+                        return Ok(client);
+                    }
+                }
+                said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
+                child = start(places, itself, &said)?;
                 continue;
             }
             let text = text.trim();

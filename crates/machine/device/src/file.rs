@@ -60,6 +60,8 @@ pub struct FileDevice {
     ways: Ways,
     flushes: WriteBackGate,
     durable: OnceLock<Option<DurableOpening>>,
+    /// The image below a loop device, for its lock.
+    backing: Option<File>,
 }
 
 /// What is the same for every name of one device.
@@ -123,7 +125,20 @@ impl FileDevice {
         } else {
             (metadata.len(), 512)
         };
-        let lock_state = lock(&file, &metadata, options.write);
+        let mut lock_state = lock(&file, &metadata, options.write);
+        let backing = match is_block_device {
+            true => crate::loops::backing_file(&metadata),
+            false => None,
+        };
+        if let Some(backing) = &backing
+            && let Ok(metadata) = backing.metadata()
+            && let held @ LockState::HeldElsewhere { .. } = lock(backing, &metadata, options.write)
+        {
+            lock_state = held;
+        }
+        if !is_block_device && options.write && crate::loops::is_used_through_loop(&metadata) {
+            lock_state = LockState::HeldElsewhere { process: None };
+        }
         if let LockState::HeldElsewhere { process } = lock_state
             && (options.write || options.refuse_if_live)
         {
@@ -149,6 +164,7 @@ impl FileDevice {
             identity: identity_of(&metadata),
             flushes: WriteBackGate::default(),
             durable: OnceLock::new(),
+            backing,
         })
     }
     /// The path it was opened by.
@@ -474,7 +490,12 @@ pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
 impl Drop for FileDevice {
     fn drop(&mut self) {
         // A lock that cannot be given back goes with the file.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        for file in [Some(&self.file), self.backing.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod discover;
 mod error;
 mod file;
 mod gpt;
+mod loops;
 mod memory;
 mod partition;
 // Requests that no safe wrapper offers.

@@ -248,3 +248,70 @@ fn durable_writes_land_where_they_belong_and_nowhere_else() {
     reader.write_durable(&mut requests);
     assert_eq!(requests[0].outcome, Err(DeviceError::ReadOnly));
 }
+
+/// A loop device over an image; `None`, said so, where none can be made.
+struct Loop {
+    path: PathBuf,
+}
+
+impl Loop {
+    fn over(image: &Path) -> Option<Self> {
+        let made = std::process::Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output();
+        let path = made
+            .ok()
+            .filter(|made| made.status.success())
+            .map(|made| PathBuf::from(String::from_utf8_lossy(&made.stdout).trim()));
+        if path.is_none() {
+            println!("no loop device can be made here; passed over");
+        }
+        Some(Self { path: path? })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.path)
+            .status();
+    }
+}
+
+#[test]
+fn an_image_used_through_a_loop_device_is_in_use() {
+    let file = image(&[7; 1 << 20]);
+    let Some(device) = Loop::over(file.path()) else {
+        return;
+    };
+    let through = FileDevice::open(&device.path, WRITE).unwrap();
+    let direct = FileDevice::open(file.path(), WRITE);
+    assert!(
+        matches!(direct, Err(DeviceError::InUse { .. })),
+        "{direct:?}"
+    );
+    let read = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    assert!(matches!(read.lock_state(), LockState::HeldElsewhere { .. }));
+    drop((through, read));
+    // And the other way round.
+    let direct = FileDevice::open(file.path(), WRITE).unwrap();
+    let through = FileDevice::open(&device.path, WRITE);
+    assert!(
+        matches!(through, Err(DeviceError::InUse { .. })),
+        "{through:?}"
+    );
+    drop(direct);
+    // The system has the loop device, as when it is mounted.
+    let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let mut options = std::fs::OpenOptions::new();
+    let claimed = options.read(true).custom_flags(flags).open(&device.path);
+    let direct = FileDevice::open(file.path(), WRITE);
+    assert!(
+        matches!(direct, Err(DeviceError::InUse { .. })),
+        "{direct:?}"
+    );
+    drop(claimed);
+    FileDevice::open(file.path(), WRITE).unwrap();
+}

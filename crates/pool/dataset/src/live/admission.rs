@@ -102,6 +102,8 @@ pub(crate) struct Admission {
     figures: Mutex<Figures>,
     /// What the pool allows in all, as of the last txg: for what takes space, for what gives it back.
     limits: [AtomicU64; 2],
+    /// The newest txg in which something gives space back.
+    freeing_txg: AtomicU64,
 }
 
 impl Admission {
@@ -160,6 +162,15 @@ impl Admission {
     /// Judges a request of a head.
     pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Verdict {
         self.figures.lock().judge(head, request)
+    }
+
+    /// Notes that something gives space back in `txg`.
+    pub(crate) fn note_freeing(&self, txg: Txg) {
+        self.freeing_txg.fetch_max(txg.0, Ordering::Relaxed);
+    }
+    /// Whether something gives space back in a txg that is not written yet.
+    pub(crate) fn is_freeing(&self, synced: Txg) -> bool {
+        self.freeing_txg.load(Ordering::Relaxed) > synced.0
     }
 
     /// Notes what was promised in `txg` to a head and the directories above.

@@ -170,13 +170,23 @@ impl LiveDataset {
             bytes: pool.worst_case_bytes(estimate.bytes),
             under_way_max: 0,
             is_freeing: estimate.is_freeing,
-            pool_limit: self.admission.limit(estimate.is_freeing),
+            pool_limit: 0,
         };
         let mut patience = PATIENCE;
         loop {
+            request.pool_limit = self.admission.limit(estimate.is_freeing);
             request.under_way_max = pool.worst_case_bytes(pool.groups().dirty_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
+                // Removed files give back their space when their txg is written.
+                Verdict::NoSpace | Verdict::OverQuota
+                    if patience > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>
+                {
+                    mark::hit("space-known-after-frees");
+                    patience -= 1;
+                    pool.sync()?;
+                    continue;
+                }
                 Verdict::Later if patience > 0 => {
                     mark::hit("space-known-after-txg");
                     patience -= 1;
@@ -197,6 +207,8 @@ impl LiveDataset {
         let tx = pool.begin_freeing(estimate.bytes, estimate.freed_blocks)?;
         if !estimate.is_freeing {
             self.admission.promise(self.id, tx.txg(), request.bytes);
+        } else if estimate.bytes > 0 {
+            self.admission.note_freeing(tx.txg());
         }
         self.mark(tx.txg());
         Ok(tx)

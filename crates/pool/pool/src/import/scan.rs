@@ -8,7 +8,7 @@ use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Why each of the four labels is none.
@@ -79,6 +79,23 @@ impl FoundLeaf {
             .rev()
             .max_by_key(|label| (label.is_verified, label.txg))
             .unwrap_or(&self.best)
+    }
+    /// Its verified labels that name another pool than the newest one does: a pool gets a new guid by labels 0
+    /// and 2 before its uberblock is written, and by labels 1 and 3 after it.
+    fn former_pools(&self) -> impl Iterator<Item = &LeafLabel> {
+        let best = &self.best;
+        self.labels.iter().flatten().filter(move |label| {
+            best.is_verified
+                && label.is_verified
+                && label.state.has_pool()
+                && best.state.has_pool()
+                && label.guid == best.guid
+                && label.pool_guid != best.pool_guid
+        })
+    }
+    fn newest_txg(&self) -> Txg {
+        let txgs = self.ring.iter().map(|found| found.uberblock.txg);
+        txgs.max().unwrap_or_default()
     }
     fn same_guid(&self) -> impl DoubleEndedIterator<Item = &LeafLabel> {
         self.labels
@@ -244,11 +261,41 @@ pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
             Err(faults) => unlabelled.push((path, faults)),
         }
     }
+    take_back_guids(&mut leaves);
     Found {
         leaves: Arc::new(leaves),
         met: Arc::new(met),
         unlabelled,
         failures: Vec::new(),
+    }
+}
+
+/// Undoes guid changes of pools that were cut off before the uberblock: labels that name the new guid do
+/// not count then.
+fn take_back_guids(leaves: &mut [FoundLeaf]) {
+    // The newest uberblock of each pool of which a guid change left both kinds of labels.
+    let mut newest: BTreeMap<Guid, Txg> = BTreeMap::new();
+    for leaf in leaves.iter() {
+        for label in leaf.former_pools() {
+            newest.entry(label.pool_guid).or_default();
+            newest.entry(leaf.best.pool_guid).or_default();
+        }
+    }
+    if newest.is_empty() {
+        return;
+    }
+    for leaf in leaves.iter() {
+        if let Some(txg) = newest.get_mut(&leaf.best.pool_guid) {
+            *txg = leaf.newest_txg().max(*txg);
+        }
+    }
+    for leaf in leaves {
+        let newest = newest.get(&leaf.best.pool_guid).copied();
+        let is_cut_off = newest.is_some_and(|newest| leaf.best.txg > newest);
+        let former = leaf.former_pools().max_by_key(|label| label.txg).cloned();
+        if is_cut_off && let Some(former) = former {
+            leaf.best = former;
+        }
     }
 }
 
@@ -318,7 +365,9 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
             .filter_map(|candidate| FoundLeaf::read(candidate).ok());
         more.extend(leaves.filter(|leaf| leaf.guid() == guid && is_of(leaf, pool)));
     }
-    Arc::make_mut(&mut found.leaves).extend(more);
+    let leaves = Arc::make_mut(&mut found.leaves);
+    leaves.extend(more);
+    take_back_guids(leaves);
 }
 
 /// Labels are anybody's: they may not send us to more places than this.

@@ -1,0 +1,46 @@
+//! Loop devices: an image file that is used through a block device is locked like one that is used
+//! directly.
+
+use rustix::fs::{major, minor};
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file that a loop device, or a partition of one, lies on; `None` for other block devices, and if
+/// the file cannot be opened any more.
+pub(crate) fn backing_file(metadata: &Metadata) -> Option<File> {
+    let device = metadata.rdev();
+    let entry = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let whole = backing_path(Path::new(&entry));
+    // The folder of a partition lies in that of its device.
+    let whole = whole.or_else(|| backing_path(&fs::canonicalize(&entry).ok()?.join("..")));
+    File::open(whole?).ok()
+}
+
+fn backing_path(entry: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(entry.join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// Whether a loop device over this image file is in use by the system: mounted, or part of other storage.
+/// Without the right to ask it counts as free.
+pub(crate) fn is_used_through_loop(image: &Metadata) -> bool {
+    let Ok(entries) = fs::read_dir("/sys/block") else {
+        return false;
+    };
+    let loops = entries.flatten().filter(|entry| {
+        let path = backing_path(&entry.path());
+        let backing = path.and_then(|path| fs::metadata(path).ok());
+        backing.is_some_and(|file| (file.dev(), file.ino()) == (image.dev(), image.ino()))
+    });
+    loops.into_iter().any(|entry| {
+        let device = Path::new("/dev").join(entry.file_name());
+        let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(device);
+        let errno = opened.err().and_then(|error| error.raw_os_error());
+        errno == Some(rustix::io::Errno::BUSY.raw_os_error())
+    })
+}

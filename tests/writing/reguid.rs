@@ -1,0 +1,54 @@
+//! The power fails while a pool gets a new guid: the pool has the old one or the new one, and opens.
+
+use crate::exhaustive::{State, each_state};
+use crate::sim;
+use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond_ondisk::Guid;
+use millpond_sim::{Seed, World};
+
+fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
+    let world = World::new(51);
+    let pool = sim::create(&world, tops, 64);
+    pool.sync().unwrap();
+    let old = pool.engine().guid();
+    world.forget();
+    let new = Guid(0x1234_5678_9abc);
+    pool.engine().reguid(Some(new)).unwrap();
+    let promised = world.recorded();
+    pool.sync().unwrap();
+    drop(pool);
+    let mut met = [0, 0];
+    let mut visit = |state: State<'_>| {
+        let what = state.what;
+        let read = sim::read(state.after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let guid = read.inner().guid();
+        assert!(guid == old || guid == new, "{what}: {guid:?}");
+        assert!(
+            guid == new || state.count < promised,
+            "{what}: the old guid"
+        );
+        met[usize::from(guid == new)] += 1;
+        let pool = sim::open(state.after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(pool.engine().guid(), guid, "{what}");
+        pool.export().unwrap();
+        let again = sim::read(state.after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(again.inner().guid(), guid, "{what}");
+    };
+    each_state(shape, &world, &mut Seed::new(52), &mut visit);
+    assert!(met[0] > 0 && met[1] > 0, "{shape}: {met:?}");
+}
+
+#[test]
+fn a_guid_change_of_one_disk_cut_at_every_place() {
+    cut_at_every_place("reguid, one disk", &[(Single, 1)]);
+}
+
+#[test]
+fn a_guid_change_of_a_mirror_cut_at_every_place() {
+    cut_at_every_place("reguid, mirror", &[(Mirror, 2)]);
+}
+
+#[test]
+fn a_guid_change_of_two_vdevs_cut_at_every_place() {
+    cut_at_every_place("reguid, RAID-Z and disk", &[(Raidz(1), 3), (Single, 1)]);
+}
