@@ -13,4 +13,8 @@ mod power;
 mod programs;
 mod rig;
 mod ring;
+#[allow(dead_code, reason = "shared with other tests, which need more of it")]
+#[path = "../writing/sim.rs"]
+mod sim;
 mod stress;
+mod stuck;

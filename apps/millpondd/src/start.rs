@@ -107,9 +107,8 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
         if let Some(client) = connect(places) {
             return Ok(client);
         }
-        if let Some(child) = &mut child
-            && matches!(child.try_wait(), Ok(Some(_)))
-        {
+        let has_ended = matches!(child.as_mut().map(Child::try_wait), Some(Ok(Some(_))));
+        if has_ended {
             // Another command may have started one in the same moment.
             if let Some(client) = connect(places) {
                 return Ok(client);

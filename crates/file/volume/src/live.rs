@@ -157,6 +157,7 @@ impl LiveVolume {
             bytes,
             is_freeing: true,
             freed_blocks,
+            ..Estimate::default()
         })
     }
     fn begin_as(&self, estimate: Estimate) -> Result<Transaction, VolumeError> {

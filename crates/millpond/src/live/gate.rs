@@ -127,6 +127,7 @@ impl Begin for Gate {
             bytes: estimate.bytes,
             is_freeing: estimate.is_freeing,
             freed_blocks: estimate.freed_blocks,
+            wait: estimate.wait,
         };
         self.dataset.begin(estimate).map_err(refusal)
     }

@@ -11,6 +11,9 @@ pub enum TxgError {
         /// What was met.
         reason: Arc<str>,
     },
+    /// It would have to wait, and was not to.
+    #[error("writing is held up just now")]
+    WouldWait,
     /// The pool is being closed: no further group will be synced.
     #[error("the pool is closed for writing")]
     Ended,

@@ -39,6 +39,38 @@ pub enum Pause {
     Refuse,
 }
 
+/// What a transaction waits for before it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum BeginWait {
+    /// While too much is dirty, and while writing is paused.
+    #[default]
+    Throttled,
+    /// Only while writing is paused: for what dirties nothing, such as blocks of intent logs.
+    UnlessPaused,
+    /// Nothing: it gets [`TxgError::WouldWait`] instead.
+    Never,
+}
+
+impl BeginWait {
+    fn allowed(self) -> Result<(), TxgError> {
+        match self {
+            Self::Never => Err(TxgError::WouldWait),
+            Self::Throttled | Self::UnlessPaused => Ok(()),
+        }
+    }
+}
+
+/// What a transaction is going to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxgRequest {
+    /// Bytes that it may dirty.
+    pub estimate_bytes: u64,
+    /// Blocks that it frees, at most; 0 for a few.
+    pub freed_blocks: u64,
+    /// What it waits for.
+    pub wait: BeginWait,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     open: Txg,
@@ -65,6 +97,8 @@ struct Group {
     held_bytes: u64,
     /// When its first transaction began.
     begun_ns: Option<u64>,
+    /// When its last transaction began or ended.
+    used_ns: u64,
     /// Blocks that its transactions announced to free.
     freed_blocks: u64,
 }
@@ -113,20 +147,26 @@ impl TxgGroups {
     /// # Errors
     /// [`TxgError`] when writing is suspended, or paused so that it refuses, or the pool is being closed.
     pub fn begin(self: &Arc<Self>, estimate_bytes: u64) -> Result<Transaction, TxgError> {
-        self.begin_freeing(estimate_bytes, 0)
+        self.begin_as(TxgRequest {
+            estimate_bytes,
+            ..TxgRequest::default()
+        })
     }
 
-    /// As [`TxgGroups::begin`], for a transaction that frees up to `freed_blocks` blocks. If the open group
-    /// has no room left for them below [`DirtyLimits::freed_blocks_max`], it asks for that group to be
-    /// closed and waits for the next one. The first such transaction of a group always fits.
+    /// As [`TxgGroups::begin`], for a transaction that frees many blocks, or may not wait.
+    ///
+    /// If the open group has no room left for the freed blocks below [`DirtyLimits::freed_blocks_max`],
+    /// it asks for that group to be closed and waits for the next one. The first such transaction of a
+    /// group always fits.
     ///
     /// # Errors
-    /// As [`TxgGroups::begin`].
-    pub fn begin_freeing(
-        self: &Arc<Self>,
-        estimate_bytes: u64,
-        freed_blocks: u64,
-    ) -> Result<Transaction, TxgError> {
+    /// As [`TxgGroups::begin`]; [`TxgError::WouldWait`].
+    pub fn begin_as(self: &Arc<Self>, request: TxgRequest) -> Result<Transaction, TxgError> {
+        let TxgRequest {
+            estimate_bytes,
+            freed_blocks,
+            wait,
+        } = request;
         let mut state = self.state.lock();
         let may_wait = state.sync_thread != Some(current_id());
         let mut until = None;
@@ -139,11 +179,13 @@ impl TxgGroups {
                     let reason = Arc::clone(reason);
                     return Err(TxgError::Suspended { reason });
                 }
+                wait.allowed()?;
                 self.changed.wait(&mut state);
                 continue;
             }
             self.close_if_due(&mut state);
             if may_wait && freed_blocks > 0 && !self.has_room_for_frees(&mut state, freed_blocks) {
+                wait.allowed()?;
                 mark::hit("frees-wait-for-next-txg");
                 let open = state.open;
                 self.want(&mut state, open);
@@ -154,9 +196,10 @@ impl TxgGroups {
             }
             let dirty_bytes = state.dirty_bytes();
             let delay = self.limits.delay(dirty_bytes);
-            if !may_wait || delay.is_zero() {
+            if !may_wait || delay.is_zero() || wait == BeginWait::UnlessPaused {
                 break;
             }
+            wait.allowed()?;
             if dirty_bytes >= self.limits.limit_bytes {
                 mark::hit("writer-throttled");
                 state.throttled += 1;
@@ -180,6 +223,7 @@ impl TxgGroups {
         group.active += 1;
         group.freed_blocks = group.freed_blocks.saturating_add(freed_blocks);
         group.held_bytes = group.held_bytes.saturating_add(estimate_bytes);
+        group.used_ns = now;
         if group.begun_ns.is_none() {
             group.begun_ns = Some(now);
             // The syncing thread may sleep without an end while nothing has begun.
@@ -299,9 +343,9 @@ impl TxgGroups {
                 return None;
             }
             let open = state.open;
-            let due = match (state.quiescing, state.group(open).begun_ns) {
-                (None, Some(begun)) => begun.saturating_add(nanoseconds(self.limits.period)),
-                _ => u64::MAX,
+            let due = match state.quiescing {
+                None => self.due_ns(state.group(open)),
+                Some(_) => u64::MAX,
             };
             let left = due.min(deadline).saturating_sub(now).max(1);
             self.changed
@@ -363,6 +407,22 @@ impl TxgGroups {
         self.state.lock().has_ended
     }
 
+    /// When the group is closed at the latest: a period after its first transaction, or earlier if nothing
+    /// has used it for a while. The largest number while nothing is in it.
+    fn due_ns(&self, group: &Group) -> u64 {
+        let Some(begun) = group.begun_ns else {
+            return u64::MAX;
+        };
+        let period = begun.saturating_add(nanoseconds(self.limits.period));
+        let idle = group
+            .used_ns
+            .saturating_add(nanoseconds(self.limits.idle_period));
+        match group.active {
+            0 => period.min(idle),
+            _ => period,
+        }
+    }
+
     fn has_room_for_frees(&self, state: &mut MutexGuard<'_, State>, blocks: u64) -> bool {
         let open = state.open;
         let freed = state.group(open).freed_blocks;
@@ -387,9 +447,8 @@ impl TxgGroups {
         let is_wanted = state.wanted >= open;
         let group = state.group(open);
         let is_full = group.dirty_bytes > 0 && group.dirty_bytes >= self.limits.close_bytes();
-        let is_old = group.begun_ns.is_some_and(|begun| {
-            self.env.clock.monotonic_ns() >= begun.saturating_add(nanoseconds(self.limits.period))
-        });
+        let due_ns = self.due_ns(group);
+        let is_old = due_ns != u64::MAX && self.env.clock.monotonic_ns() >= due_ns;
         if is_wanted || is_full || is_old {
             state.quiescing = Some(open);
             state.open = Txg(open.0.saturating_add(1));
@@ -407,9 +466,11 @@ impl TxgGroups {
     }
 
     pub(crate) fn end(&self, txg: Txg, held_bytes: u64) {
+        let now = self.env.clock.monotonic_ns();
         let mut state = self.state.lock();
         let group = state.group(txg);
         group.active -= 1;
+        group.used_ns = now;
         group.held_bytes = group.held_bytes.saturating_sub(held_bytes);
         let is_last = group.active == 0 && txg != state.open;
         if is_last || state.throttled > 0 {

@@ -13,6 +13,8 @@ pub struct DirtyLimits {
     pub close_percent: u8,
     /// How long after its first transaction a group closes at the latest.
     pub period: Duration,
+    /// How long after its last transaction a group closes at the latest.
+    pub idle_period: Duration,
     /// The delay of one transaction when half of the way from `delay_percent` to the limit is gone.
     pub delay_scale: Duration,
     /// No single delay is longer.
@@ -29,6 +31,7 @@ impl Default for DirtyLimits {
             delay_percent: 60,
             close_percent: 20,
             period: Duration::from_secs(5),
+            idle_period: Duration::from_secs(1),
             delay_scale: Duration::from_micros(500),
             delay_max: Duration::from_millis(100),
             freed_blocks_max: 100_000,

@@ -1,4 +1,4 @@
-use crate::{DirtyLimits, Pause, Transaction, TxgError, TxgGroups};
+use crate::{BeginWait, DirtyLimits, Pause, Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
@@ -325,24 +325,73 @@ fn at_the_limit_a_transaction_waits_until_something_is_written() {
     assert_eq!(waiter.join().unwrap(), Ok(Txg(5)));
 }
 
+fn begin_freeing(groups: &Arc<TxgGroups>, freed_blocks: u64) -> Result<Transaction, TxgError> {
+    groups.begin_as(TxgRequest {
+        freed_blocks,
+        ..TxgRequest::default()
+    })
+}
+
 #[test]
 fn frees_beyond_the_budget_of_a_group_wait_for_the_next() {
     let _mark = mark::expect("frees-wait-for-next-txg");
     let (groups, _) = groups();
     let most = groups.limits().freed_blocks_max;
     // The first always fits, and a transaction without frees is never held up by them.
-    drop(groups.begin_freeing(0, most + 1).unwrap());
+    drop(begin_freeing(&groups, most + 1).unwrap());
     assert_eq!(groups.begin(0).unwrap().txg(), Txg(4));
     let more = Arc::clone(&groups);
-    let waiter = thread::spawn("waiter", move || {
-        more.begin_freeing(0, 1).map(|tx| tx.txg())
-    });
+    let waiter = thread::spawn("waiter", move || begin_freeing(&more, 1).map(|tx| tx.txg()));
     assert_eq!(waiter.unwrap().join().unwrap(), Ok(Txg(5)));
     // Nobody else asked for the group, and its period has not passed.
     let syncing = groups.next_to_sync(NOW).unwrap();
     assert_eq!(syncing.txg(), Txg(4));
     groups.synced(Txg(4));
     // The thread that syncs never waits.
-    drop(groups.begin_freeing(0, most).unwrap());
-    assert_eq!(groups.begin_freeing(0, most).unwrap().txg(), Txg(5));
+    drop(begin_freeing(&groups, most).unwrap());
+    assert_eq!(begin_freeing(&groups, most).unwrap().txg(), Txg(5));
+}
+
+fn begin_waiting(groups: &Arc<TxgGroups>, wait: BeginWait) -> Result<Transaction, TxgError> {
+    groups.begin_as(TxgRequest {
+        wait,
+        ..TxgRequest::default()
+    })
+}
+
+#[test]
+fn log_writers_pass_the_throttle_and_some_never_wait() {
+    let (groups, _) = groups();
+    let all = groups.begin(0).unwrap();
+    all.charge(1000);
+    drop(all);
+    assert!(begin_waiting(&groups, BeginWait::UnlessPaused).is_ok());
+    let never = || begin_waiting(&groups, BeginWait::Never).map(drop);
+    assert_eq!(never(), Err(TxgError::WouldWait));
+    let syncing = groups.next_to_sync(NOW).unwrap();
+    groups.synced(syncing.txg());
+    // From here on this thread counts as the one that syncs, which never waits.
+    thread::scope(|scope| {
+        assert_eq!(scope.spawn(never).join().unwrap(), Ok(()));
+        groups.pause("a disk is away", Pause::Hold);
+        assert_eq!(scope.spawn(never).join().unwrap(), Err(TxgError::WouldWait));
+    });
+}
+
+#[test]
+fn a_group_that_nothing_uses_any_more_closes_early() {
+    let (groups, hand) = groups();
+    let second = 1_000_000_000;
+    drop(groups.begin(1).unwrap());
+    hand.0.store(second - 1, Ordering::SeqCst);
+    assert_eq!(next(&groups), None);
+    // Used again: another second, and none while a transaction is open.
+    let open = groups.begin(1).unwrap();
+    hand.0.store(3 * second, Ordering::SeqCst);
+    assert_eq!(next(&groups), None);
+    drop(open);
+    hand.0.store(4 * second - 1, Ordering::SeqCst);
+    assert_eq!(next(&groups), None);
+    hand.0.store(4 * second, Ordering::SeqCst);
+    assert_eq!(next(&groups), Some(4));
 }

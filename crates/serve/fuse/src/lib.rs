@@ -25,6 +25,7 @@ mod mount;
 mod rings;
 mod server;
 pub mod session;
+mod shares;
 // Memory that the kernel fills while a thread waits: `transport/ring.rs`.
 #[allow(unsafe_code)]
 mod transport;

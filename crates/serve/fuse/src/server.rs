@@ -5,12 +5,14 @@ use crate::error::FuseError;
 use crate::linger::{IN_A_ROW_MAX, LINGER, Linger};
 use crate::rings::{Rings, Taken};
 use crate::session::Session;
+use crate::shares::{Share, Shares, THREADS_MAX};
 use crate::transport::{Channel, Received};
 use millpond_env::Env;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::mark;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_env::thread::{self, JoinHandle};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::mount::UnmountFlags;
 use std::collections::HashMap;
@@ -20,7 +22,11 @@ use std::time::Duration;
 
 /// The token of the event that ends the threads.
 const STOP: u64 = 0;
-const THREADS_MAX: usize = 256;
+/// How long a thread that was added waits for a request before it ends.
+const IDLE: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
 const EIO: i32 = 5;
 
 /// A bounded set of threads for all mounted file systems of this process. Dropped, it ends: whatever is still
@@ -37,6 +43,15 @@ pub(crate) struct Shared {
     next_token: AtomicU64,
     env: Env,
     pub(crate) ring_threads: Taken,
+    shares: Shares,
+    /// Threads that wait for a request.
+    idle: AtomicUsize,
+    /// How many threads there are.
+    threads: Mutex<usize>,
+    thread_ended: Condvar,
+    /// How many stay when there is nothing to do.
+    threads_kept: usize,
+    me: Weak<Shared>,
 }
 
 /// A mounted session and the way to it.
@@ -46,6 +61,7 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     mountpoint: PathBuf,
     linger: Linger,
+    share: Arc<Share>,
     pub(crate) rings: Rings,
     /// Features were agreed on with the kernel.
     has_begun: AtomicBool,
@@ -60,8 +76,9 @@ impl std::fmt::Debug for FuseServer {
 }
 
 impl FuseServer {
-    /// Starts `threads` threads (at least 2, so that one slow request does not stop everything; at most
-    /// 256). Each keeps two buffers of a little more than 1 MiB.
+    /// Starts `threads` threads (2 to 256). More are added while all of them are at work, up to 256, and end
+    /// when there is nothing to do; each pool has a share of them, so that one whose requests all wait does not
+    /// stop the others. Each thread keeps two buffers of a little more than 1 MiB.
     ///
     /// # Errors
     /// [`FuseError::Start`] if threads or descriptors are not to be had.
@@ -71,19 +88,26 @@ impl FuseServer {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(start)?;
         let data = epoll::EventData::new_u64(STOP);
         epoll::add(&poll, &stop, data, epoll::EventFlags::IN).map_err(start)?;
-        let shared = Arc::new(Shared {
+        let threads = threads.clamp(2, THREADS_MAX);
+        let shared = Arc::new_cyclic(|me| Shared {
             poll,
             stop,
             connections: Mutex::default(),
             next_token: AtomicU64::new(STOP + 1),
             env: Env::real(),
             ring_threads: Taken::default(),
+            shares: Shares::default(),
+            idle: AtomicUsize::new(0),
+            threads: Mutex::new(threads),
+            thread_ended: Condvar::new(),
+            threads_kept: threads,
+            me: Weak::clone(me),
         });
         let server = Arc::new(Self {
             shared,
             threads: Mutex::default(),
         });
-        for number in 0..threads.clamp(2, THREADS_MAX) {
+        for number in 0..threads {
             let shared = Arc::clone(&server.shared);
             let thread = thread::spawn(&format!("fuse-{number}"), move || shared.serve())
                 .map_err(|error| FuseError::Start(error.to_string()))?;
@@ -97,6 +121,7 @@ impl FuseServer {
         &self,
         channel: Channel,
         session: Session,
+        source: &str,
         mountpoint: &Path,
     ) -> Result<Arc<Connection>, FuseError> {
         let shared = &self.shared;
@@ -107,6 +132,7 @@ impl FuseServer {
             session,
             mountpoint: mountpoint.to_owned(),
             linger: Linger::default(),
+            share: shared.shares.of(source),
             rings: Rings::default(),
             has_begun: AtomicBool::new(false),
             is_over: Mutex::new(false),
@@ -142,6 +168,16 @@ const NO_INTEREST: epoll::EventFlags = epoll::EventFlags::ONESHOT;
 impl Shared {
     /// What each thread does.
     fn serve(&self) {
+        if self.serve_until_idle() {
+            return;
+        }
+        *self.threads.lock() -= 1;
+        self.thread_ended.notify_all();
+    }
+
+    /// Serves requests. Returns true if the thread is not needed any more and no longer counted, false when
+    /// the server ends.
+    fn serve_until_idle(&self) -> bool {
         let mut request = vec![0; REQUEST_BYTES_MAX];
         let mut reply = vec![0; REPLY_BYTES_MAX];
         loop {
@@ -149,15 +185,19 @@ impl Shared {
                 flags: epoll::EventFlags::empty(),
                 data: epoll::EventData::new_u64(STOP),
             }];
-            match epoll::wait(&self.poll, &mut events, None) {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            let waited = epoll::wait(&self.poll, &mut events, Some(&IDLE));
+            self.idle.fetch_sub(1, Ordering::SeqCst);
+            match waited {
+                Ok(0) if self.may_end() => return true,
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => {}
                 // The poll descriptor is ours: nothing is left to be served.
-                Err(_) => return,
+                Err(_) => return false,
             }
             let token = { events[0].data }.u64();
             if token == STOP {
-                return;
+                return false;
             }
             let connection = self.connections.lock().get(&token).map(Arc::clone);
             if let Some(connection) = connection {
@@ -174,15 +214,17 @@ impl Shared {
                 self.finish(connection);
                 return;
             }
-            // Armed again before the request is worked on: others go on with the next.
-            self.arm(connection, INTEREST);
             let Received::Request(count) = received else {
+                self.arm_within_share(connection);
                 return;
             };
-            let Some(message) = request.get(..count) else {
-                return;
-            };
+            // Armed again before the request is worked on: others go on with the next.
+            connection.share.begin();
+            self.arm_within_share(connection);
+            self.keep_one_idle();
+            let message = request.get(..count).unwrap_or_default();
             let answer = Self::answer(connection, message, reply);
+            self.end_in_share(connection);
             // Whoever waits for this answer may ask again as soon as it is there: from here on nobody else need wake up
             // for that.
             let lingers = number < IN_A_ROW_MAX && connection.linger.begin();
@@ -213,6 +255,53 @@ impl Shared {
             }
             std::hint::spin_loop();
         }
+    }
+
+    /// Lets a thread be woken by the connection's next request, unless its pool has all the threads it may
+    /// have. Then the end of one of their requests does it.
+    fn arm_within_share(&self, connection: &Connection) {
+        if connection.share.admits(connection.token) {
+            self.arm(connection, INTEREST);
+        }
+    }
+
+    fn end_in_share(&self, connection: &Connection) {
+        if let Some(token) = connection.share.end() {
+            let parked = self.connections.lock().get(&token).map(Arc::clone);
+            if let Some(parked) = parked {
+                self.arm(&parked, INTEREST);
+            }
+        }
+    }
+
+    /// Starts a thread if none is left that waits for requests.
+    fn keep_one_idle(&self) {
+        if self.idle.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        let Some(shared) = self.me.upgrade() else {
+            return;
+        };
+        let mut threads = self.threads.lock();
+        if *threads >= THREADS_MAX {
+            return;
+        }
+        mark::hit("fuse-thread-added");
+        let name = format!("fuse-{threads}");
+        // If the system refuses another thread the present ones serve all.
+        if thread::spawn(&name, move || shared.serve()).is_ok() {
+            *threads += 1;
+        }
+    }
+
+    /// Whether the calling thread, which has nothing to do, may end.
+    fn may_end(&self) -> bool {
+        let mut threads = self.threads.lock();
+        let may_end = *threads > self.threads_kept;
+        if may_end {
+            *threads -= 1;
+        }
+        may_end
     }
 
     fn arm(&self, connection: &Connection, interest: epoll::EventFlags) {
@@ -299,6 +388,12 @@ impl Drop for FuseServer {
         for thread in std::mem::take(self.threads.get_mut()) {
             let _ = thread.join();
         }
+        // Threads that were added are not joined one by one.
+        let mut left = self.shared.threads.lock();
+        while *left > 0 {
+            self.shared.thread_ended.wait(&mut left);
+        }
+        drop(left);
         let connections: Vec<_> = self.shared.connections.lock().drain().collect();
         for (_, connection) in connections {
             connection.rings.decide(false);

@@ -19,7 +19,7 @@ use millpond_ondisk::{
     ObjectType, StoredBlock, Txg,
 };
 use millpond_pool::live::LivePool;
-use millpond_txg::Transaction;
+use millpond_txg::{BeginWait, Transaction};
 
 /// The least and the most bytes of a log block.
 const BLOCK_BYTES_MIN: usize = 4096;
@@ -309,6 +309,8 @@ impl LiveLog {
 fn begin(head: &LiveDataset) -> Result<Transaction, NotWritten> {
     let estimate = Estimate {
         is_freeing: true,
+        // A log block dirties nothing, and whoever calls fsync should not wait for writers.
+        wait: BeginWait::UnlessPaused,
         ..Estimate::default()
     };
     head.begin(estimate).map_err(|_| NotWritten::Failed)

@@ -2,7 +2,7 @@
 
 use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
-use millpond_txg::Transaction;
+use millpond_txg::{BeginWait, Transaction};
 
 /// What an operation is going to do, as far as admission needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,6 +15,8 @@ pub struct Estimate {
     /// Blocks that it frees, at most. Each txg frees a bounded number; the transaction waits for a later
     /// txg where there is no room. 0 for what changes a few blocks only.
     pub freed_blocks: u64,
+    /// What it waits for.
+    pub wait: BeginWait,
 }
 
 /// What a dataset takes and may still take, in bytes.

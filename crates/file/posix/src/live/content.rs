@@ -118,10 +118,7 @@ impl LiveFileSystem {
         self.check_writable()?;
         let length = bytes.len() as u64;
         let (start, range) = match at {
-            WriteAt::End => {
-                let guard = node.ranges.write(0..u64::MAX);
-                (node.state().size, guard)
-            }
+            WriteAt::End => self.lock_for_append(node, length),
             WriteAt::Offset(offset) => {
                 let end = offset.saturating_add(length);
                 (offset, self.lock_for_write(node, offset, end))
@@ -152,9 +149,24 @@ impl LiveFileSystem {
         Ok(start)
     }
 
+    /// As [`LiveFileSystem::lock_for_write`], for a write at the end of the file, wherever that is by then.
+    fn lock_for_append<'n>(
+        &self,
+        node: &'n NodeInner,
+        length: u64,
+    ) -> (u64, super::range_lock::RangeGuard<'n>) {
+        loop {
+            let start = node.state().size;
+            let guard = self.lock_for_write(node, start, start.saturating_add(length));
+            if node.state().size == start {
+                return (start, guard);
+            }
+        }
+    }
+
     /// Keeps others off what a write touches: whole blocks, so that changes of one block come in the
-    /// order of their groups; everything to the end if the file becomes longer; all of it if its
-    /// block may grow.
+    /// order of their groups; everything from the present end on if the file becomes longer; all of it
+    /// if its block may grow.
     fn lock_for_write<'n>(
         &self,
         node: &'n NodeInner,
@@ -162,17 +174,28 @@ impl LiveFileSystem {
         end: u64,
     ) -> super::range_lock::RangeGuard<'n> {
         loop {
-            let block = node.object.block_bytes();
-            let range = if end > node.state().size || self.is_single_block(node) {
+            let (block, size) = (node.object.block_bytes(), node.state().size);
+            let range = if self.is_single_block(node) {
                 0..u64::MAX
+            } else if end > size {
+                let first = start.min(size);
+                first - first % block..u64::MAX
             } else {
                 start - start % block..end.div_ceil(block).saturating_mul(block)
             };
             let is_all = range == (0..u64::MAX);
-            let guard = node.ranges.write(range);
-            // Nobody changes these while a writer has its range, but somebody may have before.
-            let is_still_inside = end <= node.state().size && !self.is_single_block(node);
-            if is_all || (is_still_inside && node.object.block_bytes() == block) {
+            let is_to_end = range.end == u64::MAX;
+            let guard = node.ranges.write(range.clone());
+            // Size and block size do not change under the guard, but they may have before.
+            let size = node.state().size;
+            let holds = if end > size {
+                let first = start.min(size);
+                is_to_end && range.start <= first - first % block
+            } else {
+                true
+            };
+            let is_same_shape = !self.is_single_block(node) && node.object.block_bytes() == block;
+            if is_all || (holds && is_same_shape) {
                 return guard;
             }
         }
@@ -416,6 +439,7 @@ impl LiveFileSystem {
             bytes: NODE_BYTES + FREE_DIRTY_BYTES,
             is_freeing: self.replay.is_on(),
             freed_blocks,
+            ..Estimate::default()
         })?;
         if is_punching && offset_bytes < state.size {
             let length = length_bytes.min(state.size - offset_bytes);

@@ -19,7 +19,7 @@ use millpond_object::{LiveObject, LiveObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
 use millpond_sa::{FileFlags, Timestamp};
-use millpond_txg::Transaction;
+use millpond_txg::{BeginWait, Transaction};
 use millpond_zap::{NameMatch, Zap};
 
 /// Object number of the master node in every file system.
@@ -306,7 +306,7 @@ impl LiveFileSystem {
         Ok(self.begin.begin(Estimate {
             bytes,
             is_freeing,
-            freed_blocks: 0,
+            ..Estimate::default()
         })?)
     }
     /// As [`LiveFileSystem::begin`], for a change that gives more space back than it takes: up to
@@ -321,6 +321,16 @@ impl LiveFileSystem {
             bytes,
             is_freeing: true,
             freed_blocks,
+            ..Estimate::default()
+        })?)
+    }
+    /// Begins a small transaction if that needs no waiting.
+    fn begin_at_once(&self, bytes: u64) -> Result<Transaction, FileError> {
+        self.check_writable()?;
+        Ok(self.begin.begin(Estimate {
+            bytes,
+            wait: BeginWait::Never,
+            ..Estimate::default()
         })?)
     }
     pub(crate) fn port(&self) -> &dyn Begin {
@@ -406,14 +416,17 @@ impl LiveFileSystem {
     }
 
     /// Notes that a file was read. Does nothing if settings or the file's times make it needless, and
-    /// nothing if no transaction is to be had: a read never fails for this.
+    /// nothing if it would have to wait, for another change of the file or for a transaction: a read
+    /// neither fails nor waits for this.
     pub fn touch_atime(&self, node: &LiveNode) {
         let now = self.now();
         if !self.wants_atime(&node.state(), now) {
             return;
         }
-        let _change = node.lock_changes();
-        let Ok(tx) = self.begin(NODE_BYTES) else {
+        let Some(_change) = node.try_lock_changes() else {
+            return;
+        };
+        let Ok(tx) = self.begin_at_once(NODE_BYTES) else {
             return;
         };
         let mut state = node.state();

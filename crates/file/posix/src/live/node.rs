@@ -126,6 +126,9 @@ impl NodeInner {
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.change.lock()
     }
+    pub(crate) fn try_lock_changes(&self) -> Option<MutexGuard<'_, ()>> {
+        self.change.try_lock()
+    }
 }
 
 impl Drop for NodeInner {

@@ -230,6 +230,9 @@ impl Vfs for LiveFileSystem {
     fn remove_xattr(&self, node: &VfsNode, name: &[u8]) -> Result<(), FileError> {
         self.remove_xattr(node.live()?, name)
     }
+    fn sync(&self) -> Result<(), FileError> {
+        self.commit_log()
+    }
     fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
         self.fsync(node.live()?)
     }

@@ -311,6 +311,10 @@ pub trait Vfs: Send + Sync {
     fn remove_xattr(&self, _node: &VfsNode, _name: &[u8]) -> Result<(), FileError> {
         read_only()
     }
+    /// Returns when everything that was done to any file is on stable storage.
+    fn sync(&self) -> Result<(), FileError> {
+        Ok(())
+    }
     /// Returns when what was done to the file, and what that depends on, is on stable storage.
     fn fsync(&self, _node: &VfsNode) -> Result<(), FileError> {
         Ok(())

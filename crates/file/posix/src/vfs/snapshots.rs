@@ -495,6 +495,9 @@ impl Vfs for WithSnapshots {
     fn remove_xattr(&self, node: &VfsNode, name: &[u8]) -> Result<(), FileError> {
         Vfs::remove_xattr(self.changing(node)?, node, name)
     }
+    fn sync(&self) -> Result<(), FileError> {
+        Vfs::sync(&*self.live)
+    }
     fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
         match node.body {
             Body::Live(_) => Vfs::fsync(&*self.live, node),

@@ -10,7 +10,7 @@ use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::LiveObjectSet;
 use millpond_ondisk::{ObjectId, ObjectSetKind, Txg};
 use millpond_pool::live::LivePool;
-use millpond_txg::Transaction;
+use millpond_txg::{BeginWait, Transaction, TxgRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Heads with changes, by txg.
@@ -49,8 +49,10 @@ pub struct Estimate {
     /// Whether it gives back more space than it takes: quotas do not hold it up then, and it may use half
     /// of what keeps a full pool usable.
     pub is_freeing: bool,
-    /// Blocks that it frees, at most: see [`LivePool::begin_freeing`].
+    /// Blocks that it frees, at most: see [`LivePool::begin_as`].
     pub freed_blocks: u64,
+    /// What it waits for.
+    pub wait: BeginWait,
 }
 
 /// What a dataset takes and may still take, in bytes.
@@ -172,7 +174,10 @@ impl LiveDataset {
             is_freeing: estimate.is_freeing,
             pool_limit: 0,
         };
-        let mut patience = PATIENCE;
+        let mut patience = match estimate.wait {
+            BeginWait::Never => 0,
+            _ => PATIENCE,
+        };
         loop {
             request.pool_limit = self.admission.limit(estimate.is_freeing);
             request.under_way_max = pool.worst_case_bytes(pool.groups().dirty_bytes());
@@ -204,7 +209,11 @@ impl LiveDataset {
             };
             return Err(Refusal::error(&format!("dataset {}", self.id), why));
         }
-        let tx = pool.begin_freeing(estimate.bytes, estimate.freed_blocks)?;
+        let tx = pool.begin_as(TxgRequest {
+            estimate_bytes: estimate.bytes,
+            freed_blocks: estimate.freed_blocks,
+            wait: estimate.wait,
+        })?;
         if !estimate.is_freeing {
             self.admission.promise(self.id, tx.txg(), request.bytes);
         } else if estimate.bytes > 0 {

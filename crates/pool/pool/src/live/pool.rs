@@ -19,7 +19,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_env::{Env, thread};
 use millpond_object::LiveObjectSet;
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
-use millpond_txg::{Transaction, TxgError, TxgGroups};
+use millpond_txg::{Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,21 +271,19 @@ impl LivePool {
     /// # Errors
     /// [`PoolError::Suspended`].
     pub fn begin(&self, estimate_bytes: u64) -> Result<Transaction, PoolError> {
-        self.begin_freeing(estimate_bytes, 0)
+        self.begin_as(TxgRequest {
+            estimate_bytes,
+            ..TxgRequest::default()
+        })
     }
 
-    /// As [`LivePool::begin`], for a transaction that frees up to `freed_blocks` blocks: see
-    /// [`TxgGroups::begin_freeing`].
+    /// As [`LivePool::begin`], for a transaction that frees many blocks, or may not wait.
     ///
     /// # Errors
-    /// As [`LivePool::begin`].
-    pub fn begin_freeing(
-        &self,
-        estimate_bytes: u64,
-        freed_blocks: u64,
-    ) -> Result<Transaction, PoolError> {
+    /// As [`TxgGroups::begin_as`].
+    pub fn begin_as(&self, request: TxgRequest) -> Result<Transaction, PoolError> {
         self.failure.check()?;
-        Ok(self.groups.begin_freeing(estimate_bytes, freed_blocks)?)
+        Ok(self.groups.begin_as(request)?)
     }
 
     /// Runs a change of the MOS inside a txg, after the txg's datasets were written, and returns when

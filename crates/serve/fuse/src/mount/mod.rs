@@ -118,11 +118,11 @@ impl FuseServer {
         let connection = if is_by_helper {
             let device = helper::mount(&target.source, &path, &options)?;
             let channel = Channel::of_mounted(device).map_err(FuseError::Device);
-            channel.and_then(|channel| self.add(channel, session, &path))
+            channel.and_then(|channel| self.add(channel, session, &target.source, &path))
         } else {
             let channel = Channel::open().map_err(FuseError::Device)?;
             direct::mount(&channel, &target.source, &place, &options)?;
-            self.add(channel, session, &path)
+            self.add(channel, session, &target.source, &path)
         };
         let id = match is_by_helper {
             true => None,

@@ -292,8 +292,9 @@ impl Session {
         let numbers = self.inodes.numbers().into_iter();
         numbers.map(|number| self.node_number(number)).collect()
     }
-    /// Lets go of all files: the connection is over.
+    /// Releases all files, and puts what was written to them on stable storage: the connection is over.
     pub fn close(&self) {
+        let _ = self.vfs.sync();
         self.inodes.clear();
         // Files without a name are freed now, or when the file system is opened again.
         let _ = self.vfs.reap();

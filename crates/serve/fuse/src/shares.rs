@@ -1,0 +1,137 @@
+//! How many threads the requests of one pool may have.
+//!
+//! A request may wait for its pool: for the disks, for a txg, or, if the pool is suspended, without an end.
+//! So threads are added while all are at work, up to a limit, and each pool has a share of the limit:
+//! whatever waits in one pool, others go on.
+
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::{Arc, Mutex, Weak};
+use std::collections::HashMap;
+
+/// Threads in all, at most.
+pub(crate) const THREADS_MAX: usize = 256;
+/// A pool's share is never smaller.
+const SHARE_MIN: usize = 4;
+
+/// The shares of all pools that have something mounted.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    by_pool: Mutex<HashMap<String, Weak<Share>>>,
+    pools: Arc<AtomicUsize>,
+}
+
+/// The requests of one pool.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pools: Arc<AtomicUsize>,
+    active: AtomicUsize,
+    /// Connections that no thread waits for while the share is used up.
+    parked: Mutex<Vec<u64>>,
+}
+
+impl Shares {
+    /// The share of a dataset's pool.
+    pub(crate) fn of(&self, dataset: &str) -> Arc<Share> {
+        let pool = dataset.split(['/', '@']).next().unwrap_or_default();
+        let mut by_pool = self.by_pool.lock();
+        if let Some(share) = by_pool.get(pool).and_then(Weak::upgrade) {
+            return share;
+        }
+        by_pool.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Share {
+            pools: Arc::clone(&self.pools),
+            active: AtomicUsize::new(0),
+            parked: Mutex::default(),
+        });
+        self.pools.fetch_add(1, Ordering::SeqCst);
+        by_pool.insert(pool.to_owned(), Arc::downgrade(&share));
+        share
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pools.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Share {
+    /// One thread is left over for each pool that comes later.
+    fn limit(&self) -> usize {
+        let pools = self.pools.load(Ordering::SeqCst);
+        (THREADS_MAX / (pools + 1)).max(SHARE_MIN)
+    }
+
+    /// A request begins.
+    pub(crate) fn begin(&self) {
+        self.active.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A request is over. Returns a connection that threads may wait for again.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.active.fetch_sub(1, Ordering::SeqCst);
+        self.unpark()
+    }
+
+    /// Whether threads may wait for more requests of this connection. If not, it is remembered until
+    /// [`Share::end`] returns it.
+    pub(crate) fn admits(&self, token: u64) -> bool {
+        if self.has_room() {
+            return true;
+        }
+        self.parked.lock().push(token);
+        // The last request may have ended before the connection was remembered.
+        if self.has_room() {
+            let mut parked = self.parked.lock();
+            if let Some(at) = parked.iter().position(|one| *one == token) {
+                parked.swap_remove(at);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        self.active.load(Ordering::SeqCst) < self.limit()
+    }
+
+    fn unpark(&self) -> Option<u64> {
+        if self.has_room() {
+            self.parked.lock().pop()
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_whose_requests_all_wait_leaves_threads_for_others() {
+        let shares = Shares::default();
+        let (one, same) = (shares.of("tank"), shares.of("tank/home@monday"));
+        assert!(Arc::ptr_eq(&one, &same));
+        for _ in 0..THREADS_MAX / 2 {
+            assert!(one.admits(1));
+            one.begin();
+        }
+        assert!(!one.admits(1) && !same.admits(2));
+        let other = shares.of("other");
+        assert!(other.admits(3));
+        // With a second pool the first one's share is a third.
+        let mut back = vec![];
+        for _ in 0..THREADS_MAX / 2 - THREADS_MAX / 3 {
+            back.extend(one.end());
+        }
+        assert_eq!(back, []);
+        back.extend(one.end());
+        back.extend(one.end());
+        assert_eq!(back.len(), 2, "{back:?}");
+        drop((one, same));
+        let again = shares.of("tank");
+        assert!(again.admits(1));
+        assert_eq!(shares.pools.load(Ordering::SeqCst), 2);
+    }
+}

@@ -1,0 +1,95 @@
+//! One pool that cannot go on: its programs wait, those of other pools do not.
+
+use crate::rig::absent;
+use crate::sim;
+use millpond::live::NewLayout::Single;
+use millpond::live::{LivePool, WriteOptions};
+use millpond_env::mark;
+use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
+use millpond_sim::World;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// More than a server starts with.
+const WAITING: usize = 24;
+
+fn pool(world: &World) -> LivePool {
+    let writing = WriteOptions {
+        can_be_resumed: true,
+        ..WriteOptions::default()
+    };
+    sim::create_with(world, &[(Single, 1)], 128, writing)
+}
+
+fn mounted(server: &Arc<FuseServer>, pool: &LivePool, name: &str) -> (Mount, TempDir) {
+    let point = tempfile::tempdir().unwrap();
+    let target = MountTarget {
+        files: pool.served("tank").unwrap() as _,
+        source: name.to_owned(),
+        mountpoint: point.path().to_owned(),
+        root: None,
+    };
+    let mount = server.mount(target, &MountOptions::default()).unwrap();
+    (mount, point)
+}
+
+fn write_and_sync(folder: &Path, name: &str) {
+    let mut file = File::create(folder.join(name)).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn a_suspended_pool_stalls_no_other_pools_mounts() {
+    if let Some(why) = absent() {
+        println!("{why}: passed over");
+        return;
+    }
+    let _mark = mark::expect("fuse-thread-added");
+    let (sick, sound) = (World::without_journal(61), World::without_journal(62));
+    let (sick_pool, sound_pool) = (pool(&sick), pool(&sound));
+    let server = FuseServer::start(2).unwrap();
+    let (sick_mount, sick_point) = mounted(&server, &sick_pool, "sick");
+    let (sound_mount, sound_point) = mounted(&server, &sound_pool, "sound");
+    write_and_sync(sick_point.path(), "before");
+    for disk in sick.disks() {
+        disk.set_absent(true);
+    }
+    std::thread::scope(|scope| {
+        for number in 0..WAITING {
+            let folder = sick_point.path();
+            scope.spawn(move || write_and_sync(folder, &format!("waiting{number}")));
+        }
+        while sick_pool.engine().suspension().is_none() {
+            std::thread::yield_now();
+        }
+        // All of this would wait for ever behind the others.
+        for number in 0..50 {
+            write_and_sync(sound_point.path(), &format!("sound{number}"));
+        }
+        assert_eq!(
+            fs::read(sound_point.path().join("sound7")).unwrap(),
+            [7; 100_000]
+        );
+        assert_eq!(fs::read_dir(sound_point.path()).unwrap().count(), 50);
+        // What needs no writing works in the suspended pool too, access times or not.
+        assert_eq!(
+            fs::read(sick_point.path().join("before")).unwrap().len(),
+            100_000
+        );
+        for disk in sick.disks() {
+            disk.set_absent(false);
+        }
+        sick_pool.engine().resume().unwrap();
+    });
+    assert_eq!(
+        fs::read_dir(sick_point.path()).unwrap().count(),
+        WAITING + 1
+    );
+    for mount in [&sick_mount, &sound_mount] {
+        mount.unmount(false).unwrap();
+    }
+}
