@@ -214,6 +214,8 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     let mut bytes = byte.to_vec();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     std::io::Read::read_to_end(&mut &stream, &mut bytes).unwrap();
+    // Whoever sends while it looks at the pool would have stood still at the first of these bytes.
+    assert!(bytes.len() > 512 << 10, "{} bytes", bytes.len());
     let mut messages = Messages::new(bytes.as_slice());
     let mut entries = 0;
     loop {

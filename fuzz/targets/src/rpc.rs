@@ -1,6 +1,6 @@
 //! What comes over the daemon's socket.
 
-use millpond_rpc::{Messages, decode_call, decode_reply};
+use millpond_rpc::{Messages, decode_call, decode_head, decode_reply};
 
 /// A stream of messages, as calls and as replies. What can be read reads as the same once written again.
 pub fn rpc(data: &[u8]) {
@@ -10,7 +10,10 @@ pub fn rpc(data: &[u8]) {
         held = held.saturating_add(message.len()).saturating_add(1);
         assert!(held <= data.len(), "more was given out than came in");
         if let Ok(call) = decode_call(&message) {
-            let _ = call.needs_right();
+            // What is looked at before the parameters says the same as the whole.
+            if let Ok(head) = decode_head(&message) {
+                assert_eq!(head.needs_right(), call.needs_right());
+            }
             let mut again = Messages::new(vec![]);
             if again.write(&call).is_ok() {
                 let bytes = again.stream().strip_suffix(&[0]).unwrap_or_default();

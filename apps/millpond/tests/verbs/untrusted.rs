@@ -137,13 +137,15 @@ fn a_directory_that_is_there_keeps_its_mode_and_owner() {
     for path in [to.clone(), to.join("folder")] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)).unwrap();
     }
-    stage.copy(&["--trusted"], &to);
-    for path in [to.clone(), to.join("folder")] {
-        let found = path.metadata().unwrap();
-        assert_eq!(
-            (found.mode() & 0o7777, found.uid(), found.gid()),
-            (0o700, 0, 0)
-        );
+    for options in [&[][..], &["--trusted"]] {
+        stage.copy(options, &to);
+        for path in [to.clone(), to.join("folder")] {
+            let found = path.metadata().unwrap();
+            assert_eq!(
+                (found.mode() & 0o7777, found.uid(), found.gid()),
+                (0o700, 0, 0)
+            );
+        }
     }
     assert!(to.join("folder/plain").exists());
 }
