@@ -31,6 +31,7 @@ const EVERY_DAY: &[&str] = &[
     "names",
     "crypt",
     "removed",
+    "scrub-mid",
 ];
 
 /// What cannot be written, and a word that the refusal must have.
@@ -49,7 +50,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
     ("resilver-mid", "resilver"),
-    ("scrub-mid", "scrub"),
     ("sends", "redaction_bookmarks"),
     ("spare-used", "spare"),
     ("v24-clone", "block_cloning"),

@@ -168,3 +168,28 @@ fn a_caller_without_a_process_number_is_answered() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(said.trim(), "no pools available");
 }
+
+#[test]
+fn an_image_that_may_only_be_read_is_imported_for_reading() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "root",
+        "truncate -s 128M HERE/disk; HERE/millpond zpool create -O mountpoint=none tank HERE/disk && \
+         HERE/millpond zpool export tank && chmod 444 HERE/disk && mkdir HERE/user && chown 65534 HERE/user",
+    );
+    let said = stage.run(
+        "user",
+        &format!("{USER} HERE/millpond zpool import -d HERE/disk -f tank"),
+    );
+    assert!(said.status.success(), "{said:?}");
+    let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(
+        why.contains("cannot be written: Permission denied"),
+        "{why}"
+    );
+    let shown = stage.done(
+        "user",
+        &format!("{USER} HERE/millpond zpool get -H -o value readonly tank"),
+    );
+    assert_eq!(shown, "on\n");
+}

@@ -1,6 +1,7 @@
 //! Looking for pools.
 
 use crate::Error;
+use millpond_device::DeviceError;
 use millpond_nvlist::NvList;
 use millpond_pool::import::{
     Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
@@ -85,6 +86,23 @@ impl Search {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolCandidate> {
         self.pools_with(ScanOptions::default())
+    }
+
+    /// The first device found that cannot be written because it, or its file system, is read-only; with the
+    /// words of the system.
+    #[must_use]
+    pub fn read_only_device(&self) -> Option<String> {
+        use rustix::io::Errno;
+        let found = self.scan_with(crate::live::SCAN_FOR_WRITING);
+        found.failures.iter().find_map(|(path, error)| {
+            let DeviceError::Open { errno, message, .. } = error else {
+                return None;
+            };
+            let is_read_only = [Errno::ROFS, Errno::ACCESS, Errno::PERM]
+                .iter()
+                .any(|one| one.raw_os_error() == *errno);
+            is_read_only.then(|| format!("{} cannot be written: {message}", path.display()))
+        })
     }
 
     /// As [`Search::pools`], with devices opened as the options say: for writing, those of all pools

@@ -391,12 +391,12 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
 
 #[test]
 fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
-    let case = crate::golden::case("scrub-mid");
-    let output = case.run(["touch", "pscrub:/x"]);
+    let case = crate::golden::case("draid1");
+    let output = case.run(["touch", "pdraid1:/x"]);
     assert_eq!(output.status.code(), Some(1));
     let told = text(&output.stderr);
     assert!(
-        told.contains("cannot be written to") && told.contains("scrub"),
+        told.contains("cannot be written to") && told.contains("draid"),
         "{told}"
     );
 }

@@ -75,6 +75,10 @@ impl BlockStore {
         budget: &mut HeaderBudget,
         mut begun: Option<Begun>,
     ) -> Result<Vec<u8>, BlockError> {
+        let since = match &begun {
+            Some(begun) => begun.since,
+            None => self.writing.reuses(),
+        };
         let topology = self.topology();
         let checksummer = self.checksummer();
         let is_computable = match pointer.checksum_kind() {
@@ -97,21 +101,24 @@ impl BlockStore {
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
                 begun.finish(&mut verify).map(|resolved| {
-                    self.repair(&topology, &resolved.repairs);
+                    self.repair(&topology, &resolved.repairs, since);
                     resolved.data
                 })
             } else {
                 let size = pointer.psize_bytes();
                 let room = self.rooms.take(to_usize(size)).unwrap_or_default();
                 let birth = pointer.physical_birth();
-                self.read_range(&topology, dva, size, birth, room, &mut verify)
+                resolve(&topology, dva, size, birth, room, &mut verify).map(|resolved| {
+                    self.repair(&topology, &resolved.repairs, since);
+                    resolved.data
+                })
             };
             match outcome {
                 Ok(bytes) => {
                     if !failures.is_empty() {
                         mark::hit("second-copy-read");
                     }
-                    self.repair_copies(&topology, pointer, &bytes, &failures);
+                    self.repair_copies(&topology, pointer, &bytes, &failures, since);
                     return Ok(bytes);
                 }
                 Err(trouble) => {
@@ -131,22 +138,6 @@ impl BlockStore {
             BlockError::Corrupt { address, copies }
         })
     }
-
-    /// Carries out one plan; counts the leaves that lied while others told the truth and, if that is
-    /// wanted, writes the truth over their lies. Of a failure the caller decides whether it counts.
-    pub(crate) fn read_range(
-        &self,
-        topology: &Topology,
-        dva: Dva,
-        size_bytes: u64,
-        birth: Txg,
-        room: Vec<u8>,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<Vec<u8>, CopyTrouble> {
-        let resolved = resolve(topology, dva, size_bytes, birth, room, verify)?;
-        self.repair(topology, &resolved.repairs);
-        Ok(resolved.data)
-    }
 }
 
 fn to_usize(bytes: u64) -> usize {
@@ -164,7 +155,7 @@ pub(crate) fn read_range(
     resolve(topology, dva, size_bytes, birth, Vec::new(), verify).map(|resolved| resolved.data)
 }
 
-fn resolve(
+pub(crate) fn resolve(
     topology: &Topology,
     dva: Dva,
     size_bytes: u64,
@@ -243,6 +234,8 @@ pub(crate) struct Begun {
     plan: ReadPlan,
     reads: Vec<LeafRead>,
     outcomes: Vec<LeafOutcome>,
+    /// [`Writing::reuses`](crate::write::Writing::reuses) when the read began.
+    since: u64,
 }
 
 impl BlockStore {
@@ -252,13 +245,14 @@ impl BlockStore {
         &self,
         pointers: impl Iterator<Item = &'a BlockPointer>,
     ) -> Vec<Option<Begun>> {
+        let since = self.writing.reuses();
         let (topology, checksummer) = (self.topology(), self.checksummer());
         let mut group: Vec<Option<Begun>> = vec![];
         let mut reads: Vec<LeafRead> = vec![];
         let mut bytes = 0;
         for pointer in pointers {
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
-            let begun = lay_out(&topology, pointer, &mut verify);
+            let begun = lay_out(&topology, pointer, since, &mut verify);
             let parts = begun.iter().flat_map(|begun| &begun.reads);
             bytes += parts.map(|read| read.length_bytes).sum::<u64>();
             reads.extend(begun.iter().flat_map(|begun| &begun.reads));
@@ -280,6 +274,7 @@ impl BlockStore {
 fn lay_out(
     topology: &Arc<Topology>,
     pointer: &BlockPointer,
+    since: u64,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Option<Begun> {
     let dva = pointer.dvas().next().filter(|dva| !dva.is_gang)?;
@@ -297,6 +292,7 @@ fn lay_out(
             plan,
             reads,
             outcomes: vec![],
+            since,
         }),
         Step::Done(_) | Step::Failed(_) => None,
     }

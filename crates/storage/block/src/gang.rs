@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
+use crate::copies::{CopyTrouble, GANG_DEPTH_MAX, resolve};
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -187,6 +187,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         dva: Dva,
     ) -> Result<FoundHeader, CopyTrouble> {
+        let since = self.writing.reuses();
         let topology = self.topology();
         let birth = pointer.physical_birth();
         let verifier = GangVerifier::of(pointer)
@@ -206,8 +207,10 @@ impl BlockStore {
         let mut last = CopyTrouble::Other("no gang header".into());
         for size in sizes {
             let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-            match self.read_range(&topology, dva, size, birth, Vec::new(), &mut verify) {
-                Ok(bytes) => {
+            match resolve(&topology, dva, size, birth, Vec::new(), &mut verify) {
+                Ok(resolved) => {
+                    self.repair(&topology, &resolved.repairs, since);
+                    let bytes = resolved.data;
                     let found = find_gang_header(&bytes, verifier, form)
                         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
                     let header = bytes.get(..found.length).unwrap_or(&bytes);

@@ -152,6 +152,15 @@ impl HeldPools {
         };
         let mut found = narrow.pools_with(scan);
         found.retain(|candidate| candidate.guid == guid);
+        let mut cannot_be_written = None;
+        if found.is_empty() && !wants_read_only {
+            // Devices that can only be read are no reason to keep the pool closed.
+            cannot_be_written = narrow.read_only_device();
+            if cannot_be_written.is_some() {
+                found = narrow.pools_with(ScanOptions::default());
+                found.retain(|candidate| candidate.guid == guid);
+            }
+        }
         let Some(mut candidate) = found.into_iter().next() else {
             return Err(ImportError::Busy(
                 "its devices are held by another program".into(),
@@ -160,8 +169,10 @@ impl HeldPools {
         candidate.name.clone_from(&name);
         let foreign_because = self.foreign_because(&candidate);
         let options = options(request);
-        let (open, read_only_because) = if wants_read_only {
-            (self.open_to_read(&candidate, &options, None)?, None)
+        let (open, read_only_because) = if wants_read_only || cannot_be_written.is_some() {
+            let why = cannot_be_written;
+            let open = self.open_to_read(&candidate, &options, why.clone())?;
+            (open, why)
         } else {
             match LivePool::open_candidate(&self.env, &candidate, &options, &writing) {
                 Ok(live) => (Open::Live(live), None),

@@ -38,7 +38,8 @@ pub enum ReadOnlyReason {
         /// The entry of the object directory.
         table: String,
     },
-    /// A scan has begun and not ended; resilvering leaves devices without data that they should have.
+    /// A resilver has begun and not ended: devices lack data that they should have. Scrubs are cancelled
+    /// instead.
     #[error("a {} is in progress", scan_word(*.0))]
     ScanInProgress(ScanFunction),
     /// A checkpoint is kept.
@@ -124,7 +125,8 @@ pub fn may_write(pool: &Pool) -> Result<(), MayWriteError> {
             reasons.push(ReadOnlyReason::DedupTable { table: entry });
         }
     }
-    reasons.extend(scans(pool)?);
+    let (reason, _) = scans(pool)?;
+    reasons.extend(reason);
     if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
         reasons.push(ReadOnlyReason::Checkpoint);
     }
@@ -153,25 +155,33 @@ pub fn may_write(pool: &Pool) -> Result<(), MayWriteError> {
     }
 }
 
-/// Scans that have begun and neither ended nor been cancelled.
-fn scans(pool: &Pool) -> Result<Vec<ReadOnlyReason>, PoolError> {
+/// Whether a scrub has begun and neither ended nor been cancelled: it is cancelled when the pool is opened
+/// for writing.
+pub(crate) fn has_unfinished_scrub(pool: &Pool) -> Result<bool, PoolError> {
+    Ok(scans(pool)?.1)
+}
+
+/// An unfinished resilver, which keeps a pool from being written, and whether there is an unfinished scrub.
+fn scans(pool: &Pool) -> Result<(Option<ReadOnlyReason>, bool), PoolError> {
     use crate::error::Reading;
-    let mut reasons = Vec::new();
+    let (mut reason, mut has_scrub) = (None, false);
     if let Some(value) = pool.directory_value(key::SCAN)? {
         let words: Vec<u64> = value.integers().collect();
         let scan = ScanPhys::from_words(&words).reading("scan state")?;
-        if scan.phase == ScanPhase::Scanning {
-            reasons.push(ReadOnlyReason::ScanInProgress(scan.function));
+        match (scan.phase, scan.function) {
+            (ScanPhase::Scanning, ScanFunction::Scrub) => has_scrub = true,
+            (ScanPhase::Scanning, function) => {
+                reason = Some(ReadOnlyReason::ScanInProgress(function));
+            }
+            _ => {}
         }
     }
     if let Some(value) = pool.directory_value(key::ERROR_SCRUB)? {
         let words: Vec<u64> = value.integers().collect();
         let scan = ErrorScrubPhys::from_words(&words).reading("scan state")?;
-        if matches!(scan.phase, ScanPhase::Scanning | ScanPhase::ErrorScrubbing) {
-            reasons.push(ReadOnlyReason::ScanInProgress(ScanFunction::ErrorScrub));
-        }
+        has_scrub |= matches!(scan.phase, ScanPhase::Scanning | ScanPhase::ErrorScrubbing);
     }
-    Ok(reasons)
+    Ok((reason, has_scrub))
 }
 
 /// Replacements and rebuilds at or below a vdev. A checked tree nests at most

@@ -26,6 +26,7 @@ mod port;
 mod properties;
 mod replication;
 mod returning;
+mod scan;
 mod sink;
 mod space;
 mod sync;

@@ -11,7 +11,7 @@ use super::dtl::MissedTxgs;
 use super::failure::FailMode;
 use super::features::FeatureCounts;
 use super::history::Opening;
-use super::may_write::{MayWriteError, may_write};
+use super::may_write::{MayWriteError, has_unfinished_scrub, may_write};
 use super::pool::{Drive, LivePool, PoolParts, PoolState};
 use super::port::DatasetPort;
 use super::space::{self, LiveSpaceMaps};
@@ -113,6 +113,9 @@ impl LivePool {
         .map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.start().map_err(at)?;
+        if has_unfinished_scrub(&read).map_err(at)? {
+            pool.cancel_scrubs().map_err(at)?;
+        }
         pool.port.attach(&pool).map_err(at)?;
         match &writing.system {
             Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,

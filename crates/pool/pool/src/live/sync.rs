@@ -123,9 +123,10 @@ impl LivePool {
         let _patient = self.store.patient_thread();
         let txg = syncing.txg();
         self.failure.begins(txg);
-        let outcome = self
-            .try_write_txg(syncing, inline)
-            .and_then(|()| Ok(self.allocator.synced(txg)?));
+        let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
+            self.store.space_is_reusable();
+            Ok(self.allocator.synced(txg)?)
+        });
         match outcome {
             Ok(()) => {
                 self.groups.synced(txg);

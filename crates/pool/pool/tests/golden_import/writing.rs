@@ -113,7 +113,6 @@ fn expected(case: &str) -> &'static [&'static str] {
         ],
         "checkpoint" => &["com.delphix:zpool_checkpoint", "checkpoint"],
         "expanded" | "expanding" => &["org.openzfs:raidz_expansion", "expanded"],
-        "scrub-mid" => &["scrub"],
         "resilver-mid" => &["resilver", "replacing"],
         "spare-used" => &["spare"],
         "sends" => &["com.delphix:redaction_bookmarks"],

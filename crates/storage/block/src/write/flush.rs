@@ -27,6 +27,8 @@ pub(crate) struct Writing {
     threads: AtomicUsize,
     notes: Mutex<Notes>,
     is_repairing: AtomicBool,
+    /// Goes up each time freed space may be handed out again.
+    reuses: AtomicU64,
     /// How much was kept when a flush to keep less failed; 0 after one that succeeded.
     retained_in_vain: AtomicU64,
 }
@@ -76,6 +78,10 @@ impl Writing {
         })
     }
 
+    pub(crate) fn reuses(&self) -> u64 {
+        self.reuses.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_repairing(&self) -> bool {
         self.is_repairing.load(Ordering::Relaxed)
     }
@@ -92,6 +98,12 @@ impl BlockStore {
     /// for each processor, and one for each leaf to wait on devices.
     pub fn set_write_threads(&self, count: usize) {
         self.writing.set_threads(count);
+    }
+
+    /// Tells that space freed in earlier txgs may be handed out from now on. A read that began before repairs
+    /// nothing any more: its block may have been freed, and another one lie there.
+    pub fn space_is_reusable(&self) {
+        self.writing.reuses.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether reads that find wrong bytes write the right ones over them. Off at first, and to be left

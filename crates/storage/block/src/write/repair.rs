@@ -1,24 +1,38 @@
 //! Right bytes over wrong ones, once a read has found them.
 //!
-//! A repair goes where a block that is being read lies. That its space is not given to another block
-//! meanwhile is what the allocator's wait of two txgs after a free is for.
+//! A repair goes where a block that is being read lies. The block may be freed while it is read, and its
+//! space given to another one. So a repair is written only if no freed space became available since the
+//! read began ([`BlockStore::space_is_reusable`]).
 
 use crate::topology::Topology;
 use crate::waits::{IoClass, time_write};
 use crate::{BlockStore, CopyFailure};
+use millpond_env::mark;
 use millpond_ondisk::{BlockPointer, Dva};
 use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are wanted. What fails is counted against the
     /// leaf and stays wrong: the read has its bytes.
-    pub(crate) fn repair(&self, topology: &Topology, repairs: &[Repair]) {
-        if !self.writing.is_repairing() {
+    pub(crate) fn repair(&self, topology: &Topology, repairs: &[Repair], since: u64) {
+        if repairs.is_empty() || !self.may_repair(since) {
             return;
         }
         for repair in repairs {
             write_over(topology, repair.leaf, repair.offset_bytes, &repair.data);
         }
+    }
+
+    /// Whether a read that began when [`Writing::reuses`](super::flush::Writing::reuses) was `since` may repair.
+    fn may_repair(&self, since: u64) -> bool {
+        if !self.writing.is_repairing() {
+            return false;
+        }
+        let is_current = self.writing.reuses() == since;
+        if !is_current {
+            mark::hit("late-repair-dropped");
+        }
+        is_current
     }
 
     /// Writes the stored bytes of a block to those of its addresses that gave nothing, if repairs are
@@ -29,8 +43,9 @@ impl BlockStore {
         pointer: &BlockPointer,
         stored: &[u8],
         failures: &[CopyFailure],
+        since: u64,
     ) {
-        if failures.is_empty() || !self.writing.is_repairing() {
+        if failures.is_empty() || !self.may_repair(since) {
             return;
         }
         for CopyFailure { dva, .. } in failures {

@@ -295,3 +295,26 @@ fn a_repair_that_fails_does_not_hurt_the_read() {
     let figures = store.topology().figures(LeafId(1));
     assert_eq!((figures.write_errors, figures.repaired_bytes), (1, 0));
 }
+
+#[test]
+fn a_read_that_began_before_space_was_reused_repairs_nothing() {
+    let _mark = mark::expect("late-repair-dropped");
+    let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 12)]);
+    let content = noise(1, 8192);
+    let twice = BlockWrite {
+        copies: 2,
+        ..job(content.clone())
+    };
+    let pointer = pool.write_one(twice).pointer;
+    spoil(&pool.devices[0], 0);
+    let spoilt = pool.devices[0].inner.to_vec();
+    let store = Arc::new(pool.reopened());
+    store.set_repair(true);
+    let reader = Arc::clone(&store);
+    // While the good copy is read, a txg ends in which the block may have been freed.
+    pool.devices[1].before_read(move || reader.space_is_reusable());
+    let read = store.read_uncached(&pointer, address(), None).unwrap();
+    assert_eq!(read.bytes, Arc::new(content));
+    assert!(pool.devices[0].inner.to_vec() == spoilt);
+    assert_eq!(store.topology().figures(LeafId(0)).repaired_bytes, 0);
+}

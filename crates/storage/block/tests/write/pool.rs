@@ -31,6 +31,16 @@ pub struct Moody {
     pub bad_bytes: Mutex<Vec<std::ops::Range<u64>>>,
     pub writes: AtomicU64,
     pub flushes: AtomicU64,
+    before_read: Mutex<Option<Hook>>,
+}
+
+/// Something that happens once, while a read is under way.
+struct Hook(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 impl Moody {
@@ -63,6 +73,10 @@ impl Moody {
         }
         Ok(())
     }
+    /// Has this happen at the next read.
+    pub fn before_read(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.before_read.lock() = Some(Hook(Box::new(hook)));
+    }
     pub fn fail_writes(&self, fails: bool) {
         self.fails_writes.store(fails, Ordering::SeqCst);
     }
@@ -76,6 +90,9 @@ impl Device for Moody {
         512
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        if let Some(Hook(hook)) = self.before_read.lock().take() {
+            hook();
+        }
         self.inner.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -260,6 +277,7 @@ impl Pool {
                     bad_bytes: Mutex::new(vec![]),
                     writes: AtomicU64::new(0),
                     flushes: AtomicU64::new(0),
+                    before_read: Mutex::default(),
                 })
             })
             .collect();
