@@ -39,6 +39,12 @@ where
 #[cfg(millpond_sim)]
 pub use crate::sim::scope;
 
+/// Whether the calling thread is unwinding from a panic.
+#[must_use]
+pub fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
 /// How many threads can run at once here; at least 1. It is 1 in [`alone`].
 #[must_use]
 pub fn parallelism() -> usize {

@@ -81,6 +81,8 @@ pub(crate) struct State {
     wanted: Txg,
     groups: [Group; 4],
     failure: Option<Arc<str>>,
+    /// Half of a change is in a group that was not written: nothing is written any more.
+    ruin: Option<Arc<str>>,
     pause: Option<(Arc<str>, Pause)>,
     has_ended: bool,
     sync_thread: Option<ThreadId>,
@@ -113,7 +115,7 @@ impl State {
             .fold(0, u64::saturating_add)
     }
     fn refusal(&self) -> Option<TxgError> {
-        match &self.failure {
+        match self.ruin.as_ref().or(self.failure.as_ref()) {
             Some(reason) => Some(TxgError::Suspended {
                 reason: Arc::clone(reason),
             }),
@@ -378,6 +380,19 @@ impl TxgGroups {
         state.failure.get_or_insert_with(|| reason.into());
         self.changed.notify_all();
     }
+    /// Half of a change is in a group that takes or took transactions: neither it nor a later one is ever written.
+    /// As [`TxgGroups::fail`], but for good. A group that is being written already is finished.
+    pub fn ruin(&self, reason: &str) {
+        mark::hit("half-a-change");
+        let mut state = self.state.lock();
+        state.ruin.get_or_insert_with(|| reason.into());
+        self.changed.notify_all();
+    }
+    /// Why no group is ever written again, if so.
+    #[must_use]
+    pub fn ruined(&self) -> Option<Arc<str>> {
+        self.state.lock().ruin.clone()
+    }
     /// Lets nothing begin for a time: the group being written cannot go on. Who waits for a group to be
     /// on stable storage goes on waiting, and transactions under way go on.
     pub fn pause(&self, reason: &str, what: Pause) {
@@ -394,7 +409,8 @@ impl TxgGroups {
     /// Why writing is suspended, if it is.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<str>> {
-        self.state.lock().failure.clone()
+        let state = self.state.lock();
+        state.ruin.as_ref().or(state.failure.as_ref()).cloned()
     }
     /// Ends the groups for good: nothing begins any more, and the syncing thread gets `None`.
     pub fn end_all(&self) {

@@ -37,4 +37,4 @@ mod transaction;
 pub use error::TxgError;
 pub use groups::{BeginWait, Pause, SyncingTxg, TxgGroups, TxgRequest};
 pub use limits::DirtyLimits;
-pub use transaction::Transaction;
+pub use transaction::{Transaction, Unfinished};

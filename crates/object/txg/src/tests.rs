@@ -395,3 +395,45 @@ fn a_group_that_nothing_uses_any_more_closes_early() {
     hand.0.store(4 * second, Ordering::SeqCst);
     assert_eq!(next(&groups), Some(4));
 }
+
+#[test]
+fn half_a_change_is_never_written_and_nothing_after_it() {
+    let _mark = mark::expect("half-a-change");
+    let half = |tx: &Transaction| drop(tx.unfinished());
+    let panic = |tx: &Transaction| {
+        let groups = Arc::clone(tx.groups());
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _tx = groups.begin(1).unwrap();
+            panic!("as told");
+        }));
+        assert!(caught.is_err());
+    };
+    for ruin in [&half as &dyn Fn(&Transaction), &panic] {
+        let (groups, _) = groups();
+        drop(groups.begin(1).unwrap());
+        groups.ask(Txg(4));
+        let before = groups.next_to_sync(NOW).unwrap();
+        let tx = groups.begin(1).unwrap();
+        ruin(&tx);
+        drop(tx);
+        // What was being written is whole.
+        groups.synced(before.txg());
+        groups.ask(Txg(5));
+        assert_eq!(next(&groups), None);
+        assert!(matches!(groups.begin(1), Err(TxgError::Suspended { .. })));
+        assert!(matches!(
+            groups.wait_synced(Txg(5)),
+            Err(TxgError::Suspended { .. })
+        ));
+        assert!(groups.failure().is_some());
+        groups.resume();
+        assert_eq!(next(&groups), None);
+        assert!(groups.ruined().is_some());
+    }
+    let (groups, _) = groups();
+    let tx = groups.begin(1).unwrap();
+    tx.unfinished().done();
+    drop(tx);
+    groups.ask(Txg(4));
+    assert_eq!(next(&groups), Some(4));
+}

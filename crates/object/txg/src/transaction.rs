@@ -52,9 +52,49 @@ impl Transaction {
     }
 }
 
+/// A change that has begun and must become whole: see [`Transaction::unfinished`].
+#[derive(Debug)]
+#[must_use = "dropping it says that the change is half made"]
+pub struct Unfinished {
+    groups: Arc<TxgGroups>,
+    is_done: bool,
+}
+
+impl Unfinished {
+    /// The change is whole.
+    pub fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let words = "a change failed when half of it was made";
+            self.groups.ruin(words);
+        }
+    }
+}
+
+impl Transaction {
+    /// Says that a first part of a change was made, and the rest must follow. If what this gives is dropped without
+    /// [`Unfinished::done`] (an error, a panic), half of a change is in the group: it is never written, and the
+    /// pool stays suspended until it is opened again.
+    pub fn unfinished(&self) -> Unfinished {
+        Unfinished {
+            groups: Arc::clone(&self.groups),
+            is_done: false,
+        }
+    }
+}
+
 impl Drop for Transaction {
     fn drop(&mut self) {
         if !self.is_syncing {
+            if millpond_env::thread::is_panicking() {
+                // Nobody knows how far its changes came.
+                self.groups.ruin("a panic interrupted a change");
+            }
             self.groups.end(self.txg, self.held_bytes);
         }
     }

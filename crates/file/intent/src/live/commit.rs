@@ -47,6 +47,24 @@ enum NotWritten {
     Failed,
 }
 
+/// Ends a writer's turn, as a failed one if it panics: those who wait for it would wait for ever.
+struct WriterGuard<'l> {
+    log: &'l LiveLog,
+}
+
+impl WriterGuard<'_> {
+    fn finish(self, is_written: bool) {
+        self.log.end_turn(is_written);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for WriterGuard<'_> {
+    fn drop(&mut self) {
+        self.log.end_turn(false);
+    }
+}
+
 /// A block being filled.
 struct Filling {
     place: BlockPointer,
@@ -86,6 +104,11 @@ impl LiveLog {
         Ok(())
     }
 
+    fn end_turn(&self, is_written: bool) {
+        self.queue.lock().finish(is_written);
+        self.changed.notify_all();
+    }
+
     fn settle(
         &self,
         head: &LiveDataset,
@@ -110,9 +133,9 @@ impl LiveLog {
                 return Ok(());
             };
             drop(queue);
+            let guard = WriterGuard { log: self };
             let written = self.write(head, pool, batch);
-            self.queue.lock().finish(written.is_ok());
-            self.changed.notify_all();
+            guard.finish(written.is_ok());
             if written.is_err() {
                 // Everything that was taken in so far is in a txg up to the one that is open now.
                 pool.sync()?;

@@ -222,9 +222,6 @@ impl LiveFileSystem {
             let grown = self.grown_block(node, &state, end);
             let estimate = bytes.len() as u64 + NODE_BYTES + 3 * u64::from(self.record_bytes());
             let tx = self.begin(estimate)?;
-            if let Some(block) = grown {
-                node.object.set_block_bytes(&tx, block, None)?;
-            }
             let old = state;
             state.size = state.size.max(end);
             if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
@@ -232,6 +229,10 @@ impl LiveFileSystem {
             }
             state.content_changed(now);
             self.store(&tx, node, state, &Lists::default())?;
+            if let Some(block) = grown {
+                let grown = node.object.set_block_bytes(&tx, block, None);
+                grown.map_err(|error| self.undo_store(&tx, node, old, error.into()))?;
+            }
             if state.mode != old.mode {
                 self.record_mode(&tx, node, &state);
             }
@@ -244,8 +245,10 @@ impl LiveFileSystem {
             let _change = node.lock_changes();
             let mut state = node.state();
             if state.size == end && old.size < end {
+                let unfinished = tx.unfinished();
                 state.size = old.size;
                 self.store(&tx, node, state, &Lists::default())?;
+                unfinished.done();
             }
             // A part of the bytes may be there.
             self.record_nothing(&tx, Some(node.id));
@@ -306,11 +309,7 @@ impl LiveFileSystem {
         } else {
             self.begin(NODE_BYTES + 2 * u64::from(self.record_bytes()))?
         };
-        if size < state.size {
-            node.object.free_range(&tx, size, u64::MAX)?;
-        } else if let Some(block) = self.grown_block(node, &state, size) {
-            node.object.set_block_bytes(&tx, block, None)?;
-        }
+        let old = state;
         if size == 0 {
             state.flags -= FileFlags::SPARSE;
         }
@@ -320,6 +319,12 @@ impl LiveFileSystem {
         state.size = size;
         state.content_changed(now);
         self.store(&tx, node, state, &Lists::default())?;
+        let resized = match self.grown_block(node, &old, size) {
+            _ if size < old.size => node.object.free_range(&tx, size, u64::MAX),
+            Some(block) => node.object.set_block_bytes(&tx, block, None),
+            None => Ok(()),
+        };
+        resized.map_err(|error| self.undo_store(&tx, node, old, error.into()))?;
         self.record_truncate(&tx, node, size, 0);
         Ok(())
     }
@@ -441,20 +446,29 @@ impl LiveFileSystem {
             freed_blocks,
             ..Estimate::default()
         })?;
-        if is_punching && offset_bytes < state.size {
-            let length = length_bytes.min(state.size - offset_bytes);
-            node.object.free_range(&tx, offset_bytes, length)?;
-            self.record_truncate(&tx, node, offset_bytes, length);
-        }
+        let old = state;
         if let Some(size) = new_size.filter(|_| extends) {
-            if let Some(block) = self.grown_block(node, &state, size) {
-                node.object.set_block_bytes(&tx, block, None)?;
-            }
             state.size = size;
-            self.record_truncate(&tx, node, size, 0);
         }
         state.content_changed(now);
-        self.store(&tx, node, state, &Lists::default())
+        self.store(&tx, node, state, &Lists::default())?;
+        let undo =
+            |error: millpond_object::ObjectError| self.undo_store(&tx, node, old, error.into());
+        if is_punching && offset_bytes < old.size {
+            let length = length_bytes.min(old.size - offset_bytes);
+            let freed = node.object.free_range(&tx, offset_bytes, length);
+            freed.map_err(undo)?;
+            self.record_truncate(&tx, node, offset_bytes, length);
+        }
+        if extends {
+            if let Some(block) = self.grown_block(node, &old, state.size) {
+                let grown = node.object.set_block_bytes(&tx, block, None);
+                // Freeing the range again does no harm.
+                grown.map_err(undo)?;
+            }
+            self.record_truncate(&tx, node, state.size, 0);
+        }
+        Ok(())
     }
 
     /// Where the next data or the next hole is, at or behind `offset_bytes`, in whole blocks.

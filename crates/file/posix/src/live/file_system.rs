@@ -367,6 +367,30 @@ impl LiveFileSystem {
         Ok(())
     }
 
+    /// Takes a change of attributes back, as the rest of an operation failed with `error`.
+    pub(crate) fn undo_store(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        old: NodeState,
+        error: FileError,
+    ) -> FileError {
+        let unfinished = tx.unfinished();
+        if self.store(tx, node, old, &Lists::default()).is_ok() {
+            unfinished.done();
+        }
+        error
+    }
+
+    /// Whether the attributes of these can be read, so that storing them later in a transaction does not fail: to be
+    /// asked before the first change of an operation that changes several things.
+    pub(crate) fn check_attributes(&self, nodes: &[&NodeInner]) -> Result<(), FileError> {
+        for node in nodes {
+            self.tables.read(&node.object)?;
+        }
+        Ok(())
+    }
+
     /// As [`LiveFileSystem::store`], of an object that is no node in memory: hidden directories of
     /// extended attributes and what is in them.
     pub(crate) fn store_hidden(

@@ -74,17 +74,21 @@ impl LiveFileSystem {
         }
         Self::check_project(&parent, &state)?;
         let now = self.now();
+        self.check_attributes(&[node, directory])?;
         let _unlinked = is_first.then(|| self.reaper().lock_table());
         let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
-        self.add_entry(&tx, directory, name, node.id(), node.kind())?;
-        if is_first {
-            self.reaper().remove(&tx, node.id())?;
-            node.set_linkable(false);
-        }
+        let old = state;
         state.links += 1;
         state.parent = directory.id();
         state.attributes_changed(now);
         self.store(&tx, node, state, &Lists::default())?;
+        self.add_entry(&tx, directory, name, node.id(), node.kind())
+            .map_err(|error| self.undo_store(&tx, node, old, error))?;
+        let unfinished = tx.unfinished();
+        if is_first {
+            self.reaper().remove(&tx, node.id())?;
+            node.set_linkable(false);
+        }
         parent.entries_changed(1, 0, now);
         self.store(&tx, directory, parent, &Lists::default())?;
         if is_first {
@@ -98,6 +102,7 @@ impl LiveFileSystem {
             };
             self.record(&tx, None, body);
         }
+        unfinished.done();
         Ok(())
     }
 
@@ -188,12 +193,15 @@ impl LiveFileSystem {
         if node.is_directory() && !self.is_empty(node)? {
             return Err(FileError::NotEmpty);
         }
+        self.check_attributes(&[directory, node])?;
         let now = self.now();
         let is_last = node.is_directory() || state.links <= 1;
         let _unlinked = is_last.then(|| self.reaper().lock_table());
         let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES, 0)?;
-        self.remove_entry(&tx, directory, &entry.name)?;
+        // Attributes that cannot be stored show before anything is changed.
         self.drop_link(&tx, node, now)?;
+        let unfinished = tx.unfinished();
+        self.remove_entry(&tx, directory, &entry.name)?;
         let directories = -i64::from(node.is_directory());
         parent.entries_changed(-1, directories, now);
         self.store(&tx, directory, parent, &Lists::default())?;
@@ -206,10 +214,11 @@ impl LiveFileSystem {
         if is_last {
             self.forget_records(node.id());
         }
+        unfinished.done();
         Ok(true)
     }
 
-    /// Takes one link from a node whose entry is gone; a directory's both. The caller holds its change
+    /// Takes one link from a node whose entry goes with it; a directory's both. On failure nothing is changed. The caller holds its change
     /// lock and, if it was the last one, that of the unlinked set.
     pub(super) fn drop_link(
         &self,
@@ -224,12 +233,15 @@ impl LiveFileSystem {
             state.links.saturating_sub(1)
         };
         state.attributes_changed(now);
+        let old = node.state();
+        self.store(tx, node, state, &Lists::default())?;
         if state.links == 0 {
-            self.reaper().add(tx, node.id)?;
+            let added = self.reaper().add(tx, node.id);
+            added.map_err(|error| self.undo_store(tx, node, old, error))?;
             // Only holders keep it now.
             self.cache().release(node.id);
         }
-        self.store(tx, node, state, &Lists::default())
+        Ok(())
     }
 
     /// Whether `ancestor` is `directory` or above it. The caller holds the lock on moves, so the chain

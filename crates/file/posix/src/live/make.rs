@@ -283,26 +283,30 @@ impl LiveFileSystem {
         if plan.kind == FileKind::Directory && parent.links >= LINKS_MAX {
             return Err(FileError::TooManyLinks);
         }
+        self.check_attributes(&[directory])?;
         let now = self.now();
         let target = plan.target.unwrap_or_default();
         let draft = self.draft(caller, directory, &parent, plan, now)?;
         let kind = draft.kind;
         let xattrs = draft.xattrs.clone();
         let tx = self.begin(3 * NODE_BYTES + 2 * ENTRY_BYTES)?;
-        let node = self.realise(&tx, draft)?;
-        if let Err(error) = self.add_entry(&tx, directory, name, node.id(), kind) {
-            self.discard(&tx, node);
-            return Err(error);
-        }
-        let directories = i64::from(kind == FileKind::Directory);
+        let (old, directories) = (parent, i64::from(kind == FileKind::Directory));
         parent.entries_changed(1, directories, now);
         self.store(&tx, directory, parent, &Lists::default())?;
+        let undo = |error| self.undo_store(&tx, directory, old, error);
+        let node = self.realise(&tx, draft).map_err(undo)?;
+        if let Err(error) = self.add_entry(&tx, directory, name, node.id(), kind) {
+            self.discard(&tx, node);
+            return Err(undo(error));
+        }
+        let unfinished = tx.unfinished();
         self.record_create(&tx, directory.id(), &node, name, target);
         for (name, value) in xattrs {
             let is_packed = self.has_packed(&node, name)?;
             self.record_xattr(&tx, &node, name, Some(&value), is_packed);
         }
         // The file's own records come behind the one that makes it.
+        unfinished.done();
         Ok(node)
     }
 
@@ -459,8 +463,8 @@ impl LiveFileSystem {
             Ok(LiveNode { inner })
         });
         if made.is_err() {
-            // The transaction commits whatever happens; an object that nothing names must not stay.
-            let _ = self.object_set().free(tx, id);
+            // The transaction commits; an object that nothing names must not stay.
+            self.free_again(tx, id);
         }
         made
     }
@@ -469,7 +473,14 @@ impl LiveFileSystem {
     fn discard(&self, tx: &Transaction, node: LiveNode) {
         let id = node.id();
         self.cache().release(id);
-        let _ = self.object_set().free(tx, id);
+        self.free_again(tx, id);
+    }
+
+    fn free_again(&self, tx: &Transaction, id: ObjectId) {
+        let unfinished = tx.unfinished();
+        if self.object_set().free(tx, id).is_ok() {
+            unfinished.done();
+        }
     }
 
     /// A new object for attributes, and of a directory its empty table.

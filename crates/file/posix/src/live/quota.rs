@@ -250,10 +250,12 @@ impl LiveFileSystem {
                 let set = self.object_set();
                 let kind = ObjectType::USER_GROUP_QUOTA;
                 let new = NewZap::plain(new_salt(self.env()));
-                let made = super::attributes::make_zap(set, &tx, kind, &new)?;
                 let master = set.object(MASTER_NODE)?;
+                let made = super::attributes::make_zap(set, &tx, kind, &new)?;
+                let unfinished = tx.unfinished();
                 let name = table_key(owner, measure).as_bytes();
                 super::attributes::zap(&master, &tx).update_u64(name, made.id().0)?;
+                unfinished.done();
                 limits.table = Some(Arc::clone(&made));
                 made
             }

@@ -176,6 +176,7 @@ impl LiveFileSystem {
         {
             return Ok(false);
         }
+        self.check_attributes(&nodes)?;
         if found.is_respelling(from, to) && !mode.makes_whiteout() {
             if mode != RenameMode::Exchange {
                 self.respell(from, to, found)?;
@@ -255,6 +256,9 @@ impl LiveFileSystem {
         Self::check_removal(&state)?;
         let now = self.now();
         let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        moved(&mut state, None, now);
+        self.store(&tx, &found.source, state, &Lists::default())?;
+        let unfinished = tx.unfinished();
         self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
         self.add_entry(
             &tx,
@@ -263,11 +267,10 @@ impl LiveFileSystem {
             found.source.id(),
             found.source.kind(),
         )?;
-        moved(&mut state, None, now);
-        self.store(&tx, &found.source, state, &Lists::default())?;
         parent.content_changed(now);
         self.store(&tx, from.directory, parent, &Lists::default())?;
         self.record_rename(&tx, RenameKind::Plain, from, to, found);
+        unfinished.done();
         Ok(())
     }
 
@@ -302,6 +305,15 @@ impl LiveFileSystem {
         let now = self.now();
         let tx = self.begin(4 * NODE_BYTES + 4 * ENTRY_BYTES)?;
         let source_entry = &found.source_entry;
+        let old = found.source.state();
+        let mut state = old;
+        moved(&mut state, Some(to.directory), now);
+        self.store(&tx, &found.source, state, &Lists::default())?;
+        let mut state = target.state();
+        moved(&mut state, Some(from.directory), now);
+        self.store(&tx, target, state, &Lists::default())
+            .map_err(|error| self.undo_store(&tx, &found.source, old, error))?;
+        let unfinished = tx.unfinished();
         self.remove_entry(&tx, from.directory, &source_entry.name)?;
         self.remove_entry(&tx, to.directory, &target_entry.name)?;
         let (source_kind, target_kind) = (found.source.kind(), target.kind());
@@ -319,11 +331,6 @@ impl LiveFileSystem {
             target.id(),
             target_kind,
         )?;
-        for (node, directory) in [(&found.source, to.directory), (target, from.directory)] {
-            let mut state = node.state();
-            moved(&mut state, Some(directory), now);
-            self.store(&tx, node, state, &Lists::default())?;
-        }
         let gained = i64::from(found.source.is_directory()) - i64::from(target.is_directory());
         let is_move = from.directory.id() != to.directory.id();
         self.note_entries(&tx, to.directory, 0, if is_move { gained } else { 0 }, now)?;
@@ -332,6 +339,7 @@ impl LiveFileSystem {
         }
         self.promote_records(target.id());
         self.record_rename(&tx, RenameKind::Exchange, from, to, found);
+        unfinished.done();
         Ok(())
     }
 
@@ -360,19 +368,29 @@ impl LiveFileSystem {
             .is_some_and(|node| node.is_directory() || node.state().links <= 1);
         let _unlinked = is_last.then(|| self.reaper().lock_table());
         let tx = self.begin(6 * NODE_BYTES + 4 * ENTRY_BYTES)?;
-        let whiteout = whiteout.map(|draft| self.realise(&tx, draft)).transpose()?;
         let source = &found.source;
-        if let (Some(target), Some(entry)) = (&found.target, &found.target_entry) {
-            self.remove_entry(&tx, to.directory, &entry.name)?;
-            self.drop_link(&tx, target, now)?;
-            let directories = -i64::from(target.is_directory());
-            self.note_entries(&tx, to.directory, -1, directories, now)?;
-        }
-        self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
-        self.add_entry(&tx, to.directory, to.name, source.id(), source.kind())?;
-        let mut state = source.state();
+        // What may fail comes first, and is taken back: attributes that cannot be stored, and a new name that needs room in
+        // a table that cannot be read. The other names were just looked at.
+        let old = source.state();
+        let mut state = old;
         moved(&mut state, Some(to.directory), now);
         self.store(&tx, source, state, &Lists::default())?;
+        let undo = |error| self.undo_store(&tx, source, old, error);
+        let add = || self.add_entry(&tx, to.directory, to.name, source.id(), source.kind());
+        let unfinished;
+        if let (Some(target), Some(entry)) = (&found.target, &found.target_entry) {
+            self.drop_link(&tx, target, now).map_err(undo)?;
+            unfinished = tx.unfinished();
+            self.remove_entry(&tx, to.directory, &entry.name)?;
+            add()?;
+            let directories = -i64::from(target.is_directory());
+            self.note_entries(&tx, to.directory, -1, directories, now)?;
+        } else {
+            add().map_err(undo)?;
+            unfinished = tx.unfinished();
+        }
+        self.remove_entry(&tx, from.directory, &found.source_entry.name)?;
+        let whiteout = whiteout.map(|draft| self.realise(&tx, draft)).transpose()?;
         let directories = i64::from(source.is_directory());
         self.note_entries(&tx, from.directory, -1, -directories, now)?;
         self.note_entries(&tx, to.directory, 1, directories, now)?;
@@ -389,6 +407,7 @@ impl LiveFileSystem {
         if is_last && let Some(target) = &found.target {
             self.forget_records(target.id());
         }
+        unfinished.done();
         Ok(())
     }
 

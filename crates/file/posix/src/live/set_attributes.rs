@@ -154,11 +154,16 @@ impl LiveFileSystem {
             Some(_) => self.stored_xattr(node, POSIX_ACL_ACCESS)?,
             None => None,
         };
-        let tx = self.begin(8 * NODE_BYTES + 2 * ENTRY_BYTES)?;
+        let mut hidden = vec![];
         if (new.uid, new.gid, new.project) != (old.uid, old.gid, old.project) {
-            self.hand_over_xattrs(&tx, &new)?;
+            hidden = self.handed_over_xattrs(&new)?;
         }
+        let tx = self.begin(8 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         self.store(&tx, node, new, &lists)?;
+        let unfinished = tx.unfinished();
+        for (object, old, new) in hidden {
+            self.store_hidden(&tx, &object, &old, &new)?;
+        }
         self.record_set(&tx, node, &new, set);
         if let Some(value) = posix_acl
             && let Ok(Some(acl)) = PosixAcl::decode(&value)
@@ -168,6 +173,7 @@ impl LiveFileSystem {
             let is_packed = self.has_packed(node, POSIX_ACL_ACCESS)?;
             self.record_xattr(&tx, node, POSIX_ACL_ACCESS, Some(&changed), is_packed);
         }
+        unfinished.done();
         Ok(())
     }
 

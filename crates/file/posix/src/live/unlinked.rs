@@ -221,10 +221,13 @@ impl LiveFileSystem {
             let mut new = old;
             new.links = 0;
             self.store_hidden(&tx, hidden, &old, &new)?;
+            let unfinished = tx.unfinished();
             self.reaper().add(&tx, hidden.id())?;
+            unfinished.done();
         }
-        self.reaper().remove(&tx, id)?;
+        // What is in the set and gone is taken out of it the next time.
         self.tables.free(&tx, id)?;
+        self.reaper().remove(&tx, id)?;
         // Nobody holds it: what was recorded of it until now is all there will be.
         self.forget_records(id);
         drop((tx, table));

@@ -146,10 +146,13 @@ impl LiveFileSystem {
         }
         {
             let tx = self.begin_for_xattr(node, value.len())?;
-            self.store_xattr(&tx, node, name, Some(value))?;
+            // The time alone does no harm.
             self.note_xattr_change(&tx, node)?;
+            self.store_xattr(&tx, node, name, Some(value))?;
+            let unfinished = tx.unfinished();
             let is_packed = self.has_packed(node, name)?;
             self.record_xattr(&tx, node, name, Some(value), is_packed);
+            unfinished.done();
         }
         drop(change);
         self.settle()
@@ -170,8 +173,8 @@ impl LiveFileSystem {
         {
             let is_packed = self.has_packed(node, name)?;
             let tx = self.begin_for_xattr(node, 0)?;
-            self.store_xattr(&tx, node, name, None)?;
             self.note_xattr_change(&tx, node)?;
+            self.store_xattr(&tx, node, name, None)?;
             self.record_xattr(&tx, node, name, None, is_packed);
         }
         drop(change);
@@ -275,11 +278,12 @@ impl LiveFileSystem {
         };
         let stored = stored.map(|acl| acl.encode());
         let bytes = stored.as_ref().map_or(0, Vec::len);
+        let was_packed = self.has_packed(node, name)?;
+        let was_there = was_packed || self.value_of(node, name)?.is_some();
         let tx = self.begin_for_xattr(node, bytes)?;
         state.attributes_changed(self.now());
         self.store(&tx, node, state, &lists)?;
-        let was_packed = self.has_packed(node, name)?;
-        let was_there = was_packed || self.value_of(node, name)?.is_some();
+        let unfinished = tx.unfinished();
         self.store_xattr(&tx, node, name, stored.as_deref())?;
         if name != POSIX_ACL_DEFAULT {
             self.record_mode(&tx, node, &state);
@@ -291,6 +295,7 @@ impl LiveFileSystem {
             };
             self.record_xattr(&tx, node, name, stored.as_deref(), is_packed);
         }
+        unfinished.done();
         Ok(())
     }
 
@@ -321,12 +326,16 @@ impl LiveFileSystem {
             && let Some(packed) = packed_with(&without, name, value)
         {
             self.store_packed(tx, node, packed)?;
-            return self.remove_hidden(tx, node, name, bare);
+            let unfinished = tx.unfinished();
+            self.remove_hidden(tx, node, name, bare)?;
+            unfinished.done();
+            return Ok(());
         }
         match value {
             Some(value) => self.store_hidden_file(tx, node, name, value)?,
             None => self.remove_hidden(tx, node, name, None)?,
         }
+        let unfinished = tx.unfinished();
         if let Some(bare) = bare {
             self.remove_hidden(tx, node, bare, None)?;
         }
@@ -335,6 +344,7 @@ impl LiveFileSystem {
             let packed = packed.map_err(|_| self.corrupt(node.id, "attributes that cannot be"))?;
             self.store_packed(tx, node, packed)?;
         }
+        unfinished.done();
         Ok(())
     }
 

@@ -72,10 +72,13 @@ impl LiveFileSystem {
                 (file, state, true)
             }
         };
+        // Old content that cannot be freed hinders only its own attribute.
+        let made = is_new.then(|| tx.unfinished());
         let mut new = state;
         new.size = value.len() as u64;
         new.content_changed(now);
         file.free_range(tx, 0, u64::MAX)?;
+        let unfinished = made.unwrap_or_else(|| tx.unfinished());
         let wanted = (value.len() as u64).div_ceil(512).max(1) * 512;
         let record = u64::from(self.record_bytes());
         let block = file.block_bytes();
@@ -94,6 +97,7 @@ impl LiveFileSystem {
             changed.entries_changed(1, 0, now);
             self.store_hidden(tx, &directory, &directory_state, &changed)?;
         }
+        unfinished.done();
         Ok(())
     }
 
@@ -113,6 +117,7 @@ impl LiveFileSystem {
             let Some(value) = removed.and_then(|entry| entry.value.first()) else {
                 continue;
             };
+            let unfinished = tx.unfinished();
             let id = ObjectId(value & ENTRY_OBJECT);
             if !self.tables.free(tx, id)? {
                 return Err(self.corrupt(id, "an extended attribute does not exist"));
@@ -120,6 +125,7 @@ impl LiveFileSystem {
             let mut changed = state;
             changed.entries_changed(-1, 0, self.now());
             self.store_hidden(tx, &directory, &state, &changed)?;
+            unfinished.done();
         }
         Ok(())
     }
@@ -141,6 +147,7 @@ impl LiveFileSystem {
     ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
         let (object, state) =
             self.make_hidden_as(tx, node, &node.object, FileKind::Directory, wanted)?;
+        let unfinished = tx.unfinished();
         let new = NewZap {
             normalisation: folding(self.normalisation(), self.case()),
             ..NewZap::plain(new_salt(self.env()))
@@ -149,6 +156,7 @@ impl LiveFileSystem {
         let mut owner = node.state();
         owner.xattr_directory = Some(object.id());
         self.store(tx, node, owner, &Lists::default())?;
+        unfinished.done();
         Ok((object, state))
     }
 
@@ -217,20 +225,21 @@ impl LiveFileSystem {
             Some((id, slots, _)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
             None => set.allocate(tx, file_object(object_type, slots))?,
         };
+        let unfinished = tx.unfinished();
         self.tables
             .write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
+        unfinished.done();
         Ok((object, state))
     }
 
-    /// Gives the hidden directory, and what is in it, the owners of the file. The caller holds the
-    /// node's change lock.
-    pub(super) fn hand_over_xattrs(
+    /// What gives the hidden directory, and what is in it, the owners of the file: each object, as it is and as it is to
+    /// be. The caller holds the node's change lock.
+    pub(super) fn handed_over_xattrs(
         &self,
-        tx: &Transaction,
         owner: &NodeState,
-    ) -> Result<(), FileError> {
+    ) -> Result<Vec<(Arc<LiveObject>, NodeState, NodeState)>, FileError> {
         let Some(id) = owner.xattr_directory else {
-            return Ok(());
+            return Ok(vec![]);
         };
         let directory = self.object_set().object(id)?;
         let mut objects = vec![Arc::clone(&directory)];
@@ -240,6 +249,7 @@ impl LiveFileSystem {
                 objects.push(self.object_set().object(id)?);
             }
         }
+        let mut changes = vec![];
         for object in objects {
             let old = self.tables.read(&object)?;
             let mut new = old;
@@ -248,9 +258,9 @@ impl LiveFileSystem {
                 new.project = owner.project;
                 new.flags |= FileFlags::PROJECT_ID;
             }
-            self.store_hidden(tx, &object, &old, &new)?;
+            changes.push((object, old, new));
         }
-        Ok(())
+        Ok(changes)
     }
 
     /// Frees everything in a hidden directory whose file is gone, each in a transaction of its own.
@@ -265,8 +275,9 @@ impl LiveFileSystem {
             let entry = entry?;
             let id = ObjectId(entry.value.first().unwrap_or(0) & ENTRY_OBJECT);
             let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES, 0)?;
-            zap(directory, &tx).remove(&entry.name)?;
+            // An entry of what is gone already is only removed.
             self.tables.free(&tx, id)?;
+            zap(directory, &tx).remove(&entry.name)?;
         }
     }
 }

@@ -612,9 +612,11 @@ fn a_znode_that_names_another_object_as_its_list_frees_nothing() {
         errno(files.set_attributes(&root(), &file, &set)),
         Errno::EIO
     );
+    let id = file.id();
     drop(file);
-    // Removed it stays in the unlinked set.
+    // It cannot be removed, and nothing of the attempt is left.
     files.unlink(&files.root().unwrap(), b"owned").unwrap_err();
+    assert_eq!(at(&files, b"owned").id(), id);
     rig.sync();
     assert!(rig.committed().node(victim).is_ok());
     check_space(&rig);

@@ -133,13 +133,19 @@ impl FailureState {
     }
 
     pub(crate) fn suspension(&self) -> Option<Suspension> {
-        self.state.lock().suspension.clone()
+        let state = self.state.lock();
+        state.suspension.clone().or_else(|| self.ruin(&state))
     }
 
     /// # Errors
     /// [`PoolError::Suspended`] if it is for good, or if what begins now is to be refused.
     pub(crate) fn check(&self) -> Result<(), PoolError> {
         let state = self.state.lock();
+        if let Some(ruin) = self.ruin(&state) {
+            return Err(PoolError::Suspended {
+                reason: ruin.reason,
+            });
+        }
         match &state.suspension {
             Some(suspension) if !suspension.can_resume || state.mode == FailMode::Continue => {
                 Err(PoolError::Suspended {
@@ -164,7 +170,9 @@ impl FailureState {
     /// Lets the waiting thread try again, and waits for what comes of it.
     pub(crate) fn resume(&self) -> Result<(), PoolError> {
         let mut state = self.state.lock();
-        let Some(suspension) = &state.suspension else {
+        // A txg that waits for its devices is whole, whatever came after it.
+        let suspension = state.suspension.clone().or_else(|| self.ruin(&state));
+        let Some(suspension) = suspension else {
             return Ok(());
         };
         let refused = |reason: &str| {
@@ -194,6 +202,16 @@ impl FailureState {
             }
             self.changed.wait(&mut state);
         }
+    }
+
+    /// The suspension of a pool with half a change in a txg that is not written.
+    fn ruin(&self, state: &State) -> Option<Suspension> {
+        let reason = self.groups.ruined()?;
+        Some(Suspension {
+            txg: Txg(state.committed.0.saturating_add(1)),
+            reason: reason.to_string(),
+            can_resume: false,
+        })
     }
 
     /// Whether somebody besides the waiting thread has the pool.

@@ -37,6 +37,20 @@ const PUT_OFF_FROM_PASS: u32 = 2;
 /// How long the sync thread sleeps when nobody calls.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Suspends the pool if writing a txg panics, so that nobody waits for ever. Forgotten when it did not.
+struct SyncGuard<'a> {
+    pool: &'a LivePool,
+    txg: Txg,
+}
+
+impl Drop for SyncGuard<'_> {
+    fn drop(&mut self) {
+        mark::hit("sync-panicked");
+        self.pool
+            .stop(self.txg, "the thread that writes txgs panicked");
+    }
+}
+
 type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
 
 impl LivePool {
@@ -57,7 +71,13 @@ impl LivePool {
                     Some(syncing) => {
                         let _ = pool.write_txg(&syncing, None);
                     }
-                    None if groups.has_ended() || groups.failure().is_some() => return,
+                    None if groups.has_ended() => return,
+                    None if groups.failure().is_some() => {
+                        if let Err(error) = pool.failure.check() {
+                            pool.tasks.fail_all(&error);
+                        }
+                        return;
+                    }
                     None => {}
                 }
             }
@@ -123,10 +143,12 @@ impl LivePool {
         let _patient = self.store.patient_thread();
         let txg = syncing.txg();
         self.failure.begins(txg);
+        let guard = SyncGuard { pool: self, txg };
         let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
             self.store.space_is_reusable();
             Ok(self.allocator.synced(txg)?)
         });
+        std::mem::forget(guard);
         match outcome {
             Ok(()) => {
                 self.groups.synced(txg);
@@ -136,22 +158,24 @@ impl LivePool {
             }
             Err(error) => {
                 mark::hit("pool-stops");
-                let suspension = Suspension {
-                    txg,
-                    reason: error.to_string(),
-                    can_resume: false,
-                };
-                self.failure.suspend(suspension);
-                let words = self.failure.suspension().map(|why| why.reason);
-                let reason = words.unwrap_or_else(|| error.to_string());
-                let suspended = PoolError::Suspended {
-                    reason: reason.clone(),
-                };
-                self.groups.fail(&reason);
-                self.tasks.fail_all(&suspended);
+                self.stop(txg, &error.to_string());
                 Err(error)
             }
         }
+    }
+
+    /// Suspends the pool for good: whoever waits gets the reason.
+    fn stop(&self, txg: Txg, reason: &str) {
+        let suspension = Suspension {
+            txg,
+            reason: reason.to_owned(),
+            can_resume: false,
+        };
+        self.failure.suspend(suspension);
+        let words = self.failure.suspension().map(|why| why.reason);
+        let reason = words.unwrap_or_else(|| reason.to_owned());
+        self.groups.fail(&reason);
+        self.tasks.fail_all(&PoolError::Suspended { reason });
     }
 
     fn try_write_txg(

@@ -35,6 +35,8 @@ pub(super) struct NoDatasets {
     pub(super) calls: Mutex<Vec<(&'static str, u64, u32)>>,
     /// The next call of `sync_datasets` fails.
     pub(super) fails: AtomicBool,
+    /// It panics.
+    pub(super) panics: AtomicBool,
 }
 
 impl DatasetPort for NoDatasets {
@@ -56,6 +58,7 @@ impl DatasetPort for NoDatasets {
         self.calls
             .lock()
             .push(("datasets", ctx.txg().0, ctx.pass()));
+        assert!(!self.panics.load(Ordering::Relaxed), "as told");
         if self.fails.load(Ordering::Relaxed) {
             return Err(PoolError::Unsupported { what: "luck" });
         }

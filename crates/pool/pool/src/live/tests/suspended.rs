@@ -5,6 +5,7 @@ use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_re
 use crate::live::{Drive, FailMode, LivePool, PoolSetting, SettingTime, WriteOptions};
 use crate::{OpenOptions, Pool, PoolError};
 use millpond_env::mark;
+use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, SimDisk, World};
@@ -12,6 +13,10 @@ use std::time::Duration;
 
 /// A pool that counted to one, opened so that it can be resumed.
 fn resumable(world: &World, shape: Shape) -> Arc<LivePool> {
+    resumable_with(world, shape, Arc::new(NoDatasets::default()))
+}
+
+fn resumable_with(world: &World, shape: Shape, port: Arc<NoDatasets>) -> Arc<LivePool> {
     let pool = make(world, shape, Arc::new(NoDatasets::default()));
     count_up(&pool).unwrap();
     drop(pool);
@@ -20,7 +25,6 @@ fn resumable(world: &World, shape: Shape) -> Arc<LivePool> {
         can_be_resumed: true,
         ..WriteOptions::default()
     };
-    let port = Arc::new(NoDatasets::default());
     let candidate = candidate(&world.disks()).unwrap();
     let options = OpenOptions::default();
     LivePool::open(&world.env(), &candidate, &options, &writing, port).unwrap()
@@ -247,4 +251,66 @@ fn what_one_side_of_a_mirror_cannot_flush_is_in_its_log() {
     assert_eq!(pool.state.read().missed.len(), 1);
     drop(pool);
     assert_eq!(counted(&open_read_only(&world).unwrap()), 3);
+}
+
+/// A pool that panicked in the middle of a change, with what it had committed.
+fn is_over(pool: Arc<LivePool>, world: &World) {
+    assert!(!pool.suspension().unwrap().can_resume);
+    assert!(is_suspended(pool.begin(0)));
+    assert!(is_suspended(pool.sync()));
+    assert!(is_suspended(pool.sync_task(|_| Ok(()))));
+    assert!(is_suspended(pool.resume()));
+    drop(pool);
+    let read = open_read_only(world).unwrap();
+    assert_eq!(counted(&read), 1);
+    check(&read);
+}
+
+#[test]
+fn a_panic_within_a_transaction_is_never_committed() {
+    let _mark = mark::expect("half-a-change");
+    let world = World::without_journal(70);
+    let pool = resumable(&world, Shape::ONE);
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        let _tx = pool.begin(0).unwrap();
+        pool.mark_config_dirty();
+        panic!("as told");
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    is_over(pool, &world);
+}
+
+#[test]
+fn a_change_that_fails_half_way_is_never_committed() {
+    let world = World::without_journal(71);
+    let pool = resumable(&world, Shape::ONE);
+    let tx = pool.begin(0).unwrap();
+    pool.mark_config_dirty();
+    drop(tx.unfinished());
+    drop(tx);
+    is_over(pool, &world);
+}
+
+#[test]
+fn a_sync_thread_that_panics_wakes_everybody() {
+    let _mark = mark::expect("sync-panicked");
+    let world = World::without_journal(72);
+    let port = Arc::new(NoDatasets::default());
+    let pool = resumable_with(&world, Shape::ONE, Arc::clone(&port));
+    port.panics.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let waits = [0, 1].map(|which| {
+            let pool = &pool;
+            scope.spawn(move || match which {
+                0 => is_suspended(pool.sync()),
+                _ => is_suspended(count_up(pool)),
+            })
+        });
+        for wait in waits {
+            assert!(wait.join().unwrap());
+        }
+    });
+    let reason = pool.suspension().unwrap().reason;
+    assert!(reason.contains("panicked"), "{reason}");
+    is_over(pool, &world);
 }
