@@ -498,6 +498,85 @@ fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
     assert!(claimed > 5, "{claimed} of {judged} prove nothing");
 }
 
+/// A record that was claimed and cannot be replayed does not keep the pool from being opened.
+#[test]
+fn a_log_ends_at_a_record_that_cannot_be_replayed() {
+    let _mark = mark::expect("log-ends-at-bad-record");
+    let world = World::new(33);
+    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
+    files.commit_log().unwrap();
+    pool.sync().unwrap();
+    world.forget();
+    let bytes: Vec<u8> = (0..256 << 10)
+        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
+        .collect();
+    for round in 0..3 {
+        let at = WriteAt::Offset(round * bytes.len() as u64);
+        files.write(&caller, &node, at, &bytes).unwrap();
+        files.fsync(&node).unwrap();
+    }
+    drop((node, root, files, pool));
+    // Blocks that records point to are written together, log blocks alone.
+    let journal = world.journal();
+    let is_write = |at: usize| matches!(journal.events().get(at), Some(Event::Write { .. }));
+    let data = (0..journal.len()).filter_map(|at| match &journal.events()[at] {
+        Event::Write {
+            offset_bytes,
+            bytes,
+            ..
+        } if is_write(at + 1) || at > 0 && is_write(at - 1) => Some((*offset_bytes, bytes.len())),
+        _ => None,
+    });
+    let data: Vec<_> = data.collect();
+    assert_eq!(data.len(), 6);
+    let claiming = world.reborn(world.recorded(), &PowerCut::EverythingWritten);
+    drop(sim::open(&claiming).unwrap());
+    let mut ended = 0;
+    for count in 0..claiming.recorded() {
+        let claimed = claiming.reborn(count, &PowerCut::EverythingWritten);
+        if !is_claimed(&sim::read(&claimed).unwrap()) {
+            continue;
+        }
+        for (which, (offset, length)) in data.iter().enumerate() {
+            let claimed = claiming.reborn(count, &PowerCut::EverythingWritten);
+            claimed.disks()[0].rot(*offset, &vec![0; *length]);
+            let what = format!("after {count}, without block {which}");
+            let pool = sim::open(&claimed).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let events = format!("{:?}", pool.engine().take_noted_events());
+            let has_ended = events.contains("log replay failed");
+            ended += usize::from(has_ended);
+            let files = pool.file_system("tank").unwrap();
+            let node = files.lookup(&files.root().unwrap(), b"a").unwrap();
+            let size = files.stat(&node).size_bytes;
+            let least = which as u64 * (128 << 10);
+            assert!(size >= least, "{what}: {size}");
+            let mut found = vec![0; usize::try_from(least).unwrap()];
+            files.read(&node, 0, &mut found).unwrap();
+            let expected = bytes.iter().cycle();
+            assert!(
+                found
+                    .iter()
+                    .zip(expected)
+                    .all(|(found, byte)| found == byte)
+            );
+            // It is a pool like any other.
+            files
+                .write(&caller, &node, WriteAt::Offset(0), b"new")
+                .unwrap();
+            files.fsync(&node).unwrap();
+            drop((node, files));
+            pool.export().unwrap();
+            sim::verify(&sim::read(&claimed).unwrap()).unwrap();
+        }
+        break;
+    }
+    assert!(ended > 0, "no log ended before its end");
+}
+
 fn is_claimed(pool: &Pool) -> bool {
     let set = pool.dataset("tank").unwrap().object_set().unwrap();
     let log = millpond_intent::IntentLog::open(&set);

@@ -44,8 +44,7 @@ pub enum Error {
         /// Why.
         error: Box<CreateError>,
     },
-    /// An intent log holds what cannot be done again. The pool can be opened for reading, or for changes with
-    /// all logs given up.
+    /// An intent log holds what cannot be done again, and the pool was suspended by it. Else the log ends there.
     #[error(
         "the intent log of '{name}' cannot be replayed: record {sequence} ({type_name}): {reason}"
     )]

@@ -3,15 +3,17 @@
 use super::pool::LivePool;
 use crate::Error;
 use millpond_dataset::live::LiveDataset;
+use millpond_env::mark;
 use millpond_intent::live::{ReplayStep, replay};
 use millpond_object::ObjectError;
 use millpond_ondisk::ObjectSetKind;
+use millpond_pool::live::HistoryEvent;
 use millpond_posix::live::{FileError, LiveFileSystem};
 use millpond_volume::{LiveVolume, VolumeError};
 
 impl LivePool {
     /// Replays the logs that were claimed when the pool was opened, and ends them. Nobody uses the datasets
-    /// yet.
+    /// yet. A log ends at a record that cannot be replayed, as with OpenZFS; the pool's history tells of it.
     pub(super) fn replay_logs(&self) -> Result<(), Error> {
         let names = self.datasets().logs_to_replay();
         if names.is_empty() {
@@ -20,20 +22,29 @@ impl LivePool {
         self.datasets().pass_claimed_births()?;
         for name in names {
             let head = self.datasets().open_head(&name)?;
-            match head.kind() {
+            let replayed = match head.kind() {
                 ObjectSetKind::Volume => {
                     let volume = self.volume(&name)?;
                     replay(&head, &mut |step| {
                         self.again_in_volume(&name, &volume, step)
-                    })?;
+                    })
                 }
                 _ => {
                     let (files, _) = self.open_files(&name)?;
                     files.begin_replay();
                     let replayed = self.replay_files(&name, &head, &files);
                     files.end_replay();
-                    replayed?;
+                    replayed
                 }
+            };
+            match replayed {
+                // What comes behind a record that cannot be done again may build on it: the log ends there.
+                Err(error @ Error::Replay { .. }) if self.engine().suspension().is_none() => {
+                    mark::hit("log-ends-at-bad-record");
+                    let event = HistoryEvent::of_pool("log replay failed", error.to_string());
+                    self.engine().sync_task(|ctx| ctx.history(&event))?;
+                }
+                outcome => outcome?,
             }
             self.datasets().finish_replay(&head)?;
         }

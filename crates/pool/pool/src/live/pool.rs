@@ -207,12 +207,8 @@ impl LivePool {
         self.state.read().failmode
     }
     /// Goes on after devices failed and were put right: what could not be written is written now, nothing
-    /// else is done again. Before the txg commits, everything that was written of it before the
-    /// devices failed is read from them again. Returns when the txg is committed; `Ok` also for
-    /// a pool that is not suspended.
-    ///
-    /// That the devices hold what they are read to hold is taken on trust: an image in a file system
-    /// that lost what it had cached may still show it.
+    /// else is done again. What was written and not flushed before the devices failed is written again before the txg
+    /// commits. Returns when the txg is committed; `Ok` also for a pool that is not suspended.
     ///
     /// # Errors
     /// [`PoolError::Suspended`] if the devices fail again (the pool is suspended as before), or if it was
