@@ -238,7 +238,7 @@ impl LiveLog {
         Ok(())
     }
 
-    /// Writes the blocks that records are to point to, not flushed, and lets the records point to them. Whether
+    /// Writes the blocks that records are to point to, durably, and lets the records point to them. Whether
     /// there are any. The chain has not been touched yet if this fails.
     fn write_data(
         &self,

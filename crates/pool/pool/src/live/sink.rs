@@ -46,7 +46,7 @@ impl SyncContext<'_> {
 }
 
 impl LivePool {
-    /// Writes blocks for an intent log into the txg of `tx`, each in one piece, not flushed. What is allocated and
+    /// Writes blocks for an intent log into the txg of `tx`, each in one piece, durable at once. What is allocated and
     /// not taken over by the sync of that txg is the caller's to free in it
     /// ([`SyncContext::free_log_block`]).
     ///
