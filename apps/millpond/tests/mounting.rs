@@ -198,3 +198,21 @@ fn access_control_lists_count_as_soon_as_they_are_switched_on() {
     stage.done("zfs set acltype=posix tank");
     stage.refused(&read);
 }
+
+#[test]
+fn a_dead_mount_of_another_state_directory_is_cleared() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "zpool create -m HERE/data tank HERE/disk && echo x > HERE/data/file && zpool sync tank",
+    );
+    stage.done(
+        "process=$(cat HERE/state/lock); kill -KILL $process; \
+         while kill -0 $process 2>/dev/null; do sleep 0.05; done; ! ls HERE/data 2>/dev/null",
+    );
+    // Another daemon knows nothing of the mounts of the one that was killed.
+    stage.done("export MILLPOND_DIR=HERE/other; zpool import -f -d HERE/disk tank");
+    assert_eq!(stage.done("cat HERE/data/file"), "x\n");
+    stage.done(
+        "export MILLPOND_DIR=HERE/other; zpool export tank; kill -TERM $(cat HERE/other/lock)",
+    );
+}

@@ -283,6 +283,8 @@ pub fn prepare_mountpoint(
     path: &Path,
     overlay: bool,
 ) -> Result<PathBuf, FuseError> {
+    // A server that was killed may have left a mount here, whichever state directory it had.
+    clear_dead_mount(path)?;
     let place = Place::open(root, path, true)?;
     check_empty(&place, overlay)?;
     Ok(place.path().to_owned())
