@@ -7,9 +7,9 @@ use millpond::live::{
     Allocate, AllocationClass, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewLayout,
     NewMode, Place, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
-use millpond::{Pool, PropertyValue};
+use millpond::{Error, Pool, PropertyValue};
 use millpond_env::mark;
-use millpond_sim::{Event, PowerCut, Seed, World};
+use millpond_sim::{Event, Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::recount;
 use millpond_tests::workload::Dice;
@@ -581,4 +581,61 @@ fn is_claimed(pool: &Pool) -> bool {
     let set = pool.dataset("tank").unwrap().object_set().unwrap();
     let log = millpond_intent::IntentLog::open(&set);
     log.is_some_and(|log| log.header().claim_txg.0 != 0)
+}
+
+/// A disk that does not answer while a log is replayed costs nothing that was promised: either the pool
+/// opens with it, or it opens with it once the disk answers again.
+#[test]
+fn reads_that_fail_during_a_replay_cost_no_promise() {
+    let world = World::new(34);
+    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
+    files.commit_log().unwrap();
+    pool.sync().unwrap();
+    let bytes: Vec<u8> = (0..256 << 10)
+        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
+        .collect();
+    for round in 0..3 {
+        let at = WriteAt::Offset(round * bytes.len() as u64);
+        files.write(&caller, &node, at, &bytes).unwrap();
+        files.fsync(&node).unwrap();
+    }
+    drop((node, root, files, pool));
+    let (mut opened, mut refused, mut in_replay) = (0, 0, 0);
+    for seed in 0..120 {
+        let rate = [10_000, 50_000, 150_000][seed as usize % 3];
+        let after = world.reborn(world.recorded(), &PowerCut::EverythingWritten);
+        let disk = after.disks()[0].clone();
+        let plan = FaultPlan::new(Seed::new(seed)).with(Scope::Reads, Fault::Fail, rate);
+        let candidate = sim::candidate(&after);
+        disk.set_faults(Some(plan));
+        let outcome = sim::open_candidate(&after, &candidate);
+        disk.set_faults(None);
+        match outcome {
+            Ok(_) => opened += 1,
+            Err(Error::ReplayNeedsDevices { .. }) => in_replay += 1,
+            Err(_) => refused += 1,
+        }
+        let pool = sim::open(&after).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let files = pool.file_system("tank").unwrap();
+        let node = files.lookup(&files.root().unwrap(), b"a").unwrap();
+        let mut found = vec![0; 3 * bytes.len()];
+        assert_eq!(
+            files.read(&node, 0, &mut found).unwrap(),
+            found.len(),
+            "seed {seed}"
+        );
+        assert!(
+            found.chunks(bytes.len()).all(|part| part == bytes),
+            "seed {seed}"
+        );
+    }
+    println!("{opened} opened, {in_replay} refused in the replay, {refused} before");
+    assert!(
+        opened > 0 && in_replay > 0,
+        "{opened} {in_replay} {refused}"
+    );
 }

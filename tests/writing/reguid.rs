@@ -1,6 +1,6 @@
 //! The power fails while a pool gets a new guid: the pool has the old one or the new one, and opens.
 
-use crate::exhaustive::{State, each_state};
+use crate::exhaustive::{State, each_state, is_all};
 use crate::sim;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
 use millpond_ondisk::Guid;
@@ -35,7 +35,9 @@ fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
         assert_eq!(again.inner().guid(), guid, "{what}");
     };
     each_state(shape, &world, &mut Seed::new(52), &mut visit);
-    assert!(met[0] > 0 && met[1] > 0, "{shape}: {met:?}");
+    // A sample may meet one of them only.
+    assert!(met[0] + met[1] > 0, "{shape}: {met:?}");
+    assert!(!is_all() || met[0] > 0 && met[1] > 0, "{shape}: {met:?}");
 }
 
 #[test]

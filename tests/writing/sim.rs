@@ -85,7 +85,8 @@ pub fn create_of(
     LivePool::create(&world.env(), &new).unwrap()
 }
 
-fn candidate(world: &World) -> PoolCandidate {
+/// The world's pool as it is found.
+pub fn candidate(world: &World) -> PoolCandidate {
     let candidates = world
         .disks()
         .iter()
@@ -104,8 +105,13 @@ fn candidate(world: &World) -> PoolCandidate {
 
 /// Opens the world's pool for changes.
 pub fn open(world: &World) -> Result<LivePool, Error> {
+    open_candidate(world, &candidate(world))
+}
+
+/// Opens a pool that was found for changes.
+pub fn open_candidate(world: &World, candidate: &PoolCandidate) -> Result<LivePool, Error> {
     let options = OpenOptions::default();
-    LivePool::open_candidate(&world.env(), &candidate(world), &options, &by_caller())
+    LivePool::open_candidate(&world.env(), candidate, &options, &by_caller())
 }
 
 /// Opens the world's pool for reading.

@@ -58,6 +58,17 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
+    /// A log cannot be replayed before devices are back; it is kept.
+    #[error(
+        "the intent log of '{name}' cannot be replayed now: {reason}; import the pool again when its devices answer, or read it with \
+         zpool import -o readonly=on"
+    )]
+    ReplayNeedsDevices {
+        /// The file system or volume.
+        name: String,
+        /// What went wrong.
+        reason: String,
+    },
     /// Something else writes the intent log of this file system or volume.
     #[error("cannot open '{name}': its intent log is written by something else")]
     OtherLog {

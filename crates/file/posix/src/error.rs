@@ -61,6 +61,16 @@ pub enum PosixError {
 }
 
 impl PosixError {
+    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        match self {
+            Self::Object(error) => error.needs_devices(),
+            Self::Zap(error) => error.needs_devices(),
+            Self::Attributes(error) => error.needs_devices(),
+            _ => false,
+        }
+    }
     /// Whether the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {

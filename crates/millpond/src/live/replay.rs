@@ -81,7 +81,11 @@ impl LivePool {
                     again()
                 }
             };
-            outcome.map_err(|error| failed(name, step, &error))
+            outcome.map_err(|error| {
+                let needs_devices =
+                    matches!(&error, FileError::Failed(error) if error.needs_devices());
+                failed(name, step, &error, needs_devices)
+            })
         })
     }
 
@@ -101,11 +105,22 @@ impl LivePool {
                 step.read(pointer, id, offset)
             })
         };
-        again().map_err(|error| failed(name, step, &error))
+        again().map_err(|error| failed(name, step, &error, error.needs_devices()))
     }
 }
 
-fn failed(name: &str, step: &ReplayStep<'_>, error: &dyn std::error::Error) -> Error {
+fn failed(
+    name: &str,
+    step: &ReplayStep<'_>,
+    error: &dyn std::error::Error,
+    needs_devices: bool,
+) -> Error {
+    if needs_devices {
+        return Error::ReplayNeedsDevices {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        };
+    }
     Error::Replay {
         name: name.to_owned(),
         sequence: step.record.sequence,

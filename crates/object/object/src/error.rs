@@ -49,6 +49,11 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
+    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        matches!(self, Self::Block(BlockError::Missing { .. }))
+    }
     /// Whether the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {

@@ -55,6 +55,11 @@ pub enum ZapError {
 }
 
 impl ZapError {
+    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        matches!(self, Self::Object(error) if error.needs_devices())
+    }
     /// Whether the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {

@@ -22,7 +22,8 @@ pub struct LogBlock {
 
 impl BlockStore {
     /// Reads one block of an intent log. A chain ends where a block does not verify, so
-    /// [`BlockError::Corrupt`] is an ordinary answer here and counts against no device.
+    /// [`BlockError::Corrupt`] is an ordinary answer here and counts against no device. A block that too few leaves
+    /// could read is [`BlockError::Missing`]: whether the chain ends there is not known.
     ///
     /// # Errors
     /// As [`BlockStore::read`]; without `key` the records of an encrypted log come back encrypted.
@@ -57,6 +58,7 @@ impl BlockStore {
             }
         };
         let mut copies = vec![];
+        let mut all_unavailable = true;
         for dva in pointer.dvas() {
             let size = pointer.psize_bytes();
             let mut verify = |bytes: &[u8]| verify_log(bytes).is_ok();
@@ -81,6 +83,7 @@ impl BlockStore {
                     });
                 }
                 Err(trouble) => {
+                    all_unavailable &= trouble.is_unavailable();
                     copies.push(CopyFailure {
                         dva,
                         reason: trouble.describe(&topology),
@@ -88,6 +91,10 @@ impl BlockStore {
                 }
             }
         }
-        Err(BlockError::Corrupt { address, copies })
+        Err(if all_unavailable && !copies.is_empty() {
+            BlockError::Missing { address, copies }
+        } else {
+            BlockError::Corrupt { address, copies }
+        })
     }
 }

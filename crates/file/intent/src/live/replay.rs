@@ -1,9 +1,9 @@
 //! Going through a claimed log once more, record by record.
 
-use crate::{IntentLog, LoggedRecord, RecordFate};
+use crate::{ChainEnd, IntentLog, LoggedRecord, RecordFate};
 use millpond_dataset::live::{LiveDataset, header_words};
 use millpond_env::sync::Arc;
-use millpond_object::{Block, ObjectError};
+use millpond_object::{Block, BlockError, ObjectError};
 use millpond_ondisk::{BlockPointer, IntentLogHeader, ObjectId, Txg};
 
 /// A record to be done again.
@@ -55,7 +55,8 @@ pub fn replay<E: From<ObjectError>>(
     };
     let mut header: IntentLogHeader = *log.header();
     // A claimed log counts from its claim, whatever is synced.
-    for record in log.records(Txg(0)) {
+    let mut records = log.records(Txg(0));
+    for record in records.by_ref() {
         if record.fate != RecordFate::Pending {
             continue;
         }
@@ -65,6 +66,10 @@ pub fn replay<E: From<ObjectError>>(
             header: header_words(&header),
             log: &log,
         })?;
+    }
+    // The log goes on behind a block that its devices did not give.
+    if let Some(ChainEnd::Unreadable(error @ BlockError::Missing { .. })) = records.end() {
+        return Err(ObjectError::from(error.clone()).into());
     }
     Ok(())
 }
