@@ -236,7 +236,7 @@ impl Begun {
             size_bytes,
             birth: pointer.physical_birth(),
         };
-        let plan = AuditPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
+        let plan = AuditPlan::new(&topology.tree, topology, &topology.indirect, range);
         let plan = plan.map(|mut plan| {
             let step = plan.advance(vec![], verify);
             (plan, step)

@@ -195,7 +195,7 @@ pub(crate) fn look(
         size_bytes,
         birth,
     };
-    let mut plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range)
+    let mut plan = ReadPlan::new(&topology.tree, topology, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let step = plan.advance(vec![], verify);
     finish(topology, plan, step, None, way, verify)
@@ -284,7 +284,7 @@ fn lay_out(
         size_bytes: pointer.psize_bytes(),
         birth: pointer.physical_birth(),
     };
-    let plan = ReadPlan::new(&topology.tree, &topology.health, &topology.indirect, range);
+    let plan = ReadPlan::new(&topology.tree, topology.as_ref(), &topology.indirect, range);
     let mut plan = plan.ok()?;
     match plan.advance(vec![], verify) {
         Step::Read(reads) => Some(Begun {

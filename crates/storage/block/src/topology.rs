@@ -1,5 +1,6 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
+use crate::leaf_status::{LeafMonitor, LeafStatus};
 use crate::unflushed::{FlushFailure, UnflushedWrites};
 use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
 use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
@@ -32,6 +33,8 @@ pub struct Topology {
     pub counters: Vec<Arc<LeafCounters>>,
     /// Tells how long the leaves take.
     pub clock: IoClock,
+    /// Told when a leaf fails a request or changes its state.
+    pub monitor: Arc<LeafMonitor>,
 }
 
 /// What a leaf did since the pool was opened, as `zpool status` counts it.
@@ -48,6 +51,8 @@ pub struct LeafCounters {
     flushes: AtomicU64,
     waits: LeafWaits,
     unflushed: UnflushedWrites,
+    status: LeafStatus,
+    monitor: Arc<LeafMonitor>,
 }
 
 /// A copy of a leaf's counters.
@@ -74,6 +79,26 @@ pub struct LeafFigures {
 }
 
 impl LeafCounters {
+    /// Those of a leaf that has done nothing yet, whose errors are told to `monitor`.
+    #[must_use]
+    pub fn new(monitor: &Arc<LeafMonitor>) -> Self {
+        Self {
+            monitor: Arc::clone(monitor),
+            ..Self::default()
+        }
+    }
+    /// Whether the leaf is in use.
+    #[must_use]
+    pub fn status(&self) -> &LeafStatus {
+        &self.status
+    }
+    /// Adds errors to a counter.
+    fn add_errors(&self, counter: &AtomicU64, errors: u64) {
+        if errors > 0 {
+            counter.fetch_add(errors, Ordering::Relaxed);
+            self.monitor.raise();
+        }
+    }
     /// A copy of the present figures.
     #[must_use]
     pub fn figures(&self) -> LeafFigures {
@@ -111,15 +136,14 @@ impl LeafCounters {
     pub(crate) fn count_writes(&self, writes: u64, bytes: u64, errors: u64) {
         self.writes.fetch_add(writes, Ordering::Relaxed);
         self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.write_errors.fetch_add(errors, Ordering::Relaxed);
+        self.add_errors(&self.write_errors, errors);
     }
     pub(crate) fn count_repair(&self, bytes: u64) {
         self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     pub(crate) fn count_flush(&self, is_good: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.write_errors
-            .fetch_add(u64::from(!is_good), Ordering::Relaxed);
+        self.add_errors(&self.write_errors, u64::from(!is_good));
     }
 }
 
@@ -132,8 +156,9 @@ impl Topology {
         health: LeafTable,
         indirect: IndirectTables,
     ) -> Self {
+        let monitor = Arc::new(LeafMonitor::default());
         let counters = (0..tree.leaf_count())
-            .map(|_| Arc::new(LeafCounters::default()))
+            .map(|_| Arc::new(LeafCounters::new(&monitor)))
             .collect();
         Self {
             tree,
@@ -143,6 +168,7 @@ impl Topology {
             has_large_gang_headers: false,
             counters,
             clock: IoClock::default(),
+            monitor,
         }
     }
 
@@ -164,6 +190,12 @@ impl Topology {
             .min(largest.saturating_mul(leaves))
             .saturating_mul(2)
             .saturating_add(64 << 20)
+    }
+
+    /// Counters for a leaf that joins.
+    #[must_use]
+    pub fn new_counters(&self) -> Arc<LeafCounters> {
+        Arc::new(LeafCounters::new(&self.monitor))
     }
 
     /// What a leaf has done; zeros for a number that no leaf has.
@@ -189,14 +221,15 @@ impl Topology {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
     }
 
-    /// The device and counters of a leaf; `None` if it is absent.
+    /// The device and counters of a leaf; `None` if it is absent or out of use.
     pub(crate) fn writable_leaf(
         &self,
         leaf: LeafId,
     ) -> Option<(&Arc<dyn Device>, &Arc<LeafCounters>)> {
         let index = leaf.0 as usize;
         let device = self.devices.get(index)?.as_ref()?;
-        Some((device, self.counters.get(index)?))
+        let counters = self.counters.get(index)?;
+        counters.status.is_usable().then_some((device, counters))
     }
 
     /// Makes durable what was written to a leaf.
@@ -207,6 +240,13 @@ impl Topology {
                 let counters = self.counters.get(leaf.0 as usize);
                 counters.map_or(Ok(()), |counters| Err(counters.unflushed().fail_flush()))
             }
+        }
+    }
+
+    /// What a leaf was given and no flush covers counts as lost: the next flush writes it again.
+    pub(crate) fn distrust(&self, leaf: LeafId) {
+        if let Some(counters) = self.counters.get(leaf.0 as usize) {
+            counters.unflushed().distrust();
         }
     }
 
@@ -283,11 +323,11 @@ impl Topology {
             };
             match blame.reason {
                 BlameReason::Checksum => {
-                    counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                    counters.add_errors(&counters.checksum_errors, 1);
                 }
                 BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => {}
                 BlameReason::Io(_) => {
-                    counters.read_errors.fetch_add(1, Ordering::Relaxed);
+                    counters.add_errors(&counters.read_errors, 1);
                 }
             }
         }
@@ -300,10 +340,10 @@ impl Topology {
         };
         match finding.verdict {
             Verdict::Wrong => {
-                counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                counters.add_errors(&counters.checksum_errors, 1);
             }
             Verdict::Fault(fault) if fault != LeafFault::Absent => {
-                counters.read_errors.fetch_add(1, Ordering::Relaxed);
+                counters.add_errors(&counters.read_errors, 1);
             }
             _ => {}
         }

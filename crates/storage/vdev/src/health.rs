@@ -62,6 +62,14 @@ impl LeafTable {
         }
     }
 
+    /// What `leaf` has missed; nothing beyond the table.
+    #[must_use]
+    pub fn missed(&self, leaf: LeafId) -> &[core::ops::Range<u64>] {
+        let at = usize::try_from(leaf.0).ok();
+        let entry = at.and_then(|at| self.leaves.get(at));
+        entry.map_or(&[], |entry| &entry.missed)
+    }
+
     /// The row of `leaf`, to be changed; `None` beyond the table.
     pub fn entry(&mut self, leaf: LeafId) -> Option<&mut LeafEntry> {
         self.leaves.get_mut(usize::try_from(leaf.0).ok()?)

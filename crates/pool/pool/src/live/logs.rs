@@ -267,7 +267,7 @@ impl Walk<'_> {
             _ => false,
         };
         let topology = self.store.topology();
-        let is_lost = |leaf| topology.health.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
+        let is_lost = |leaf| topology.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
         let is_there = pointer
             .dvas()
             .all(|dva| topology.tree.survives(dva.vdev, &is_lost));

@@ -370,7 +370,7 @@ fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, Po
     let exists = |id| tree.top(id).is_some();
     let (mut vdevs, logs) = maps.opened(&tree)?;
     // A pool goes without a lost log device: logs that were put there would fail, one after the other.
-    let is_lost = |leaf| topology.health.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
+    let is_lost = |leaf| topology.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
     for vdev in &mut vdevs {
         vdev.space.is_allocating &= tree.survives(vdev.space.vdev(), &is_lost);
     }

@@ -56,11 +56,12 @@ pub(crate) fn renewed(
         }
         devices.push(device);
         let before = before.and_then(|leaf| old.counters.get(leaf.0 as usize));
-        counters.push(before.cloned().unwrap_or_default());
+        counters.push(before.cloned().unwrap_or_else(|| old.new_counters()));
     }
     let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
     topology.has_large_gang_headers = old.has_large_gang_headers;
     topology.counters = counters;
     topology.clock = old.clock.clone();
+    topology.monitor = Arc::clone(&old.monitor);
     Ok(topology)
 }

@@ -221,10 +221,10 @@ impl BlockStore {
         self.note_lost(topology, leaves, txg);
     }
 
-    /// Notes that leaves do not hold what was written in `txg`: for dirty time logs and, of leaves that
-    /// can be read, for every read from now on.
+    /// Notes that leaves do not hold what was written in `txg`: for dirty time logs, and for every read from now on. A leaf
+    /// that is out of use may be in use again before its dirty time log is.
     fn note_lost(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
-        let mut readable = vec![];
+        let mut news = vec![];
         for leaf in leaves {
             let guid = topology.leaf_guid(*leaf);
             let missed = Missed {
@@ -233,22 +233,25 @@ impl BlockStore {
                 txg,
             };
             let is_new = self.writing.notes.lock().missed.insert(missed);
-            if is_new && topology.health.leaf(*leaf, txg) == LeafHealth::Good {
-                readable.push(guid);
+            let is_there = topology.devices.get(leaf.0 as usize);
+            if is_new && is_there.is_some_and(Option::is_some) {
+                news.push(guid);
             }
         }
-        if readable.is_empty() {
+        if news.is_empty() {
             return;
         }
         self.change_topology(|topology| {
-            for guid in readable {
+            for guid in news {
                 let leaf = topology.tree.find_leaf(guid);
                 let Some(entry) = leaf.and_then(|leaf| topology.health.entry(leaf)) else {
                     continue;
                 };
                 let next = txg.0.saturating_add(1);
+                if entry.missed.iter().any(|range| range.contains(&txg.0)) {
+                    continue;
+                }
                 match entry.missed.last_mut() {
-                    Some(range) if range.contains(&txg.0) => {}
                     Some(range) if range.end == txg.0 => range.end = next,
                     _ => entry.missed.push(txg.0..next),
                 }
@@ -267,7 +270,7 @@ fn bearable(
         .filter_map(|guid| topology.tree.find_leaf(*guid))
         .collect();
     let is_lost = |leaf| {
-        let health = topology.health.leaf(leaf, Txg(u64::MAX));
+        let health = topology.leaf(leaf, Txg(u64::MAX));
         lost.contains(&leaf) || health == LeafHealth::Unreadable
     };
     for (vdev, _) in topology.tree.tops() {

@@ -65,7 +65,7 @@ impl BlockStore {
                 birth: pointer.physical_birth(),
             };
             // A vdev that takes no blocks (removed, or being widened) gets no repairs of this kind.
-            let plan = WritePlan::new(&topology.tree, &topology.health, range, stored);
+            let plan = WritePlan::new(&topology.tree, topology, range, stored);
             let Ok(plan) = plan else { continue };
             for write in plan.writes() {
                 let bytes = write.bytes(stored);

@@ -5,5 +5,6 @@ mod failures;
 mod forms;
 mod gangs;
 mod pool;
+mod status;
 mod waits;
 mod write_back;

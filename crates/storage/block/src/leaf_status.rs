@@ -1,0 +1,318 @@
+//! Whether a leaf is in use, and why not: one status for each leaf, shared by all topologies of a pool.
+//!
+//! A leaf that is not usable gets no requests. Reads are planned around it, writes to it count as missed without being tried, it
+//! is not flushed, and it has no [`Topology::leaf_device`] for labels. The status is read with every request and is one atomic
+//! load; changes are made one at a time under [`LeafMonitor`]'s lock, so that two leaves that stand in for each other are never
+//! taken out at once.
+//!
+//! Page `docs/format/vdev-tree.md`, "States".
+
+use crate::topology::Topology;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use millpond_env::sync::{Condvar, Mutex};
+use millpond_ondisk::Txg;
+use millpond_vdev::{Health, LeafHealth, LeafId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+/// The state of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LeafState {
+    /// In use.
+    #[default]
+    Online = 0,
+    /// In use, with errors or because the pool cannot do without it.
+    Degraded = 1,
+    /// Out of use after errors, or because an administrator said so.
+    Faulted = 2,
+    /// Taken out of use by an administrator.
+    Offline = 3,
+    /// Physically gone, and known to be.
+    Removed = 4,
+    /// Its device could not be opened.
+    Unavailable = 5,
+}
+
+/// Why a leaf is in its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LeafReason {
+    /// Nothing to tell.
+    #[default]
+    None = 0,
+    /// The device could not be opened, or stopped answering as one that is gone does.
+    OpenFailed = 1,
+    /// More errors in a time than its properties allow.
+    ErrorsExceeded = 2,
+    /// Requests failed, and so did a probe.
+    IoFailures = 3,
+    /// A request did not end before its deadline.
+    Hung = 4,
+    /// An administrator said so.
+    External = 5,
+}
+
+/// The state of a leaf, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LeafCondition {
+    /// The state.
+    pub state: LeafState,
+    /// Why.
+    pub reason: LeafReason,
+    /// Whether the state ends with this opening of the pool: nothing on disk tells of it.
+    pub is_temporary: bool,
+}
+
+impl LeafCondition {
+    /// A state that is kept on disk.
+    #[must_use]
+    pub fn new(state: LeafState, reason: LeafReason) -> Self {
+        Self {
+            state,
+            reason,
+            is_temporary: false,
+        }
+    }
+
+    /// Whether the leaf gets requests.
+    #[must_use]
+    pub fn is_usable(self) -> bool {
+        matches!(self.state, LeafState::Online | LeafState::Degraded)
+    }
+
+    fn pack(self) -> u32 {
+        self.state as u32 | (self.reason as u32) << 8 | u32::from(self.is_temporary) << 16
+    }
+
+    fn unpack(word: u32) -> Self {
+        let state = match word & 0xff {
+            0 => LeafState::Online,
+            1 => LeafState::Degraded,
+            2 => LeafState::Faulted,
+            3 => LeafState::Offline,
+            4 => LeafState::Removed,
+            _ => LeafState::Unavailable,
+        };
+        let reason = match word >> 8 & 0xff {
+            0 => LeafReason::None,
+            1 => LeafReason::OpenFailed,
+            2 => LeafReason::ErrorsExceeded,
+            3 => LeafReason::IoFailures,
+            4 => LeafReason::Hung,
+            _ => LeafReason::External,
+        };
+        Self {
+            state,
+            reason,
+            is_temporary: word >> 16 & 1 == 1,
+        }
+    }
+}
+
+/// The present [`LeafCondition`] of a leaf.
+#[derive(Debug, Default)]
+pub struct LeafStatus(AtomicU32);
+
+impl LeafStatus {
+    /// The condition now.
+    #[must_use]
+    pub fn condition(&self) -> LeafCondition {
+        LeafCondition::unpack(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Whether the leaf gets requests.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.condition().is_usable()
+    }
+
+    fn set(&self, condition: LeafCondition) {
+        self.0.store(condition.pack(), Ordering::SeqCst);
+    }
+}
+
+/// Wakes the thread that looks after a pool's leaves, and lets one change of a status be made at a time.
+#[derive(Debug, Default)]
+pub struct LeafMonitor {
+    changes: Mutex<()>,
+    has_news: AtomicBool,
+    /// Whether the waiting thread is to end.
+    has_ended: Mutex<bool>,
+    told: Condvar,
+}
+
+impl LeafMonitor {
+    /// Tells that a leaf failed a request or changed its state. Cheap: called where requests end.
+    pub fn raise(&self) {
+        if !self.has_news.swap(true, Ordering::SeqCst) {
+            // The lock closes the gap between a waiting thread's look and its sleep.
+            drop(self.has_ended.lock());
+            self.told.notify_all();
+        }
+    }
+
+    /// Whether something was told since the last call.
+    #[must_use]
+    pub fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::SeqCst)
+    }
+
+    /// Waits until something is told, at most for `timeout`. `false` once [`LeafMonitor::end`] was called.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut has_ended = self.has_ended.lock();
+        if !*has_ended && !self.has_news.load(Ordering::SeqCst) {
+            self.told.wait_for(&mut has_ended, timeout);
+        }
+        !*has_ended
+    }
+
+    /// Nobody is to wait any more.
+    pub fn end(&self) {
+        *self.has_ended.lock() = true;
+        self.told.notify_all();
+    }
+}
+
+/// Why a leaf was not taken out of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LeafRefusal {
+    /// The tree has no such leaf.
+    #[error("no such leaf")]
+    NoSuchLeaf,
+    /// Without it data of its top-level vdev would have no replica.
+    #[error("no valid replicas")]
+    Required,
+}
+
+impl Topology {
+    /// The status of a leaf; `None` for a number that no leaf has.
+    #[must_use]
+    pub fn status(&self, leaf: LeafId) -> Option<&LeafStatus> {
+        let counters = self.counters.get(leaf.0 as usize)?;
+        Some(counters.status())
+    }
+
+    /// The condition of a leaf; that of an absent one for a number that no leaf has.
+    #[must_use]
+    pub fn condition(&self, leaf: LeafId) -> LeafCondition {
+        let none = LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed);
+        self.status(leaf).map_or(none, LeafStatus::condition)
+    }
+
+    /// Takes a leaf out of use after errors, at once and for requests of all threads, unless data of its top-level vdev would
+    /// have no replica then: such a leaf becomes degraded. Whether it is out of use now. The pool's monitor is told, which
+    /// writes the state down.
+    pub fn fault_leaf(&self, leaf: LeafId, reason: LeafReason) -> bool {
+        let faulted = LeafCondition::new(LeafState::Faulted, reason);
+        match self.change_condition(leaf, faulted) {
+            Ok(_) => true,
+            Err(LeafRefusal::NoSuchLeaf) => false,
+            Err(LeafRefusal::Required) => {
+                let degraded = LeafCondition::new(LeafState::Degraded, reason);
+                let _ = self.change_condition(leaf, degraded);
+                false
+            }
+        }
+    }
+
+    /// Puts a leaf into a state; returns the one it was in. From an unusable state to another one only an administrator's
+    /// order or an absence leads.
+    ///
+    /// # Errors
+    /// [`LeafRefusal`]; nothing is changed then.
+    pub fn change_condition(
+        &self,
+        leaf: LeafId,
+        to: LeafCondition,
+    ) -> Result<LeafCondition, LeafRefusal> {
+        let status = self.status(leaf).ok_or(LeafRefusal::NoSuchLeaf)?;
+        let _one = self.monitor.changes.lock();
+        let from = status.condition();
+        if from.is_usable() && !to.is_usable() && self.is_required(leaf) {
+            return Err(LeafRefusal::Required);
+        }
+        let is_ordered = to.reason == LeafReason::External || to.state == LeafState::Offline;
+        if !from.is_usable() && to.state == LeafState::Faulted && !is_ordered {
+            // It is out of use already, and the first reason stays.
+            return Ok(from);
+        }
+        if from != to {
+            if !from.is_usable() && to.is_usable() {
+                // What it was given before may be lost without an error that anybody was told of.
+                self.distrust(leaf);
+            }
+            status.set(to);
+            self.monitor.raise();
+        }
+        Ok(from)
+    }
+
+    /// Puts a leaf into a state whatever hangs on it: for what was found out when a pool was opened.
+    pub fn set_condition(&self, leaf: LeafId, to: LeafCondition) {
+        if let Some(status) = self.status(leaf) {
+            let _one = self.monitor.changes.lock();
+            status.set(to);
+        }
+    }
+
+    /// Whether some data of a leaf's top-level vdev would have no replica without the leaf: what the other leaves miss
+    /// counts, and which of them are out of use.
+    #[must_use]
+    pub fn is_required(&self, leaf: LeafId) -> bool {
+        let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
+            return false;
+        };
+        let members = self.tree.leaves().filter(|(_, node)| node.top == Some(top));
+        let members: BTreeMap<LeafId, Vec<Range<u64>>> = members
+            .map(|(member, _)| (member, sorted(self.health.missed(member))))
+            .collect();
+        // Which leaves have the data of a txg changes only where something missed begins or ends: those places, and a txg that
+        // no leaf missed, stand for all.
+        let edges = members.values().flatten();
+        let edges = edges.flat_map(|range| [range.start, range.end]);
+        let txgs: BTreeSet<u64> = edges.chain([u64::MAX]).collect();
+        txgs.into_iter().any(|txg| {
+            let is_lost = |other: LeafId| {
+                other == leaf
+                    || self.leaf(other, Txg(u64::MAX)) == LeafHealth::Unreadable
+                    || has(&members, other, txg)
+            };
+            !self.tree.survives(top, &is_lost)
+        })
+    }
+}
+
+impl Health for Topology {
+    fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth {
+        match self.status(leaf) {
+            Some(status) if !status.is_usable() => LeafHealth::Unreadable,
+            _ => self.health.leaf(leaf, birth),
+        }
+    }
+}
+
+/// Ranges in order and apart.
+fn sorted(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut all = ranges.to_vec();
+    all.sort_by_key(|range| (range.start, range.end));
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(all.len());
+    for range in all {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+fn has(members: &BTreeMap<LeafId, Vec<Range<u64>>>, leaf: LeafId, txg: u64) -> bool {
+    members.get(&leaf).is_some_and(|ranges| {
+        let next = ranges.partition_point(|range| range.start <= txg);
+        let before = next.checked_sub(1).and_then(|at| ranges.get(at));
+        before.is_some_and(|range| range.contains(&txg))
+    })
+}
+
+#[cfg(test)]
+mod tests;

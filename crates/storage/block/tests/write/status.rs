@@ -1,0 +1,46 @@
+//! Leaves that are out of use.
+
+use crate::pool::{Pool, TXG, Vdev, address, job, noise};
+use millpond_block::{LeafCondition, LeafReason, LeafState};
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
+use millpond_vdev::{Health, LeafHealth, LeafId};
+
+#[test]
+fn a_leaf_that_is_faulted_gets_no_requests() {
+    for vdev in [Vdev::Mirror(2), Vdev::Raidz(3, 1)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        let first = pool.write_one(job(noise(1, 16 << 10)));
+        pool.store.flush().unwrap();
+        let topology = pool.store.topology();
+        let given = || {
+            let device = &pool.devices[0];
+            let [writes, flushes] = [&device.writes, &device.flushes];
+            let figures = pool.store.topology().figures(LeafId(0));
+            let counts = [writes, flushes].map(|count| count.load(Ordering::SeqCst));
+            (counts, figures)
+        };
+        // A write under way: nothing of it counts as durable on the leaf.
+        let under_way = pool.write_one(job(noise(2, 16 << 10)));
+        assert!(topology.fault_leaf(LeafId(0), LeafReason::IoFailures));
+        let before = given();
+        let second = pool.write_one(job(noise(3, 16 << 10)));
+        pool.store.flush().unwrap();
+        for (seed, block) in [(1, &first), (2, &under_way), (3, &second)] {
+            let read = pool.store.read_uncached(&block.pointer, address(), None);
+            assert_eq!(read.unwrap().bytes, Arc::new(noise(seed, 16 << 10)));
+        }
+        assert!(topology.leaf_device(LeafId(0)).is_none(), "no labels");
+        assert_eq!(given(), before, "nothing tried, nothing counted");
+        let missed: Vec<_> = pool.store.take_missed();
+        let missed: Vec<_> = missed.iter().map(|one| (one.leaf.0, one.txg)).collect();
+        assert_eq!(missed, [(0, TXG)]);
+
+        // In use again, it is not asked for what it missed, even before its dirty time log is read.
+        let online = LeafCondition::default();
+        let now = pool.store.topology();
+        let from = now.change_condition(LeafId(0), online).unwrap();
+        assert_eq!(from.state, LeafState::Faulted);
+        assert_eq!(now.leaf(LeafId(0), TXG), LeafHealth::Stale);
+    }
+}
