@@ -7,7 +7,9 @@
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
 use crate::sim;
-use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
+use millpond::live::{
+    AllocationClass, Caller, LivePool, NewLayout, NewMode, WriteAt, WriteOptions,
+};
 use millpond_env::mark;
 use millpond_sim::{Event, FaultPlan, PowerCut, Seed, World};
 use std::sync::Arc;
@@ -189,4 +191,64 @@ fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
         println!("{tops:?}: {ended} times opened again, {tried} of {number} states");
         assert!(ended > 5 && tried > 10);
     }
+}
+
+/// A txg that frees a large file is written, but the flush of its uberblock fails. Opened again from memory, the pool must not
+/// use the freed space before that uberblock is on the disk: after a power cut the disk has the txg before, and the file.
+#[test]
+fn a_pool_opened_again_does_not_overwrite_the_txg_that_the_disk_has() {
+    const LARGE: usize = 24 << 20;
+    const DISK_MIB: u64 = 96;
+    /// At either end of a disk.
+    const LABELS_BYTES: u64 = 512 << 10;
+    let mut tried = 0;
+    for good in 0.. {
+        let world = World::new(77);
+        let pool = sim::create(&world, &[(Single, 1)], DISK_MIB);
+        let files = pool.file_system("tank").unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = files.create(&caller, &root, b"large", mode, true).unwrap();
+        let noise: Vec<u8> = (0..LARGE as u32)
+            .map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8)
+            .collect();
+        files
+            .write(&caller, &node, WriteAt::Offset(0), &noise)
+            .unwrap();
+        drop(node);
+        pool.sync().unwrap();
+        files.unlink(&root, b"large").unwrap();
+        files.reap().unwrap();
+        world.forget();
+        let failing = Failing {
+            good,
+            count: u64::MAX,
+        };
+        set_faults(&world, Some(failing));
+        let outcome = pool.sync();
+        set_faults(&world, None);
+        drop((files, root, pool));
+        if !has_failed(&world) {
+            break;
+        }
+        assert!(outcome.is_err(), "{failing:?}");
+        let opened = sim::read(&world).unwrap().inner().uberblock().txg;
+        let begun = world.recorded();
+        let pool = sim::open(&world).unwrap_or_else(|error| panic!("{failing:?}: {error}"));
+        drop(pool);
+        let journal = world.journal();
+        let data = LABELS_BYTES..(DISK_MIB << 20) - LABELS_BYTES;
+        let is_data = |event: &Event| matches!(event, Event::Write { offset_bytes, .. } if data.contains(offset_bytes));
+        let first = journal.events()[begun..].iter().position(is_data).unwrap();
+        for count in begun..=journal.len() {
+            let after = world.reborn(count, &PowerCut::NothingUnflushed);
+            let what = format!("{failing:?}, cut after {count} events");
+            let read = sim::read(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let txg = read.inner().uberblock().txg;
+            assert!(count < begun + first || txg >= opened, "{what}: {txg}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried} states");
 }

@@ -11,6 +11,7 @@ use super::dtl::MissedTxgs;
 use super::failure::FailMode;
 use super::features::FeatureCounts;
 use super::history::Opening;
+use super::labels::{self, CommitError};
 use super::may_write::{MayWriteError, has_unfinished_scrub, may_write};
 use super::pool::{Drive, LivePool, PoolParts, PoolState};
 use super::port::DatasetPort;
@@ -112,6 +113,7 @@ impl LivePool {
         )
         .map_err(at)?;
         let pool = Self::from_parts(parts);
+        pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         if has_unfinished_scrub(&read).map_err(at)? {
             pool.cancel_scrubs().map_err(at)?;
@@ -125,6 +127,23 @@ impl LivePool {
         }
         pool.wait_for_devices(writing);
         Ok(pool)
+    }
+
+    /// Writes the uberblock that the pool was opened with once more, and flushes. What was read may be in the system's memory
+    /// alone, because a flush failed before: the disks have an older txg then, and the first txg would use space that this
+    /// older one still needs.
+    fn write_opened_uberblock(&self) -> Result<(), PoolError> {
+        let topology = self.store.topology();
+        let (uberblock, multihost) = {
+            let state = self.state.read();
+            (state.uberblock, state.multihost)
+        };
+        let tops = labels::all_tops(&topology);
+        let round = labels::write_uberblock(&topology, &uberblock, &tops, multihost, self.turn());
+        match tops.iter().any(|top| round.reached(*top)) {
+            true => Ok(()),
+            false => Err(CommitError::NoUberblock.into()),
+        }
     }
 
     pub(crate) fn wait_for_devices(self: &Arc<Self>, writing: &WriteOptions) {

@@ -379,6 +379,14 @@ impl LivePool {
         Ok(())
     }
 
+    /// How leaves are written to.
+    pub(crate) fn turn(&self) -> Turn {
+        match self.drive {
+            Drive::Thread => Turn::Together,
+            Drive::Caller => Turn::OneByOne,
+        }
+    }
+
     /// Makes the txg durable: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
     fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let txg = ctx.txg();
@@ -409,10 +417,7 @@ impl LivePool {
             written_tops: &[],
             multihost,
             dice: u64::from_le_bytes(dice),
-            turn: match self.drive {
-                Drive::Thread => Turn::Together,
-                Drive::Caller => Turn::OneByOne,
-            },
+            turn: self.turn(),
         };
         let report = loop {
             let since = self.failure.resumes();
