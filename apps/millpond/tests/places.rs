@@ -193,3 +193,39 @@ fn an_image_that_may_only_be_read_is_imported_for_reading() {
     );
     assert_eq!(shown, "on\n");
 }
+
+#[test]
+fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
+    let Some(stage) = Stage::new() else { return };
+    let free = |name: &str| stage.run("state", &format!("flock --nonblock HERE/{name} true"));
+    let is_free = |name: &str| free(name).status.success();
+    stage.done("state", "truncate -s 128M HERE/{a,b,spare,cache,later}");
+    let create = "HERE/millpond zpool create -O mountpoint=none";
+    let devices = "HERE/a spare HERE/spare cache HERE/cache";
+    stage.done("state", &format!("{create} tank {devices}"));
+    for name in ["a", "spare", "cache"] {
+        assert!(!is_free(name), "{name}");
+    }
+    assert!(is_free("later"));
+    stage.done("state", "HERE/millpond zpool add tank spare HERE/later");
+    assert!(!is_free("later"));
+    // Who has it is told by its labels, not by the lock.
+    let told = stage.refused(
+        "state",
+        &format!("{create} -f other HERE/b cache HERE/spare"),
+    );
+    assert!(
+        told.contains("reserved as a hot spare for pool tank"),
+        "{told}"
+    );
+    // Another daemon takes over.
+    stage.done("state", "kill -KILL $(cat HERE/state/lock)");
+    stage.done("state", "HERE/millpond zpool list tank");
+    for name in ["a", "spare", "cache", "later"] {
+        assert!(!is_free(name), "{name}");
+    }
+    stage.done("state", "HERE/millpond zpool export tank");
+    for name in ["a", "spare", "cache", "later"] {
+        assert!(is_free(name), "{name}");
+    }
+}

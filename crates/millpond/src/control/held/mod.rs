@@ -4,6 +4,7 @@
 //! changes on the open pools. It mounts nothing and keeps nothing on disk: whoever runs it does.
 //! Figures may lag a txg behind. The page is `docs/daemon.md`.
 
+mod auxiliary;
 mod import;
 mod names;
 mod suspended;
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::live::{LivePool, WriteOptions};
 use crate::{Error, Pool};
+use auxiliary::AuxiliaryDevices;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
@@ -198,6 +200,7 @@ pub struct HeldPools {
     system: Option<String>,
     owner: (u32, u32),
     pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
+    auxiliaries: Mutex<AuxiliaryDevices>,
     /// Making, importing and leaving pools go one after the other.
     turn: Mutex<()>,
 }
@@ -213,6 +216,7 @@ impl HeldPools {
             system: None,
             owner: (0, 0),
             pools: RwLock::new(BTreeMap::new()),
+            auxiliaries: Mutex::default(),
             turn: Mutex::new(()),
         }
     }
@@ -273,6 +277,7 @@ impl HeldPools {
         self.pools
             .write()
             .insert(name.to_owned(), Arc::clone(&pool));
+        self.hold_auxiliaries(name);
         pool
     }
 
@@ -399,7 +404,11 @@ impl HeldPools {
             PoolChange::Online { leaves } => self.look_again(pool, Some(leaves))?,
             _ => {}
         }
-        apply::apply(&self.writable(pool)?, change, changed)
+        apply::apply(&self.writable(pool)?, change, changed)?;
+        if matches!(change, PoolChange::Add(_)) {
+            self.hold_auxiliaries(pool);
+        }
+        Ok(())
     }
 
     /// Looks for lost devices where they were; those that are there again are used from then on. For the others
@@ -449,6 +458,7 @@ impl HeldPools {
             ));
         }
         self.pools.write().remove(name);
+        self.auxiliaries.lock().let_go(name);
         Ok(())
     }
 
@@ -456,6 +466,7 @@ impl HeldPools {
     pub fn let_go(&self) -> Vec<(String, Error)> {
         let _turn = self.turn.lock();
         let pools = std::mem::take(&mut *self.pools.write());
+        *self.auxiliaries.lock() = AuxiliaryDevices::default();
         let mut failures = vec![];
         for (name, pool) in pools {
             if let Some(live) = pool.live()

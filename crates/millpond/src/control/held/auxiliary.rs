@@ -1,0 +1,79 @@
+//! Hot spares and cache devices of held pools. Pools read and write nothing on them while they are idle, but they belong
+//! to the pools: they stay open for writing, with their locks, so that nobody else takes them.
+
+use super::super::change::checks;
+use super::{HeldPool, HeldPools, Open};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+use millpond_pool::import::read_labels;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+pub(super) struct AuxiliaryDevices {
+    /// By guid: several pools may have one spare.
+    open: BTreeMap<u64, Arc<dyn Device>>,
+    /// The guids of each pool, by its name.
+    of_pools: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl AuxiliaryDevices {
+    /// A pool is no longer held.
+    pub(super) fn let_go(&mut self, pool: &str) {
+        self.of_pools.remove(pool);
+        self.close_unused();
+    }
+
+    fn close_unused(&mut self) {
+        let used: BTreeSet<u64> = self.of_pools.values().flatten().copied().collect();
+        self.open.retain(|guid, _| used.contains(guid));
+    }
+}
+
+impl HeldPools {
+    /// Opens the spares and cache devices that a pool has now, and lets go of those that it has no more. What cannot be
+    /// opened is left: `zpool status` shows it.
+    pub(super) fn hold_auxiliaries(&self, name: &str) {
+        let Some(wanted) = self.get(name).and_then(|pool| auxiliary_paths(&pool)) else {
+            return;
+        };
+        let mut held = self.auxiliaries.lock();
+        let guids = wanted.keys().copied().collect();
+        held.of_pools.insert(name.to_owned(), guids);
+        held.close_unused();
+        for (guid, path) in wanted {
+            if held.open.contains_key(&guid) {
+                continue;
+            }
+            let Ok(opened) = checks::open_to_write(&path) else {
+                continue;
+            };
+            let labels = read_labels(opened.device.as_ref());
+            if (labels.iter().flatten()).any(|label| label.guid == Guid(guid)) {
+                held.open.insert(guid, opened.device);
+            }
+        }
+    }
+}
+
+/// Where the spares and cache devices of a pool are, by guid; `None` if it cannot tell now, or is only read.
+fn auxiliary_paths(pool: &HeldPool) -> Option<BTreeMap<u64, String>> {
+    let Open::Live(live) = pool.opened() else {
+        return None;
+    };
+    if live.engine().suspension().is_some() {
+        return None;
+    }
+    let view = live.committed().ok()?;
+    let listed = view.inner().spares().iter().chain(view.inner().caches());
+    let paths = listed.filter_map(|vdev| {
+        let guid = vdev.u64("guid").ok()?;
+        let found = pool.located.as_ref().and_then(|all| all.get(&guid));
+        let path = match found {
+            Some((path, _)) => path,
+            None => vdev.string("path").ok()?,
+        };
+        Some((guid, path.to_owned()))
+    });
+    Some(paths.collect())
+}
