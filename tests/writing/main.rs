@@ -18,4 +18,5 @@ mod rig;
 mod sim;
 mod soak;
 mod sweep;
+mod upgraded;
 mod write_back;

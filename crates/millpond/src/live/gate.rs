@@ -16,6 +16,9 @@ use millpond_txg::Transaction;
 
 /// The feature that names above 255 bytes need.
 const LONGNAME: &str = "org.zfsonlinux:longname";
+/// The features that counting files and accounting projects need.
+const USEROBJ_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
+const PROJECT_QUOTA: &str = "org.zfsonlinux:project_quota";
 /// Slots of a dnode when the size is chosen here: 1 KiB, as OpenZFS chooses.
 const AUTO_DNODE_SLOTS: u8 = 2;
 
@@ -148,6 +151,14 @@ impl Begin for Gate {
     fn note_long_name(&self, tx: &Transaction) {
         self.dataset.use_feature(tx, LONGNAME);
     }
+    fn note_accounting(&self, tx: &Transaction, counts_objects: bool, has_projects: bool) {
+        if counts_objects {
+            self.dataset.use_feature(tx, USEROBJ_ACCOUNTING);
+        }
+        if has_projects {
+            self.dataset.use_feature(tx, PROJECT_QUOTA);
+        }
+    }
 }
 
 /// What the properties in force mean for files. `is_enabled` tells of features of the pool.
@@ -190,7 +201,7 @@ pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool
             _ => AclInherit::Restricted,
         },
         allows_long_names: numbers.is_on("longname") && is_enabled(LONGNAME),
-        has_projects: is_enabled("org.zfsonlinux:project_quota"),
+        has_projects: is_enabled(PROJECT_QUOTA),
         shows_snapshot_directory: numbers.number("snapdir") == 1,
     }
 }

@@ -183,6 +183,24 @@ impl LivePool {
         Ok(())
     }
 
+    /// After features were enabled: open file systems have what they allow, and the accounting of those that are mounted is
+    /// completed in the background.
+    pub fn features_changed(&self) {
+        let open: Vec<_> = {
+            let files = self.files.lock();
+            let pairs = files.iter();
+            pairs
+                .filter_map(|(id, files)| Some((*id, files.upgrade()?)))
+                .collect()
+        };
+        for (id, files) in open {
+            if let Some(head) = self.datasets.head_if_open(id) {
+                files.set_settings(self.settings_of(&head));
+            }
+            files.complete_accounting_in_background();
+        }
+    }
+
     fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<Gate, Error> {
         let features = self.engine.features();
         let gate = Gate::new(dataset, |guid| features.count(guid).is_some());

@@ -78,6 +78,10 @@ pub trait Begin: Send + Sync {
     /// Told of each name above 255 bytes that is stored in the group of `tx`: the dataset must have the
     /// feature `longname` active from that group on.
     fn note_long_name(&self, tx: &Transaction);
+
+    /// Told when counting of files, or accounting of projects, has become complete in the group of `tx`: the dataset must have
+    /// the features `userobj_accounting` or `project_quota` active from that group on.
+    fn note_accounting(&self, tx: &Transaction, counts_objects: bool, has_projects: bool);
 }
 
 /// An intent log as files and volumes see it. An implementation must never wait for a node, and

@@ -22,6 +22,8 @@ pub(crate) enum DrainWork {
     All,
     /// One file of it.
     File(ObjectId),
+    /// Nothing: the accounting of owners is completed.
+    Accounting,
 }
 
 /// The queue of one file system.
@@ -43,6 +45,12 @@ impl DrainQueue {
     /// Whether large files are freed in the background.
     pub(crate) fn is_allowed(&self) -> bool {
         self.state.lock().is_allowed
+    }
+
+    /// Whether nothing more urgent waits.
+    fn goes_on(&self) -> bool {
+        let state = self.state.lock();
+        state.is_allowed && state.work.is_empty()
     }
 
     /// Hands work to the thread; false if there may be none.
@@ -83,8 +91,9 @@ fn drain(files: &Weak<LiveFileSystem>) {
         let outcome = match work {
             DrainWork::All => files.free_unlinked(),
             DrainWork::File(id) => files.free_orphan(id).map(|_| ()),
+            DrainWork::Accounting => files.complete_accounting_between(),
         };
-        // The file stays in the unlinked set, and its damage is among the pool's damaged blocks.
+        // The file stays in the unlinked set, and its damage is among the pool's damaged blocks. Accounting is completed after the next mount.
         let _ = outcome;
     }
 }
@@ -107,12 +116,14 @@ impl BackgroundDrain {
         };
         if thread::is_alone() {
             files.free_unlinked()?;
+            files.complete_accounting(&|| true)?;
             return Ok(drain);
         }
         files.drain_queue().state.lock().is_allowed = true;
         if files.has_unlinked()? {
             files.drain_queue().push(files, DrainWork::All);
         }
+        files.complete_accounting_in_background();
         Ok(drain)
     }
 }
@@ -130,6 +141,28 @@ impl Drop for BackgroundDrain {
 }
 
 impl LiveFileSystem {
+    /// Completes the accounting of owners until something else is to be done, and goes on after that.
+    fn complete_accounting_between(&self) -> Result<(), FileError> {
+        let queue = self.drain_queue();
+        self.complete_accounting(&|| queue.goes_on())?;
+        if self.incomplete_accounting() != 0 {
+            let mut state = queue.state.lock();
+            if state.is_allowed {
+                state.work.push_back(DrainWork::Accounting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to complete the accounting of owners if that is to be done and the file system is mounted.
+    pub fn complete_accounting_in_background(&self) {
+        if self.incomplete_accounting() != 0
+            && let Some(files) = self.weak().upgrade()
+        {
+            files.drain_queue().push(&files, DrainWork::Accounting);
+        }
+    }
+
     /// Leaves a file of the unlinked set to the background if it is large; tells whether it did.
     pub(super) fn leave_to_drain(&self, id: ObjectId) -> bool {
         let files = self.weak().upgrade();

@@ -9,6 +9,7 @@
 //! locks first and begins its transaction then, so that changes of one thing come in the order of their
 //! groups.
 
+mod accounting;
 mod attributes;
 mod begin;
 mod cache;

@@ -1,5 +1,6 @@
 //! Quotas of users, groups and projects. Page `docs/format/file-system.md`.
 
+use super::accounting::{OBJECT_COUNTS, PROJECTS, USERS};
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, MASTER_NODE, NODE_BYTES};
 use super::state::NodeState;
@@ -174,6 +175,18 @@ impl LiveFileSystem {
         Ok(Some(limit).filter(|limit| *limit != 0))
     }
 
+    /// Whether the counters have everything.
+    fn is_counted(&self, owner: QuotaOwner, measure: QuotaMeasure) -> bool {
+        let missing = self.incomplete_accounting();
+        let needed = match (owner, measure) {
+            (QuotaOwner::Project, QuotaMeasure::Bytes) => PROJECTS,
+            (QuotaOwner::Project, QuotaMeasure::Objects) => PROJECTS | OBJECT_COUNTS,
+            (_, QuotaMeasure::Bytes) => USERS,
+            (_, QuotaMeasure::Objects) => USERS | OBJECT_COUNTS,
+        };
+        missing & needed == 0
+    }
+
     fn check_quota(
         &self,
         owner: QuotaOwner,
@@ -182,6 +195,11 @@ impl LiveFileSystem {
     ) -> Result<(), FileError> {
         let is_exempt = owner == QuotaOwner::Project && (id == 0 || id == u64::from(u32::MAX));
         if is_exempt || !self.quotas.is_limited(owner, measure) {
+            return Ok(());
+        }
+        if !self.is_counted(owner, measure) {
+            // What counts only a part refuses nobody.
+            self.complete_accounting_in_background();
             return Ok(());
         }
         let limit = self.quotas.limit(owner, measure, id)?;

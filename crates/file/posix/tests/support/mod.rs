@@ -176,6 +176,7 @@ impl Begin for Port {
     fn note_long_name(&self, _tx: &Transaction) {
         self.long_names.fetch_add(1, Ordering::Relaxed);
     }
+    fn note_accounting(&self, _tx: &Transaction, _counts_objects: bool, _has_projects: bool) {}
 }
 
 fn suspended(error: TxgError) -> BeginError {

@@ -39,6 +39,9 @@ pub(in crate::control) fn apply(
                 PoolSetting::parse(name, value, SettingTime::Later)?
             };
             engine.set_property(&setting)?;
+            if name.starts_with("feature@") {
+                pool.features_changed();
+            }
         }
         PoolChange::SetVdev { guid, name, value } => {
             let setting = VdevSetting::parse(name, value)?;
@@ -48,6 +51,7 @@ pub(in crate::control) fn apply(
             let enabled = engine.upgrade(compatible.as_deref())?;
             let names = enabled.into_iter().map(str::to_owned);
             changed.enabled_features.extend(names);
+            pool.features_changed();
         }
         PoolChange::Reguid { guid } => {
             engine.reguid(guid.map(Guid))?;

@@ -1,5 +1,6 @@
 //! Who owns how much: what a sync changes in the accounting objects.
 
+use super::core::{HeadChange, SyncedHead};
 use crate::Accounting;
 use millpond_ondisk::{DecodeError, Endian, ObjectType, Reader, sa::SaHeader};
 use std::collections::BTreeMap;
@@ -76,6 +77,36 @@ impl Owners {
 
 /// The flag in a file's flags that says that it has a project number.
 const HAS_PROJECT: u64 = 1 << 47;
+
+/// The flag of an object set whose accounting of projects is complete.
+const PROJECTS_COMPLETE: u64 = 4;
+
+/// Which objects are in the accounting of projects, before and after a sync: those with smaller numbers. Unlike for users, no
+/// flag of an object tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ProjectBounds {
+    pub(super) before: u64,
+    pub(super) after: u64,
+    /// Nothing that the accounting object has counts.
+    pub(super) restarts: bool,
+}
+
+impl ProjectBounds {
+    pub(super) fn of(head: &SyncedHead, change: &HeadChange) -> Self {
+        let below = |flags: u64, cursor: Option<u64>| match flags & PROJECTS_COMPLETE {
+            0 => cursor.unwrap_or(0),
+            _ => u64::MAX,
+        };
+        let cursor = change.accounting_cursor.or(head.accounting_cursor);
+        Self {
+            before: below(head.flags, head.accounting_cursor),
+            after: below(change.flags.unwrap_or(head.flags), cursor),
+            restarts: head.flags & PROJECTS_COMPLETE == 0
+                && head.accounting_cursor.is_none()
+                && change.accounting_cursor.is_some(),
+        }
+    }
+}
 
 /// Sums of changes, by owner.
 #[derive(Debug, Default)]

@@ -59,6 +59,8 @@ pub(super) struct SyncedHead {
     pub(super) root: BlockPointer,
     pub(super) meta: Arc<Dnode>,
     pub(super) flags: u64,
+    /// [`super::LiveObjectSet::accounting_cursor`].
+    pub(super) accounting_cursor: Option<u64>,
     pub(super) log_header: [u64; 24],
     pub(super) portable_mac: [u8; 32],
     pub(super) local_mac: [u8; 32],
@@ -71,6 +73,7 @@ impl Default for SyncedHead {
             root: BlockPointer::default(),
             meta: Arc::new(blank_dnode(ObjectType::DNODE, 1, 3)),
             flags: 0,
+            accounting_cursor: None,
             log_header: [0; 24],
             portable_mac: [0; 32],
             local_mac: [0; 32],
@@ -83,6 +86,7 @@ impl Default for SyncedHead {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadChange {
     pub(super) flags: Option<u64>,
+    pub(super) accounting_cursor: Option<u64>,
     pub(super) log_header: Option<[u64; 24]>,
 }
 

@@ -644,9 +644,12 @@ impl LiveObject {
     }
 
     /// Makes its dnode be written again in this txg though nothing else changes, as accounting that is
-    /// completed later needs it.
+    /// completed later needs it. An object that was freed stays so.
     pub fn touch(&self, tx: &Transaction) {
-        self.dirty_slot(&mut self.state.lock(), tx);
+        let mut state = self.state.lock();
+        if !state.is_freed() {
+            self.dirty_slot(&mut state, tx);
+        }
     }
 
     /// Whether it has changes of any txg that is not committed: figures of space will change then.

@@ -106,6 +106,8 @@ pub struct SyncedSet {
     pub root: BlockPointer,
     /// What owners' entries change by; the caller applies it to the accounting objects and syncs again.
     pub accounting: Vec<AccountingChange>,
+    /// Accounting of projects begins anew: the caller empties its object before it applies the changes.
+    pub restarts_projects: bool,
     /// What needs a feature.
     pub seen: FeatureUse,
 }
@@ -194,6 +196,7 @@ impl LiveObjectSet {
             root,
             meta: Arc::new(meta),
             flags: phys.flags,
+            accounting_cursor: None,
             log_header: phys.intent_log_header,
             portable_mac: phys.portable_mac,
             local_mac: phys.local_mac,
@@ -247,7 +250,7 @@ impl LiveObjectSet {
             tx.txg(),
             HeadChange {
                 flags: Some(shape.flags),
-                log_header: None,
+                ..HeadChange::default()
             },
         );
         Self::new(store, dataset, kind, policy, table, None)
@@ -530,6 +533,21 @@ impl LiveObjectSet {
     pub fn set_flags(&self, tx: &Transaction, flags: u64) {
         let mut table = self.core.table.lock();
         table.heads.entry(tx.txg()).or_default().flags = Some(flags);
+    }
+    /// How far accounting has been completed since the set was opened: objects with smaller numbers were touched. `None` if it
+    /// has not begun.
+    #[must_use]
+    pub fn accounting_cursor(&self) -> Option<u64> {
+        let table = self.core.table.lock();
+        let mut changes = table.heads.values().rev();
+        let newest = changes.find_map(|change| change.accounting_cursor);
+        newest.or(table.synced.accounting_cursor)
+    }
+    /// Every object with a smaller number has been touched in the group of `tx` or before. The first call after the set was opened
+    /// makes the accounting of projects begin anew, unless it is complete.
+    pub fn set_accounting_cursor(&self, tx: &Transaction, cursor: u64) {
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().accounting_cursor = Some(cursor);
     }
     /// The intent log header's words.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Writing what one txg changed: objects, then the array of their dnodes, then the object set block.
 
-use super::accounting::{Ledger, Owners};
+use super::accounting::{Ledger, Owners, ProjectBounds};
 use super::core::{Core, SyncedHead, special_id};
 use super::dnode_array::{DnodeArray, encode};
 use super::foreign;
@@ -74,6 +74,7 @@ struct Retired {
 
 pub(super) struct Sync<'a> {
     pub(super) run: Run<'a>,
+    projects: ProjectBounds,
     ledger: Ledger,
     seen: FeatureUse,
     retired: Vec<Retired>,
@@ -95,9 +96,12 @@ pub(super) fn sync(
         return Ok(SyncedSet {
             root: head.root,
             accounting: Vec::new(),
+            restarts_projects: false,
             seen: FeatureUse::default(),
         });
     }
+    let change = change.unwrap_or_default();
+    let projects = ProjectBounds::of(&head, &change);
     let mut sync = Sync {
         run: Run {
             core,
@@ -106,11 +110,11 @@ pub(super) fn sync(
             pass,
             sink,
         },
+        projects,
         ledger: Ledger::default(),
         seen: FeatureUse::default(),
         retired: Vec::new(),
     };
-    let change = change.unwrap_or_default();
     let first_special = special_id(2);
     let (plain, special): (Vec<_>, Vec<_>) =
         (objects.into_values()).partition(|object| object.id() < first_special);
@@ -135,6 +139,7 @@ pub(super) fn sync(
     Ok(SyncedSet {
         root,
         accounting: sync.ledger.into_changes(),
+        restarts_projects: projects.restarts,
         seen: sync.seen,
     })
 }
@@ -453,12 +458,16 @@ impl Sync<'_> {
             ..
         } = done;
         let id = object.id();
-        let with_projects = self.run.policy.accounts_projects;
+        let is_in_projects = |below: u64| self.run.policy.accounts_projects && id.0 < below;
+        let (was_in_projects, is_in_projects) = (
+            is_in_projects(self.projects.before),
+            is_in_projects(self.projects.after),
+        );
         if let Some(owners) = before.owners {
             let bytes = signed(before.used_bytes).saturating_add(ACCOUNTED_BYTES);
             let objects = before.flags.contains(DnodeFlags::USER_OBJECT_ACCOUNTED);
             let objects = -i64::from(objects);
-            self.ledger.add(owners, with_projects, -bytes, objects);
+            self.ledger.add(owners, was_in_projects, -bytes, objects);
         }
         let slots = tree.dnode.slots();
         if is_freed {
@@ -484,7 +493,7 @@ impl Sync<'_> {
             if let Some(owners) = self.owners(&object, &tree.dnode) {
                 let bytes = signed(tree.dnode.used_bytes()).saturating_add(ACCOUNTED_BYTES);
                 let objects = i64::from(with_objects);
-                self.ledger.add(owners, with_projects, bytes, objects);
+                self.ledger.add(owners, is_in_projects, bytes, objects);
             }
         } else {
             tree.finish(&self.run);
@@ -618,6 +627,7 @@ impl Sync<'_> {
             root,
             meta: Arc::new(phys.meta_dnode),
             flags: phys.flags,
+            accounting_cursor: change.accounting_cursor.or(head.accounting_cursor),
             log_header: phys.intent_log_header,
             portable_mac: phys.portable_mac,
             local_mac: phys.local_mac,

@@ -26,8 +26,13 @@ fn file(bonus: Vec<u8>) -> NewObject {
     NewObject::new(ObjectType::PLAIN_FILE).with_bonus(ObjectType::SA, bonus)
 }
 
+/// A set whose accounting is complete from the start.
 fn bench() -> Bench {
-    Bench::new(ObjectSetKind::FileSystem, WritePolicy::dataset())
+    let shape = NewObjectSet {
+        flags: 7,
+        ..NewObjectSet::default()
+    };
+    Bench::with_shape(ObjectSetKind::FileSystem, WritePolicy::dataset(), shape)
 }
 
 /// Adds changes up as the accounting objects would.
@@ -127,6 +132,82 @@ fn owners_are_found_in_the_spill_block_where_the_bonus_is_empty() {
     let (synced, _) = bench.sync();
     books.apply(&synced.accounting);
     assert!(books.0.is_empty());
+}
+
+#[test]
+fn projects_have_objects_up_to_where_they_were_completed() {
+    let mut bench = Bench::new(ObjectSetKind::FileSystem, WritePolicy::dataset());
+    let mut books = Books::default();
+    let tx = bench.begin();
+    let new = || file(attributes(1, 2, Some(3)));
+    let objects: Vec<_> = (0..4)
+        .map(|_| bench.set.allocate(&tx, new()).unwrap())
+        .collect();
+    drop(tx);
+    let (synced, _) = bench.sync();
+    books.apply(&synced.accounting);
+    assert_eq!((books.of(0, 1).1, books.of(2, 3)), (4, (0, 0)));
+    // Two are completed, one behind them changes.
+    let tx = bench.begin();
+    objects[0].touch(&tx);
+    objects[1].touch(&tx);
+    let content: Vec<u8> = (0..512u32).map(|at| (at * at % 251) as u8).collect();
+    objects[3].write(&tx, 0, &content).unwrap();
+    bench.set.set_accounting_cursor(&tx, objects[2].id().0);
+    drop(tx);
+    let (synced, _) = bench.sync();
+    assert!(synced.restarts_projects);
+    books.apply(&synced.accounting);
+    assert_eq!((books.of(0, 1).1, books.of(2, 3)), (4, (2 * 512, 2)));
+    // One on either side goes.
+    let tx = bench.begin();
+    bench.set.free(&tx, objects[0].id()).unwrap();
+    bench.set.free(&tx, objects[2].id()).unwrap();
+    drop(tx);
+    let (synced, _) = bench.sync();
+    assert!(!synced.restarts_projects);
+    books.apply(&synced.accounting);
+    assert_eq!((books.of(0, 1).1, books.of(2, 3)), (2, (512, 1)));
+    // The rest in the group that says that it is complete, and one more.
+    let tx = bench.begin();
+    objects[3].touch(&tx);
+    bench.set.set_accounting_cursor(&tx, u64::MAX);
+    bench.set.set_flags(&tx, 7);
+    let late = bench.set.allocate(&tx, new()).unwrap().id();
+    drop((tx, objects));
+    let (synced, _) = bench.sync();
+    books.apply(&synced.accounting);
+    assert_eq!(books.of(2, 3), (3 * 512 + 512, 3));
+    bench.reopen();
+    let tx = bench.begin();
+    bench.set.free(&tx, late).unwrap();
+    drop(tx);
+    let (synced, _) = bench.sync();
+    books.apply(&synced.accounting);
+    assert_eq!(books.of(2, 3), (2 * 512 + 512, 2));
+}
+
+/// Begun and not finished, accounting of projects begins anew when the set is opened again.
+#[test]
+fn projects_begin_anew_after_the_set_was_closed() {
+    let mut bench = Bench::new(ObjectSetKind::FileSystem, WritePolicy::dataset());
+    let tx = bench.begin();
+    let object = bench
+        .set
+        .allocate(&tx, file(attributes(1, 2, Some(3))))
+        .unwrap();
+    bench.set.set_accounting_cursor(&tx, u64::MAX);
+    drop(tx);
+    bench.sync();
+    drop(object);
+    bench.reopen();
+    assert_eq!(bench.set.accounting_cursor(), None);
+    let tx = bench.begin();
+    bench.set.set_accounting_cursor(&tx, 1);
+    drop(tx);
+    let (synced, _) = bench.sync();
+    assert!(synced.restarts_projects);
+    assert_eq!(synced.accounting, []);
 }
 
 #[test]

@@ -270,6 +270,12 @@ impl LiveDatasets {
         Ok(())
     }
 
+    /// The head with this object number, if it is open.
+    #[must_use]
+    pub fn head_if_open(&self, head: ObjectId) -> Option<Arc<LiveDataset>> {
+        self.heads.lock().open.get(&head).map(Arc::clone)
+    }
+
     /// The objects of a head, if it is open.
     pub(crate) fn open_set(&self, head: ObjectId) -> Option<Arc<LiveObjectSet>> {
         Some(self.heads.lock().open.get(&head)?.set())
@@ -491,6 +497,14 @@ impl DatasetPort for LiveDatasets {
             }
         }
         Ok(())
+    }
+
+    fn feature_enabled(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        if self.heads.lock().open.is_empty() {
+            return Ok(());
+        }
+        let syncing = Syncing::new(self, ctx);
+        self.refresh(&syncing, syncing.root_directory()?)
     }
 
     fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {

@@ -9,7 +9,7 @@ use super::space::{Use, changed, head_rise};
 use super::syncing::Syncing;
 use super::view::{During, required};
 use millpond_env::sync::Arc;
-use millpond_object::{AccountingChange, FeatureUse, LiveObjectSet};
+use millpond_object::{Accounting, AccountingChange, FeatureUse, LiveObjectSet};
 use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId};
 use millpond_pool::PoolError;
 use millpond_zap::{AtZero, ZapMut};
@@ -29,7 +29,10 @@ impl Syncing<'_> {
         let sink = DatasetSink::new(self.ctx, facts.clone());
         let pass = self.ctx.pass();
         let mut synced = set.sync(txg, pass, &sink).during(WHAT)?;
-        if !synced.accounting.is_empty() {
+        if synced.restarts_projects {
+            self.empty_project_accounting(&set)?;
+        }
+        if !synced.accounting.is_empty() || synced.restarts_projects {
             self.account_owners(&set, &synced.accounting)?;
             // Again, before snapshots of this txg are taken; only the accounting objects differ.
             let again = set.sync(txg, pass + 1, &sink).during(WHAT)?;
@@ -122,6 +125,20 @@ impl Syncing<'_> {
         if facts.has_livelist {
             self.append_to_livelist(directory, &tally.allocated, &tally.freed)?;
             self.drop_livelist_if_useless(head)?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything out of the accounting of projects.
+    fn empty_project_accounting(&self, set: &Arc<LiveObjectSet>) -> Result<(), PoolError> {
+        let Some(object) = set.special_if_any(Accounting::Project) else {
+            return Ok(());
+        };
+        let table = ZapMut::of(&object, self.ctx.tx());
+        let entries = table.view().during(ACCOUNTING)?;
+        for entry in entries.iter() {
+            let name = entry.during(ACCOUNTING)?.name;
+            table.remove(&name).during(ACCOUNTING)?;
         }
         Ok(())
     }

@@ -44,6 +44,15 @@ pub trait DatasetPort: Send + Sync {
         Ok(())
     }
 
+    /// A feature was enabled: what is open is written as it allows from now on.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read.
+    fn feature_enabled(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let _ = ctx;
+        Ok(())
+    }
+
     /// Before the pool is exported, in a txg of its own: lets go of intent logs, of which nothing is needed any more.
     ///
     /// # Errors

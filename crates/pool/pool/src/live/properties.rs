@@ -331,6 +331,7 @@ impl SyncContext<'_> {
         }
         self.store_features(&change)?;
         self.refresh_forms();
+        self.pool.port.feature_enabled(self)?;
         let text = format!("feature@{}=enabled", feature.name());
         self.history(&HistoryEvent::of_pool("set", text))
     }

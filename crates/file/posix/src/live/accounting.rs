@@ -1,0 +1,80 @@
+//! Completing the accounting of owners, where a file system is older than the feature that counts them: every object is
+//! written once more, in the background of a mount, and then the object set says that everything is counted.
+//!
+//! Page `docs/format/object-set.md`, "Accounting".
+
+use super::error::FileError;
+use super::file_system::{LiveFileSystem, NODE_BYTES};
+use millpond_env::mark;
+use millpond_ondisk::ObjectId;
+
+/// Objects that are written again in one transaction.
+const OBJECTS: usize = 64;
+
+/// Flags of an object set: which accounting is complete.
+pub(super) const USERS: u64 = 1;
+pub(super) const OBJECT_COUNTS: u64 = 2;
+pub(super) const PROJECTS: u64 = 4;
+
+impl LiveFileSystem {
+    /// Flags of the accounting that the pool keeps and that does not count every object of this file system yet.
+    #[must_use]
+    pub fn incomplete_accounting(&self) -> u64 {
+        let set = self.object_set();
+        let policy = set.policy();
+        let mut kept = 0;
+        for (is_kept, flag) in [
+            (policy.accounts_users, USERS),
+            (policy.accounts_objects, OBJECT_COUNTS),
+            (policy.accounts_projects, PROJECTS),
+        ] {
+            if is_kept {
+                kept |= flag;
+            }
+        }
+        kept & !set.flags()
+    }
+
+    /// Completes the accounting, as long as `goes_on` says so. Goes on where it was interrupted since the file
+    /// system was opened.
+    ///
+    /// # Errors
+    /// If objects cannot be read, or no transaction is to be had.
+    pub(super) fn complete_accounting(&self, goes_on: &dyn Fn() -> bool) -> Result<(), FileError> {
+        let missing = self.incomplete_accounting();
+        if missing == 0 {
+            return Ok(());
+        }
+        let set = self.object_set();
+        let mut cursor = set.accounting_cursor().unwrap_or(0);
+        while goes_on() {
+            let mut ids = vec![];
+            let mut after = ObjectId(cursor.saturating_sub(1));
+            while ids.len() < OBJECTS
+                && let Some(id) = set.next_object(after)?
+            {
+                ids.push(id);
+                after = id;
+            }
+            let tx = self.begin(NODE_BYTES + ids.len() as u64 * NODE_BYTES / 4)?;
+            for id in &ids {
+                // Some may be gone since.
+                if let Ok(object) = set.object(*id) {
+                    object.touch(&tx);
+                }
+            }
+            if ids.len() == OBJECTS {
+                mark::hit("accounting-goes-on-in-next-transaction");
+                cursor = after.0.saturating_add(1);
+                set.set_accounting_cursor(&tx, cursor);
+                continue;
+            }
+            set.set_accounting_cursor(&tx, u64::MAX);
+            set.set_flags(&tx, set.flags() | missing);
+            self.port()
+                .note_accounting(&tx, missing & OBJECT_COUNTS != 0, missing & PROJECTS != 0);
+            return Ok(());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! File systems that are older than the features that count what owners have: a pool made with none is upgraded.
+
+use crate::sim;
+use millpond::check::{CheckOptions, check_pool};
+use millpond::live::{
+    Caller, Drive, FeatureChoice, LiveFileSystem, LivePool, NewDevice, NewLayout, NewMode, NewPool,
+    NewTop, NewVdevOptions, NewVdevs, QuotaMeasure, QuotaOwner, WriteAt, WriteOptions,
+};
+use millpond_env::mark;
+use millpond_sim::World;
+use millpond_vdev::AllocationClass::Normal;
+use std::collections::BTreeMap;
+
+/// More than one transaction completes.
+const FILES: usize = 200;
+const USER: u32 = 1000;
+
+fn without_features(world: &World, drive: Drive) -> LivePool {
+    let disk = world.disk(128 << 20, 512);
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: NewVdevs {
+            tops: vec![NewTop {
+                layout: NewLayout::Single,
+                class: Normal,
+                devices: vec![NewDevice::file("/sim/d0.img", disk)],
+            }],
+            ..NewVdevs::default()
+        },
+        vdev_options: NewVdevOptions {
+            ashift: Some(9),
+            force: true,
+        },
+        features: FeatureChoice::OnlyNamed,
+        settings: vec![],
+        root_properties: BTreeMap::new(),
+        writing: WriteOptions {
+            drive,
+            ..WriteOptions::default()
+        },
+        system: "sim".into(),
+        cache_bytes: 16 << 20,
+    };
+    LivePool::create(&world.env(), &new).unwrap()
+}
+
+fn make(files: &LiveFileSystem, name: &str, user: u32) {
+    let (root, mode) = (files.root().unwrap(), NewMode::exactly(0o644));
+    let caller = Caller {
+        uid: user,
+        ..Caller::root()
+    };
+    let (node, _) = files
+        .create(&caller, &root, name.as_bytes(), mode, true)
+        .unwrap();
+    files
+        .write(&caller, &node, WriteAt::Offset(0), name.as_bytes())
+        .unwrap();
+}
+
+fn used(files: &LiveFileSystem, measure: QuotaMeasure) -> u64 {
+    files
+        .used(QuotaOwner::User, measure, u64::from(USER))
+        .unwrap()
+}
+
+fn is_whole(pool: LivePool, world: &World) {
+    pool.export().unwrap();
+    let read = sim::read(world).unwrap();
+    let report = check_pool(read.inner(), &CheckOptions::default()).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    for feature in ["userobj_accounting", "project_quota"] {
+        let guid = format!("org.zfsonlinux:{feature}");
+        assert_eq!(read.inner().features().count(&guid), Some(1), "{feature}");
+    }
+}
+
+#[test]
+fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
+    let _mark = mark::expect("accounting-goes-on-in-next-transaction");
+    let world = World::without_journal(51);
+    let pool = without_features(&world, Drive::Caller);
+    let files = pool.file_system("tank").unwrap();
+    for number in 0..FILES {
+        make(&files, &format!("old{number}"), USER);
+    }
+    pool.sync().unwrap();
+    assert_eq!(used(&files, QuotaMeasure::Objects), 0);
+    drop(files);
+    let served = pool.served("tank").unwrap();
+    pool.engine().upgrade(None).unwrap();
+    pool.features_changed();
+    while served.live().incomplete_accounting() != 0 {
+        pool.sync().unwrap();
+    }
+    pool.sync().unwrap();
+    let files = served.live();
+    assert_eq!(used(files, QuotaMeasure::Objects), FILES as u64);
+    let projects = files
+        .used(QuotaOwner::Project, QuotaMeasure::Objects, 0)
+        .unwrap();
+    assert!(projects > FILES as u64, "{projects}");
+    files
+        .set_quota(
+            QuotaOwner::User,
+            QuotaMeasure::Objects,
+            u64::from(USER),
+            FILES as u64 + 1,
+        )
+        .unwrap();
+    make(files, "last", USER);
+    pool.sync().unwrap();
+    let (root, mode) = (files.root().unwrap(), NewMode::exactly(0o644));
+    let caller = Caller {
+        uid: USER,
+        ..Caller::root()
+    };
+    let refused = files.create(&caller, &root, b"more", mode, true);
+    assert!(refused.is_err());
+    make(files, "of-another", USER + 1);
+    drop(served);
+    is_whole(pool, &world);
+}
+
+#[test]
+fn what_was_interrupted_is_completed_after_the_next_mount() {
+    let world = World::without_journal(52);
+    let pool = without_features(&world, Drive::Caller);
+    let files = pool.file_system("tank").unwrap();
+    for number in 0..FILES {
+        make(&files, &format!("old{number}"), USER);
+    }
+    drop(files);
+    pool.sync().unwrap();
+    pool.engine().upgrade(None).unwrap();
+    // Not mounted: only what changes is counted.
+    let files = pool.file_system("tank").unwrap();
+    assert_ne!(files.incomplete_accounting(), 0);
+    files
+        .set_quota(QuotaOwner::User, QuotaMeasure::Objects, u64::from(USER), 1)
+        .unwrap();
+    make(&files, "new", USER);
+    pool.sync().unwrap();
+    make(&files, "newer", USER);
+    drop(files);
+    pool.sync().unwrap();
+    drop(pool);
+    let pool = sim::open(&world).unwrap();
+    let served = pool.served("tank").unwrap();
+    while served.live().incomplete_accounting() != 0 {
+        pool.sync().unwrap();
+    }
+    pool.sync().unwrap();
+    assert_eq!(used(served.live(), QuotaMeasure::Objects), FILES as u64 + 2);
+    drop(served);
+    is_whole(pool, &world);
+}
