@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod damaged;
+mod diverged;
 mod evil;
 mod exhaustive;
 mod exhaustive_log;

@@ -71,9 +71,13 @@ pub fn import(vdev: &VdevInfo) -> Option<&'static str> {
         VdevAux::Active => "currently in use",
         VdevAux::ChildrenOffline => "all children offline",
         VdevAux::BadLabel => "invalid label",
+        VdevAux::Diverged => DIVERGED,
         _ => "corrupted data",
     })
 }
+
+/// Of a device with changes of its own.
+const DIVERGED: &str = "has changes of its own, not in this pool";
 
 fn in_use(vdev: &VdevInfo) -> Option<String> {
     match vdev.spare_use.as_ref()? {
@@ -112,6 +116,7 @@ fn because(vdev: &VdevInfo) -> Option<String> {
         VdevAux::SplitPool => "split into new pool",
         VdevAux::ChildrenOffline => "all children offline",
         VdevAux::BadLabel => "invalid label",
+        VdevAux::Diverged => DIVERGED,
         _ => "corrupted data",
     };
     Some(text.into())

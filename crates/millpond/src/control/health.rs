@@ -88,6 +88,7 @@ pub enum VdevAux {
     Active,
     ChildrenOffline,
     AshiftTooBig,
+    Diverged,
 }
 
 impl VdevAux {
@@ -115,6 +116,7 @@ impl VdevAux {
             VdevAux::Active => "ACTIVE",
             VdevAux::ChildrenOffline => "CHILDREN_OFFLINE",
             VdevAux::AshiftTooBig => "ASHIFT_TOO_BIG",
+            VdevAux::Diverged => "DIVERGED",
         }
     }
 }

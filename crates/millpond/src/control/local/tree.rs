@@ -235,5 +235,6 @@ fn aux(aux: import::VdevAux) -> VdevAux {
         import::VdevAux::SplitPool => VdevAux::SplitPool,
         import::VdevAux::BadAshift => VdevAux::BadAshift,
         import::VdevAux::ChildrenOffline => VdevAux::ChildrenOffline,
+        import::VdevAux::Diverged => VdevAux::Diverged,
     }
 }

@@ -5,11 +5,13 @@
 use super::ConfigError;
 use super::health::{VdevAux, VdevState};
 use super::scan::{Found, FoundLeaf};
+use super::uberblocks::{diverged_leaves, read_uberblocks};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LEAF_BYTES_MIN, LeafLayout, Txg};
 use millpond_vdev::{VdevConfig, VdevType};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// How much a configuration is worth.
@@ -69,6 +71,9 @@ pub struct AssembledLeaf {
     /// Whether its label is older than those of its siblings: it was away when they were written.
     /// Its dirty time log tells what it missed.
     pub is_stale: bool,
+    /// The first txg that it has of its own: it was used without the others, which were used meanwhile too. It is left alone as
+    /// long as the pool can do without it.
+    pub diverged_since: Option<Txg>,
 }
 
 impl AssembledLeaf {
@@ -140,6 +145,25 @@ impl Assembly {
 /// [`ConfigError`] if the configuration is not one of a pool. Missing or unsuitable devices are
 /// no errors but states.
 pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly, ConfigError> {
+    let pool = config.opt_u64("pool_guid")?;
+    let members = found.leaves().iter();
+    let members = members.filter(|leaf| pool == Some(leaf.best.pool_guid.0));
+    let diverged = diverged_leaves(&read_uberblocks(members));
+    let assembly = assemble_without(config, found, trust, &diverged)?;
+    if diverged.is_empty() || assembly.state().is_usable() {
+        return Ok(assembly);
+    }
+    // What they have of the others' txgs is all that is left.
+    assemble_without(config, found, trust, &BTreeMap::new())
+}
+
+/// `diverged`: leaves that are left alone, by guid, with their first txgs of their own.
+fn assemble_without(
+    config: &NvList,
+    found: &Found,
+    trust: Trust,
+    diverged: &BTreeMap<u64, Txg>,
+) -> Result<Assembly, ConfigError> {
     let mut root = VdevConfig::from_nvlist(config.list("vdev_tree")?)?;
     if root.kind != VdevType::Root {
         return Err(ConfigError::NoRoot);
@@ -149,6 +173,7 @@ pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly
         found,
         trust,
         pool,
+        diverged,
         leaves: Vec::new(),
         nodes: Vec::new(),
     };
@@ -197,6 +222,7 @@ struct Work<'a> {
     found: &'a Found,
     trust: Trust,
     pool: Guid,
+    diverged: &'a BTreeMap<u64, Txg>,
     leaves: Vec<AssembledLeaf>,
     nodes: Vec<NodeHealth>,
 }
@@ -264,6 +290,10 @@ impl Work<'_> {
             // Something is there, but it is not this leaf (any more).
             state = (VdevState::CannotOpen, VdevAux::BadLabel);
         }
+        leaf.diverged_since = self.diverged.get(&vdev.guid.0).copied();
+        if leaf.diverged_since.is_some() && state.0.is_usable() {
+            state = (VdevState::CannotOpen, VdevAux::Diverged);
+        }
         match administered_state(vdev) {
             // Out of service whatever the device is like; degraded only if it works at all.
             Some(ordered) if !ordered.0.is_usable() || state.0.is_usable() => state = ordered,
@@ -307,6 +337,7 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
         found_as: None,
         label_txg: None,
         is_stale: false,
+        diverged_since: None,
     }
 }
 

@@ -56,4 +56,7 @@ pub enum VdevAux {
     BadAshift = 16,
     /// Its children are all offline.
     ChildrenOffline = 19,
+    /// It was used without the other devices, which were used meanwhile too: it has changes of its own. OpenZFS has no such
+    /// number; it is written nowhere.
+    Diverged = 1000,
 }

@@ -7,6 +7,7 @@ use millpond_ondisk::{
     Ashift, Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock,
     UberblockRing,
 };
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a copy of an uberblock lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,6 +117,41 @@ pub fn read_uberblocks<'a>(leaves: impl IntoIterator<Item = &'a FoundLeaf>) -> V
         }
     }
     merged
+}
+
+/// Leaves that were used without the others, which were used meanwhile too: each has txgs of its own. By guid, the first such
+/// txg. Those that hold the newest uberblock are the pool.
+#[must_use]
+pub fn diverged_leaves(newest_first: &[FoundUberblock]) -> BTreeMap<u64, Txg> {
+    let mut diverged = BTreeMap::new();
+    let Some(newest) = newest_first.first() else {
+        return diverged;
+    };
+    let holders = |of: &FoundUberblock| -> BTreeSet<u64> {
+        of.places.iter().map(|place| place.leaf.0).collect()
+    };
+    let pool = holders(newest);
+    for of_txg in newest_first.chunk_by(|one, other| one.uberblock.txg == other.uberblock.txg) {
+        // Several after a crash: the txg was begun anew. Heartbeats of a txg have its root pointer.
+        let own: Vec<_> = (of_txg.iter())
+            .filter(|found| !holders(found).is_disjoint(&pool))
+            .map(|found| found.uberblock.root)
+            .collect();
+        if own.is_empty() {
+            continue;
+        }
+        let (with, without): (Vec<_>, Vec<_>) =
+            (of_txg.iter()).partition(|found| own.contains(&found.uberblock.root));
+        let with: BTreeSet<u64> = with.into_iter().flat_map(holders).collect();
+        let without = without
+            .into_iter()
+            .map(|found| (holders(found), found.uberblock.txg));
+        for (leaves, txg) in without {
+            let apart = leaves.difference(&with);
+            diverged.extend(apart.map(|leaf| (*leaf, txg)));
+        }
+    }
+    diverged
 }
 
 /// How far back an import may go.
@@ -241,6 +277,41 @@ mod tests {
             Err(RewindError::NoneSoOld { oldest: Txg(4) })
         );
         assert_eq!(txgs(&[], Rewind::Never), Err(RewindError::NoUberblock));
+    }
+
+    #[test]
+    fn leaves_with_txgs_of_their_own_are_found_with_the_first_of_them() {
+        let with_root = |txg: u64, root: u64, leaves: &[u64]| {
+            let mut found = found(txg, txg, 0);
+            found.uberblock.root.words[10] = root;
+            found.places = (leaves.iter())
+                .map(|leaf| UberblockPlace {
+                    leaf: Guid(*leaf),
+                    label: 0,
+                    slot: 0,
+                })
+                .collect();
+            found
+        };
+        // 3 was away and never used; 2 was used without 1 from txg 11 on; 4 has only a heartbeat's copy.
+        let list = [
+            with_root(13, 1, &[1]),
+            with_root(12, 1, &[1]),
+            with_root(12, 2, &[2]),
+            with_root(11, 1, &[1]),
+            with_root(11, 2, &[2]),
+            with_root(10, 1, &[1, 2, 3, 4]),
+            with_root(9, 1, &[1, 2, 3]),
+        ];
+        assert_eq!(diverged_leaves(&list), BTreeMap::from([(2, Txg(11))]));
+        // The same txg once more after a crash, on one side only, with both on the other.
+        let list = [
+            with_root(11, 1, &[1]),
+            with_root(11, 2, &[1, 2]),
+            with_root(10, 1, &[1, 2]),
+        ];
+        assert_eq!(diverged_leaves(&list), BTreeMap::new());
+        assert_eq!(diverged_leaves(&[]), BTreeMap::new());
     }
 
     #[test]

@@ -417,6 +417,9 @@ fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, MissedTxgs>, Po
         if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
             missed.add(txg.saturating_add(1)..first.0);
         }
+        if let Some(since) = leaf.diverged_since {
+            missed.add(since.0..first.0);
+        }
         if !missed.ranges().is_empty() {
             all.insert(node.config.guid, missed);
         }

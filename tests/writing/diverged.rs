@@ -1,0 +1,104 @@
+//! Two sides of a mirror that were used one without the other: each has changes of its own.
+
+use crate::exhaustive::files_of;
+use crate::sim;
+use millpond::live::NewLayout::Mirror;
+use millpond::live::{Caller, LivePool, NewMode, WriteAt};
+use millpond_pool::import::{ImportCondition, VdevAux, VdevState};
+use millpond_sim::World;
+
+fn write(pool: &LivePool, name: &str) {
+    let files = pool.file_system("tank").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = files
+        .create(&caller, &root, name.as_bytes(), mode, true)
+        .unwrap();
+    files
+        .write(&caller, &node, WriteAt::Offset(0), name.as_bytes())
+        .unwrap();
+    drop((node, files, root));
+    pool.sync().unwrap();
+}
+
+fn names(pool: &LivePool) -> Vec<String> {
+    let files = files_of(&pool.committed().unwrap()).unwrap();
+    let names = files.keys();
+    names
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect()
+}
+
+fn only(world: &World, disk: usize) {
+    for (number, other) in world.disks().iter().enumerate() {
+        other.set_absent(number != disk);
+    }
+}
+
+fn pages(world: &World, disk: usize) -> Vec<(u64, Vec<u8>)> {
+    let content = world.disks()[disk].content();
+    let pages = content.pages();
+    pages.map(|(at, page)| (at, page.to_vec())).collect()
+}
+
+#[test]
+fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
+    let world = World::without_journal(61);
+    let pool = sim::create(&world, &[(Mirror, 2)], 96);
+    write(&pool, "both");
+    drop(pool);
+    // As many txgs on either side, so that labels look alike; the second side has one more.
+    for (disk, more) in [(0, &[][..]), (1, &["second-again"][..])] {
+        only(&world, disk);
+        let pool = sim::open(&world).unwrap();
+        write(&pool, ["first", "second"][disk]);
+        for name in more {
+            write(&pool, name);
+        }
+        drop(pool);
+    }
+    world.disks().iter().for_each(|disk| disk.set_absent(false));
+    let alone = pages(&world, 0);
+    let found = sim::candidate(&world);
+    let first = found.assembly.as_ref().unwrap().leaves[0].guid;
+    let told = found
+        .conditions
+        .iter()
+        .find_map(|condition| match condition {
+            ImportCondition::Device {
+                guid, state, aux, ..
+            } => Some((*guid, *state, *aux)),
+            _ => None,
+        });
+    assert_eq!(
+        told,
+        Some((first, VdevState::CannotOpen, VdevAux::Diverged))
+    );
+    drop(found);
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(names(&pool), ["both", "second", "second-again"]);
+    write(&pool, "third");
+    pool.export().unwrap();
+    assert!(pages(&world, 0) == alone, "the first side was written to");
+    // What only the first side has can still be had.
+    only(&world, 0);
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(names(&pool), ["both", "first"]);
+}
+
+#[test]
+fn a_side_that_was_only_away_is_taken_back() {
+    let world = World::without_journal(62);
+    let pool = sim::create(&world, &[(Mirror, 2)], 96);
+    write(&pool, "both");
+    drop(pool);
+    only(&world, 1);
+    let pool = sim::open(&world).unwrap();
+    write(&pool, "second");
+    drop(pool);
+    world.disks().iter().for_each(|disk| disk.set_absent(false));
+    let found = sim::candidate(&world);
+    let assembly = found.assembly.as_ref().unwrap();
+    assert!(assembly.leaves[0].is_stale && assembly.leaves[0].device.is_some());
+    assert_eq!(assembly.leaves[0].diverged_since, None);
+}
