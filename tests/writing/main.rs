@@ -11,6 +11,7 @@ mod faults;
 mod frees;
 mod full;
 mod gangs;
+mod hang;
 mod log;
 mod properties;
 mod reguid;

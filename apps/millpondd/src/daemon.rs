@@ -8,6 +8,7 @@ use crate::places::Places;
 use crate::state::{State, StateError, write_cache_file};
 use crate::verbs::Verbs;
 use millpond::control::{CacheFile, HeldPools, ImportRequest, Keep, Note};
+use millpond::live::RequestDeadline;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
@@ -77,6 +78,20 @@ impl Daemon {
         mounter: Box<dyn Mounter>,
         log: Log,
     ) -> Result<Arc<Self>, StartError> {
+        Self::start_with(env, places, mounter, log, RequestDeadline::default())
+    }
+
+    /// As [`Daemon::start`], with the time that a device may take before its pool goes on without it.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_with(
+        env: &Env,
+        places: &Places,
+        mounter: Box<dyn Mounter>,
+        log: Log,
+        deadline: RequestDeadline,
+    ) -> Result<Arc<Self>, StartError> {
         let state = Arc::new(State::take(places)?);
         let hostid = state.hostid(env)?;
         let noting = Arc::clone(&state);
@@ -91,6 +106,7 @@ impl Daemon {
             env: env.clone(),
             pools: HeldPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
+                .with_deadline(deadline)
                 // An ordinary user's file systems are theirs.
                 .with_owner(
                     rustix::process::geteuid().as_raw(),

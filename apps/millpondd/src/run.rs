@@ -7,6 +7,7 @@ use crate::metrics::MetricsListener;
 use crate::mounts::{Mounter, NoMounter};
 use crate::places::Places;
 use crate::seats::{SeatLimits, Seats};
+use millpond::live::RequestDeadline;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::{Env, thread};
@@ -117,13 +118,16 @@ fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
 const HELP: &str = "\
 millpondd holds pools open, keeps file systems mounted and answers zpool and zfs.
 
-Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT]
+Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
 
   --foreground  do not leave the terminal; what there is to say goes to standard error
   --stay        do not end when no pool is left (for a service manager)
   --metrics ADDRESS:PORT
                 tell figures for Prometheus there too, to anybody who asks; else only at the
                 unix socket metrics.sock. MILLPOND_METRICS in the environment says the same
+  --deadline SECONDS
+                how long a disk may take for a request before its pool goes on without it, where
+                redundancy is left (30; 0 for any time). MILLPOND_DEADLINE says the same
 
 State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
 directories (others), or in MILLPOND_DIR. Commands start the daemon by themselves.
@@ -134,6 +138,7 @@ directories (others), or in MILLPOND_DIR. Commands start the daemon by themselve
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let (mut in_foreground, mut stays) = (false, false);
     let mut metrics = std::env::var("MILLPOND_METRICS").ok();
+    let mut deadline = std::env::var("MILLPOND_DEADLINE").ok();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -144,6 +149,9 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
                     return ExitCode::from(2);
                 }
             },
+            Some("--deadline") => {
+                deadline = words.next().map(|word| word.to_string_lossy().into_owned());
+            }
             Some("--foreground") => in_foreground = true,
             Some("--stay") => stays = true,
             Some("--help" | "-h") => {
@@ -156,6 +164,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             }
         }
     }
+    let Some(deadline) = deadline_of(deadline.as_deref()) else {
+        complain("--deadline (or MILLPOND_DEADLINE) needs a number of seconds");
+        return ExitCode::from(2);
+    };
     if !in_foreground {
         close_inherited();
         // Fails only for who leads a group already, and then there is no terminal to leave.
@@ -165,13 +177,24 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let _ = std::env::set_current_dir("/");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let metrics = metrics.filter(|address| !address.is_empty());
-    match live(&Places::own(), stays, metrics.as_deref()) {
+    match live(&Places::own(), stays, metrics.as_deref(), deadline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             complain(&text);
             ExitCode::FAILURE
         }
     }
+}
+
+/// The deadline that words mean; the usual one without words.
+fn deadline_of(words: Option<&str>) -> Option<RequestDeadline> {
+    let Some(words) = words.filter(|words| !words.is_empty()) else {
+        return Some(RequestDeadline::default());
+    };
+    let seconds: u64 = words.parse().ok()?;
+    Some(RequestDeadline(
+        (seconds > 0).then(|| Duration::from_secs(seconds)),
+    ))
 }
 
 /// Closes what the command that started us had open and did not mean for us: a pipe would never end, a lock never be free.
@@ -222,7 +245,12 @@ fn mounter() -> Box<dyn Mounter> {
     }
 }
 
-fn live(places: &Places, stays: bool, metrics: Option<&str>) -> Result<(), String> {
+fn live(
+    places: &Places,
+    stays: bool,
+    metrics: Option<&str>,
+    deadline: RequestDeadline,
+) -> Result<(), String> {
     // Signals first: one that comes while pools are imported must not be lost.
     let (mut told, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
     for signal in [SIGTERM, SIGINT] {
@@ -230,7 +258,7 @@ fn live(places: &Places, stays: bool, metrics: Option<&str>) -> Result<(), Strin
         signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
     }
     let env = Env::real();
-    let daemon = Daemon::start(&env, places, mounter(), log());
+    let daemon = Daemon::start_with(&env, places, mounter(), log(), deadline);
     let daemon = daemon.map_err(|error| error.to_string())?;
     let path = places.socket();
     let listener = Listener::bind(&path)

@@ -2,7 +2,7 @@
 
 use crate::error::PosixError;
 use crate::node::Node;
-use millpond_object::Keeping;
+use millpond_object::{Keeping, unhurried};
 use millpond_ondisk::BlockId;
 
 /// A run of bytes that may hold other than zeros.
@@ -37,7 +37,7 @@ impl Node {
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        (self.object()).read_keeping(offset_bytes, &mut buffer[..count], keeping)?;
+        unhurried(|| (self.object()).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
         Ok(count)
     }
 

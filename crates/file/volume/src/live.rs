@@ -8,7 +8,7 @@ use crate::VolumeError;
 use crate::volume::{DATA, PROPERTIES, SIZE};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_object::{LiveObject, LiveObjectSet, NewObject, ObjectError};
+use millpond_object::{LiveObject, LiveObjectSet, NewObject, ObjectError, unhurried};
 use millpond_ondisk::{BlockId, ObjectSetKind, ObjectType};
 use millpond_posix::live::{Begin, BeginError, Estimate, RangeLocks};
 use millpond_txg::Transaction;
@@ -178,7 +178,7 @@ impl LiveVolume {
         let end = offset_bytes.saturating_add(buffer.len() as u64);
         let _range = self.ranges.read(offset_bytes..end);
         self.check_range(offset_bytes, buffer.len() as u64)?;
-        let read = self.data.read(offset_bytes, buffer);
+        let read = unhurried(|| self.data.read(offset_bytes, buffer));
         read.map_err(|error| self.errors().object(error))
     }
 

@@ -3,7 +3,7 @@
 use crate::VolumeError;
 use millpond_dataset::{Dataset, DatasetKey};
 use millpond_env::sync::Arc;
-use millpond_object::{Object, ObjectError, ObjectSet};
+use millpond_object::{Object, ObjectError, ObjectSet, unhurried};
 use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
 
@@ -102,9 +102,7 @@ impl Volume {
                 size_bytes: self.size_bytes,
             });
         }
-        self.data
-            .read(offset_bytes, buffer)
-            .map_err(|error| self.error(error))
+        unhurried(|| self.data.read(offset_bytes, buffer)).map_err(|error| self.error(error))
     }
 
     pub(crate) fn error(&self, error: ObjectError) -> VolumeError {

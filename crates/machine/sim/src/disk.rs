@@ -2,6 +2,7 @@
 
 use crate::Content;
 use crate::fault::{Fault, FaultPlan, Scope};
+use crate::hang::{HangPlan, Hung, Kind};
 use crate::journal::Event;
 use crate::page_cache::PageCache;
 use crate::trace::{Request, RequestKind, hash};
@@ -22,6 +23,7 @@ pub struct SimDisk {
     sector_bytes: u32,
     cache: Mutex<PageCache>,
     faults: Mutex<Option<FaultPlan>>,
+    hung: Hung,
     is_absent: AtomicBool,
     broken_promises: AtomicU64,
     write_back_errors: AtomicU64,
@@ -42,6 +44,7 @@ impl SimDisk {
             sector_bytes,
             cache: Mutex::new(PageCache::new(content)),
             faults: Mutex::new(None),
+            hung: Hung::default(),
             is_absent: AtomicBool::new(false),
             broken_promises: AtomicU64::new(0),
             write_back_errors: AtomicU64::new(0),
@@ -55,6 +58,26 @@ impl SimDisk {
     /// Breaks promises from now on, or (with `None`) keeps them again.
     pub fn set_faults(&self, plan: Option<FaultPlan>) {
         *self.faults.lock() = plan;
+    }
+    /// Stops answering as the plan says.
+    pub fn hang(&self, plan: HangPlan) {
+        self.hung.set(Some(plan));
+    }
+    /// Answers everything again: what hangs is carried out now.
+    pub fn release(&self) {
+        self.hung.set(None);
+    }
+    /// How many requests hang just now.
+    #[must_use]
+    pub fn hanging(&self) -> usize {
+        self.hung.waiting()
+    }
+    /// Waits until a request hangs.
+    pub fn await_hang(&self) {
+        self.hung.wait_for_one();
+    }
+    fn may_hang(&self, kind: Kind, offset_bytes: u64) {
+        (self.hung).pass(kind, offset_bytes, |ns| self.shared.put_forward(ns));
     }
     /// Takes the disk away: every request fails until it comes back, with the content it had.
     pub fn set_absent(&self, is_absent: bool) {
@@ -156,6 +179,7 @@ impl Device for SimDisk {
         self.sector_bytes
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.may_hang(Kind::Read, offset_bytes);
         let at_ns = self.shared.now_ns();
         let outcome = self.read_now(offset_bytes, buffer);
         let hash = outcome.as_ref().map_or(0, |()| hash(buffer));
@@ -163,6 +187,7 @@ impl Device for SimDisk {
         self.traced(at_ns, request, outcome)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.may_hang(Kind::Write, offset_bytes);
         let at_ns = self.shared.now_ns();
         let outcome = self.write_now(offset_bytes, bytes);
         let length = bytes.len() as u64;
@@ -170,6 +195,8 @@ impl Device for SimDisk {
         self.traced(at_ns, request, outcome)
     }
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
+        let first = requests.first().map_or(0, |request| request.offset_bytes);
+        self.may_hang(Kind::DurableWrite, first);
         let at_ns = self.shared.now_ns();
         for request in requests.iter_mut() {
             request.outcome = self.write_now(request.offset_bytes, request.bytes);
@@ -196,6 +223,7 @@ impl Device for SimDisk {
         self.write_back_errors.load(Ordering::SeqCst)
     }
     fn flush(&self) -> Result<(), DeviceError> {
+        self.may_hang(Kind::Flush, 0);
         let at_ns = self.shared.now_ns();
         let outcome = self.flush_now();
         self.traced(at_ns, self.request(RequestKind::Flush, 0, 0, 0), outcome)

@@ -29,6 +29,7 @@
 mod content;
 mod disk;
 mod fault;
+mod hang;
 mod journal;
 mod page_cache;
 mod seed;
@@ -38,6 +39,7 @@ mod world;
 pub use content::Content;
 pub use disk::SimDisk;
 pub use fault::{EvilMemory, Fault, FaultPlan, Scope};
+pub use hang::{HangPlan, Hanging};
 pub use journal::{Event, Journal, Kept, PowerCut};
 pub use seed::Seed;
 pub use trace::{Request, RequestKind, Trace};

@@ -92,7 +92,7 @@ pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, Live
 pub use millpond_pool::live::{
     CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, NewDevice, NewLayout, NewPool,
     NewTop, NewVdevOptions, NewVdevs, NotedEvent, PoolSetting, Replication, ReplicationMismatch,
-    SettingError, SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
+    RequestDeadline, SettingError, SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that is written.
 pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;

@@ -33,6 +33,6 @@ pub use live::{
     LiveObjectSet, LoggedBlock, NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet,
     WriteJob, WritePolicy,
 };
-pub use millpond_block::{Block, BlockAddress, BlockError};
+pub use millpond_block::{Block, BlockAddress, BlockError, unhurried};
 pub use object::Object;
 pub use set::{Accounting, ObjectSet};

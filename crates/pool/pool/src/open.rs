@@ -12,7 +12,7 @@ use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, T
 use crate::packed::read_packed_list;
 use crate::vdev_objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
 use crate::{Pool, PoolError};
-use millpond_block::{BlockStore, IoClock, Topology};
+use millpond_block::{BlockStore, IoClock, RequestDeadline, Topology};
 use millpond_checksum::Salt;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
@@ -38,6 +38,9 @@ pub struct OpenOptions {
     /// Whether threads of the pool read what readers from front to back will ask for next. It is never
     /// done for a pool that its caller drives (`Drive::Caller`).
     pub reads_ahead: bool,
+    /// How long a device may take before it is done without. A pool that is opened for changes goes by its
+    /// [`WriteOptions`](crate::live::WriteOptions).
+    pub deadline: RequestDeadline,
 }
 
 impl Default for OpenOptions {
@@ -49,6 +52,7 @@ impl Default for OpenOptions {
             allow_missing_tops: false,
             cache_bytes: 256 << 20,
             reads_ahead: true,
+            deadline: RequestDeadline::default(),
         }
     }
 }
@@ -185,7 +189,8 @@ fn open_at(
 
     let untrusted =
         candidate.assemble(&candidate.config, Trust::Untrusted { txg_max: Some(txg) })?;
-    let topology = Members::new(&untrusted, reflow, env)?.topology(&IndirectTables::default());
+    let topology = Members::new(&untrusted, reflow, env, options.deadline)?;
+    let topology = topology.topology(&IndirectTables::default());
     let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
     store.set_read_ahead(options.reads_ahead);
     let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
@@ -229,7 +234,7 @@ fn open_at(
             assembly: Box::new(trusted),
         });
     }
-    let mut members = Members::new(&trusted, reflow, env)?;
+    let mut members = Members::new(&trusted, reflow, env, options.deadline)?;
     store.set_topology(members.topology(&IndirectTables::default()));
 
     let features = if uberblock.version < 5000 {
@@ -323,13 +328,19 @@ pub(crate) fn load_list(
 struct Members<'a> {
     assembly: &'a Assembly,
     clock: IoClock,
+    deadline: RequestDeadline,
     tree: VdevTree,
     health: LeafTable,
     has_large_gang_headers: bool,
 }
 
 impl<'a> Members<'a> {
-    fn new(assembly: &'a Assembly, reflow: Reflow, env: &Env) -> Result<Self, TreeError> {
+    fn new(
+        assembly: &'a Assembly,
+        reflow: Reflow,
+        env: &Env,
+        deadline: RequestDeadline,
+    ) -> Result<Self, TreeError> {
         let tree = VdevTree::new(assembly.root.clone(), reflow)?;
         let mut health = LeafTable::all_good(tree.leaf_count());
         for ((id, node), leaf) in tree.leaves().zip(&assembly.leaves) {
@@ -346,6 +357,7 @@ impl<'a> Members<'a> {
         Ok(Self {
             assembly,
             clock: IoClock::of(env),
+            deadline,
             tree,
             health,
             has_large_gang_headers: false,
@@ -363,6 +375,7 @@ impl<'a> Members<'a> {
         let mut topology = Topology::new(tree, devices, health, indirect.clone());
         topology.has_large_gang_headers = self.has_large_gang_headers;
         topology.clock = self.clock.clone();
+        topology.deadline = self.deadline.0;
         topology
     }
 

@@ -8,6 +8,7 @@
 //! repaired. Damage is left to those who want the block.
 
 use crate::copies::{Way, look};
+use crate::requests::{Overdue, unhurried};
 use crate::rooms::Room;
 use crate::store::{Flight, Identity};
 use crate::topology::Topology;
@@ -76,6 +77,8 @@ struct Counts {
     ended: Condvar,
     /// Those sent before the last recall that have not begun are dropped.
     recalls: AtomicU64,
+    /// Nobody waits for the threads: a device does not answer one of them.
+    is_given_up: AtomicBool,
 }
 
 #[derive(Default)]
@@ -110,7 +113,7 @@ impl Threads {
                     let ending = Ending(&counts, errand.bytes);
                     if counts.recalls.load(Ordering::Acquire) == errand.recalls {
                         // A panic is reported by its hook, and nobody else hangs on this errand.
-                        let _ = catch_unwind(AssertUnwindSafe(errand.work));
+                        let _ = catch_unwind(AssertUnwindSafe(|| unhurried(errand.work)));
                     } else {
                         drop(errand);
                     }
@@ -135,14 +138,18 @@ impl Threads {
         self.counts.recalls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Waits until no errand is left, unless it is one that asks.
-    fn wait(&self) {
+    /// Waits until no errand is left, unless it is one that asks. Not for one whose device does not answer: it only reads.
+    fn wait(&self, topology: &Topology) {
         if self.is_own(current_id()) {
             return;
         }
+        let overdue = Overdue::of(topology);
         let mut under_way = self.counts.under_way.lock();
         while under_way.errands > 0 {
-            self.counts.ended.wait(&mut under_way);
+            if !overdue.wait(&self.counts.ended, &mut under_way) {
+                self.counts.is_given_up.store(true, Ordering::Release);
+                return;
+            }
         }
     }
 }
@@ -152,6 +159,9 @@ impl Drop for Threads {
         self.recall();
         // Ends the threads once they have taken out what waits.
         self.sender = bounded(1).0;
+        if self.counts.is_given_up.load(Ordering::Acquire) {
+            return;
+        }
         for handle in self.handles.drain(..) {
             // The last to let go of the store may be an errand.
             if handle.thread().id() != current_id() {
@@ -227,7 +237,7 @@ impl BlockStore {
     /// Waits until every errand has ended: tests look at the cache then.
     pub fn settle_ahead(&self) {
         if let Some(threads) = self.ahead.threads.get() {
-            threads.wait();
+            threads.wait(&self.topology());
         }
     }
 
@@ -238,7 +248,7 @@ impl BlockStore {
             && !self.is_view
         {
             threads.recall();
-            threads.wait();
+            threads.wait(&self.topology());
         }
     }
 
@@ -285,8 +295,10 @@ impl BlockStore {
             if is_mine {
                 return self.guess(&identity, &flight, pointer, address, key, Room::default());
             }
-            if let Some(outcome) = flight.wait() {
-                return outcome.ok();
+            match flight.wait(&self.topology()) {
+                Waited::Landed(outcome) => return outcome.ok(),
+                Waited::Nothing => {}
+                Waited::Overdue => return None,
             }
         }
     }
@@ -389,14 +401,29 @@ impl BlockStore {
     }
 }
 
+/// What came of somebody else's read.
+pub(crate) enum Waited {
+    /// This.
+    Landed(Result<Arc<Block>, crate::BlockError>),
+    /// Nothing: it was a guess.
+    Nothing,
+    /// It takes longer than a device may: whoever waits reads by itself.
+    Overdue,
+}
+
 impl Flight {
-    /// Waits for the end of somebody else's read: `None` if that was a guess and came to nothing.
-    pub(crate) fn wait(&self) -> Option<Result<Arc<Block>, crate::BlockError>> {
+    /// Waits for the end of somebody else's read.
+    pub(crate) fn wait(&self, topology: &Topology) -> Waited {
+        let overdue = Overdue::of(topology);
         let mut outcome = self.outcome.lock();
         loop {
             match &*outcome {
-                Some(outcome) => return outcome.clone(),
-                None => self.done.wait(&mut outcome),
+                Some(Some(outcome)) => return Waited::Landed(outcome.clone()),
+                Some(None) => return Waited::Nothing,
+                None => {}
+            }
+            if !overdue.wait(&self.done, &mut outcome) && outcome.is_none() {
+                return Waited::Overdue;
             }
         }
     }

@@ -34,6 +34,53 @@ impl Topology {
     }
 }
 
+/// A device that is only looked at, and not for long.
+#[derive(Debug)]
+struct TriedDevice {
+    topology: Arc<Topology>,
+    leaf: LeafId,
+    device: Arc<dyn Device>,
+}
+
+impl Topology {
+    /// The device of a leaf, in use or not, for a look at what it holds: reads that take too long fail
+    /// ([`Topology::try_leaf`]). `None` if the leaf is absent.
+    #[must_use]
+    pub fn tried_device(self: &Arc<Self>, leaf: LeafId) -> Option<Arc<dyn Device>> {
+        let device = self.devices.get(leaf.0 as usize)?.as_ref()?;
+        Some(Arc::new(TriedDevice {
+            topology: Arc::clone(self),
+            leaf,
+            device: Arc::clone(device),
+        }))
+    }
+}
+
+impl Device for TriedDevice {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+    fn sector_bytes(&self) -> u32 {
+        self.device.sector_bytes()
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let (device, length) = (Arc::clone(&self.device), buffer.len());
+        let read = move || device.read_vec(offset_bytes, length);
+        let bytes = self.topology.try_leaf(self.leaf, read)??;
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+}
+
 impl Device for LeafDevice {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
@@ -57,14 +104,17 @@ impl Device for LeafDevice {
             txg: None,
             content: Content::Own(bytes.into()),
         });
-        begun.end(written.into_iter(), outcome.is_err());
+        match self.counters.status().is_usable() {
+            true => begun.end(written.into_iter(), outcome.is_err()),
+            // It went out of use meanwhile: nobody relies on the write.
+            false => begun.forget(),
+        }
         outcome
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        let outcome = self
-            .counters
-            .unflushed()
-            .flush(&self.device, &self.counters);
+        let flush = || (self.counters.unflushed()).flush(&self.device, &self.counters);
+        let progress = self.counters.waits().progress();
+        let outcome = progress.during(&self.clock, flush);
         match outcome.map_err(FlushFailure::into_error) {
             Ok(()) | Err(None) => Ok(()),
             Err(Some(error)) => Err(error),

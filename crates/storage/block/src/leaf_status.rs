@@ -183,6 +183,9 @@ pub enum LeafRefusal {
     /// Without it data of its top-level vdev would have no replica.
     #[error("no valid replicas")]
     Required,
+    /// Its device has not answered requests that the pool gave up: what they write must not land on newer bytes.
+    #[error("the device has not ended earlier requests yet")]
+    Unanswered,
 }
 
 impl Topology {
@@ -207,7 +210,7 @@ impl Topology {
         let faulted = LeafCondition::new(LeafState::Faulted, reason);
         match self.change_condition(leaf, faulted) {
             Ok(_) => true,
-            Err(LeafRefusal::NoSuchLeaf) => false,
+            Err(LeafRefusal::NoSuchLeaf | LeafRefusal::Unanswered) => false,
             Err(LeafRefusal::Required) => {
                 let degraded = LeafCondition::new(LeafState::Degraded, reason);
                 let _ = self.change_condition(leaf, degraded);
@@ -231,6 +234,9 @@ impl Topology {
         let from = status.condition();
         if from.is_usable() && !to.is_usable() && self.is_required(leaf) {
             return Err(LeafRefusal::Required);
+        }
+        if !from.is_usable() && to.is_usable() && self.abandoned_requests(leaf) > 0 {
+            return Err(LeafRefusal::Unanswered);
         }
         let is_ordered = to.reason == LeafReason::External || to.state == LeafState::Offline;
         if !from.is_usable() && to.state == LeafState::Faulted && !is_ordered {
@@ -287,7 +293,11 @@ impl Health for Topology {
     fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth {
         match self.status(leaf) {
             Some(status) if !status.is_usable() => LeafHealth::Unreadable,
-            _ => self.health.leaf(leaf, birth),
+            _ => match self.health.leaf(leaf, birth) {
+                // Others are asked first.
+                LeafHealth::Good if self.is_slow(leaf) => LeafHealth::Stale,
+                health => health,
+            },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The way of a block from pointer to content.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Waited};
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
 use crate::patience::Patient;
@@ -100,8 +100,10 @@ impl BlockStore {
     pub fn new(topology: Topology, cache_bytes: u64) -> Self {
         let cache = Cache::new(cache_bytes);
         let writing = Writing::default();
+        let mut topology = topology;
         if is_alone() {
             writing.set_threads(1);
+            topology.deadline = None;
         }
         Self {
             topology: RwLock::new(Arc::new(topology)),
@@ -147,6 +149,11 @@ impl BlockStore {
     }
     /// Takes another set of leaves from now on (the trusted configuration in place of the labels').
     pub fn set_topology(&self, topology: Topology) {
+        let mut topology = topology;
+        if self.is_single_threaded() {
+            // Nobody else could make the requests.
+            topology.deadline = None;
+        }
         *self.topology.write() = Arc::new(topology);
     }
     /// Changes the present leaves: what each has missed, for instance. Counters stay.
@@ -256,9 +263,11 @@ impl BlockStore {
             if is_mine {
                 break flight;
             }
-            let Some(outcome) = flight.wait() else {
-                // A guess that came to nothing: now it is read in earnest.
-                continue;
+            let outcome = match flight.wait(&self.topology()) {
+                Waited::Landed(outcome) => outcome,
+                // Now it is read in earnest.
+                Waited::Nothing => continue,
+                Waited::Overdue => return self.fetch(pointer, address, key, None),
             };
             if flight.is_guess {
                 // It was asked for after all.

@@ -1,6 +1,7 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
 use crate::leaf_status::{LeafMonitor, LeafStatus};
+use crate::requests::{Behind, LeafRequests, NoAnswer, Pending};
 use crate::unflushed::{FlushFailure, UnflushedWrites};
 use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
 use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
@@ -11,6 +12,7 @@ use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
     LeafTable, VdevTree, Verdict,
 };
+use std::time::Duration;
 
 /// What the reads of blocks that are asked for together take, in bytes, before the last of them.
 const GROUP_BYTES: u64 = 1 << 20;
@@ -35,6 +37,8 @@ pub struct Topology {
     pub clock: IoClock,
     /// Told when a leaf fails a request or changes its state.
     pub monitor: Arc<LeafMonitor>,
+    /// How long a device may take for a request before the pool goes on without it, where it can; `None` for any time.
+    pub deadline: Option<Duration>,
 }
 
 /// What a leaf did since the pool was opened, as `zpool status` counts it.
@@ -53,6 +57,8 @@ pub struct LeafCounters {
     unflushed: UnflushedWrites,
     status: LeafStatus,
     monitor: Arc<LeafMonitor>,
+    behind: Behind,
+    requests: LeafRequests,
 }
 
 /// A copy of a leaf's counters.
@@ -91,6 +97,16 @@ impl LeafCounters {
     #[must_use]
     pub fn status(&self) -> &LeafStatus {
         &self.status
+    }
+    pub(crate) fn requests(&self) -> &LeafRequests {
+        &self.requests
+    }
+    /// Whether the leaf missed something since the pool was opened.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.get()
+    }
+    pub(crate) fn falls_behind(&self) {
+        self.behind.set();
     }
     /// Adds errors to a counter.
     fn add_errors(&self, counter: &AtomicU64, errors: u64) {
@@ -169,6 +185,7 @@ impl Topology {
             counters,
             clock: IoClock::default(),
             monitor,
+            deadline: None,
         }
     }
 
@@ -235,7 +252,10 @@ impl Topology {
     /// Makes durable what was written to a leaf.
     pub(crate) fn flush_leaf(&self, leaf: LeafId) -> Result<(), FlushFailure> {
         match self.writable_leaf(leaf) {
-            Some((device, counters)) => counters.unflushed().flush(device, counters),
+            Some((device, counters)) => {
+                let flush = || counters.unflushed().flush(device, counters);
+                counters.waits().progress().during(&self.clock, flush)
+            }
             None => {
                 let counters = self.counters.get(leaf.0 as usize);
                 counters.map_or(Ok(()), |counters| Err(counters.unflushed().fail_flush()))
@@ -265,6 +285,9 @@ impl Topology {
 
     /// Performs reads of plans, at once as far as the devices allow it. Outcomes come in the order of the reads.
     pub(crate) fn read_leaves(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
+        if (reads.iter()).any(|read| self.reads_with_deadline(read.leaf)) {
+            return self.read_by_leaf(reads, class);
+        }
         let asked: Vec<Result<(DeviceRead<'_>, &LeafCounters), LeafFault>> =
             reads.iter().map(|read| self.device_read(read)).collect();
         let possible: Vec<DeviceRead<'_>> = asked.iter().flatten().map(|(read, _)| *read).collect();
@@ -283,12 +306,41 @@ impl Topology {
 
     /// Performs one read of a plan, in the memory of `room` if that is large enough.
     pub(crate) fn read_leaf(&self, read: &LeafRead, class: IoClass, room: Vec<u8>) -> LeafOutcome {
+        if self.reads_with_deadline(read.leaf) {
+            return self.start_read(read, class, room)?.wait(self)?;
+        }
         let (asked, counters) = self.device_read(read)?;
-        let watched = std::iter::once((counters, read.length_bytes));
-        let watch = WatchedReads::new(&self.clock, class, watched);
-        asked
-            .perform_watched(room, &watch)
-            .map_err(|error| fault(&error))
+        perform(&self.clock, asked, counters, class, room)
+    }
+
+    /// As [`Topology::read_leaves`], each leaf's reads by its own threads.
+    fn read_by_leaf(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
+        let begun: Vec<Result<Pending<LeafOutcome>, LeafFault>> = (reads.iter())
+            .map(|read| self.start_read(read, class, Vec::new()))
+            .collect();
+        let outcomes = begun.into_iter().map(|pending| pending?.wait(self)?);
+        outcomes.collect()
+    }
+
+    fn start_read(
+        &self,
+        read: &LeafRead,
+        class: IoClass,
+        room: Vec<u8>,
+    ) -> Result<Pending<LeafOutcome>, LeafFault> {
+        self.device_read(read)?;
+        let (device, counters) = self.writable_leaf(read.leaf).ok_or(LeafFault::Absent)?;
+        let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+        let (clock, read) = (self.clock.clone(), *read);
+        let length_bytes = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
+        Ok(self.start(read.leaf, read.length_bytes, move || {
+            let asked = DeviceRead {
+                device: device.as_ref(),
+                offset_bytes: read.offset_bytes,
+                length_bytes,
+            };
+            perform(&clock, asked, &counters, class, room)
+        }))
     }
 
     /// What a read asks of which device, counted as issued.
@@ -370,6 +422,26 @@ impl Topology {
                 .unwrap_or_else(|| format!("guid {}", node.config.guid)),
             None => format!("leaf {}", leaf.0),
         }
+    }
+}
+
+fn perform(
+    clock: &IoClock,
+    asked: DeviceRead<'_>,
+    counters: &LeafCounters,
+    class: IoClass,
+    room: Vec<u8>,
+) -> LeafOutcome {
+    let watched = std::iter::once((counters, asked.length_bytes as u64));
+    let watch = WatchedReads::new(clock, class, watched);
+    let outcome = asked.perform_watched(room, &watch);
+    outcome.map_err(|error| fault(&error))
+}
+
+/// What does not answer is as good as gone.
+impl From<NoAnswer> for LeafFault {
+    fn from(_: NoAnswer) -> Self {
+        Self::Absent
     }
 }
 

@@ -372,6 +372,12 @@ impl Begun<'_> {
         state.errors = state.errors.saturating_add(u64::from(has_failed));
     }
 
+    /// Ends writes that nobody relies on: nothing of them is kept.
+    pub(crate) fn forget(self) {
+        let mut state = self.writes.state.lock();
+        state.errors = state.errors.saturating_add(1);
+    }
+
     /// Ends durable writes.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! comes back. Requests that go to a device at once come back at once: each is counted with the time until
 //! the last of them is done, as whoever asked feels it.
 
+use crate::progress::Progress;
 use crate::topology::LeafCounters;
 use millpond_device::Watch;
 use millpond_env::sync::Arc;
@@ -152,6 +153,7 @@ pub(crate) struct LeafWaits {
     pending: [AtomicU64; IoClass::COUNT],
     active: [AtomicU64; IoClass::COUNT],
     slow: AtomicU64,
+    progress: Progress,
 }
 
 /// A copy of [`LeafCounters`]' times and sizes. Reads are first, writes second; classes in the order of [`IoClass`].
@@ -245,12 +247,19 @@ impl LeafWaits {
         self.pending[class as usize].fetch_sub(requests, Ordering::Relaxed);
     }
 
-    fn activated(&self, class: IoClass, requests: u64) {
+    fn activated(&self, class: IoClass, requests: u64, now_ns: u64) {
         self.active[class as usize].fetch_add(requests, Ordering::Relaxed);
+        self.progress.went(requests, now_ns);
     }
 
-    fn done(&self, class: IoClass, requests: u64) {
+    fn done(&self, class: IoClass, requests: u64, now_ns: Option<u64>) {
         self.active[class as usize].fetch_sub(requests, Ordering::Relaxed);
+        self.progress.came_back(requests, now_ns);
+    }
+
+    /// Whether the device answers.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 }
 
@@ -364,7 +373,7 @@ impl Watch for WatchedReads<'_> {
             if matches!(read.state.get(), ReadState::Waiting) && self.counts_waiting() {
                 waits.unqueued(self.class, 1);
             }
-            waits.activated(self.class, 1);
+            waits.activated(self.class, 1, begun_ns);
             read.state.set(ReadState::WithDisk { begun_ns });
         });
     }
@@ -374,7 +383,7 @@ impl Watch for WatchedReads<'_> {
         self.now_ns.set(ended_ns);
         self.each(requests, |read| {
             if let ReadState::WithDisk { begun_ns } = read.state.get() {
-                read.counters.waits().done(self.class, 1);
+                (read.counters.waits()).done(self.class, 1, Some(ended_ns));
                 read.state.set(ReadState::Back { begun_ns, ended_ns });
             }
         });
@@ -389,7 +398,7 @@ impl Drop for WatchedReads<'_> {
             match read.state.get() {
                 ReadState::Waiting if !self.counts_waiting() => {}
                 ReadState::Waiting => waits.unqueued(self.class, 1),
-                ReadState::WithDisk { .. } => waits.done(self.class, 1),
+                ReadState::WithDisk { .. } => waits.done(self.class, 1, None),
                 ReadState::Back { begun_ns, ended_ns } => {
                     waits.asked[self.class as usize].add(read.length_bytes);
                     let span = Span {
@@ -457,7 +466,7 @@ impl Drop for QueuedWrites {
     /// Whatever happened to them: they do not wait any more.
     fn drop(&mut self) {
         self.counters.waits().unqueued(self.class, self.waiting);
-        self.counters.waits().done(self.class, self.with_disk);
+        (self.counters.waits()).done(self.class, self.with_disk, None);
     }
 }
 
@@ -478,7 +487,7 @@ impl Watch for WatchedWrites<'_> {
         queued.begun_ns = self.clock.now_ns();
         let waits = queued.counters.waits();
         waits.unqueued(queued.class, count);
-        waits.activated(queued.class, count);
+        waits.activated(queued.class, count, queued.begun_ns);
     }
 
     fn ended(&self, requests: Range<usize>) {
@@ -502,7 +511,7 @@ impl Watch for WatchedWrites<'_> {
             }
             waits.operation(class, span);
         });
-        waits.done(class, queued.with_disk);
+        waits.done(class, queued.with_disk, Some(span.ended_ns));
         queued.with_disk = 0;
     }
 }
@@ -516,9 +525,9 @@ pub(crate) fn time_write<T>(
     write: impl FnOnce() -> T,
 ) -> T {
     let waits = counters.waits();
-    waits.activated(class, 1);
-    let guard = Active { waits, class };
     let begun_ns = clock.now_ns();
+    waits.activated(class, 1, begun_ns);
+    let guard = Active { waits, class };
     let outcome = write();
     let span = Span {
         asked_ns: begun_ns,
@@ -538,7 +547,7 @@ struct Active<'a> {
 
 impl Drop for Active<'_> {
     fn drop(&mut self) {
-        self.waits.done(self.class, 1);
+        self.waits.done(self.class, 1, None);
     }
 }
 

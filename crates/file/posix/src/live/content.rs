@@ -8,7 +8,7 @@ use super::node::{LiveNode, NodeInner};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
 use crate::FileKind;
-use millpond_object::Keeping;
+use millpond_object::{Keeping, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;
 
@@ -96,7 +96,8 @@ impl LiveFileSystem {
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping)?;
+        // Whoever waits for these bytes of this file waits for the reader, and nobody else.
+        unhurried(|| (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
         Ok(count)
     }
 

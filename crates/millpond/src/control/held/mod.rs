@@ -18,7 +18,7 @@ use super::{
     EngineInfo, HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
     Property, Source, Value, VdevAux, VdevState,
 };
-use crate::live::{LivePool, WriteOptions};
+use crate::live::{LivePool, RequestDeadline, WriteOptions};
 use crate::{Error, Pool};
 use auxiliary::AuxiliaryDevices;
 use millpond_env::Env;
@@ -199,6 +199,7 @@ pub struct HeldPools {
     hostname: Option<String>,
     system: Option<String>,
     owner: (u32, u32),
+    deadline: RequestDeadline,
     pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
     auxiliaries: Mutex<AuxiliaryDevices>,
     /// Making, importing and leaving pools go one after the other.
@@ -215,6 +216,7 @@ impl HeldPools {
             hostname,
             system: None,
             owner: (0, 0),
+            deadline: RequestDeadline::default(),
             pools: RwLock::new(BTreeMap::new()),
             auxiliaries: Mutex::default(),
             turn: Mutex::new(()),
@@ -233,6 +235,13 @@ impl HeldPools {
     #[must_use]
     pub fn with_owner(mut self, user: u32, group: u32) -> Self {
         self.owner = (user, group);
+        self
+    }
+
+    /// With another time that a device may take before a pool goes on without it.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: RequestDeadline) -> Self {
+        self.deadline = deadline;
         self
     }
 
@@ -263,6 +272,7 @@ impl HeldPools {
             system: self.system.clone(),
             can_be_resumed: true,
             owner: self.owner,
+            deadline: self.deadline,
             ..WriteOptions::default()
         }
     }

@@ -303,6 +303,7 @@ fn first_parts(
 ) -> Result<FirstParts, PoolError> {
     let mut topology = first_topology(&config.root, built)?;
     topology.clock = IoClock::of(env);
+    topology.deadline = new.writing.deadline.0;
     let tree = Arc::new(topology.tree.clone());
     let store = Arc::new(BlockStore::new(topology, new.cache_bytes));
     let mut salt = [0; 32];

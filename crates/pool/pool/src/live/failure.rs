@@ -156,6 +156,11 @@ impl FailureState {
         }
     }
 
+    /// Whether what begins while a device does not answer is refused.
+    pub(crate) fn refuses_when_stalled(&self) -> bool {
+        self.is_patient() && self.state.lock().mode == FailMode::Continue
+    }
+
     /// Nobody waits any more, now or later.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();

@@ -12,7 +12,6 @@ use crate::live::features::POOL_VERSION_FEATURES;
 use millpond_block::Topology;
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
-use millpond_env::thread;
 use millpond_nvlist::{Encoding, NvList};
 use millpond_ondisk::{
     Ashift, BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BlockPointer, BootEnvironment, Endian, Guid,
@@ -21,9 +20,6 @@ use millpond_ondisk::{
     VDEV_DATA_START_BYTES, VdevId, unsealed_label_region,
 };
 use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevNode};
-
-/// Leaves written to at once.
-const PARALLEL_MAX: usize = 16;
 
 /// Why labels could not be written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -118,11 +114,11 @@ pub fn write_labels(
             .ok_or(LabelError::UnknownLeaf(target.guid))?;
         jobs.push((target, packed(&list)?));
     }
-    Ok(RoundReport {
-        leaves: in_turn(&jobs, turn, |(target, bytes)| {
-            target.report(write_config(target.device.as_ref(), bytes, half.indices()))
-        }),
-    })
+    let works = jobs.into_iter().map(|(target, bytes)| {
+        let work = move |device: &dyn Device| write_config(device, &bytes, half.indices());
+        (target, Box::new(work) as Work)
+    });
+    Ok(in_turn(topology, turn, works))
 }
 
 /// Writes an uberblock to all four rings of every present leaf of `tops`, and flushes.
@@ -134,29 +130,27 @@ pub fn write_uberblock(
     multihost: bool,
     turn: Turn,
 ) -> RoundReport {
-    let targets = targets(topology, tops);
-    RoundReport {
-        leaves: in_turn(&targets, turn, |target| {
-            let ring = UberblockRing::new(target.ashift);
-            let slot = ring.slot_of_txg(uberblock.txg, multihost);
-            target.report(write_slot(target.device.as_ref(), uberblock, ring, slot))
-        }),
-    }
+    let works = targets(topology, tops).into_iter().map(|target| {
+        let ring = UberblockRing::new(target.ashift);
+        let slot = ring.slot_of_txg(uberblock.txg, multihost);
+        let uberblock = *uberblock;
+        let work = move |device: &dyn Device| write_slot(device, &uberblock, ring, slot);
+        (target, Box::new(work) as Work)
+    });
+    in_turn(topology, turn, works)
 }
 
 /// Flushes every present leaf of `tops`: what was written there is durable afterwards.
 #[must_use]
 pub fn flush(topology: &Topology, tops: &[VdevId], turn: Turn) -> RoundReport {
-    let targets = targets(topology, tops);
-    RoundReport {
-        leaves: in_turn(&targets, turn, |target| {
-            let outcome = target.device.flush();
-            target.report((
-                usize::from(outcome.is_ok()),
-                outcome.err().map(LabelError::from),
-            ))
-        }),
-    }
+    let flush = |device: &dyn Device| {
+        let outcome = device.flush();
+        let copies = usize::from(outcome.is_ok());
+        (copies, outcome.err().map(LabelError::from))
+    };
+    let works = targets(topology, tops).into_iter();
+    let works = works.map(|target| (target, Box::new(flush) as Work));
+    in_turn(topology, turn, works)
 }
 
 /// The uberblock that completes `txg`, after `previous` (`None` in a new pool, whose version is
@@ -585,29 +579,30 @@ fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
         .collect()
 }
 
-/// Runs `work` on each item and gives the outcomes in order.
-fn in_turn<T: Sync, R: Send>(items: &[T], turn: Turn, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    if turn == Turn::OneByOne || items.len() == 1 {
-        return items.iter().map(work).collect();
+/// What is done to a leaf's device: how many copies it took, and the first failure.
+type Work = Box<dyn FnOnce(&dyn Device) -> (usize, Option<LabelError>) + Send>;
+
+/// Does each leaf's work. A device that does not answer took nothing.
+fn in_turn(
+    topology: &Topology,
+    turn: Turn,
+    works: impl Iterator<Item = (Target, Work)>,
+) -> RoundReport {
+    let mut targets = vec![];
+    let requests = works.map(|(target, work)| {
+        let (leaf, device) = (target.leaf, Arc::clone(&target.device));
+        targets.push(target);
+        let request: Box<dyn FnOnce() -> _ + Send> = Box::new(move || work(device.as_ref()));
+        (leaf, request)
+    });
+    let outcomes = topology.on_leaves(turn == Turn::Together, requests.collect());
+    let reports = targets.iter().zip(outcomes).map(|(target, outcome)| {
+        let no_answer = |error| (0, Some(DeviceError::from(error).into()));
+        target.report(outcome.unwrap_or_else(no_answer))
+    });
+    RoundReport {
+        leaves: reports.collect(),
     }
-    let mut outcomes = Vec::with_capacity(items.len());
-    for batch in items.chunks(PARALLEL_MAX) {
-        let work = &work;
-        outcomes.extend(thread::scope(|scope| {
-            let running: Vec<_> = batch
-                .iter()
-                .map(|item| scope.spawn(move || work(item)))
-                .collect();
-            running
-                .into_iter()
-                .map(|one| match one.join() {
-                    Ok(outcome) => outcome,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
-                .collect::<Vec<R>>()
-        }));
-    }
-    outcomes
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ pub use labels::{
 };
 pub use logs::{FoundBlock, FoundLog, FoundLogs};
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
+pub use millpond_block::RequestDeadline;
 pub use new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
     build_vdevs, find_use, random_u64,

@@ -24,6 +24,7 @@ use crate::properties::PropertyValue;
 use crate::vdev_objects::load_dirty_time_log;
 use crate::{Features, OpenError, OpenOptions, Pool, PoolError};
 use millpond_alloc::{PoolAllocator, UnflushedLogs};
+use millpond_block::RequestDeadline;
 use millpond_device::Candidate;
 use millpond_env::Env;
 use millpond_env::sync::atomic::Ordering;
@@ -60,6 +61,9 @@ pub struct WriteOptions {
     pub found_logs: super::logs::FoundLogs,
     /// User and group that own the root directories of new file systems.
     pub owner: (u32, u32),
+    /// How long a device may take for a request before the pool goes on without it, where redundancy is left. The caller of a
+    /// pool that it drives itself waits for devices however long they take.
+    pub deadline: RequestDeadline,
 }
 
 /// How often the committed state is looked for again while newer ones overtake it.
@@ -87,6 +91,10 @@ impl LivePool {
         let options = OpenOptions {
             // Opening reads too, and is to be the same each time.
             reads_ahead: options.reads_ahead && writing.drive == Drive::Thread,
+            deadline: match writing.drive {
+                Drive::Thread => writing.deadline,
+                Drive::Caller => RequestDeadline(None),
+            },
             ..options.clone()
         };
         let read = Pool::open(env, candidate, &options)?;
@@ -228,7 +236,7 @@ impl LivePool {
         // Labels must not change while they are read. Those of a suspended pool do not.
         let _one = loop {
             let lock = self.syncing.try_lock_for(Duration::from_millis(100));
-            if lock.is_some() || self.failure.suspension().is_some() {
+            if lock.is_some() || self.suspension().is_some() {
                 break lock;
             }
         };
@@ -237,7 +245,7 @@ impl LivePool {
             .tree
             .leaves()
             .filter_map(|(leaf, node)| {
-                let device = topology.devices.get(leaf.0 as usize)?.clone()?;
+                let device = topology.tried_device(leaf)?;
                 let path = node.config.path.clone().unwrap_or_default();
                 Some(Candidate {
                     path: path.into(),
@@ -248,12 +256,17 @@ impl LivePool {
                 })
             })
             .collect();
+        let candidates: Vec<Candidate> = candidates;
+        let count = candidates.len();
         let found = scan_devices(candidates);
         let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
             reason: error.to_string(),
         };
         let assembly = assemble(config, &found, Trust::Trusted { txg }).map_err(invalid)?;
-        self.state.write().assembly = Some(assembly.clone());
+        // One that did not answer may do so the next time.
+        if found.leaves().len() == count {
+            self.state.write().assembly = Some(assembly.clone());
+        }
         Ok(assembly)
     }
 
@@ -275,7 +288,7 @@ impl LivePool {
     }
 
     fn leave(&self, as_what: LeafState) -> Result<(), PoolError> {
-        if let Some(suspension) = self.failure.suspension() {
+        if let Some(suspension) = self.suspension() {
             // Waiting here would be for ever.
             return Err(PoolError::Suspended {
                 reason: suspension.reason,

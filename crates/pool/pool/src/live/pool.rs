@@ -199,7 +199,18 @@ impl LivePool {
     /// Why it is suspended; `None` while all is well.
     #[must_use]
     pub fn suspension(&self) -> Option<Suspension> {
-        self.failure.suspension()
+        self.failure.suspension().or_else(|| self.stall())
+    }
+    /// A device that the pool cannot do without does not answer: writing goes on as soon as it does.
+    fn stall(&self) -> Option<Suspension> {
+        let topology = self.store.topology();
+        let (leaf, since) = topology.unanswered()?;
+        let (name, since_s) = (topology.leaf_name(leaf), since.as_secs());
+        Some(Suspension {
+            txg: self.groups.open_txg(),
+            reason: format!("{name} has not answered for {since_s} s"),
+            can_resume: true,
+        })
     }
     /// What front ends are to do while it is suspended.
     #[must_use]
@@ -214,7 +225,12 @@ impl LivePool {
     /// [`PoolError::Suspended`] if the devices fail again (the pool is suspended as before), or if it was
     /// suspended for good ([`Suspension::can_resume`]).
     pub fn resume(&self) -> Result<(), PoolError> {
-        self.failure.resume()
+        self.failure.resume()?;
+        // Nobody can make a device answer.
+        match self.stall() {
+            Some(Suspension { reason, .. }) => Err(PoolError::Suspended { reason }),
+            None => Ok(()),
+        }
     }
 
     /// From now on devices that fail are an error and no reason to wait: a pool that is suspended, or will
@@ -279,6 +295,11 @@ impl LivePool {
     /// As [`TxgGroups::begin_as`].
     pub fn begin_as(&self, request: TxgRequest) -> Result<Transaction, PoolError> {
         self.failure.check()?;
+        if self.failure.refuses_when_stalled()
+            && let Some(Suspension { reason, .. }) = self.stall()
+        {
+            return Err(PoolError::Suspended { reason });
+        }
         Ok(self.groups.begin_as(request)?)
     }
 

@@ -16,8 +16,7 @@ impl LivePool {
     pub fn lost_leaves(&self) -> Vec<(Guid, String)> {
         let topology = self.store.topology();
         let lost = topology.tree.leaves().filter(|(leaf, _)| {
-            let device = topology.devices.get(leaf.0 as usize);
-            let device = device.and_then(Option::as_ref);
+            let device = topology.tried_device(*leaf);
             device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
         });
         let lost = lost.filter_map(|(_, node)| {
@@ -35,6 +34,12 @@ impl LivePool {
     /// # Errors
     /// If the tree cannot be one of a pool.
     pub fn bring_back(&self, leaf: Guid, device: &Arc<dyn Device>) -> Result<bool, PoolError> {
+        let topology = self.store.topology();
+        let is_silent = |leaf| topology.abandoned_requests(leaf) > 0;
+        if topology.tree.find_leaf(leaf).is_some_and(is_silent) {
+            // The same disk by another way: what it was asked for before could land on what it is given now.
+            return Ok(false);
+        }
         let labels = read_labels(device.as_ref());
         let labels = labels.iter().filter_map(|label| label.as_ref().ok());
         let Some(newest) = labels.max_by_key(|label| label.txg) else {

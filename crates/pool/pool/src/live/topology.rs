@@ -63,5 +63,6 @@ pub(crate) fn renewed(
     topology.counters = counters;
     topology.clock = old.clock.clone();
     topology.monitor = Arc::clone(&old.monitor);
+    topology.deadline = old.deadline;
     Ok(topology)
 }

@@ -4,6 +4,7 @@ use super::workers::Workers;
 use super::{FlushError, Missed};
 use crate::BlockStore;
 use crate::topology::Topology;
+use crate::unflushed::FlushFailure;
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
@@ -98,6 +99,9 @@ impl BlockStore {
     /// for each processor, and one for each leaf to wait on devices.
     pub fn set_write_threads(&self, count: usize) {
         self.writing.set_threads(count);
+        if count == 1 {
+            self.change_topology(|topology| topology.deadline = None);
+        }
     }
 
     /// Tells that space freed in earlier txgs may be handed out from now on. A read that began before repairs
@@ -167,14 +171,7 @@ impl BlockStore {
             let counters = topology.counters.get(leaf.0 as usize);
             counters.is_some_and(|counters| !counters.unflushed().is_empty())
         });
-        let outcomes = {
-            let topology = Arc::clone(&topology);
-            let queues = &self.writing.pools(&topology).queues;
-            queues.map(written.collect(), move |leaf| {
-                let again = || topology.flush_leaf(leaf);
-                (leaf, topology.flush_leaf(leaf).or_else(|_| again()))
-            })
-        };
+        let outcomes = self.flush_leaves(&topology, written.collect());
         let mut lost = failed.clone();
         let mut reasons = vec![];
         let mut at_fault = vec![];
@@ -204,6 +201,39 @@ impl BlockStore {
         Ok(())
     }
 
+    /// Flushes leaves at once, each twice if need be.
+    fn flush_leaves(
+        &self,
+        topology: &Arc<Topology>,
+        leaves: Vec<LeafId>,
+    ) -> Vec<(LeafId, Result<(), FlushFailure>)> {
+        let flush = {
+            let topology = Arc::clone(topology);
+            move |leaf| {
+                let again = || topology.flush_leaf(leaf);
+                topology.flush_leaf(leaf).or_else(|_| again())
+            }
+        };
+        let (with_deadline, others): (Vec<_>, Vec<_>) =
+            (leaves.into_iter()).partition(|leaf| topology.has_deadline(*leaf));
+        let pending: Vec<_> = (with_deadline.into_iter())
+            .map(|leaf| {
+                let counters = topology.counters.get(leaf.0 as usize);
+                let bytes = counters.map_or(0, |counters| counters.unflushed().retained_bytes());
+                let flush = flush.clone();
+                (leaf, topology.start(leaf, bytes, move || flush(leaf)))
+            })
+            .collect();
+        let queues = &self.writing.pools(topology).queues;
+        let mut outcomes = queues.map(others, move |leaf| (leaf, flush(leaf)));
+        for (leaf, flushing) in pending {
+            // A leaf that is out of use fails at once.
+            let outcome = flushing.wait(topology);
+            outcomes.push((leaf, outcome.unwrap_or_else(|_| topology.flush_leaf(leaf))));
+        }
+        outcomes
+    }
+
     /// What leaves missed since the last call, each leaf and txg once, sorted.
     #[must_use]
     pub fn take_missed(&self) -> Vec<Missed> {
@@ -226,6 +256,9 @@ impl BlockStore {
     fn note_lost(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         let mut news = vec![];
         for leaf in leaves {
+            if let Some(counters) = topology.counters.get(leaf.0 as usize) {
+                counters.falls_behind();
+            }
             let guid = topology.leaf_guid(*leaf);
             let missed = Missed {
                 leaf: *leaf,

@@ -2,6 +2,7 @@
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
+use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
 use crate::waits::{IoClass, QueuedWrites};
@@ -73,6 +74,14 @@ type FailedPart = (usize, usize, LeafId, String);
 pub(super) struct Issued {
     batch: Arc<Batch>,
     running: Running<Vec<FailedPart>>,
+    /// Those of leaves that have a deadline.
+    pending: Vec<PendingWrites>,
+}
+
+struct PendingWrites {
+    leaf: LeafId,
+    parts: Arc<Vec<Part>>,
+    failed: Pending<Vec<FailedPart>>,
 }
 
 /// How writes are to be made.
@@ -86,8 +95,8 @@ pub(super) struct How {
 /// takes less time than waking a thread.
 const ALONE_BYTES_MAX: u64 = 64 << 10;
 
-/// Reckons parity for every extent on `processors` and hands the writes of each leaf to a thread of
-/// `queues`, unless they are short.
+/// Reckons parity for every extent on `processors` and hands the writes of each leaf to a thread: of the leaf where it has a
+/// deadline, else of `queues`, unless they are short.
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
@@ -114,7 +123,8 @@ pub(super) fn issue(
         txg,
         extents: planned,
     });
-    let parts = parts_by_leaf(&batch);
+    let (with_deadline, parts): (Vec<_>, Vec<_>) =
+        (parts_by_leaf(&batch).into_iter()).partition(|(leaf, _)| topology.has_deadline(*leaf));
     let each = parts.iter().flat_map(|(_, parts)| parts);
     let bytes: u64 = each.map(|part| part.length_bytes).sum();
     let helpers = match how.durability {
@@ -123,11 +133,33 @@ pub(super) fn issue(
         Durability::WhenFlushed if bytes <= ALONE_BYTES_MAX => 0,
         Durability::WhenFlushed => parts.len(),
     };
-    let jobs = parts.into_iter().map(|(leaf, parts)| {
-        let queued = topology.writable_leaf(leaf).map(|(_, counters)| {
-            let count = parts.len() as u64;
-            QueuedWrites::new(&topology.clock, counters, how.class, count)
+    let queued = |leaf: LeafId, parts: &[Part]| {
+        let (_, counters) = topology.writable_leaf(leaf)?;
+        let count = parts.len() as u64;
+        Some(QueuedWrites::new(
+            &topology.clock,
+            counters,
+            how.class,
+            count,
+        ))
+    };
+    let pending = with_deadline.into_iter().map(|(leaf, parts)| {
+        let queued = queued(leaf, &parts);
+        let bytes = parts.iter().map(|part| part.length_bytes).sum();
+        let parts = Arc::new(parts);
+        let (batch, own) = (Arc::clone(&batch), Arc::clone(&parts));
+        let failed = topology.start(leaf, bytes, move || {
+            write_leaf(&batch, leaf, &own, queued, how.durability)
         });
+        PendingWrites {
+            leaf,
+            parts,
+            failed,
+        }
+    });
+    let pending = pending.collect();
+    let jobs = parts.into_iter().map(|(leaf, parts)| {
+        let queued = queued(leaf, &parts);
         (leaf, parts, queued)
     });
     let running = {
@@ -136,14 +168,29 @@ pub(super) fn issue(
             write_leaf(&batch, leaf, &parts, queued, how.durability)
         })
     };
-    Issued { batch, running }
+    Issued {
+        batch,
+        running,
+        pending,
+    }
 }
 
 impl Issued {
     /// Waits, and judges each extent in order.
     pub(super) fn finish(self) -> Vec<ExtentOutcome> {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
-        for (extent, write, leaf, reason) in self.running.finish().into_iter().flatten() {
+        let topology = &self.batch.topology;
+        let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
+        for PendingWrites {
+            leaf,
+            parts,
+            failed,
+        } in self.pending
+        {
+            let failed = failed.wait(topology);
+            all.extend(failed.unwrap_or_else(|error| fail_parts(leaf, &parts, &error.to_string())));
+        }
+        for (extent, write, leaf, reason) in all {
             let reason = format!("{}: {reason}", self.batch.topology.leaf_name(leaf));
             failed.entry(extent).or_default().push((write, reason));
         }
@@ -248,6 +295,14 @@ fn keep_joining_fillers(parts: &mut Vec<Part>) {
     *parts = kept;
 }
 
+/// All writes of a leaf as failed for one reason.
+fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
+    let failed = parts.iter();
+    let failed =
+        failed.filter_map(|part| Some((part.extent, part.write?, leaf, reason.to_owned())));
+    failed.collect()
+}
+
 /// Gives a leaf its writes. Returns those that failed.
 fn write_leaf(
     batch: &Arc<Batch>,
@@ -256,12 +311,7 @@ fn write_leaf(
     queued: Option<QueuedWrites>,
     durability: Durability,
 ) -> Vec<FailedPart> {
-    let fail_all = |reason: &str| {
-        let failed = parts
-            .iter()
-            .filter_map(|part| Some((part.extent, part.write?, leaf, reason.to_owned())));
-        failed.collect()
-    };
+    let fail_all = |reason: &str| fail_parts(leaf, parts, reason);
     let (Some((device, counters)), Some(queued)) = (batch.topology.writable_leaf(leaf), queued)
     else {
         return fail_all("the device is gone");
@@ -293,6 +343,11 @@ fn write_leaf(
         .collect();
     let has_failed = outcomes.iter().any(Option::is_some);
     let ended = match durability {
+        // It went out of use meanwhile, and the writes count as missed.
+        _ if !counters.status().is_usable() => {
+            begun.forget();
+            Ok(())
+        }
         Durability::WhenFlushed => {
             let written = parts.iter().zip(&outcomes);
             let written = written.filter(|(_, failure)| failure.is_none());

@@ -8,6 +8,7 @@ use crate::topology::Topology;
 use crate::waits::{IoClass, time_write};
 use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
+use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva};
 use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
 
@@ -79,16 +80,16 @@ fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
         return;
     };
+    let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+    let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
     let length = bytes.len() as u64;
-    let outcome = time_write(
-        &topology.clock,
-        counters,
-        IoClass::AsyncWrite,
-        length,
-        || device.write(offset_bytes, bytes),
-    );
-    counters.count_writes(1, length, u64::from(outcome.is_err()));
-    if outcome.is_ok() {
-        counters.count_repair(length);
-    }
+    // What is not answered stays wrong, too.
+    let _ = topology.request(leaf, length, move || {
+        let write = || device.write(offset_bytes, &bytes);
+        let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);
+        counters.count_writes(1, length, u64::from(outcome.is_err()));
+        if outcome.is_ok() {
+            counters.count_repair(length);
+        }
+    });
 }

@@ -4,6 +4,7 @@
 mod failures;
 mod forms;
 mod gangs;
+mod hang;
 mod pool;
 mod status;
 mod waits;

@@ -2,6 +2,7 @@
 
 mod commit;
 mod crash;
+mod hung;
 mod leaks;
 mod lists;
 mod made;

@@ -1,0 +1,585 @@
+//! Requests with a deadline: a device that does not answer costs its pool a bounded time.
+//!
+//! A request blocks the thread that makes it, for as long as the device likes. So where a leaf's data can be had without the leaf
+//! (below mirrors, RAID-Z and dRAID), its requests are made by threads of the leaf, and the thread that asks waits for the outcome at
+//! most for [`Topology::deadline`]. Then the leaf is faulted ([`LeafReason::Hung`]), everybody who waits for it gets
+//! [`NoAnswer`], and what it was given counts as missed. What the device still does is dropped when it comes back: the leaf
+//! cannot be used again before all its abandoned requests have ended, so that old bytes never land on newer ones.
+//!
+//! A leaf that the pool cannot do without is waited for, however long that takes: [`Topology::unanswered`] names it then.
+//!
+//! A request may take one second more than the deadline for each MiB that it moves; for a flush that is what was not flushed yet.
+//!
+//! Locks: a leaf's queue and a job's state, each held for a few instructions; neither over the other.
+
+use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
+use crate::topology::{LeafCounters, Topology};
+use crate::waits::IoClock;
+use millpond_device::DeviceError;
+use millpond_env::mark;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
+use millpond_env::thread::{self, JoinHandle};
+use millpond_vdev::{LeafId, VdevKind};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Threads of one leaf at most.
+const THREADS_MAX: usize = 8;
+/// A leaf that has had requests for as long and answered none is slow: reads are planned around it.
+const SLOW_NS: u64 = 1_000_000_000;
+/// How long a request is waited for that the caller can do without.
+const TRY_NS: u64 = 10_000_000_000;
+/// What each byte adds to a deadline: about a second for each MiB.
+const NS_PER_BYTE: u64 = 1000;
+
+/// How long a device may take for a request before the pool goes on without it, where it can; `None` for any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestDeadline(pub Option<Duration>);
+
+impl Default for RequestDeadline {
+    /// 30 seconds.
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(30)))
+    }
+}
+
+/// The device did not answer in time, or its leaf went out of use meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the device does not answer")]
+pub struct NoAnswer;
+
+impl From<NoAnswer> for DeviceError {
+    fn from(error: NoAnswer) -> Self {
+        Self::Io {
+            action: "request",
+            offset_bytes: 0,
+            length_bytes: 0,
+            errno: 110,
+            message: error.to_string(),
+        }
+    }
+}
+
+thread_local! {
+    static IS_UNHURRIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body`, whose reads may wait for a device as long as it takes: the calling thread holds nothing that others need. Such
+/// reads are made by the thread itself, which saves waking another one.
+pub fn unhurried<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_UNHURRIED.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_UNHURRIED.replace(true));
+    body()
+}
+
+/// A request on its way.
+trait Request: Send + Sync {
+    fn perform(&self);
+    /// Nobody waits for the outcome any more.
+    fn abandon(&self);
+    fn is_abandoned(&self) -> bool;
+}
+
+struct Job<R> {
+    work: Mutex<Option<Box<dyn FnOnce() -> R + Send>>>,
+    state: Mutex<JobState<R>>,
+    changed: Condvar,
+    clock: IoClock,
+    asked_ns: u64,
+    /// 0 until it begins.
+    begun_ns: AtomicU64,
+}
+
+enum JobState<R> {
+    Waited,
+    Done(R),
+    Panicked,
+    Abandoned,
+}
+
+impl<R: Send> Request for Job<R> {
+    fn perform(&self) {
+        let Some(work) = self.work.lock().take() else {
+            return;
+        };
+        self.begun_ns
+            .store(self.clock.now_ns().max(1), Ordering::SeqCst);
+        // What it holds is gone before the one who asks goes on.
+        let outcome = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(outcome) => JobState::Done(outcome),
+            Err(_) => JobState::Panicked,
+        };
+        let mut state = self.state.lock();
+        if matches!(*state, JobState::Waited) {
+            *state = outcome;
+            self.changed.notify_all();
+        }
+    }
+
+    fn abandon(&self) {
+        // A request that has not begun never does.
+        let work = self.work.lock().take();
+        drop(work);
+        let mut state = self.state.lock();
+        if matches!(*state, JobState::Waited) {
+            *state = JobState::Abandoned;
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        matches!(*self.state.lock(), JobState::Abandoned)
+    }
+}
+
+/// The threads that make a leaf's requests, started when they are first needed.
+#[derive(Default)]
+pub(crate) struct LeafRequests {
+    queue: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for LeafRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeafRequests").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Arc<dyn Request>>,
+    under_way: Vec<Arc<dyn Request>>,
+    threads: usize,
+    idle: usize,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn serve(&self) {
+        loop {
+            let request = {
+                let mut state = self.state.lock();
+                loop {
+                    if let Some(request) = state.waiting.pop_front() {
+                        state.under_way.push(Arc::clone(&request));
+                        break request;
+                    }
+                    if state.is_closed {
+                        return;
+                    }
+                    state.idle += 1;
+                    self.changed.wait(&mut state);
+                    state.idle -= 1;
+                }
+            };
+            request.perform();
+            let mut state = self.state.lock();
+            let same = |other: &Arc<dyn Request>| Arc::ptr_eq(other, &request);
+            if let Some(at) = state.under_way.iter().position(same) {
+                state.under_way.swap_remove(at);
+            }
+        }
+    }
+}
+
+impl LeafRequests {
+    fn submit(&self, request: Arc<dyn Request>) {
+        let needs_thread = {
+            let mut state = self.queue.state.lock();
+            state.waiting.push_back(Arc::clone(&request));
+            let is_short = state.waiting.len() > state.idle && state.threads < THREADS_MAX;
+            state.threads += usize::from(is_short);
+            is_short
+        };
+        self.queue.changed.notify_one();
+        if !needs_thread {
+            return;
+        }
+        let queue = Arc::clone(&self.queue);
+        match thread::spawn("block-leaf", move || queue.serve()) {
+            Ok(handle) => self.threads.lock().push(handle),
+            Err(_) => {
+                self.queue.state.lock().threads -= 1;
+                // Others may have taken it meanwhile; then there is nothing left to do.
+                request.perform();
+            }
+        }
+    }
+
+    /// Nobody waits for anything that was asked for any more.
+    fn abandon_all(&self) {
+        let all: Vec<Arc<dyn Request>> = {
+            let mut state = self.queue.state.lock();
+            let waiting = std::mem::take(&mut state.waiting).into_iter();
+            waiting.chain(state.under_way.iter().cloned()).collect()
+        };
+        all.iter().for_each(|request| request.abandon());
+    }
+
+    /// How many requests the device has not answered that nobody waits for.
+    pub(crate) fn abandoned(&self) -> usize {
+        let state = self.queue.state.lock();
+        let under_way = state.under_way.iter();
+        under_way.filter(|request| request.is_abandoned()).count()
+    }
+}
+
+impl Drop for LeafRequests {
+    fn drop(&mut self) {
+        let is_free = {
+            let mut state = self.queue.state.lock();
+            state.is_closed = true;
+            state.under_way.is_empty()
+        };
+        self.queue.changed.notify_all();
+        if !is_free {
+            // These threads end when the device answers.
+            return;
+        }
+        for handle in self.threads.lock().drain(..) {
+            // The last to let go of the leaf may be one of its requests.
+            if handle.thread().id() != thread::current_id() {
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+/// The outcome of a request that was begun with [`Topology::start`].
+pub(crate) struct Pending<R> {
+    leaf: LeafId,
+    counters: Option<Arc<LeafCounters>>,
+    job: Arc<Job<R>>,
+    allowance_ns: u64,
+}
+
+impl<R: Send + 'static> Pending<R> {
+    fn submit(&self) {
+        if let Some(counters) = &self.counters {
+            (counters.requests()).submit(Arc::clone(&self.job) as Arc<dyn Request>);
+        }
+    }
+
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] if the leaf is not waited for any more.
+    ///
+    /// # Panics
+    /// If the request did.
+    pub(crate) fn wait(self, topology: &Topology) -> Result<R, NoAnswer> {
+        let limit_ns = match topology.deadline {
+            Some(_) if !topology.has_siblings(self.leaf) => None,
+            deadline => {
+                deadline.map(|deadline| nanoseconds(deadline).saturating_add(self.allowance_ns))
+            }
+        };
+        let leaf = self.leaf;
+        self.wait_for(limit_ns, || topology.give_up(leaf))
+    }
+
+    /// Waits at most until `limit_ns`; then `may_stop` decides whether that is the end, now and from time to time.
+    fn wait_for(self, limit_ns: Option<u64>, may_stop: impl Fn() -> bool) -> Result<R, NoAnswer> {
+        let look = limit_ns.map(look_after);
+        let mut state = self.job.state.lock();
+        loop {
+            match std::mem::replace(&mut *state, JobState::Waited) {
+                JobState::Waited => {}
+                JobState::Done(outcome) => return Ok(outcome),
+                JobState::Panicked => panic!("a request panicked"),
+                JobState::Abandoned => {
+                    *state = JobState::Abandoned;
+                    return Err(NoAnswer);
+                }
+            }
+            let (Some(look), Some(limit_ns)) = (look, limit_ns) else {
+                self.job.changed.wait(&mut state);
+                continue;
+            };
+            self.job.changed.wait_for(&mut state, look);
+            if !matches!(*state, JobState::Waited) || self.age_ns() < limit_ns {
+                continue;
+            }
+            drop(state);
+            if may_stop() {
+                self.job.abandon();
+            }
+            state = self.job.state.lock();
+        }
+    }
+
+    /// For how long it has been with the device, or has waited behind others that are.
+    fn age_ns(&self) -> u64 {
+        let since_ns = match self.job.begun_ns.load(Ordering::SeqCst) {
+            0 => {
+                let counters = self.counters.as_ref();
+                let progress_ns =
+                    counters.map_or(0, |counters| counters.waits().progress().since_ns());
+                self.job.asked_ns.max(progress_ns)
+            }
+            begun_ns => begun_ns,
+        };
+        self.job.clock.now_ns().saturating_sub(since_ns)
+    }
+}
+
+impl Topology {
+    /// Whether the tree has redundancy around a leaf. It may be used up.
+    pub(crate) fn has_siblings(&self, leaf: LeafId) -> bool {
+        let top = self.tree.leaf(leaf).and_then(|node| node.top);
+        let top = top.and_then(|top| self.tree.top(top));
+        top.is_some_and(|top| !matches!(top.kind, VdevKind::Disk | VdevKind::File))
+    }
+
+    /// Whether requests of a leaf are to be made by its own threads.
+    pub(crate) fn has_deadline(&self, leaf: LeafId) -> bool {
+        self.deadline.is_some() && self.has_siblings(leaf)
+    }
+
+    /// The same for reads of the calling thread.
+    pub(crate) fn reads_with_deadline(&self, leaf: LeafId) -> bool {
+        self.has_deadline(leaf) && (!IS_UNHURRIED.get() || self.is_slow(leaf))
+    }
+
+    /// Begins a request that moves so many bytes, in a thread of the leaf. Of a leaf that is out of use nothing is asked.
+    pub(crate) fn start<R: Send + 'static>(
+        &self,
+        leaf: LeafId,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Pending<R> {
+        let pending = self.prepare(leaf, bytes, work);
+        let counters = pending.counters.as_ref();
+        if counters.is_some_and(|counters| counters.status().is_usable()) {
+            pending.submit();
+        } else {
+            pending.job.abandon();
+        }
+        pending
+    }
+
+    fn prepare<R: Send + 'static>(
+        &self,
+        leaf: LeafId,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Pending<R> {
+        let job = Arc::new(Job {
+            work: Mutex::new(Some(Box::new(work))),
+            state: Mutex::new(JobState::Waited),
+            changed: Condvar::new(),
+            clock: self.clock.clone(),
+            asked_ns: self.clock.now_ns(),
+            begun_ns: AtomicU64::new(0),
+        });
+        Pending {
+            leaf,
+            counters: self.counters.get(leaf.0 as usize).cloned(),
+            job,
+            allowance_ns: bytes.saturating_mul(NS_PER_BYTE),
+        }
+    }
+
+    /// Makes a request that moves so many bytes: with the deadline if the leaf has one, else in the calling thread.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub(crate) fn request<R: Send + 'static>(
+        &self,
+        leaf: LeafId,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, NoAnswer> {
+        if !self.has_deadline(leaf) {
+            return Ok(work());
+        }
+        self.start(leaf, bytes, work).wait(self)
+    }
+
+    /// Makes requests of several leaves, in threads of the leaves if `together`, and gives the outcomes in order. Each is
+    /// waited for as [`Topology::deadline`] says; `NoAnswer` stands for what has not come back.
+    pub fn on_leaves<R: Send + 'static>(
+        &self,
+        together: bool,
+        requests: Vec<(LeafId, Box<dyn FnOnce() -> R + Send>)>,
+    ) -> Vec<Result<R, NoAnswer>> {
+        let is_one = requests.len() == 1;
+        let needs_thread = |leaf| self.has_deadline(leaf) || (together && !is_one);
+        if !together {
+            let each = requests.into_iter();
+            return each
+                .map(|(leaf, work)| self.request(leaf, 0, work))
+                .collect();
+        }
+        enum Under<R> {
+            Way(Pending<R>),
+            Over(R),
+        }
+        let begun: Vec<Under<R>> = (requests.into_iter())
+            .map(|(leaf, work)| match needs_thread(leaf) {
+                true => Under::Way(self.start(leaf, 0, work)),
+                false => Under::Over(work()),
+            })
+            .collect();
+        let outcomes = begun.into_iter().map(|under| match under {
+            Under::Way(pending) => pending.wait(self),
+            Under::Over(outcome) => Ok(outcome),
+        });
+        outcomes.collect()
+    }
+
+    /// Makes a request that the caller can do without, such as a look whether a device is there, of a leaf that may be out of
+    /// use. A device that has not answered for ten seconds is not asked, and none is waited for longer. Without a deadline the
+    /// calling thread makes it.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn try_leaf<R: Send + 'static>(
+        &self,
+        leaf: LeafId,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, NoAnswer> {
+        let Some(deadline) = self.deadline else {
+            return Ok(work());
+        };
+        if self.stalled_ns(leaf) >= TRY_NS || self.abandoned_requests(leaf) > 0 {
+            return Err(NoAnswer);
+        }
+        let pending = self.prepare(leaf, 0, work);
+        pending.submit();
+        pending.wait_for(Some(nanoseconds(deadline).min(TRY_NS)), || true)
+    }
+
+    /// Takes a leaf that does not answer out of use, unless the pool cannot do without it. Whether it is out of use.
+    fn give_up(&self, leaf: LeafId) -> bool {
+        if self.may_have_missed_more(leaf) {
+            return false;
+        }
+        let hung = LeafCondition::new(LeafState::Faulted, LeafReason::Hung);
+        if self.change_condition(leaf, hung).is_err() {
+            return false;
+        }
+        mark::hit("leaf-hung");
+        if let Some(counters) = self.counters.get(leaf.0 as usize) {
+            counters.requests().abandon_all();
+        }
+        true
+    }
+
+    /// Whether another leaf missed something that this topology does not know of yet, and the vdev would not survive without
+    /// both.
+    fn may_have_missed_more(&self, leaf: LeafId) -> bool {
+        let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
+            return true;
+        };
+        let is_behind = |other: LeafId| {
+            let counters = self.counters.get(other.0 as usize);
+            counters.is_some_and(|counters| counters.is_behind() || !counters.status().is_usable())
+        };
+        let knows_all = (self.tree.leaves()).all(|(other, node)| {
+            node.top != Some(top)
+                || !self
+                    .counters
+                    .get(other.0 as usize)
+                    .is_some_and(|counters| counters.is_behind())
+                || !self.health.missed(other).is_empty()
+        });
+        !knows_all
+            && !self
+                .tree
+                .survives(top, &|other| other == leaf || is_behind(other))
+    }
+
+    /// Whether a leaf has had requests for a second and answered none. One that has no deadline is never slow.
+    pub(crate) fn is_slow(&self, leaf: LeafId) -> bool {
+        self.deadline.is_some() && self.stalled_ns(leaf) >= SLOW_NS
+    }
+
+    fn stalled_ns(&self, leaf: LeafId) -> u64 {
+        let counters = self.counters.get(leaf.0 as usize);
+        counters.map_or(0, |counters| {
+            counters.waits().progress().stalled_ns(&self.clock)
+        })
+    }
+
+    /// How many requests of a leaf that is out of use its device has not answered. Until there are none the leaf cannot be
+    /// used again.
+    #[must_use]
+    pub fn abandoned_requests(&self, leaf: LeafId) -> usize {
+        let counters = self.counters.get(leaf.0 as usize);
+        counters.map_or(0, |counters| counters.requests().abandoned())
+    }
+
+    /// A leaf in use that has not answered anything for longer than the deadline, and for how long: the pool waits for it.
+    #[must_use]
+    pub fn unanswered(&self) -> Option<(LeafId, Duration)> {
+        let deadline_ns = nanoseconds(self.deadline?);
+        let stalled = self.leaves().map(|leaf| (leaf, self.stalled_ns(leaf)));
+        let longest = stalled
+            .filter(|(leaf, _)| self.status(*leaf).is_some_and(|status| status.is_usable()))
+            .max_by_key(|(_, stalled_ns)| *stalled_ns)?;
+        (longest.1 >= deadline_ns).then(|| (longest.0, Duration::from_nanos(longest.1)))
+    }
+}
+
+/// Whether a leaf missed something since the pool was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Behind(AtomicBool);
+
+impl Behind {
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How often a thread that waits looks at the clock.
+fn look_after(limit_ns: u64) -> Duration {
+    Duration::from_nanos((limit_ns / 64).clamp(1_000_000, 500_000_000))
+}
+
+/// Tells when a thread has waited for another one as long as a device may take.
+pub(crate) struct Overdue {
+    limit: Option<(u64, u64)>,
+    clock: IoClock,
+}
+
+impl Overdue {
+    /// From now on; never where requests have no deadline.
+    pub(crate) fn of(topology: &Topology) -> Self {
+        let clock = topology.clock.clone();
+        let limit = (topology.deadline).map(|deadline| (clock.now_ns(), nanoseconds(deadline)));
+        Self { limit, clock }
+    }
+
+    /// Waits for a change of `state`; false once it took too long.
+    pub(crate) fn wait<T>(&self, changed: &Condvar, state: &mut MutexGuard<'_, T>) -> bool {
+        let Some((since_ns, limit_ns)) = self.limit else {
+            changed.wait(state);
+            return true;
+        };
+        changed.wait_for(state, look_after(limit_ns));
+        self.clock.now_ns().saturating_sub(since_ns) < limit_ns
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

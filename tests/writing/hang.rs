@@ -1,0 +1,155 @@
+//! Disks that stop answering in the middle of work with `fsync`: at any request of any kind.
+//!
+//! Where redundancy is left, the work goes on without the disk, everything acknowledged survives a power cut with the disk gone
+//! and with it there, and what the disk carries out late lands on nothing. A pool that cannot do without the disk waits
+//! for it, says so, and loses nothing.
+//!
+//! Every day a sample of the requests; all with `MILLPOND_WRITING_ALL`.
+
+use crate::exhaustive::{files_of, is_all};
+use crate::exhaustive_log::{History, begin, work};
+use crate::sim;
+use millpond::live::{AllocationClass, LivePool, NewLayout, RequestDeadline, WriteOptions};
+use millpond_block::{LeafReason, LeafState};
+use millpond_env::mark;
+use millpond_sim::{HangPlan, Hanging, PowerCut, Seed, World};
+use millpond_vdev::LeafId;
+use std::time::Duration;
+
+type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// The two labels at the beginning of a disk.
+const LABEL_BYTES: u64 = 512 << 10;
+
+fn writing() -> WriteOptions {
+    WriteOptions {
+        can_be_resumed: true,
+        deadline: RequestDeadline(Some(Duration::from_secs(2))),
+        ..WriteOptions::default()
+    }
+}
+
+/// Opens what a power cut left and compares it with what was promised.
+fn judge(after: &World, history: &History, count: usize, what: &str, is_whole: bool) {
+    let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = files_of(&pool.committed().unwrap());
+    let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let least = history.least(count);
+    let is_one = history.states[least..].contains(&found);
+    assert!(is_one, "{what}: is no state from {least} on");
+    pool.export().unwrap();
+    if is_whole {
+        let read = sim::read(after).unwrap();
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+/// Power cuts at one place: with the disk gone, and with it there.
+fn cut(world: &World, number: usize, history: &History, count: usize, what: &str) {
+    let torn = PowerCut::Torn(Seed::new(count as u64));
+    for cut in [
+        PowerCut::NothingUnflushed,
+        PowerCut::EverythingWritten,
+        torn,
+    ] {
+        for is_gone in [true, false] {
+            let what = format!("{what}: cut after {count}, {cut:?}, gone: {is_gone}");
+            let after = world.reborn(count, &cut);
+            after.disks()[number].set_absent(is_gone);
+            judge(&after, history, count, &what, is_gone);
+        }
+    }
+}
+
+/// Does the work while a disk hangs as planned. False if it never did.
+fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
+    let (world, pool, mut history) = begin(tops, writing());
+    let disk = &world.disks()[number];
+    disk.hang(plan.clone().passing(3 * SECOND_NS));
+    let begun = world.recorded();
+    work(&pool, &world, &mut history);
+    if disk.hanging() == 0 {
+        return false;
+    }
+    assert_eq!(pool.engine().suspension(), None, "{what}");
+    expect_hung(&pool, number, what);
+    // It is left without waiting for the disk.
+    let end = world.recorded();
+    pool.export()
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    for count in [begun + (end - begun) / 2, end, world.recorded()] {
+        cut(&world, number, &history, count, what);
+    }
+    // What the disk was asked for lands late, all of it.
+    let before = world.recorded();
+    disk.release();
+    while disk.hanging() > 0 {
+        std::thread::yield_now();
+    }
+    for count in before..=world.recorded() {
+        let after = world.reborn(count, &PowerCut::EverythingWritten);
+        judge(
+            &after,
+            &history,
+            count,
+            &format!("{what}: late {count}"),
+            false,
+        );
+    }
+    true
+}
+
+fn expect_hung(pool: &LivePool, number: usize, what: &str) {
+    let condition = pool
+        .engine()
+        .store()
+        .topology()
+        .condition(LeafId(number as u32));
+    let is_hung = (condition.state, condition.reason) == (LeafState::Faulted, LeafReason::Hung);
+    assert!(is_hung, "{what}: {condition:?}");
+}
+
+/// A disk hangs at every one of so many requests of each kind.
+fn sweep(tops: Tops<'_>, number: usize, step: usize) {
+    let _mark = mark::expect("leaf-hung");
+    let everywhere = 0..u64::MAX;
+    let kinds = [
+        (Hanging::Writes, everywhere.clone()),
+        (Hanging::Writes, 0..LABEL_BYTES),
+        (Hanging::DurableWrites, everywhere.clone()),
+        (Hanging::Flushes, everywhere),
+    ];
+    let mut tried = 0;
+    for (first, (kind, within)) in kinds.into_iter().enumerate() {
+        let step = if is_all() { 1 } else { step };
+        for good in (first as u64..).step_by(step) {
+            let what = format!("{tops:?}, {kind:?} in {within:?} after {good}");
+            let plan = HangPlan::new(kind).after(good).within(within.clone());
+            if !hangs(tops, number, &plan, &what) {
+                break;
+            }
+            tried += 1;
+        }
+    }
+    println!("{tops:?}: {tried} hangs");
+    assert!(tried > 3, "{tried}");
+}
+
+use AllocationClass::{Log, Normal};
+use NewLayout::{Mirror, Raidz, Single};
+
+#[test]
+fn a_mirror_goes_on_without_a_side_that_hangs() {
+    sweep(&[(Normal, Mirror, 2)], 0, 19);
+}
+
+#[test]
+fn a_raidz_goes_on_without_a_disk_that_hangs() {
+    sweep(&[(Normal, Raidz(1), 3)], 0, 23);
+}
+
+#[test]
+fn a_mirrored_log_goes_on_without_a_side_that_hangs() {
+    sweep(&[(Normal, Single, 1), (Log, Mirror, 2)], 1, 4);
+}
