@@ -229,3 +229,26 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
         assert!(is_free(name), "{name}");
     }
 }
+
+#[test]
+fn an_image_that_was_deleted_is_told_of() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("state", "truncate -s 128M HERE/{a,b}");
+    let create = "HERE/millpond zpool create -O mountpoint=none tank HERE/a HERE/b";
+    stage.done("state", create);
+    let healthy = stage.done("state", "HERE/millpond zpool status -x");
+    assert!(healthy.contains("all pools are healthy"), "{healthy}");
+    stage.done("state", "rm HERE/b");
+    let told = stage.done("state", "HERE/millpond zpool status -x");
+    assert!(
+        told.contains("image files of the pool were deleted"),
+        "{told}"
+    );
+    let line = told.lines().find(|line| line.contains("/b "));
+    let line = line.unwrap_or_default();
+    assert!(line.contains("its file was deleted"), "{told}");
+    assert!(
+        !told.contains("/a  ONLINE       0     0     0  its"),
+        "{told}"
+    );
+}

@@ -24,6 +24,7 @@ struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Leaf {
     is_absent: bool,
+    is_deleted: bool,
     /// Reads failed, writes failed, wrong bytes, slow operations.
     counts: [u64; 4],
 }
@@ -77,13 +78,13 @@ impl Seen {
         let engine = live.engine();
         let topology = engine.store().topology();
         for (leaf, node) in topology.tree.leaves().filter(|(_, node)| node.is_device()) {
-            let device = topology.leaf_name(leaf);
+            let leaf_name = topology.leaf_name(leaf);
             let (figures, waits) = (topology.figures(leaf), topology.wait_figures(leaf));
+            let device = topology.devices.get(leaf.0 as usize);
+            let device = device.and_then(Option::as_ref);
             let now = Leaf {
-                is_absent: topology
-                    .devices
-                    .get(leaf.0 as usize)
-                    .is_none_or(Option::is_none),
+                is_absent: device.is_none(),
+                is_deleted: device.is_some_and(|device| device.is_deleted()),
                 counts: [
                     figures.read_errors,
                     figures.write_errors,
@@ -93,13 +94,17 @@ impl Seen {
             };
             let old = self.leaves.insert(node.config.guid.0, now);
             let mut say = |level, text: String| {
-                say(Line::new(level, text).pool(name).device(&device));
+                say(Line::new(level, text).pool(name).device(&leaf_name));
             };
             let old = old.unwrap_or_default();
             match (old.is_absent, now.is_absent) {
                 (false, true) => say(Level::Error, "is not there".into()),
                 (true, false) => say(Level::Notice, "is there again".into()),
                 _ => {}
+            }
+            if now.is_deleted && !old.is_deleted {
+                let text = "its file was deleted: its content is gone when the pool is closed";
+                say(Level::Error, text.into());
             }
             if let Some(text) = more(old.counts, now.counts) {
                 say(Level::Warning, text);

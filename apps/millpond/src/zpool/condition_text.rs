@@ -81,6 +81,14 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             let action = "The pool cannot be accessed in read-write mode. Import the pool with\n\"-o readonly=on\", access the pool from a system that supports the\nrequired feature(s), or restore the pool from backup.";
             return (format!("{READ_ONLY_MODE}{}", features(pool)), action.into());
         }
+        Condition::DivergedDevice => (
+            "One or more devices were used without the others, and have changes of their own\nthat are not in this pool. They are left alone.",
+            "To get at those changes, import the device without the others. To give them up\nand take the device back, use 'zpool online'.",
+        ),
+        Condition::DeletedImage => (
+            "One or more image files of the pool were deleted. Their content is gone as soon\nas the pool is closed.",
+            "Copy the files of the pool to another one before it is exported or the daemon\nends, or copy the image itself back from /proc/PID/fd of millpondd while nothing writes.",
+        ),
         Condition::FaultedDevice => (
             "One or more devices are faulted in response to persistent errors.\nSufficient replicas exist for the pool to continue functioning in a\ndegraded state.",
             "Replace the faulted device, or use 'zpool clear' to mark the device\nrepaired.",
@@ -148,6 +156,9 @@ pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
         }
         Condition::CorruptData => "The pool data is corrupted.",
         Condition::OfflineDevice => "One or more devices are offlined.",
+        Condition::DivergedDevice => {
+            "One or more devices were used without the others, and have changes of their own."
+        }
         Condition::CorruptPool => "The pool metadata is corrupted.",
         Condition::VersionOlder => "The pool is formatted using a legacy on-disk version.",
         Condition::VersionNewer => "The pool is formatted using an incompatible version.",
@@ -180,6 +191,7 @@ pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
         Condition::Errata(number) => return format!("Errata #{number} detected."),
         Condition::NonNativeAshift => NON_NATIVE,
         Condition::RemovedDevice
+        | Condition::DeletedImage
         | Condition::FailingDevice
         | Condition::IoFailureMultihost
         | Condition::IoFailureContinue

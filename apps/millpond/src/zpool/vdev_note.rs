@@ -32,6 +32,9 @@ pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Ask, zone: &TimeZone) -> Str
             size(vdev.physical_ashift)
         ));
     }
+    if vdev.is_deleted {
+        notes.push("its file was deleted".into());
+    }
     if vdev.is_removing {
         notes.push("(removing)".into());
     } else if vdev.is_non_allocating {

@@ -436,6 +436,10 @@ impl Device for FileDevice {
     fn write_back_errors(&self) -> u64 {
         self.lost_writes()
     }
+    fn is_deleted(&self) -> bool {
+        let metadata = (!self.is_block_device).then(|| self.file.metadata());
+        metadata.is_some_and(|metadata| metadata.is_ok_and(|metadata| metadata.nlink() == 0))
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.check_writable()?;
         self.check(offset_bytes, length_bytes)?;

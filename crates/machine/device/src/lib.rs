@@ -147,6 +147,10 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn write_back_errors(&self) -> u64 {
         0
     }
+    /// Whether it is a file that has no name any more: once it is closed its content is gone.
+    fn is_deleted(&self) -> bool {
+        false
+    }
     /// Tells the device that a range is no longer needed.
     ///
     /// # Errors

@@ -155,6 +155,9 @@ impl Device for PartitionDevice {
     fn write_back_errors(&self) -> u64 {
         self.whole.write_back_errors()
     }
+    fn is_deleted(&self) -> bool {
+        self.whole.is_deleted()
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         let offset_bytes = self.translate(offset_bytes, length_bytes)?;
         self.whole.discard(offset_bytes, length_bytes)

@@ -249,6 +249,9 @@ impl Device for QueuedDevice {
     fn write_back_errors(&self) -> u64 {
         self.inner.write_back_errors()
     }
+    fn is_deleted(&self) -> bool {
+        self.inner.is_deleted()
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.inner.discard(offset_bytes, length_bytes)
     }

@@ -36,6 +36,8 @@ pub enum Condition {
     FailingDevice,
     OfflineDevice,
     RemovedDevice,
+    DivergedDevice,
+    DeletedImage,
     NonNativeAshift,
     Errata(u64),
     VersionOlder,
@@ -189,9 +191,11 @@ fn suspended_or_broken(pool: &PoolInfo) -> Option<Condition> {
 }
 
 fn replicated_devices(pool: &PoolInfo, is_import: bool) -> Option<Condition> {
-    let tests: [(LeafTest, Condition); 6] = [
+    let tests: [(LeafTest, Condition); 8] = [
+        (|v| v.is_deleted, Condition::DeletedImage),
         (is_faulted, Condition::FaultedDevice),
         (is_missing, Condition::MissingDevice),
+        (|v| v.aux == VdevAux::Diverged, Condition::DivergedDevice),
         (is_mislabelled, Condition::CorruptLabel),
         (is_failing, Condition::FailingDevice),
         (|v| v.state == VdevState::Offline, Condition::OfflineDevice),

@@ -239,6 +239,8 @@ pub struct VdevInfo {
     pub is_removing: bool,
     /// Whether nothing new goes there.
     pub is_non_allocating: bool,
+    /// Whether its image file was deleted: once the pool is closed its content is gone (leaves).
+    pub is_deleted: bool,
     /// Initialization (leaves).
     pub initialize: VdevActivity,
     /// Trim (leaves).

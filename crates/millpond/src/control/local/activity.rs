@@ -220,6 +220,8 @@ fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
     let Some(id) = figures(&topology, vdev) else {
         return;
     };
+    let device = topology.devices.get(id.0 as usize).and_then(Option::as_ref);
+    vdev.is_deleted = device.is_some_and(|device| device.is_deleted());
     let zap = topology.tree.leaf(id).and_then(|node| node.config.zap_leaf);
     let Some(zap) = vdev_zap(pool, zap) else {
         return;
