@@ -19,6 +19,7 @@ mod repair;
 mod rig;
 mod sim;
 mod soak;
+mod states;
 mod sweep;
 mod upgraded;
 mod write_back;

@@ -4,6 +4,7 @@
 #[path = "support/served.rs"]
 mod served;
 
+use millpond::live::LeafState;
 use millpond::live::{
     AllocationClass, Caller, FeatureChoice, LivePool, NewDevice, NewLayout, NewMode, NewPool,
     NewTop, NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteAt, WriteOptions,
@@ -273,14 +274,26 @@ fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
     stage.write("a");
     stage.fail(false);
     let syncing = stage.suspend();
+    // The probe fails too; the pool cannot do without the disk.
+    let topology = stage.live.engine().store().topology();
+    let disk = topology.tree.leaves().next().unwrap().0;
+    while topology.condition(disk).state != LeafState::Degraded {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let lines = said();
     let starts = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
-    assert_eq!(starts("warning pool=tank device=/sim/0: "), 1, "{lines:?}");
+    let of_disk = "warning pool=tank device=/sim/0: ";
+    assert_eq!(starts(&format!("{of_disk}is degraded: errors")), 1);
+    assert_eq!(starts(of_disk), 2, "{lines:?}");
     assert_eq!(starts("error pool=tank: suspended: "), 1, "{lines:?}");
-    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(lines.len(), 3, "{lines:?}");
     stage.recover();
     stage.run("zpool clear tank");
     syncing.join().unwrap();
-    assert_eq!(said(), ["notice pool=tank: goes on"]);
+    let goes_on = [
+        "notice pool=tank device=/sim/0: is in use",
+        "notice pool=tank: goes on",
+    ];
+    assert_eq!(said(), goes_on);
     assert_eq!(said(), [] as [String; 0]);
 }

@@ -1,7 +1,7 @@
 //! What happened to pools since the daemon began: the last of it, in memory.
 
 use millpond::control::{Event, EventValue};
-use millpond::live::NotedEvent;
+use millpond::live::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
 use millpond_env::Env;
 use millpond_env::sync::Mutex;
 use std::collections::VecDeque;
@@ -72,6 +72,38 @@ impl Events {
         self.add_at(noted.time_ns, "history_event", pool, guid, (context, more));
     }
 
+    /// Adds what happened to a device.
+    pub fn add_of_leaf(&self, event: &LeafEvent, pool: &str, guid: u64) {
+        let (class, count) = match event.kind {
+            LeafEventKind::StateChange => ("resource.fs.zfs.statechange", None),
+            LeafEventKind::Io(errors) => ("ereport.fs.zfs.io", Some(errors)),
+            LeafEventKind::Checksum(errors) => ("ereport.fs.zfs.checksum", Some(errors)),
+            LeafEventKind::ProbeFailure => ("ereport.fs.zfs.probe_failure", None),
+        };
+        let state = match event.condition.state {
+            LeafState::Offline => 2,
+            LeafState::Removed => 3,
+            LeafState::Unavailable => 4,
+            LeafState::Faulted => 5,
+            LeafState::Degraded => 6,
+            LeafState::Online => 7,
+        };
+        let number = EventValue::Number;
+        let mut more = vec![
+            ("vdev_guid".to_owned(), number(event.leaf.0)),
+            ("vdev_state".to_owned(), number(state)),
+        ];
+        if let Some(path) = &event.path {
+            more.push(("vdev_path".to_owned(), EventValue::Text(path.clone())));
+        }
+        if let Some(errors) = count {
+            // Errors that were met together are one event.
+            more.push(("errors".to_owned(), number(errors)));
+        }
+        self.add_at(event.time_ns, class, pool, guid, (0, more));
+    }
+
+    /// `class` is the last part of that of a system event, or a whole one.
     fn add_at(
         &self,
         time_ns: u64,
@@ -80,7 +112,10 @@ impl Events {
         guid: u64,
         (context, more): (u64, Vec<(String, EventValue)>),
     ) {
-        let class = format!("sysevent.fs.zfs.{class}");
+        let class = match class.contains('.') {
+            true => class.to_owned(),
+            false => format!("sysevent.fs.zfs.{class}"),
+        };
         let mut values = vec![
             ("version".to_owned(), EventValue::Number(0)),
             ("class".to_owned(), EventValue::Text(class.clone())),

@@ -3,6 +3,7 @@
 use crate::log::{Level, Line};
 use crate::mounts::FileTrouble;
 use millpond::control::{HeldPool, HeldPools, MountInfo, Open};
+use millpond::live::{LeafCondition, LeafReason, LeafState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many damaged files of a pool are told of.
@@ -23,6 +24,7 @@ struct Seen {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Leaf {
+    condition: LeafCondition,
     is_absent: bool,
     is_deleted: bool,
     /// Reads failed, writes failed, wrong bytes, slow operations.
@@ -82,8 +84,10 @@ impl Seen {
             let (figures, waits) = (topology.figures(leaf), topology.wait_figures(leaf));
             let device = topology.devices.get(leaf.0 as usize);
             let device = device.and_then(Option::as_ref);
+            let condition = topology.condition(leaf);
             let now = Leaf {
-                is_absent: device.is_none(),
+                condition,
+                is_absent: device.is_none() && condition.state == LeafState::Unavailable,
                 is_deleted: device.is_some_and(|device| device.is_deleted()),
                 counts: [
                     figures.read_errors,
@@ -105,6 +109,11 @@ impl Seen {
             if now.is_deleted && !old.is_deleted {
                 let text = "its file was deleted: its content is gone when the pool is closed";
                 say(Level::Error, text.into());
+            }
+            if old.condition.state != now.condition.state
+                && let Some((level, text)) = state_words(now.condition)
+            {
+                say(level, text.to_owned());
             }
             if let Some(text) = more(old.counts, now.counts) {
                 say(Level::Warning, text);
@@ -130,6 +139,24 @@ impl Seen {
         say(line.pool(name));
         self.suspension = now;
     }
+}
+
+/// What is said of a device that is in another state; nothing of one that is not there, which is said otherwise.
+fn state_words(condition: LeafCondition) -> Option<(Level, &'static str)> {
+    let faulted = match condition.reason {
+        LeafReason::Hung => "is out of use: it does not answer",
+        LeafReason::External => "is out of use: faulted by an administrator",
+        LeafReason::IoFailures => "is out of use: it failed requests and a probe",
+        _ => "is out of use: too many errors",
+    };
+    Some(match condition.state {
+        LeafState::Online => (Level::Notice, "is in use"),
+        LeafState::Offline => (Level::Notice, "is offline"),
+        LeafState::Removed => (Level::Error, "is gone"),
+        LeafState::Faulted => (Level::Error, faulted),
+        LeafState::Degraded => (Level::Warning, "is degraded: errors"),
+        LeafState::Unavailable => return None,
+    })
 }
 
 /// What went wrong since the last time; counts that were cleared begin anew.

@@ -50,6 +50,11 @@ impl<'d> Verbs<'d> {
             let events = &self.daemon.events;
             events.add_noted(&noted, name, engine.guid().0, is_creation);
         }
+        for event in engine.take_leaf_events() {
+            self.daemon
+                .events
+                .add_of_leaf(&event, name, engine.guid().0);
+        }
     }
 
     fn guid_of(&self, pool: &str) -> u64 {
@@ -169,6 +174,7 @@ impl Change for Verbs<'_> {
                 PoolChange::Export => "pool_export",
                 PoolChange::Reguid { .. } => "pool_reguid",
                 PoolChange::Clear { .. } => "vdev_clear",
+                PoolChange::Online { .. } => "vdev_online",
                 _ => continue,
             };
             if done.is_ok() {

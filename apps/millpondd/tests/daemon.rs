@@ -722,7 +722,10 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
     asked
         .change("tank", &[online, create("tank/with")], "")
         .unwrap();
-    assert_eq!(leaf(1).state, VdevState::Healthy);
+    // It is used, and never shown as healthy as long as it misses something.
+    assert_eq!(leaf(1).state, VdevState::Degraded);
+    assert!(leaf(1).missed_txgs > 0);
+    assert_eq!(asked.pool("tank").unwrap().health(), "DEGRADED");
     assert_eq!(leaf(1).checksum_errors, 0);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     // Its labels are as new as the other's: alone it says of itself what it has missed.

@@ -53,7 +53,12 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     } else {
         write_text(session, &pool, &report)?;
     }
-    Ok(u8::from(!report.is_clean()))
+    Ok(u8::from(!is_whole(&report)))
+}
+
+/// Whether nothing is wrong, and every device that is there holds all that it should.
+fn is_whole(report: &VerifyReport) -> bool {
+    report.is_clean() && report.stale() == 0
 }
 
 /// Verifies while a bar on the terminal shows how far it has come.
@@ -146,7 +151,13 @@ fn write_text(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::
     if let Some(words) = &report.gave_up {
         writeln!(out, "  gave up: {words}")?;
     }
-    if report.is_clean() {
+    if report.is_clean() && report.stale() > 0 {
+        let stale = report.stale();
+        writeln!(
+            out,
+            "no errors, but {stale} pieces are not on devices that missed them: there is less redundancy than there should be"
+        )
+    } else if report.is_clean() {
         let absent = report.leaves.values().any(|leaf| leaf.absent > 0);
         let words = if absent {
             "no errors in what is there"
@@ -196,7 +207,7 @@ fn write_json(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::
         })
         .collect();
     let whole = json!({
-        "pool": pool.name(), "is_clean": report.is_clean(), "blocks": report.blocks,
+        "pool": pool.name(), "is_clean": is_whole(report), "blocks": report.blocks,
         "log_blocks": report.log_blocks, "logical_bytes": report.logical_bytes,
         "read_bytes": report.read_bytes, "lost": report.lost, "repairable": report.repairable,
         "invalid": report.invalid, "devices": leaves, "damaged": damaged,

@@ -120,6 +120,8 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
         ChangeError::Property { property, reason } => crate::zfs::property_words(property, reason),
         ChangeError::Refused { why, .. } => why.to_string(),
         ChangeError::NoLabel => "no label".into(),
+        ChangeError::NoReplicas => "no valid replicas".into(),
+        ChangeError::NoSuchDevice => "no such device in pool".into(),
         ChangeError::Suspended(_) => "pool I/O is currently suspended".into(),
         ChangeError::Denied => "permission denied".into(),
         other => format!("{other:?}"),

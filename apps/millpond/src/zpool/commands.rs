@@ -1,6 +1,8 @@
 //! Every `zpool` sub-command and how it is called.
 
-use super::{create, events, get, history, import, iostat, list, manage, status, upgrade, wait};
+use super::{
+    create, device_state, events, get, history, import, iostat, list, manage, status, upgrade, wait,
+};
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
@@ -67,18 +69,19 @@ pub const COMMANDS: &[Command] = &[
         "online",
         with_longs("e", &[long("power", "power")]),
         &["missing pool name", "missing device name"],
-        manage::online,
+        device_state::online,
     ),
-    not_built(
+    built(
         "offline",
         with_longs("ft", &[long("power", "power")]),
         &["missing pool name", "missing device name"],
+        device_state::offline,
     ),
     built(
         "clear",
         with_longs("nFX", &[long("power", "power")]),
         &["missing pool name"],
-        manage::clear,
+        device_state::clear,
     ),
     not_built("reopen", letters("n"), &[]),
     not_built(

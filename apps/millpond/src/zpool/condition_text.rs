@@ -28,6 +28,10 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             "One or more devices has experienced an unrecoverable error.  An\nattempt was made to correct the error.  Applications are unaffected.",
             "Determine if the device needs to be replaced, and clear the errors\nusing 'zpool clear' or replace the device with 'zpool replace'.",
         ),
+        Condition::OutdatedDevice => (
+            "One or more devices missed writes while they were out of use.  What they\nmissed is read from the other devices; the pool has less redundancy than\nit should have.",
+            "Keep the other devices: bringing a device up to date ('zpool replace',\nresilver) is not built yet.",
+        ),
         Condition::OfflineDevice => (
             "One or more devices has been taken offline by the administrator.\nSufficient replicas exist for the pool to continue functioning in a\ndegraded state.",
             "Online the device using 'zpool online' or replace the device with\n'zpool replace'.",
@@ -155,6 +159,9 @@ pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
             "One or more devices contains corrupted data."
         }
         Condition::CorruptData => "The pool data is corrupted.",
+        Condition::OutdatedDevice => {
+            "One or more devices missed writes while they were out of use."
+        }
         Condition::OfflineDevice => "One or more devices are offlined.",
         Condition::DivergedDevice => {
             "One or more devices were used without the others, and have changes of their own."

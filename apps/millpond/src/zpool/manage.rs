@@ -1,12 +1,10 @@
-//! The short commands that change a whole pool: `destroy`, `export`, `clear`, `set`, `labelclear`, `reguid`, `sync`.
+//! The short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
 
 use super::change_text::{Verb, failure, message, reason};
 use super::create::plain_number;
-use super::groups;
-use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange, VdevInfo, VdevState};
+use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
 
 /// The names of the pools that are there.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
@@ -14,7 +12,7 @@ pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
     pools.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-fn require(session: &Session, name: &str) -> Result<(), Failure> {
+pub(super) fn require(session: &Session, name: &str) -> Result<(), Failure> {
     if known(session)?.iter().any(|pool| pool == name) {
         return Ok(());
     }
@@ -102,115 +100,6 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
         Ok(())
     })
-}
-
-/// Forgets the errors of devices and lets a suspended pool go on.
-pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
-    let [name, devices @ ..] = parsed.operands.as_slice() else {
-        return Err(Failure::Usage("missing pool name".into()));
-    };
-    require(session, name)?;
-    let leaves = match devices {
-        [] => None,
-        _ => Some(leaves_of(session, name, devices)?),
-    };
-    // A pool that is held could be opened, and so there are no txgs to discard for it: `-F` adds
-    // nothing, and `-n`, which only looks whether it would, has nothing to do.
-    if parsed.has("n") {
-        return Ok(0);
-    }
-    let change = PoolChange::Clear { leaves };
-    let done = session.change()?.change(name, &[change], &parsed.line);
-    let action = format!("cannot clear errors for {name}");
-    done.map_err(|told| match &told.error {
-        ChangeError::Suspended(_) => Failure::Refused(format!("{action}: I/O error")),
-        other => failure(Verb::Other, &action, other),
-    })?;
-    Ok(0)
-}
-
-/// Uses lost devices again.
-pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
-    let [name, devices @ ..] = parsed.operands.as_slice() else {
-        return Err(Failure::Usage("missing pool name".into()));
-    };
-    if !known(session)?.contains(name) {
-        return Err(Failure::Refused(format!(
-            "{}\nfailed to open pool \"{name}\"",
-            super::no_such_pool(name)
-        )));
-    }
-    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
-    let mut status = 0;
-    for device in devices {
-        let info = session.control()?.pool(name).map_err(told)?;
-        let find = |info: &millpond::control::PoolInfo| {
-            let mut all = groups::walk(info).into_iter();
-            all.find(|(vdev, _)| is_called(vdev, device))
-                .map(|(vdev, _)| vdev.clone())
-        };
-        let Some(vdev) = find(&info) else {
-            writeln!(
-                session.err,
-                "couldn't find device \"{device}\" in pool \"{name}\""
-            )?;
-            status = 1;
-            continue;
-        };
-        if vdev.state == VdevState::Offline || (parsed.has("e") && vdev.expandable_bytes > 0) {
-            return Err(Failure::Refused(
-                "millpond: devices that were taken offline, and room that they have grown by, are not \
-                 used yet"
-                    .into(),
-            ));
-        }
-        let change = PoolChange::Online {
-            leaves: vec![vdev.guid],
-        };
-        let done = session.change()?.change(name, &[change], &parsed.line);
-        let action = format!("cannot online {device}");
-        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
-        let info = session.control()?.pool(name).map_err(told)?;
-        let is_lost =
-            |vdev: VdevInfo| matches!(vdev.state, VdevState::CannotOpen | VdevState::Faulted);
-        if find(&info).is_some_and(is_lost) {
-            writeln!(
-                session.out,
-                "warning: device '{device}' onlined, but remains in faulted state\n\
-                 use 'zpool replace' to replace devices that are no longer present"
-            )?;
-        }
-    }
-    Ok(status)
-}
-
-/// The guids of the leaves that are these devices or below them.
-fn leaves_of(session: &Session, name: &str, devices: &[String]) -> Result<Vec<u64>, Failure> {
-    let info = session.control()?.pool(name);
-    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
-    let mut leaves = vec![];
-    for device in devices {
-        let mut all = groups::walk(&info).into_iter();
-        let Some((vdev, _)) = all.find(|(vdev, _)| is_called(vdev, device)) else {
-            return Err(Failure::Refused(format!(
-                "cannot clear errors for {device}: no such device in pool"
-            )));
-        };
-        let mut stack = vec![vdev];
-        while let Some(vdev) = stack.pop() {
-            if vdev.children.is_empty() {
-                leaves.push(vdev.guid);
-            }
-            stack.extend(&vdev.children);
-        }
-    }
-    Ok(leaves)
-}
-
-fn is_called(vdev: &VdevInfo, name: &str) -> bool {
-    vdev.path.as_deref() == Some(name)
-        || vdev.guid.to_string() == name
-        || Naming::default().of(vdev) == name
 }
 
 /// Gives a pool a new guid.

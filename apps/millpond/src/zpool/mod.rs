@@ -4,6 +4,7 @@ mod change_text;
 mod commands;
 mod condition_text;
 mod create;
+mod device_state;
 mod events;
 mod every;
 mod get;

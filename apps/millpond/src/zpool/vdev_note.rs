@@ -40,6 +40,13 @@ pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Ask, zone: &TimeZone) -> Str
     } else if vdev.is_non_allocating {
         notes.push("(non-allocating)".into());
     }
+    if vdev.missed_txgs > 0 && vdev.state == VdevState::Degraded {
+        let s = if vdev.missed_txgs == 1 { "" } else { "s" };
+        notes.push(format!(
+            "misses {} txg{s}, not read there",
+            vdev.missed_txgs
+        ));
+    }
     if is_leaf {
         notes.extend(scanning(vdev, pool));
         notes.extend(activity(

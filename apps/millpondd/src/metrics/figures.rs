@@ -287,6 +287,13 @@ fn device(page: &mut Page, pool: &str, vdev: &str, leaf: &VdevInfo) {
         ),
         (
             gauge(
+                "millpond_device_missed_txgs",
+                "Transaction groups whose data is not on the device and is not read there.",
+            ),
+            leaf.missed_txgs,
+        ),
+        (
+            gauge(
                 "millpond_device_slow_operations",
                 "Operations that took 30 seconds or longer, since errors were last cleared.",
             ),

@@ -137,7 +137,7 @@ impl SimDisk {
     ) -> Result<(), DeviceError> {
         DeviceError::check_range(offset_bytes, length, self.size_bytes)?;
         if self.is_absent.load(Ordering::SeqCst) {
-            return Err(failed(action, offset_bytes, length, "the disk is gone"));
+            return Err(failed(action, offset_bytes, length, GONE));
         }
         let delay_ns = match self.faults.lock().as_mut() {
             Some(plan) => plan.delay_ns(),
@@ -147,7 +147,7 @@ impl SimDisk {
             self.shared.pass(delay_ns);
             // It may have gone meanwhile.
             if self.is_absent.load(Ordering::SeqCst) {
-                return Err(failed(action, offset_bytes, length, "the disk is gone"));
+                return Err(failed(action, offset_bytes, length, GONE));
             }
         }
         self.shared.tick(length);
@@ -155,12 +155,16 @@ impl SimDisk {
     }
 }
 
+/// What requests of a disk that was taken away say.
+const GONE: &str = "the disk is gone";
+
 fn failed(action: &'static str, offset_bytes: u64, length_bytes: u64, words: &str) -> DeviceError {
     DeviceError::Io {
         action,
         offset_bytes,
         length_bytes,
-        errno: 5,
+        // "Input/output error", or "no such device or address".
+        errno: if words == GONE { 6 } else { 5 },
         message: words.to_owned(),
     }
 }

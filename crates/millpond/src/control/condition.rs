@@ -34,6 +34,7 @@ pub enum Condition {
     MissingDevice,
     CorruptLabel,
     FailingDevice,
+    OutdatedDevice,
     OfflineDevice,
     RemovedDevice,
     DivergedDevice,
@@ -191,13 +192,14 @@ fn suspended_or_broken(pool: &PoolInfo) -> Option<Condition> {
 }
 
 fn replicated_devices(pool: &PoolInfo, is_import: bool) -> Option<Condition> {
-    let tests: [(LeafTest, Condition); 8] = [
+    let tests: [(LeafTest, Condition); 9] = [
         (|v| v.is_deleted, Condition::DeletedImage),
         (is_faulted, Condition::FaultedDevice),
         (is_missing, Condition::MissingDevice),
         (|v| v.aux == VdevAux::Diverged, Condition::DivergedDevice),
         (is_mislabelled, Condition::CorruptLabel),
         (is_failing, Condition::FailingDevice),
+        (is_outdated, Condition::OutdatedDevice),
         (|v| v.state == VdevState::Offline, Condition::OfflineDevice),
         (|v| v.state == VdevState::Removed, Condition::RemovedDevice),
     ];
@@ -272,8 +274,13 @@ fn is_mislabelled(vdev: &VdevInfo) -> bool {
     vdev.state == VdevState::CannotOpen && vdev.aux != VdevAux::OpenFailed
 }
 
+/// A leaf that is degraded for nothing but what it has missed.
+fn is_outdated(vdev: &VdevInfo) -> bool {
+    vdev.state == VdevState::Degraded && vdev.aux == VdevAux::None && vdev.missed_txgs > 0
+}
+
 fn is_failing(vdev: &VdevInfo) -> bool {
-    vdev.state == VdevState::Degraded
+    vdev.state == VdevState::Degraded && !is_outdated(vdev)
         || vdev
             .read_errors
             .max(vdev.write_errors)

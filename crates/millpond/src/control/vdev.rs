@@ -159,6 +159,12 @@ pub struct IoCounters {
     pub written_bytes: u64,
 }
 
+#[cfg(feature = "serde")]
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde asks for
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// A vdev and what is below it.
 ///
 /// Depth is bounded by what a label can hold; whoever builds the tree from a disk keeps it below
@@ -189,6 +195,9 @@ pub struct VdevInfo {
     pub state: VdevState,
     /// Why.
     pub aux: VdevAux,
+    /// How many txgs it has missed (leaves): their data is not read from it.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
+    pub missed_txgs: u64,
     /// Bytes allocated.
     pub allocated_bytes: u64,
     /// Bytes that can be allocated, parity included: what `zpool list` calls size.

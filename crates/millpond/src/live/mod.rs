@@ -87,12 +87,14 @@ mod pool;
 mod replay;
 mod served;
 
+pub use millpond_block::{LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
-    CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, NewDevice, NewLayout, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, NotedEvent, PoolSetting, Replication, ReplicationMismatch,
-    RequestDeadline, SettingError, SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
+    CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent,
+    LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent,
+    Offline, PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError,
+    SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that is written.
 pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;

@@ -98,6 +98,13 @@ pub struct VerifyReport {
 pub const DAMAGED_OBJECTS_MAX: usize = 10_000;
 
 impl VerifyReport {
+    /// Runs that devices do not hold because they missed them, as their dirty time logs say: redundancy that is not there.
+    #[must_use]
+    pub fn stale(&self) -> u64 {
+        let leaves = self.leaves.values().map(|leaf| leaf.stale);
+        leaves.fold(0, u64::saturating_add)
+    }
+
     /// Whether everything that could be read is right, and nothing was missing.
     #[must_use]
     pub fn is_clean(&self) -> bool {

@@ -12,6 +12,7 @@ mod error_log;
 mod features;
 mod history;
 pub mod import;
+mod leaf_states;
 pub mod live;
 mod open;
 mod packed;

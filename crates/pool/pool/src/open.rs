@@ -9,6 +9,7 @@
 use crate::error::Reading;
 use crate::features::{Features, UnsupportedFeature};
 use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, Trust};
+use crate::leaf_states::{found_condition, judge};
 use crate::packed::read_packed_list;
 use crate::vdev_objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
 use crate::{Pool, PoolError};
@@ -225,7 +226,7 @@ fn open_at(
     };
 
     let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration").map_err(at)?;
-    let trusted = candidate.assemble(&config, Trust::Trusted { txg })?;
+    let mut trusted = candidate.assemble(&config, Trust::Trusted { txg })?;
     if trusted.guid_sum() != uberblock.guid_sum {
         return Err(OpenError::GuidSum);
     }
@@ -259,7 +260,9 @@ fn open_at(
 
     let indirect = load_indirect(&mos, &store, &members).map_err(at)?;
     members.load_objects(&mos).map_err(at)?;
-    store.set_topology(members.topology(&indirect));
+    let topology = members.topology(&indirect);
+    judge(&topology, &mut trusted, txg);
+    store.set_topology(topology);
     if let Some(salt) = load_salt(&directory).map_err(at)? {
         store.set_salt(salt);
     }
@@ -376,6 +379,12 @@ impl<'a> Members<'a> {
         topology.has_large_gang_headers = self.has_large_gang_headers;
         topology.clock = self.clock.clone();
         topology.deadline = self.deadline.0;
+        for ((id, node), leaf) in self.tree.leaves().zip(&self.assembly.leaves) {
+            let health = self.assembly.nodes.get(leaf.node);
+            if let (true, Some(health)) = (node.is_device(), health) {
+                topology.set_condition(id, found_condition(health));
+            }
+        }
         topology
     }
 

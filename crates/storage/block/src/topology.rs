@@ -59,6 +59,7 @@ pub struct LeafCounters {
     monitor: Arc<LeafMonitor>,
     behind: Behind,
     requests: LeafRequests,
+    device_bytes: AtomicU64,
 }
 
 /// A copy of a leaf's counters.
@@ -107,6 +108,11 @@ impl LeafCounters {
     }
     pub(crate) fn falls_behind(&self) {
         self.behind.set();
+    }
+    /// The size of the leaf's device, or of the one it had last; 0 if it had none.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.device_bytes.load(Ordering::Relaxed)
     }
     /// Adds errors to a counter.
     fn add_errors(&self, counter: &AtomicU64, errors: u64) {
@@ -176,7 +182,7 @@ impl Topology {
         let counters = (0..tree.leaf_count())
             .map(|_| Arc::new(LeafCounters::new(&monitor)))
             .collect();
-        Self {
+        let topology = Self {
             tree,
             devices,
             health,
@@ -186,6 +192,18 @@ impl Topology {
             clock: IoClock::default(),
             monitor,
             deadline: None,
+        };
+        topology.note_sizes();
+        topology
+    }
+
+    /// Remembers the sizes of the devices that are there.
+    pub fn note_sizes(&self) {
+        for (device, counters) in self.devices.iter().zip(&self.counters) {
+            if let Some(device) = device {
+                let size = device.size_bytes();
+                counters.device_bytes.store(size, Ordering::Relaxed);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingT
 use crate::{ObjectId, OwnerKind, PropertyValue};
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs};
+use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs, Offline};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
 /// Txgs that are written after something was destroyed, to give its space back before the pool is left.
@@ -60,13 +60,27 @@ pub(in crate::control) fn apply(
         PoolChange::Clear { leaves } => {
             let leaves = leaves.as_ref();
             let guids = leaves.map(|all| all.iter().copied().map(Guid).collect::<Vec<_>>());
-            engine.clear_errors(guids.as_deref());
+            engine.clear_leaves(guids.as_deref());
             engine.resume()?;
+            engine.sync_unless_suspended()?;
         }
-        // Whoever opens a pool for each command finds what is there.
-        PoolChange::Online { .. } => {
-            if engine.suspension().is_none() {
-                pool.sync()?;
+        PoolChange::Offline {
+            leaf,
+            is_fault,
+            is_temporary,
+        } => {
+            let how = Offline {
+                is_fault: *is_fault,
+                is_temporary: *is_temporary,
+            };
+            engine.offline_leaf(Guid(*leaf), how)?;
+        }
+        PoolChange::Online { leaves } => {
+            let lost = engine.lost_leaves(true);
+            for leaf in leaves.iter().copied().map(Guid) {
+                let place = lost.iter().find(|(guid, _)| *guid == leaf);
+                let found = place.and_then(|(_, path)| open_to_write(path).ok());
+                engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
             }
         }
         PoolChange::Abandon => {

@@ -4,9 +4,10 @@ use super::super::keep::MountProblem;
 use super::{DeviceInUse, DeviceProblem};
 use crate::Error;
 use crate::live::SettingError;
+use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
-use millpond_pool::live::{CreateError, NewVdevError, ReplicationMismatch};
+use millpond_pool::live::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +53,10 @@ pub enum ChangeError {
     Twice,
     /// Sectors of different sizes.
     SectorSizes,
+    /// Without the device data of its vdev would have no replica.
+    NoReplicas,
+    /// The pool has no such device.
+    NoSuchDevice,
     /// A device has no label.
     NoLabel,
     /// Property `compatibility` names a list that cannot be read.
@@ -180,6 +185,17 @@ impl From<PoolError> for ChangeError {
         match error {
             PoolError::Suspended { reason } => Self::Suspended(reason),
             other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<LeafError> for ChangeError {
+    fn from(error: LeafError) -> Self {
+        match error {
+            LeafError::Refused(LeafRefusal::Required) => Self::NoReplicas,
+            LeafError::Refused(LeafRefusal::NoSuchLeaf) => Self::NoSuchDevice,
+            LeafError::Refused(error @ LeafRefusal::Unanswered) => Self::Failed(error.to_string()),
+            LeafError::Pool(error) => error.into(),
         }
     }
 }

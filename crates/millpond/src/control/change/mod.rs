@@ -78,12 +78,22 @@ pub enum PoolChange {
     },
     /// Nothing but another txg.
     Sync,
-    /// The errors counted of devices are forgotten, and a suspended pool goes on.
+    /// The errors counted of devices are forgotten, those that were faulted or degraded are used again, and a suspended pool
+    /// goes on.
     Clear {
         /// The guids of the leaves whose errors are meant; all if `None`.
         leaves: Option<Vec<u64>>,
     },
-    /// Lost devices that are there again are used again.
+    /// A device is taken out of use.
+    Offline {
+        /// The guid of its leaf.
+        leaf: u64,
+        /// Whether it is to be faulted: only [`PoolChange::Clear`] takes it back.
+        is_fault: bool,
+        /// Until the pool is opened again.
+        is_temporary: bool,
+    },
+    /// Devices that were taken out of use, and lost ones that are there again, are used again.
     Online {
         /// The guids of the leaves that are meant.
         leaves: Vec<u64>,

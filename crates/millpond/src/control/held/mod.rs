@@ -409,10 +409,8 @@ impl HeldPools {
         if let PoolChange::Add(devices) = change {
             checks::check(self, devices, Some(pool))?;
         }
-        match change {
-            PoolChange::Clear { leaves } => self.look_again(pool, leaves.as_deref())?,
-            PoolChange::Online { leaves } => self.look_again(pool, Some(leaves))?,
-            _ => {}
+        if let PoolChange::Clear { leaves } = change {
+            self.look_again(pool, leaves.as_deref())?;
         }
         apply::apply(&self.writable(pool)?, change, changed)?;
         if matches!(change, PoolChange::Add(_)) {
@@ -425,7 +423,7 @@ impl HeldPools {
     /// the pool goes on without them, or waits.
     fn look_again(&self, pool: &str, leaves: Option<&[u64]>) -> Result<(), ChangeError> {
         let live = self.writable(pool)?;
-        for (guid, path) in live.engine().lost_leaves() {
+        for (guid, path) in live.engine().lost_leaves(false) {
             if leaves.is_some_and(|meant| !meant.contains(&guid.0)) {
                 continue;
             }

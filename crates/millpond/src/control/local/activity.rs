@@ -175,6 +175,11 @@ pub(in crate::control) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> O
     vdev.io.writes = figures.writes;
     vdev.io.written_bytes = figures.write_bytes;
     vdev.self_healed_bytes = figures.repaired_bytes;
+    let counters = topology.counters.get(id.0 as usize);
+    let size_bytes = counters.map_or(0, |counters| counters.device_bytes());
+    if vdev.physical_bytes == 0 {
+        vdev.physical_bytes = size_bytes;
+    }
     let waits = topology.wait_figures(id);
     vdev.slow_ios = waits.slow;
     vdev.waits = io_waits(waits);

@@ -93,6 +93,7 @@ fn vdev<'a>(
         class,
         state: health.map_or(VdevState::Healthy, |health| state(health.state)),
         aux: health.map_or(VdevAux::None, |health| aux(health.aux)),
+        missed_txgs: health.map_or(0, |health| health.missed_txgs),
         is_absent: config.not_present,
         configured_ashift: config.ashift,
         is_resilver_deferred: config.resilver_deferred,

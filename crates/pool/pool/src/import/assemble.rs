@@ -99,6 +99,8 @@ pub struct NodeHealth {
     pub is_log: bool,
     /// Whether it is below a vdev that is being replaced, where failures are no surprise.
     pub is_being_replaced: bool,
+    /// Of a leaf: how many txgs it misses, as far as that is known.
+    pub missed_txgs: u64,
 }
 
 impl Assembly {
@@ -121,6 +123,17 @@ impl Assembly {
             .iter()
             .fold(0, |sum, node| sum.wrapping_add(node.guid.0))
     }
+    /// Lets `judge` put leaves that have devices of their own into other states, and works out the states of the vdevs above.
+    pub(crate) fn judge_leaves(&mut self, judge: &dyn Fn(&mut NodeHealth)) {
+        let mut nodes = self.nodes.iter_mut();
+        let Some(root) = nodes.next() else { return };
+        let tops = self.root.children.iter();
+        let states: Vec<_> = tops
+            .map(|top| (judge_again(top, &mut nodes, judge), top.is_log))
+            .collect();
+        (root.state, root.aux) = root_state(&states);
+    }
+
     /// Top-level log vdevs that cannot be used: an import must be told to go on without.
     #[must_use]
     pub fn unusable_logs(&self) -> Vec<Guid> {
@@ -236,6 +249,7 @@ impl Work<'_> {
             aux: VdevAux::None,
             is_log,
             is_being_replaced,
+            missed_txgs: 0,
         });
         self.nodes.len().saturating_sub(1)
     }
@@ -382,6 +396,30 @@ fn administered_state(vdev: &VdevConfig) -> Option<(VdevState, VdevAux)> {
         return Some((VdevState::Degraded, aux));
     }
     None
+}
+
+/// The state of a vdev, once that of its leaves was judged again. Recursion is bounded by the depth of a configuration; `nodes`
+/// are those of the tree in the same order.
+fn judge_again(
+    vdev: &VdevConfig,
+    nodes: &mut std::slice::IterMut<'_, NodeHealth>,
+    judge: &dyn Fn(&mut NodeHealth),
+) -> VdevState {
+    let Some(node) = nodes.next() else {
+        return VdevState::CannotOpen;
+    };
+    match vdev.kind {
+        VdevType::Disk | VdevType::File => judge(node),
+        VdevType::DraidSpare | VdevType::Hole | VdevType::Indirect | VdevType::Missing => {}
+        _ => {
+            let children = vdev.children.iter();
+            let states: Vec<_> = children
+                .map(|child| judge_again(child, nodes, judge))
+                .collect();
+            (node.state, node.aux) = interior_state(vdev, &states);
+        }
+    }
+    node.state
 }
 
 /// The state of a vdev that is made of others.

@@ -14,6 +14,7 @@ use super::features::{
 };
 use super::history::{HistoryEvent, pool_event_text};
 use super::labels::{LabelError, write_auxiliary_labels, write_initial_labels};
+use super::leaf_monitor::LeafWatch;
 use super::new_vdev::{
     BuiltVdevs, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
 };
@@ -379,6 +380,7 @@ fn first_parts(
         state,
         drive: new.writing.drive,
         is_deflated: true,
+        leaf_watch: LeafWatch::default(),
     };
     Ok(FirstParts { parts, salt })
 }

@@ -66,24 +66,28 @@ impl MissedTxgs {
 }
 
 impl LivePool {
+    /// Takes in what writes and flushes failed on since the last call. Whether the logs of leaves do not have that yet.
+    pub(crate) fn take_in_missed(&self) -> bool {
+        let failed = self.store.take_missed();
+        let mut state = self.state.write();
+        let mut is_new = false;
+        for missed in failed {
+            let txg = missed.txg.0;
+            let entry = state.missed.entry(missed.guid).or_default();
+            is_new |= entry.add(txg..txg.saturating_add(1));
+        }
+        state.is_topology_stale |= is_new;
+        is_new
+    }
+
     /// Takes in what writes and flushes failed on since the last call, and writes the logs of leaves
     /// that have news.
     pub(crate) fn write_missed(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let failed = self.store.take_missed();
+        self.take_in_missed();
         let unwritten: Vec<(Guid, MissedTxgs)> = {
-            let mut state = self.state.write();
-            let mut is_new = false;
-            for missed in failed {
-                let txg = missed.txg.0;
-                let entry = state.missed.entry(missed.guid).or_default();
-                is_new |= entry.add(txg..txg.saturating_add(1));
-            }
-            if is_new {
-                state.is_topology_stale = true;
-            }
-            state
-                .missed
-                .iter()
+            let state = self.state.read();
+            let missed = state.missed.iter();
+            missed
                 .filter(|(_, missed)| missed.is_unwritten)
                 .map(|(guid, missed)| (*guid, missed.clone()))
                 .collect()

@@ -17,6 +17,8 @@ mod failure;
 mod features;
 mod history;
 mod labels;
+mod leaf_monitor;
+mod leaves;
 mod logs;
 mod may_write;
 mod new_vdev;
@@ -52,6 +54,8 @@ pub use labels::{
     Turn, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
+pub use leaf_monitor::{LeafEvent, LeafEventKind};
+pub use leaves::{LeafError, Offline};
 pub use logs::{FoundBlock, FoundLog, FoundLogs};
 pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
 pub use millpond_block::RequestDeadline;

@@ -12,12 +12,14 @@ use super::failure::FailMode;
 use super::features::FeatureCounts;
 use super::history::Opening;
 use super::labels::{self, CommitError};
+use super::leaf_monitor::LeafWatch;
 use super::may_write::{MayWriteError, has_unfinished_scrub, may_write};
 use super::pool::{Drive, LivePool, PoolParts, PoolState};
 use super::port::DatasetPort;
 use super::space::{self, LiveSpaceMaps};
 use crate::error::Reading;
 use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
+use crate::leaf_states::judge;
 use crate::open::{load_list, open_directory};
 use crate::packed::read_packed_list;
 use crate::properties::PropertyValue;
@@ -210,7 +212,8 @@ impl LivePool {
         };
         let spares = load_list(&mos, number(key::SPARES)?, "spares")?;
         let caches = load_list(&mos, number(key::L2CACHE)?, "l2cache")?;
-        let assembly = self.assembly(&config, uberblock.txg)?;
+        let mut assembly = self.assembly(&config, uberblock.txg)?;
+        judge(&store.topology(), &mut assembly, uberblock.txg);
         Ok(Arc::new(Pool {
             env: self.env.clone(),
             name: self.name(),
@@ -244,6 +247,7 @@ impl LivePool {
         let candidates = topology
             .tree
             .leaves()
+            .filter(|(leaf, _)| topology.condition(*leaf).is_usable())
             .filter_map(|(leaf, node)| {
                 let device = topology.tried_device(leaf)?;
                 let path = node.config.path.clone().unwrap_or_default();
@@ -303,6 +307,7 @@ impl LivePool {
             Ok(())
         })?;
         self.is_exported.store(true, Ordering::Relaxed);
+        self.store.topology().monitor.end();
         self.groups.end_all();
         self.tasks.fail_all(&TxgError::Ended.into());
         let thread = self.sync_thread.lock().take();
@@ -368,6 +373,7 @@ fn parts(
         label_failures: BTreeSet::new(),
         put_off_bytes: read.deferred_free_bytes()?,
     };
+    let topology = store.topology();
     Ok(PoolParts {
         env: env.clone(),
         store,
@@ -378,6 +384,7 @@ fn parts(
         port,
         state,
         drive: writing.drive,
+        leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),
     })
 }

@@ -6,6 +6,7 @@ use super::dtl::MissedTxgs;
 use super::failure::{FailMode, FailureState, Suspension};
 use super::features::FeatureCounts;
 use super::history::NotedEvents;
+use super::leaf_monitor::LeafWatch;
 use super::port::DatasetPort;
 use super::space::LiveSpaceMaps;
 use super::tasks::TaskQueue;
@@ -51,6 +52,9 @@ pub struct LivePool {
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
+    pub(crate) leaf_watch: Mutex<LeafWatch>,
+    /// Held by whoever takes leaves out of use, or into it, on somebody's order.
+    pub(crate) leaf_orders: Mutex<()>,
 }
 
 /// Who writes txgs.
@@ -114,6 +118,7 @@ pub(crate) struct PoolParts {
     pub(crate) state: PoolState,
     pub(crate) drive: Drive,
     pub(crate) is_deflated: bool,
+    pub(crate) leaf_watch: LeafWatch,
 }
 
 impl std::fmt::Debug for LivePool {
@@ -153,6 +158,8 @@ impl LivePool {
             sync_thread: Mutex::new(None),
             is_exported: AtomicBool::new(false),
             noted: NotedEvents::default(),
+            leaf_watch: Mutex::new(parts.leaf_watch),
+            leaf_orders: Mutex::new(()),
         })
     }
 
@@ -240,17 +247,6 @@ impl LivePool {
         match self.suspension() {
             Some(_) => self.abandon(),
             None => self.failure.abandon(),
-        }
-    }
-
-    /// Forgets the errors counted of these leaves, or of all.
-    pub fn clear_errors(&self, leaves: Option<&[Guid]>) {
-        let topology = self.store.topology();
-        for (leaf, node) in topology.tree.leaves() {
-            let is_meant = leaves.is_none_or(|guids| guids.contains(&node.config.guid));
-            if is_meant && let Some(counters) = topology.counters.get(leaf.0 as usize) {
-                counters.clear_errors();
-            }
         }
     }
 
@@ -413,14 +409,22 @@ impl LivePool {
         if !state.is_topology_stale {
             return Ok(());
         }
-        let old = self.store.topology();
-        let topology = super::topology::renewed(
-            &old,
-            &state.config.root,
-            &state.missed,
-            &super::topology::Added::default(),
-        )?;
-        self.store.set_topology(topology);
+        let PoolState { config, missed, .. } = &*state;
+        let mut outcome = Ok(());
+        // Under the lock of the topology: what leaves miss meanwhile is noted in the new one.
+        self.store.change_topology(|topology| {
+            let mut missed = missed.clone();
+            for one in self.store.noted_missed() {
+                let entry = missed.entry(one.guid).or_default();
+                entry.add(one.txg.0..one.txg.0.saturating_add(1));
+            }
+            let added = super::topology::Added::default();
+            match super::topology::renewed(topology, &config.root, &missed, &added) {
+                Ok(new) => *topology = new,
+                Err(error) => outcome = Err(error),
+            }
+        });
+        outcome?;
         state.is_topology_stale = false;
         state.assembly = None;
         Ok(())
@@ -465,8 +469,9 @@ impl LivePool {
 
 impl Drop for LivePool {
     fn drop(&mut self) {
-        // Whoever still holds the groups gets an answer, and the sync thread ends.
+        // Whoever still holds the groups gets an answer, and the pool's threads end.
         self.groups.end_all();
+        self.store.topology().monitor.end();
         self.store.end_ahead();
     }
 }

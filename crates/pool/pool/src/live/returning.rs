@@ -2,7 +2,8 @@
 
 use super::pool::LivePool;
 use crate::PoolError;
-use crate::import::{LeafState, read_labels};
+use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
+use millpond_block::{LeafCondition, LeafState};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
@@ -11,11 +12,16 @@ use millpond_ondisk::Guid;
 const LOOK_BYTES: usize = 4096;
 
 impl LivePool {
-    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer.
+    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer. Of those that are
+    /// offline, only with `with_offline`.
     #[must_use]
-    pub fn lost_leaves(&self) -> Vec<(Guid, String)> {
+    pub fn lost_leaves(&self, with_offline: bool) -> Vec<(Guid, String)> {
         let topology = self.store.topology();
-        let lost = topology.tree.leaves().filter(|(leaf, _)| {
+        let lost = topology.tree.leaves().filter(|(leaf, node)| {
+            let is_offline = topology.condition(*leaf).state == LeafState::Offline;
+            if is_offline || !node.is_device() {
+                return is_offline && with_offline;
+            }
             let device = topology.tried_device(*leaf);
             device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
         });
@@ -26,10 +32,27 @@ impl LivePool {
         lost.collect()
     }
 
+    /// Whether a device carries the label of this leaf of this pool, not newer than the pool. It may have been away when the pool
+    /// was opened after an export.
+    pub(crate) fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
+        self.own_label(leaf, device).is_some()
+    }
+
+    fn own_label(&self, leaf: Guid, device: &dyn Device) -> Option<LeafLabel> {
+        let labels = read_labels(device).into_iter().filter_map(Result::ok);
+        let newest = labels.max_by_key(|label| label.txg)?;
+        let is_its_own = newest.guid == leaf
+            && newest.pool_guid == self.guid()
+            && matches!(newest.state, LabelState::Active | LabelState::Exported)
+            && newest.txg <= self.uberblock().txg;
+        is_its_own.then_some(newest)
+    }
+
     /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf
     /// of this pool (it may have been away when the pool was opened after an export) and not newer than
     /// the pool: it is read and written from now on, and the next txg renews its labels. What the leaf
-    /// has missed stays noted, and is not read from it. Whether the device was taken.
+    /// has missed stays noted, and is not read from it. A leaf that was offline, removed or unavailable is online then; one that
+    /// is faulted stays so. Whether the device was taken.
     ///
     /// # Errors
     /// If the tree cannot be one of a pool.
@@ -40,21 +63,12 @@ impl LivePool {
             // The same disk by another way: what it was asked for before could land on what it is given now.
             return Ok(false);
         }
-        let labels = read_labels(device.as_ref());
-        let labels = labels.iter().filter_map(|label| label.as_ref().ok());
-        let Some(newest) = labels.max_by_key(|label| label.txg) else {
+        let Some(newest) = self.own_label(leaf, device.as_ref()) else {
             return Ok(false);
         };
-        let is_its_own = newest.guid == leaf
-            && newest.pool_guid == self.guid()
-            && matches!(newest.state, LeafState::Active | LeafState::Exported)
-            && newest.txg <= self.uberblock().txg;
         let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
             return Ok(false);
         };
-        if !is_its_own {
-            return Ok(false);
-        }
         let mut was_absent = false;
         self.store.change_topology(|topology| {
             if let Some(place) = topology.devices.get_mut(number.0 as usize) {
@@ -76,6 +90,16 @@ impl LivePool {
         state.config_generation = state.config_generation.saturating_add(1);
         drop(state);
         self.refresh_topology()?;
+        // Last: until here nobody reads from it what it misses.
+        let topology = self.store.topology();
+        let condition = topology.condition(number);
+        if matches!(
+            condition.state,
+            LeafState::Offline | LeafState::Removed | LeafState::Unavailable
+        ) {
+            // It takes nothing out of use.
+            let _ = topology.change_condition(number, LeafCondition::default());
+        }
         Ok(true)
     }
 }

@@ -86,7 +86,7 @@ impl LivePool {
             reason: format!("the sync thread could not be started: {error}"),
         })?;
         *self.sync_thread.lock() = Some(handle);
-        Ok(())
+        self.start_leaf_monitor()
     }
 
     /// Closes the open txg and writes it, in the calling thread. For pools driven by their callers.
@@ -197,6 +197,7 @@ impl LivePool {
             pool: self,
             round: Arc::clone(&round),
         };
+        self.record_leaf_states();
         for pass in 1.. {
             if pass > PASSES_MAX {
                 return Err(PoolError::NoConvergence {
@@ -247,7 +248,12 @@ impl LivePool {
             self.write_space_maps(&ctx)?;
             let owes = !round.mos_change.lock().is_zero() || !round.dead.lock().is_empty();
             if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
-                break;
+                // What the flush finds lost belongs into this txg's dirty time logs: those of the next may never be written.
+                self.store.flush()?;
+                if !self.take_in_missed() {
+                    break;
+                }
+                mark::hit("loss-at-flush-logged");
             }
         }
         self.commit(&ctx)
@@ -390,7 +396,6 @@ impl LivePool {
     /// Makes the txg durable: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
     fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let txg = ctx.txg();
-        self.store.flush()?;
         self.refresh_topology()?;
         let topology = self.store.topology();
         let (config, uberblock, multihost) = {

@@ -61,6 +61,7 @@ pub(crate) fn renewed(
     let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
     topology.has_large_gang_headers = old.has_large_gang_headers;
     topology.counters = counters;
+    topology.note_sizes();
     topology.clock = old.clock.clone();
     topology.monitor = Arc::clone(&old.monitor);
     topology.deadline = old.deadline;

@@ -76,7 +76,11 @@ impl LivePool {
         let zap = zap.ok_or(PoolError::Unsupported {
             what: "keeping properties of this vdev",
         })?;
-        self.sync_task(|ctx| ctx.set_vdev_property(vdev, zap, setting))
+        self.sync_task(|ctx| ctx.set_vdev_property(vdev, zap, setting))?;
+        if let VdevSetting::Number(name, number) = setting {
+            self.leaf_watch.lock().set(vdev, name, *number);
+        }
+        Ok(())
     }
 }
 

@@ -241,6 +241,12 @@ impl BlockStore {
         missed.into_iter().collect()
     }
 
+    /// What [`BlockStore::take_missed`] would return, which is not taken.
+    #[must_use]
+    pub fn noted_missed(&self) -> Vec<Missed> {
+        self.writing.notes.lock().missed.iter().copied().collect()
+    }
+
     /// Notes that leaves failed writes of `txg`: for the next flush to judge, and as lost.
     pub(crate) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         if leaves.is_empty() {

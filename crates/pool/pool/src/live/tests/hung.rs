@@ -94,7 +94,7 @@ fn a_hung_side_is_lost_until_it_answers_and_comes_back_with_what_it_missed() {
     let disk = Arc::clone(&world.disks()[0]);
     disk.hang(HangPlan::new(Hanging::Everything).passing(6 * SECOND_NS));
     assert_eq!(count_up(&pool), Ok(2));
-    let lost = || -> Vec<Guid> { pool.lost_leaves().iter().map(|one| one.0).collect() };
+    let lost = || -> Vec<Guid> { pool.lost_leaves(false).iter().map(|one| one.0).collect() };
     let hung = lost();
     assert_eq!(hung.len(), 1);
     let device: Arc<dyn millpond_device::Device> = Arc::clone(&disk) as _;

@@ -225,6 +225,7 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             put_off_bytes: 0,
         },
         drive: Drive::Caller,
+        leaf_watch: crate::live::leaf_monitor::LeafWatch::default(),
         is_deflated: true,
     });
     pool.sync_with(|ctx| {

@@ -9,6 +9,7 @@ use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, SimDisk, World};
+use millpond_vdev::{Health, LeafHealth, LeafId};
 use std::time::Duration;
 
 /// A pool that counted to one, opened so that it can be resumed.
@@ -194,6 +195,8 @@ fn what_a_failed_flush_lost_is_written_again_when_the_pool_is_resumed() {
             await_suspension(&pool);
             assert!(is_suspended(pool.resume()));
             world.disks().iter().for_each(|disk| disk.set_faults(None));
+            // One side of the mirror did not answer its probe.
+            pool.clear_leaves(None);
             pool.resume().unwrap();
             assert_eq!(counting.join().unwrap(), Ok(2));
         });
@@ -251,6 +254,26 @@ fn what_one_side_of_a_mirror_cannot_flush_is_in_its_log() {
     assert_eq!(pool.state.read().missed.len(), 1);
     drop(pool);
     assert_eq!(counted(&open_read_only(&world).unwrap()), 3);
+}
+
+#[test]
+fn what_the_last_flush_of_a_txg_lost_is_in_the_log_of_that_txg() {
+    let _mark = mark::expect("loss-at-flush-logged");
+    let world = World::without_journal(69);
+    let pool = resumable(&world, Shape::MIRROR);
+    let no_flush = FaultPlan::new(Seed::new(3)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+    world.disks()[0].set_faults(Some(no_flush));
+    assert_eq!(count_up(&pool), Ok(2));
+    let txg = pool.uberblock().txg;
+    // No other txg may come to tell of it.
+    pool.abandon();
+    drop(pool);
+    world.disks()[0].set_faults(None);
+    let read = open_read_only(&world).unwrap();
+    let topology = read.store().topology();
+    assert_eq!(topology.leaf(LeafId(0), txg), LeafHealth::Stale);
+    assert_eq!(topology.leaf(LeafId(1), txg), LeafHealth::Good);
+    check(&read);
 }
 
 /// A pool that panicked in the middle of a change, with what it had committed.

@@ -1,0 +1,314 @@
+//! Devices that are taken out of use, fail and come back, as the commands show it: one process a command, the daemon in this
+//! process, real image files.
+
+#[path = "support/served.rs"]
+mod served;
+
+use millpond::live::{
+    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, WriteOptions,
+};
+use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
+use millpond_tests::oracle::zdb;
+use served::Served;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Stage {
+    /// Goes before its folder does.
+    served: Served,
+    /// Images, and nothing else.
+    folder: tempfile::TempDir,
+    tools: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for name in ["zpool", "zfs"] {
+            let link = tools.path().join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
+        }
+        for name in ["a", "b", "c", "s"] {
+            let image = std::fs::File::create(folder.path().join(name)).unwrap();
+            image.set_len(128 << 20).unwrap();
+        }
+        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
+        Self {
+            served,
+            folder,
+            tools,
+        }
+    }
+
+    fn image(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// What a command printed, standard error first, and its status. `@a` stands for the image `a`.
+    fn run(&self, line: &str) -> (String, i32) {
+        let folder = format!("{}/", self.folder.path().display());
+        let line = line.replace('@', &folder);
+        let (program, rest) = line.split_once(' ').unwrap();
+        let done = Command::new(self.tools.path().join(program))
+            .args(rest.split(' '))
+            .env("MILLPOND_DIR", self.tools.path().join("state"))
+            .env("ZPOOL_IMPORT_PATH", self.folder.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        let text = [done.stderr, done.stdout].concat();
+        let text = String::from_utf8(text).unwrap().replace(&folder, "@");
+        (text, done.status.code().unwrap())
+    }
+
+    fn quietly(&self, line: &str) {
+        assert_eq!(self.run(line), (String::new(), 0), "{line}");
+    }
+
+    fn refused(&self, line: &str, words: &str) {
+        assert_eq!(self.run(line), (format!("{words}\n"), 1), "{line}");
+    }
+
+    /// The line of `zpool status` about a vdev, in single spaces.
+    fn line(&self, vdev: &str) -> String {
+        let (status, _) = self.run("zpool status tank");
+        let lines = status.lines().map(|line| line.split_whitespace().collect());
+        let mut lines = lines.map(|words: Vec<&str>| words.join(" "));
+        let found = lines.find(|line| line.starts_with(&format!("{vdev} ")));
+        found.unwrap_or(status)
+    }
+
+    fn health(&self) -> String {
+        self.run("zpool list -H -o health tank").0.trim().to_owned()
+    }
+
+    /// Whether a device is shown as one that misses something, and the pool as degraded.
+    fn is_behind(&self, device: &str) -> bool {
+        let line = self.line(device);
+        let is_listed = self.run("zpool status -x").0.contains("pool: tank");
+        let (json, _) = self.run("zpool status -j tank");
+        assert!(json.contains("\"state\":\"DEGRADED\""), "{json}");
+        line.starts_with(&format!("{device} DEGRADED 0 0 0 misses "))
+            && line.ends_with(", not read there")
+            && self.health() == "DEGRADED"
+            && is_listed
+    }
+}
+
+#[test]
+fn what_was_offline_is_degraded_once_it_is_back() {
+    let stage = Stage::new();
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    stage.quietly("zpool offline tank @b");
+    let (status, _) = stage.run("zpool status -x");
+    let head = "  pool: tank\n state: DEGRADED\n\
+        status: One or more devices has been taken offline by the administrator.\n\
+        \tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n\
+        action: Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n";
+    assert!(status.starts_with(head), "{status}");
+    assert_eq!(stage.line("@b"), "@b OFFLINE 0 0 0");
+    assert_eq!(stage.line("mirror-0"), "mirror-0 DEGRADED 0 0 0");
+    let (list, _) = stage.run("zpool list -v tank");
+    let sizes = list.lines().filter(|line| line.contains("128M"));
+    assert_eq!(sizes.count(), 3, "{list}");
+    // Again is no error, and it holds nothing of the device.
+    stage.quietly("zpool offline tank @b");
+    let device = std::fs::File::open(stage.image("b")).unwrap();
+    device.try_lock().unwrap();
+    drop(device);
+    stage.quietly("zfs create tank/x");
+
+    stage.quietly("zpool online tank @b");
+    assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
+    let (status, _) = stage.run("zpool status tank");
+    assert!(status.contains("status: One or more devices missed writes"));
+    // Kept over export and import, the same as being offline.
+    for order in ["zpool export tank", "zpool import tank"] {
+        stage.quietly(order);
+    }
+    assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
+    stage.refused(
+        "zpool offline tank @a",
+        "cannot offline @a: no valid replicas",
+    );
+    for order in [
+        "zpool offline tank @b",
+        "zpool export tank",
+        "zpool import tank",
+    ] {
+        stage.quietly(order);
+    }
+    assert_eq!(stage.line("@b"), "@b OFFLINE 0 0 0");
+    stage.quietly("zpool online tank @b");
+    for order in [
+        "zpool offline -t tank @b",
+        "zpool export tank",
+        "zpool import tank",
+    ] {
+        stage.quietly(order);
+    }
+    assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
+    stage.quietly("zpool export tank");
+    let verdict = zdb::judge(stage.folder.path(), "tank").unwrap();
+    verdict.require("after offline and online");
+}
+
+#[test]
+fn what_cannot_be_taken_out_of_use_is_refused() {
+    let stage = Stage::new();
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    let refusals = [
+        (
+            "zpool offline tank @c",
+            "cannot offline @c: no such device in pool",
+        ),
+        (
+            "zpool offline tank mirror-0",
+            "cannot offline mirror-0: operation not supported on this type of pool",
+        ),
+        (
+            "zpool offline tank @s",
+            "cannot offline @s: device is reserved as a hot spare",
+        ),
+        (
+            "zpool offline none @a",
+            "cannot open 'none': no such pool\nfailed to open pool \"none\"",
+        ),
+        (
+            "zpool online tank @c",
+            "couldn't find device \"@c\" in pool \"tank\"",
+        ),
+        (
+            "zpool online tank mirror-0",
+            "cannot online mirror-0: operation not supported on this type of pool",
+        ),
+        (
+            "zpool clear tank @c",
+            "cannot clear errors for @c: no such device in pool",
+        ),
+    ];
+    for (line, words) in refusals {
+        stage.refused(line, words);
+    }
+    // The first is done, and the second would be the last.
+    stage.refused(
+        "zpool offline tank @a @b",
+        "cannot offline @b: no valid replicas",
+    );
+    assert_eq!(stage.line("@a"), "@a OFFLINE 0 0 0");
+}
+
+#[test]
+fn what_was_faulted_comes_back_by_clear_only() {
+    let stage = Stage::new();
+    stage.quietly("zpool create tank mirror @a @b");
+    for option in ["-f", "-tf"] {
+        stage.quietly(&format!("zpool offline {option} tank @b"));
+        assert_eq!(stage.line("@b"), "@b FAULTED 0 0 0 external device fault");
+        let (status, _) = stage.run("zpool status tank");
+        assert!(
+            status.contains(
+                "status: One or more devices are faulted in response to persistent errors."
+            )
+        );
+        stage.quietly(&format!("zfs create tank/x{option}"));
+        let warning = "warning: device '@b' onlined, but remains in faulted state\n\
+                       use 'zpool clear' to restore a faulted device\n";
+        assert_eq!(stage.run("zpool online tank @b"), (warning.into(), 0));
+        if option == "-f" {
+            stage.quietly("zpool export tank");
+            stage.quietly("zpool import tank");
+            assert_eq!(stage.line("@b"), "@b FAULTED 0 0 0 external device fault");
+        }
+        stage.quietly("zpool clear tank @b");
+        assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
+    }
+    // The last one is only called degraded.
+    stage.quietly("zpool offline -f tank @a");
+    assert_eq!(stage.line("@a"), "@a DEGRADED 0 0 0 external device fault");
+    let (events, _) = stage.run("zpool events");
+    for class in [
+        "resource.fs.zfs.statechange",
+        "sysevent.fs.zfs.vdev_clear",
+        "sysevent.fs.zfs.vdev_online",
+    ] {
+        assert!(events.contains(class), "{class}\n{events}");
+    }
+}
+
+/// A pool on a mirror of simulated disks, in the hands of the stage's daemon.
+fn adopted(stage: &Stage) -> (LivePool, [Arc<SimDisk>; 2]) {
+    let world = World::without_journal(5);
+    let disks = [(); 2].map(|()| world.disk(96 << 20, 512));
+    let device = |at: usize| NewDevice::file(&format!("/sim/{at}"), Arc::clone(&disks[at]) as _);
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: NewVdevs {
+            tops: vec![NewTop {
+                layout: NewLayout::Mirror,
+                class: AllocationClass::Normal,
+                devices: vec![device(0), device(1)],
+            }],
+            ..NewVdevs::default()
+        },
+        vdev_options: NewVdevOptions {
+            ashift: None,
+            force: false,
+        },
+        features: FeatureChoice::Default,
+        settings: vec![],
+        root_properties: BTreeMap::new(),
+        writing: WriteOptions {
+            can_be_resumed: true,
+            ..WriteOptions::default()
+        },
+        system: "millpond".into(),
+        cache_bytes: 64 << 20,
+    };
+    let live = LivePool::create(&world.env(), &new).unwrap();
+    stage.served.daemon.pools().adopt(live.clone());
+    (live, disks)
+}
+
+#[test]
+fn a_device_that_goes_bad_is_taken_out_of_use_by_itself() {
+    for is_gone in [false, true] {
+        let stage = Stage::new();
+        let (live, disks) = adopted(&stage);
+        let fails = FaultPlan::new(Seed::new(1));
+        let fails = fails.with(Scope::Writes, Fault::Fail, 1_000_000);
+        match is_gone {
+            true => disks[1].set_absent(true),
+            false => disks[1].set_faults(Some(fails)),
+        }
+        stage.quietly("zfs create tank/x");
+        let leaf = |pool: &LivePool| {
+            let topology = pool.engine().store().topology();
+            let guid = topology.tree.leaves().nth(1).unwrap().1.config.guid;
+            pool.engine().leaf_condition(guid).unwrap()
+        };
+        while leaf(&live).is_usable() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let state = if is_gone { "REMOVED" } else { "FAULTED" };
+        assert!(
+            stage
+                .line("/sim/1")
+                .starts_with(&format!("/sim/1 {state} "))
+        );
+        assert_eq!(stage.health(), "DEGRADED");
+        stage.quietly("zfs create tank/y");
+        let (events, _) = stage.run("zpool events");
+        for class in ["statechange", "io", "probe_failure"] {
+            assert!(events.contains(&format!(".{class}\n")), "{events}");
+        }
+        disks[1].set_absent(false);
+        disks[1].set_faults(None);
+        stage.quietly("zpool clear tank");
+        assert!(stage.is_behind("/sim/1"), "{}", stage.line("/sim/1"));
+        assert!(live.engine().suspension().is_none());
+    }
+}

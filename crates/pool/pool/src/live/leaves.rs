@@ -1,0 +1,232 @@
+//! Leaves that an administrator takes out of use, or back into it.
+//!
+//! The state counts at once, for all requests; each txg writes down those that the configuration does not tell yet. A leaf that
+//! is not in use when the labels of its vdev are written keeps older ones, and so misses everything from there on at the next
+//! import, whatever its dirty time log knows.
+//!
+//! Page `docs/format/vdev-tree.md`, "States".
+
+use super::pool::{Drive, LivePool};
+use crate::PoolError;
+use crate::leaf_states::StoredState;
+use millpond_block::{LeafCondition, LeafReason, LeafRefusal, LeafState, Topology};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+use millpond_vdev::LeafId;
+
+/// Why a leaf's state was not changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LeafError {
+    /// The leaf cannot be taken out of use, or there is none.
+    #[error(transparent)]
+    Refused(#[from] LeafRefusal),
+    /// The pool could not write it down.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// How a leaf is taken out of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offline {
+    /// It is to be faulted: only `clear` takes it back.
+    pub is_fault: bool,
+    /// Until the pool is opened again.
+    pub is_temporary: bool,
+}
+
+impl LivePool {
+    /// Takes a leaf out of use; on stable storage when this returns, unless temporary. The device of a leaf that is offline is
+    /// let go of. A leaf that the pool cannot do without is degraded where a fault was asked for.
+    ///
+    /// # Errors
+    /// [`LeafError`]; of a refusal nothing is changed.
+    pub fn offline_leaf(&self, leaf: Guid, how: Offline) -> Result<(), LeafError> {
+        self.refuse_if_suspended()?;
+        let order = self.leaf_orders.lock();
+        let (topology, number) = self.administered(leaf)?;
+        let condition = LeafCondition {
+            state: match how.is_fault {
+                true => LeafState::Faulted,
+                false => LeafState::Offline,
+            },
+            reason: match how.is_fault {
+                true => LeafReason::External,
+                false => LeafReason::None,
+            },
+            is_temporary: how.is_temporary,
+        };
+        match topology.change_condition(number, condition) {
+            Err(LeafRefusal::Required) if how.is_fault => {
+                let state = LeafState::Degraded;
+                topology.change_condition(number, LeafCondition { state, ..condition })?;
+            }
+            outcome => drop(outcome?),
+        }
+        drop(order);
+        self.sync()?;
+        self.release_offline(leaf);
+        Ok(())
+    }
+
+    /// Takes a leaf back that was offline, removed, or could not be opened. `device` is what lies at its path now; without one,
+    /// or with that of something else, the leaf is unavailable from then on. A faulted leaf stays faulted. Returns its condition.
+    ///
+    /// # Errors
+    /// [`LeafError`].
+    pub fn online_leaf(
+        &self,
+        leaf: Guid,
+        device: Option<&Arc<dyn Device>>,
+    ) -> Result<LeafCondition, LeafError> {
+        let order = self.leaf_orders.lock();
+        let (topology, number) = self.administered(leaf)?;
+        let present = topology.devices.get(number.0 as usize);
+        let device = device.or(present.and_then(Option::as_ref));
+        let is_taken = match device {
+            Some(device) => self.bring_back(leaf, device)?,
+            None => false,
+        };
+        let (topology, number) = self.administered(leaf)?;
+        let condition = topology.condition(number);
+        if !is_taken && matches!(condition.state, LeafState::Offline | LeafState::Removed) {
+            let gone = LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed);
+            topology.change_condition(number, gone)?;
+            self.forget_offline(leaf);
+        }
+        drop(order);
+        self.sync_unless_suspended()?;
+        Ok(self.leaf_condition(leaf).unwrap_or(condition))
+    }
+
+    /// Forgets the errors counted of these leaves, or of all, and takes back those that were faulted, degraded or removed, if
+    /// their devices carry their labels. Leaves that are offline stay so. Works in a suspended pool too: the states are written
+    /// down when it goes on.
+    pub fn clear_leaves(&self, leaves: Option<&[Guid]>) {
+        let _order = self.leaf_orders.lock();
+        let topology = self.store.topology();
+        for (number, node) in topology.tree.leaves() {
+            let leaf = node.config.guid;
+            if leaves.is_some_and(|guids| !guids.contains(&leaf)) {
+                continue;
+            }
+            if let Some(counters) = topology.counters.get(number.0 as usize) {
+                counters.clear_errors();
+            }
+            self.leaf_watch.lock().forget(leaf);
+            let from = topology.condition(number);
+            if matches!(from.state, LeafState::Online | LeafState::Offline) {
+                continue;
+            }
+            if topology.abandoned_requests(number) > 0 {
+                // It has to end them first.
+                continue;
+            }
+            let device = topology.tried_device(number);
+            let answers = device.is_some_and(|device| self.is_its_own(leaf, device.as_ref()));
+            let to = match answers || from.is_usable() {
+                true => LeafCondition::default(),
+                false => LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed),
+            };
+            // Neither takes a leaf out of use.
+            let _ = topology.change_condition(number, to);
+        }
+        self.state.write().assembly = None;
+    }
+
+    /// Puts everything on stable storage if the pool can write.
+    ///
+    /// # Errors
+    /// As [`LivePool::sync`].
+    pub fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+        match self.suspension() {
+            Some(_) => Ok(()),
+            None => self.sync().map(drop),
+        }
+    }
+
+    /// The condition of a leaf; `None` if there is no such leaf.
+    #[must_use]
+    pub fn leaf_condition(&self, leaf: Guid) -> Option<LeafCondition> {
+        let topology = self.store.topology();
+        Some(topology.condition(topology.tree.find_leaf(leaf)?))
+    }
+
+    /// A leaf with a device of its own.
+    fn administered(&self, leaf: Guid) -> Result<(Arc<Topology>, LeafId), LeafRefusal> {
+        let topology = self.store.topology();
+        let number = topology.tree.find_leaf(leaf);
+        let number = number.ok_or(LeafRefusal::NoSuchLeaf)?;
+        match topology.tree.leaf(number) {
+            Some(node) if node.is_device() => Ok((topology, number)),
+            _ => Err(LeafRefusal::NoSuchLeaf),
+        }
+    }
+
+    fn refuse_if_suspended(&self) -> Result<(), PoolError> {
+        match self.suspension() {
+            Some(suspension) => Err(PoolError::Suspended {
+                reason: suspension.reason,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of the device of a leaf that is offline: whoever took it out may want to take it away.
+    fn release_offline(&self, leaf: Guid) {
+        let _order = self.leaf_orders.lock();
+        self.store.change_topology(|topology| {
+            let Some(number) = topology.tree.find_leaf(leaf) else {
+                return;
+            };
+            if topology.condition(number).state != LeafState::Offline {
+                return;
+            }
+            if let Some(place) = topology.devices.get_mut(number.0 as usize) {
+                *place = None;
+            }
+        });
+        self.state.write().assembly = None;
+    }
+
+    /// Brings the states of leaves into the configuration. At the beginning of a txg.
+    pub(crate) fn record_leaf_states(&self) {
+        for (leaf, stored) in self.unrecorded_states() {
+            self.change_leaf(leaf, |config| stored.store_in(config));
+        }
+    }
+
+    /// The configuration does not call a leaf offline or removed any more.
+    fn forget_offline(&self, leaf: Guid) {
+        let is_stored = self.leaf_config(leaf, |config| config.offline || config.removed);
+        if is_stored == Some(true) {
+            self.change_leaf(leaf, |config| {
+                (config.offline, config.removed) = (false, false);
+            });
+        }
+    }
+
+    /// Leaves whose states the configuration does not tell.
+    fn unrecorded_states(&self) -> Vec<(Guid, StoredState)> {
+        let topology = self.store.topology();
+        let leaves = topology.tree.leaves();
+        let devices = leaves.filter(|(_, node)| node.is_device());
+        let states = devices.filter_map(|(leaf, node)| {
+            let stored = StoredState::of(topology.condition(leaf))?;
+            let guid = node.config.guid;
+            let is_told = self.leaf_config(guid, |config| stored.is_stored_in(config));
+            (is_told == Some(false)).then_some((guid, stored))
+        });
+        states.collect()
+    }
+
+    /// Has a txg written if the configuration does not tell the states of all leaves. Waits for nothing.
+    pub(crate) fn ask_to_record_states(&self) {
+        if self.drive == Drive::Thread
+            && self.suspension().is_none()
+            && !self.unrecorded_states().is_empty()
+        {
+            self.groups.ask(self.groups.open_txg());
+        }
+    }
+}

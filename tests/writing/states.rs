@@ -1,0 +1,389 @@
+//! Leaves that fail, are taken out of use and come back: probed, no longer asked, never shown as healthy while they miss something.
+
+use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
+use crate::sim;
+use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond::live::{Caller, LivePool, NewMode, Offline, WriteAt};
+use millpond_block::{LeafCondition, LeafReason, LeafState};
+use millpond_env::mark;
+use millpond_ondisk::Guid;
+use millpond_pool::import::{VdevAux, VdevState};
+use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
+use millpond_tests::workload::Life;
+
+const MIRROR: (NewLayout, usize) = (Mirror, 2);
+const RAIDZ: (NewLayout, usize) = (Raidz(1), 3);
+
+fn leaf(pool: &LivePool, number: usize) -> Guid {
+    let topology = pool.engine().store().topology();
+    let mut leaves = topology.tree.leaves();
+    leaves.nth(number).unwrap().1.config.guid
+}
+
+fn condition(pool: &LivePool, number: usize) -> LeafCondition {
+    let leaf = leaf(pool, number);
+    pool.engine().leaf_condition(leaf).unwrap()
+}
+
+fn everything_fails() -> FaultPlan {
+    let plan = FaultPlan::new(Seed::new(3));
+    let plan = plan.with(Scope::Reads, Fault::Fail, 1_000_000);
+    plan.with(Scope::Writes, Fault::Fail, 1_000_000)
+}
+
+/// The states of the pool and of a leaf as they are shown, and how many txgs the leaf misses.
+fn shown(pool: &millpond::Pool, number: usize) -> (VdevState, VdevState, VdevAux, u64) {
+    let assembly = pool.inner().assembly();
+    let node = assembly.nodes[assembly.leaves[number].node];
+    (assembly.state(), node.state, node.aux, node.missed_txgs)
+}
+
+fn lived(world: &World, shape: &str, top: (NewLayout, usize)) -> (LivePool, Life) {
+    let pool = sim::create(world, &[top], 128);
+    let mut life = Life::new("tank", shape, 5);
+    life.file_bytes_max = 100_000;
+    life.steps(&pool, 30);
+    pool.sync().unwrap();
+    (pool, life)
+}
+
+#[test]
+fn a_leaf_that_fails_its_probe_is_faulted_and_not_asked_again() {
+    let _mark = mark::expect("probe-failed");
+    for (shape, top) in [("mirror probed", MIRROR), ("raidz probed", RAIDZ)] {
+        let world = World::without_journal(90);
+        let (pool, mut life) = lived(&world, shape, top);
+        let bad = world.disks()[0].clone();
+        bad.set_faults(Some(everything_fails()));
+        life.steps(&pool, 10);
+        pool.sync().unwrap();
+        assert_eq!(condition(&pool, 0).state, LeafState::Online);
+        pool.engine().check_leaves();
+        let faulted = LeafCondition::new(LeafState::Faulted, LeafReason::IoFailures);
+        assert_eq!(condition(&pool, 0), faulted);
+        let asked = bad.broken_promises();
+        life.steps(&pool, 20);
+        pool.sync().unwrap();
+        life.compare(&pool.committed().unwrap(), shape);
+        assert_eq!(bad.broken_promises(), asked, "{shape}: asked again");
+        let (root, own, aux, missed) = shown(&pool.committed().unwrap(), 0);
+        assert_eq!((root, own), (VdevState::Degraded, VdevState::Faulted));
+        assert_eq!(aux, VdevAux::ErrorsExceeded);
+        assert!(missed > 0);
+
+        // The next opening gives it another chance, knows what it misses, and says so.
+        pool.export().unwrap();
+        bad.set_faults(None);
+        let pool = sim::open(&world).unwrap();
+        assert_eq!(condition(&pool, 0).state, LeafState::Online);
+        let (root, own, aux, missed) = shown(&pool.committed().unwrap(), 0);
+        assert_eq!((root, own), (VdevState::Degraded, VdevState::Degraded));
+        assert!(
+            aux == VdevAux::None && missed > 0,
+            "{shape}: {aux:?} {missed}"
+        );
+        life.compare(
+            &pool.committed().unwrap(),
+            &format!("{shape}, opened again"),
+        );
+        life.steps(&pool, 10);
+        pool.export().unwrap();
+        let read = sim::read(&world).unwrap();
+        sim::verify(&read).unwrap();
+        life.compare(&read, &format!("{shape}, gone on"));
+    }
+}
+
+#[test]
+fn a_disk_that_is_gone_is_removed_and_comes_back_by_online() {
+    let world = World::without_journal(91);
+    let (pool, mut life) = lived(&world, "gone", MIRROR);
+    let away = world.disks()[1].clone();
+    away.set_absent(true);
+    life.steps(&pool, 10);
+    pool.sync().unwrap();
+    pool.engine().check_leaves();
+    assert_eq!(condition(&pool, 1).state, LeafState::Removed);
+    pool.sync().unwrap();
+    let guid = leaf(&pool, 1);
+    let still_gone = pool.engine().online_leaf(guid, None).unwrap();
+    assert_eq!(still_gone.state, LeafState::Unavailable);
+    away.set_absent(false);
+    let back = pool.engine().online_leaf(guid, None).unwrap();
+    assert_eq!(back, LeafCondition::default());
+    let (root, own, _, missed) = shown(&pool.committed().unwrap(), 1);
+    assert_eq!((root, own), (VdevState::Degraded, VdevState::Degraded));
+    assert!(missed > 0);
+    life.steps(&pool, 10);
+    pool.export().unwrap();
+    let read = sim::read(&world).unwrap();
+    sim::verify(&read).unwrap();
+    life.compare(&read, "gone and back");
+}
+
+#[test]
+fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
+    let world = World::without_journal(92);
+    let (pool, mut life) = lived(&world, "required", MIRROR);
+    let disks = world.disks();
+    disks[0].set_faults(Some(everything_fails()));
+    life.steps(&pool, 10);
+    pool.sync().unwrap();
+    pool.engine().check_leaves();
+    assert_eq!(condition(&pool, 0).state, LeafState::Faulted);
+    // One read that fails, and every probe.
+    let view = pool.committed().unwrap();
+    disks[1].set_faults(Some(everything_fails()));
+    assert!(sim::verify(&view).is_err());
+    drop(view);
+    pool.engine().check_leaves();
+    let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::IoFailures);
+    assert_eq!(condition(&pool, 1), degraded);
+    for disk in &disks {
+        disk.set_faults(None);
+    }
+    pool.sync().unwrap();
+    let order = pool
+        .engine()
+        .offline_leaf(leaf(&pool, 1), Offline::default());
+    assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
+    pool.engine().clear_leaves(None);
+    pool.sync().unwrap();
+    assert_eq!(condition(&pool, 0), LeafCondition::default());
+    assert_eq!(condition(&pool, 1), LeafCondition::default());
+    // What the first misses only the second has.
+    let order = pool
+        .engine()
+        .offline_leaf(leaf(&pool, 1), Offline::default());
+    assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
+    let order = pool
+        .engine()
+        .offline_leaf(leaf(&pool, 0), Offline::default());
+    order.unwrap();
+    life.steps(&pool, 10);
+    pool.export().unwrap();
+    let read = sim::read(&world).unwrap();
+    sim::verify(&read).unwrap();
+    life.compare(&read, "required");
+}
+
+#[test]
+fn wrong_bytes_and_failed_reads_count_by_the_pool_s_clock() {
+    let world = World::without_journal(93);
+    let (pool, life) = lived(&world, "rates", MIRROR);
+    let fails = FaultPlan::new(Seed::new(4)).with(Scope::Reads, Fault::Corrupt, 1_000_000);
+    world.disks()[0].set_faults(Some(fails.sparing(4 << 20)));
+    for _ in 0..4 {
+        sim::read(&world).map(drop).unwrap_or_default();
+        let view = pool.committed().unwrap();
+        let _ = sim::verify(&view);
+    }
+    pool.engine().check_leaves();
+    let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::ErrorsExceeded);
+    assert_eq!(condition(&pool, 0), degraded);
+    world.disks()[0].set_faults(None);
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    // That is kept until it is cleared.
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(condition(&pool, 0), degraded);
+    pool.engine().clear_leaves(None);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(condition(&pool, 0), LeafCondition::default());
+    life.compare(&pool.committed().unwrap(), "rates");
+}
+
+#[test]
+fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
+    let world = World::without_journal(94);
+    let (mut pool, mut life) = lived(&world, "kept", (Raidz(2), 4));
+    let [offline, faulted] = [LeafState::Offline, LeafState::Faulted];
+    for is_temporary in [false, true] {
+        for (number, is_fault, state) in [(0, false, offline), (1, true, faulted)] {
+            let how = Offline {
+                is_fault,
+                is_temporary,
+            };
+            pool.engine()
+                .offline_leaf(leaf(&pool, number), how)
+                .unwrap();
+            assert_eq!(condition(&pool, number).state, state);
+        }
+        life.steps(&pool, 10);
+        pool.export().unwrap();
+        let read = sim::read(&world).unwrap();
+        life.compare(&read, "kept");
+        pool = sim::open(&world).unwrap();
+        if !is_temporary {
+            assert_eq!(condition(&pool, 0).state, offline);
+            let kept = LeafCondition::new(faulted, LeafReason::External);
+            assert_eq!(condition(&pool, 1), kept);
+            let (root, own, ..) = shown(&pool.committed().unwrap(), 0);
+            assert_eq!((root, own), (VdevState::Degraded, VdevState::Offline));
+            // Back in use, for the second round.
+            let disk = world.disks()[0].clone() as _;
+            pool.engine()
+                .online_leaf(leaf(&pool, 0), Some(&disk))
+                .unwrap();
+            let disk = world.disks()[1].clone() as _;
+            assert!(pool.engine().bring_back(leaf(&pool, 1), &disk).unwrap());
+            assert_eq!(condition(&pool, 1), kept, "only clear takes it back");
+            pool.engine().clear_leaves(None);
+            pool.sync().unwrap();
+        }
+        for number in [0, 1] {
+            assert_eq!(condition(&pool, number), LeafCondition::default());
+            let (_, own, _, missed) = shown(&pool.committed().unwrap(), number);
+            assert_eq!(own, VdevState::Degraded);
+            assert!(missed > 0);
+        }
+    }
+    pool.export().unwrap();
+    sim::verify(&sim::read(&world).unwrap()).unwrap();
+}
+
+/// A file of each step.
+fn write(pool: &LivePool, number: u8, files: &mut Files) {
+    let system = pool.file_system("tank").unwrap();
+    let (root, caller) = (system.root().unwrap(), Caller::root());
+    let (name, mode) = (vec![b'a' + number], NewMode::exactly(0o600));
+    let (node, _) = system.create(&caller, &root, &name, mode, true).unwrap();
+    let bytes: Vec<u8> = (0..6000u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> (8 + number % 8)) as u8)
+        .collect();
+    let at = WriteAt::Offset(0);
+    system.write(&caller, &node, at, &bytes).unwrap();
+    files.insert(name, bytes);
+}
+
+/// No leaf that is in use holds wrong bytes where it is not known to miss a txg. Labels may be torn.
+fn blocks_are_whole(read: &millpond::Pool, what: &str) {
+    let report = read.verify(&millpond::verify::VerifyProgress::default(), &|_| {});
+    let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let leaves = report.leaves.values();
+    let wrong: u64 = leaves.map(|leaf| leaf.wrong + leaf.faults).sum();
+    let bad = [report.lost, report.repairable, report.invalid, wrong];
+    assert_eq!(bad, [0; 4], "{what}: {report:#?}");
+}
+
+/// A leaf goes offline while something is dirty, misses txgs, and comes back; the power fails at every place. Whatever is left
+/// opens with what was promised, and knows what the leaf misses: no block that it is read for is wrong.
+fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
+    let world = World::new(95);
+    let pool = sim::create(&world, &[top], 64);
+    pool.sync().unwrap();
+    let disk = world.disks()[0].clone() as _;
+    world.forget();
+    let mut files = Files::new();
+    let mut states = vec![(0, files.clone())];
+    let guid = leaf(&pool, 0);
+    write(&pool, 0, &mut files);
+    pool.engine().offline_leaf(guid, how).unwrap();
+    states.push((world.recorded(), files.clone()));
+    write(&pool, 1, &mut files);
+    pool.sync().unwrap();
+    states.push((world.recorded(), files.clone()));
+    write(&pool, 2, &mut files);
+    match how.is_fault {
+        true => pool.engine().clear_leaves(None),
+        false => drop(pool.engine().online_leaf(guid, Some(&disk)).unwrap()),
+    }
+    pool.sync().unwrap();
+    states.push((world.recorded(), files.clone()));
+    write(&pool, 3, &mut files);
+    pool.sync().unwrap();
+    states.push((world.recorded(), files.clone()));
+    drop(pool);
+    let mut met = [0; 3];
+    let mut visit = |state: State<'_>| {
+        let (what, after) = (state.what, state.after);
+        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let least = states.iter().rposition(|(at, _)| *at <= state.count);
+        let least = least.unwrap();
+        let mut matching = states.iter().skip(least);
+        assert!(
+            matching.any(|(_, state)| *state == found),
+            "{what}: is no state from {least} on"
+        );
+        blocks_are_whole(&read, what);
+        let (_, own, _, missed) = shown(&read, 0);
+        assert!(own != VdevState::Healthy || missed == 0, "{what}");
+        drop(read);
+        let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let now = condition(&pool, 0).state;
+        met[usize::from(now != LeafState::Online)] += 1;
+        let disk = after.disks()[0].clone() as _;
+        pool.engine().online_leaf(guid, Some(&disk)).unwrap();
+        pool.engine().clear_leaves(None);
+        let mut wanted = found;
+        write(&pool, 9, &mut wanted);
+        pool.export().unwrap();
+        let read = sim::read(after).unwrap();
+        assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
+        drop(read);
+        // Of what the leaf missed everything is on the others.
+        after.disks()[0].set_absent(true);
+        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
+        assert_eq!(files_of(&read).unwrap(), wanted, "{what}, without it");
+        drop(read);
+        after.disks()[0].set_absent(false);
+        if state.tried.is_multiple_of(if is_all() { 150 } else { 20 }) {
+            judge(after, what);
+            met[2] += 1;
+        }
+    };
+    each_state(shape, &world, &mut Seed::new(96), &mut visit);
+    assert!(met[0] + met[1] > 0, "{shape}: {met:?}");
+    let is_kept = !how.is_temporary;
+    assert!(!is_all() || !is_kept || met[1] > 0, "{shape}: {met:?}");
+}
+
+#[test]
+fn offline_and_online_of_a_mirror_cut_at_every_place() {
+    cut_at_every_place("offline, mirror", MIRROR, Offline::default());
+}
+
+#[test]
+fn offline_and_online_of_a_raidz_cut_at_every_place() {
+    cut_at_every_place("offline, raidz", RAIDZ, Offline::default());
+}
+
+#[test]
+fn a_temporary_offline_of_a_mirror_cut_at_every_place() {
+    let how = Offline {
+        is_temporary: true,
+        ..Offline::default()
+    };
+    cut_at_every_place("offline -t, mirror", MIRROR, how);
+}
+
+#[test]
+fn a_fault_of_a_mirror_and_its_clearing_cut_at_every_place() {
+    let how = Offline {
+        is_fault: true,
+        ..Offline::default()
+    };
+    cut_at_every_place("offline -f, mirror", MIRROR, how);
+}
+
+#[test]
+fn a_single_disk_is_never_taken_out_of_use() {
+    let world = World::without_journal(97);
+    let (pool, _) = lived(&world, "single", (Single, 1));
+    let guid = leaf(&pool, 0);
+    let order = pool.engine().offline_leaf(guid, Offline::default());
+    assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
+    let fault = Offline {
+        is_fault: true,
+        ..Offline::default()
+    };
+    pool.engine().offline_leaf(guid, fault).unwrap();
+    let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::External);
+    assert_eq!(condition(&pool, 0), degraded);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(condition(&pool, 0), degraded);
+}
