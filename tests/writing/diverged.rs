@@ -4,8 +4,11 @@ use crate::exhaustive::files_of;
 use crate::sim;
 use millpond::live::NewLayout::Mirror;
 use millpond::live::{Caller, LivePool, NewMode, WriteAt};
+use millpond_device::Device;
+use millpond_env::mark;
 use millpond_pool::import::{ImportCondition, VdevAux, VdevState};
 use millpond_sim::World;
+use std::sync::Arc;
 
 fn write(pool: &LivePool, name: &str) {
     let files = pool.file_system("tank").unwrap();
@@ -84,6 +87,45 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
     only(&world, 0);
     let pool = sim::open(&world).unwrap();
     assert_eq!(names(&pool), ["both", "first"]);
+}
+
+#[test]
+fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
+    let _mark = mark::expect("diverged-leaf-taken-back");
+    let world = World::without_journal(63);
+    let pool = sim::create(&world, &[(Mirror, 2)], 96);
+    write(&pool, "both");
+    drop(pool);
+    for (disk, name) in [(0, "first"), (1, "second")] {
+        only(&world, disk);
+        let pool = sim::open(&world).unwrap();
+        write(&pool, name);
+        if disk == 1 {
+            write(&pool, "second-again");
+        }
+        drop(pool);
+    }
+    world.disks().iter().for_each(|disk| disk.set_absent(false));
+    let pool = sim::open(&world).unwrap();
+    let first = sim::candidate(&world).assembly.unwrap().leaves[0].guid;
+    assert_eq!(pool.engine().lost_leaves(false), []);
+    let device: Arc<dyn Device> = Arc::clone(&world.disks()[0]) as _;
+    pool.engine().online_leaf(first, Some(&device)).unwrap();
+    write(&pool, "third");
+    pool.export().unwrap();
+    let found = sim::candidate(&world);
+    assert_eq!(
+        found.assembly.as_ref().unwrap().leaves[0].diverged_since,
+        None
+    );
+    drop(found);
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(names(&pool), ["both", "second", "second-again", "third"]);
+    drop(pool);
+    // It has what was written since.
+    only(&world, 0);
+    let found = sim::candidate(&world);
+    assert!(found.assembly.as_ref().unwrap().leaves[0].device.is_some());
 }
 
 #[test]

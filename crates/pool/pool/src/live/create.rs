@@ -366,6 +366,7 @@ fn first_parts(
         multihost: false,
         failmode: failmode.unwrap_or_default(),
         missed: BTreeMap::new(),
+        diverged: BTreeSet::new(),
         label_failures: BTreeSet::new(),
         put_off_bytes: 0,
     };

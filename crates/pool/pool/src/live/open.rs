@@ -370,6 +370,10 @@ fn parts(
         features,
         assembly: Some(read.assembly().clone()),
         missed: missed_txgs(read, first)?,
+        diverged: (read.assembly().leaves.iter())
+            .filter(|leaf| leaf.diverged_since.is_some() && leaf.device.is_none())
+            .map(|leaf| leaf.guid)
+            .collect(),
         label_failures: BTreeSet::new(),
         put_off_bytes: read.deferred_free_bytes()?,
     };

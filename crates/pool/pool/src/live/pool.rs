@@ -93,6 +93,8 @@ pub(crate) struct PoolState {
     pub(crate) failmode: FailMode,
     /// By leaf: the txgs that it missed.
     pub(crate) missed: BTreeMap<Guid, MissedTxgs>,
+    /// Leaves with changes of their own, which are left alone.
+    pub(crate) diverged: BTreeSet<Guid>,
     /// Leaves whose labels could not be written, as of the last commit.
     pub(crate) label_failures: BTreeSet<Guid>,
     /// Deflated bytes on `sync_bplist`.

@@ -4,20 +4,37 @@ use super::pool::LivePool;
 use crate::PoolError;
 use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
 use millpond_block::{LeafCondition, LeafState};
-use millpond_device::Device;
+use millpond_device::{Device, DeviceError};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::Guid;
+use millpond_ondisk::{Guid, LeafLayout, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
 
 /// Bytes that are read to learn whether a device answers.
 const LOOK_BYTES: usize = 4096;
 
+/// Makes a device have no uberblock.
+fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
+    let layout = LeafLayout::new(device.size_bytes());
+    for label in layout
+        .into_iter()
+        .flat_map(|layout| layout.label_offsets_bytes())
+    {
+        let at = label.saturating_add(UBERBLOCK_RING_OFFSET_BYTES);
+        device.write(at, &[0; UBERBLOCK_RING_BYTES])?;
+    }
+    device.flush()
+}
+
 impl LivePool {
     /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer. Of those that are
-    /// offline, only with `with_offline`.
+    /// offline, only with `with_offline`; those with changes of their own only [`LivePool::online_leaf`] takes back.
     #[must_use]
     pub fn lost_leaves(&self, with_offline: bool) -> Vec<(Guid, String)> {
         let topology = self.store.topology();
         let lost = topology.tree.leaves().filter(|(leaf, node)| {
+            if self.state.read().diverged.contains(&node.config.guid) {
+                return false;
+            }
             let is_offline = topology.condition(*leaf).state == LeafState::Offline;
             if is_offline || !node.is_device() {
                 return is_offline && with_offline;
@@ -69,6 +86,14 @@ impl LivePool {
         let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
             return Ok(false);
         };
+        if self.state.read().diverged.contains(&leaf) {
+            // They would tell of its own changes at the next import.
+            if clear_uberblocks(device.as_ref()).is_err() {
+                return Ok(false);
+            }
+            mark::hit("diverged-leaf-taken-back");
+            self.state.write().diverged.remove(&leaf);
+        }
         let mut was_absent = false;
         self.store.change_topology(|topology| {
             if let Some(place) = topology.devices.get_mut(number.0 as usize) {

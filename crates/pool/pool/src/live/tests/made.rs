@@ -221,6 +221,7 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             multihost: false,
             failmode: FailMode::Wait,
             missed: BTreeMap::new(),
+            diverged: BTreeSet::new(),
             label_failures: BTreeSet::new(),
             put_off_bytes: 0,
         },
