@@ -7,6 +7,7 @@ mod log;
 mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;
+mod states;
 
 use millpond::live::{Caller, LiveFileSystem, LiveNode, NewLayout, NewMode, PoolPlan, WriteAt};
 use millpond::{DatasetKind, Pool, PropertyValue};

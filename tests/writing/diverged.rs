@@ -129,6 +129,36 @@ fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
 }
 
 #[test]
+fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
+    let world = World::without_journal(64);
+    let pool = sim::create(&world, &[(Mirror, 2)], 96);
+    write(&pool, "both");
+    drop(pool);
+    only(&world, 0);
+    let pool = sim::open(&world).unwrap();
+    write(&pool, "first");
+    drop(pool);
+    only(&world, 1);
+    let pool = sim::open(&world).unwrap();
+    write(&pool, "second");
+    write(&pool, "second-again");
+    let alone = pages(&world, 0);
+    world.disks()[0].set_absent(false);
+    let engine = pool.engine();
+    let (guid, _) = engine.lost_leaves(false).remove(0);
+    let device: Arc<dyn Device> = Arc::clone(&world.disks()[0]) as _;
+    assert!(!engine.bring_back(guid, &device).unwrap());
+    assert_eq!(engine.lost_leaves(false), []);
+    write(&pool, "third");
+    assert!(pages(&world, 0) == alone, "it was written to");
+    // Asked for again it is taken, and not read for what it has of its own.
+    engine.online_leaf(guid, Some(&device)).unwrap();
+    write(&pool, "fourth");
+    sim::verify(&pool.committed().unwrap()).unwrap();
+    pool.export().unwrap();
+}
+
+#[test]
 fn a_side_that_was_only_away_is_taken_back() {
     let world = World::without_journal(62);
     let pool = sim::create(&world, &[(Mirror, 2)], 96);

@@ -3,13 +3,14 @@
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::sim;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
-use millpond::live::{Caller, LivePool, NewMode, Offline, WriteAt};
+use millpond::live::{Caller, LivePool, NewMode, Offline, VdevSetting, WriteAt};
 use millpond_block::{LeafCondition, LeafReason, LeafState};
 use millpond_env::mark;
 use millpond_ondisk::Guid;
 use millpond_pool::import::{VdevAux, VdevState};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::workload::Life;
+use millpond_vdev::LeafId;
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
 const RAIDZ: (NewLayout, usize) = (Raidz(1), 3);
@@ -165,6 +166,47 @@ fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
     let read = sim::read(&world).unwrap();
     sim::verify(&read).unwrap();
     life.compare(&read, "required");
+}
+
+#[test]
+fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
+    for (shape, io_n) in [
+        ("usual", None),
+        ("never", Some("0")),
+        ("many", Some("100000")),
+    ] {
+        let world = World::without_journal(98);
+        let (pool, mut life) = lived(&world, shape, MIRROR);
+        let engine = pool.engine();
+        let topology = engine.store().topology();
+        if let Some(io_n) = io_n {
+            // Of the mirror, for both its sides.
+            let mirror = topology.tree.tops().next().unwrap().1.config.guid;
+            let setting = VdevSetting::parse("io_n", io_n).unwrap();
+            engine.set_vdev_property(mirror, &setting).unwrap();
+        }
+        let fails = FaultPlan::new(Seed::new(6)).with(Scope::Writes, Fault::Fail, 1_000_000);
+        world.disks()[0].set_faults(Some(fails.sparing(4 << 20)));
+        life.steps(&pool, 20);
+        pool.sync().unwrap();
+        assert!(topology.figures(LeafId(0)).write_errors >= 10);
+        engine.check_leaves();
+        let expected = match io_n {
+            None => LeafCondition::new(LeafState::Faulted, LeafReason::ErrorsExceeded),
+            Some(_) => LeafCondition::default(),
+        };
+        assert_eq!(condition(&pool, 0), expected, "{shape}");
+        life.compare(&pool.committed().unwrap(), shape);
+        if io_n == Some("0") {
+            // Kept in the pool, and read when it is opened.
+            pool.export().unwrap();
+            let pool = sim::open(&world).unwrap();
+            life.steps(&pool, 20);
+            pool.sync().unwrap();
+            pool.engine().check_leaves();
+            assert_eq!(condition(&pool, 0), LeafCondition::default());
+        }
+    }
 }
 
 #[test]

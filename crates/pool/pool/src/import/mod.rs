@@ -39,6 +39,7 @@ pub use health::{VdevAux, VdevState};
 pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_labels};
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
+pub(crate) use uberblocks::diverged_leaves;
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};
 
 /// Why a configuration cannot be used.

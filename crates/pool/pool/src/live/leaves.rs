@@ -14,6 +14,7 @@ use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_vdev::LeafId;
+use std::collections::BTreeMap;
 
 /// Why a leaf's state was not changed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -209,13 +210,20 @@ impl LivePool {
     /// Leaves whose states the configuration does not tell.
     fn unrecorded_states(&self) -> Vec<(Guid, StoredState)> {
         let topology = self.store.topology();
+        let state = self.state.read();
+        let mut configs = BTreeMap::new();
+        let mut stack = vec![&state.config.root];
+        while let Some(vdev) = stack.pop() {
+            stack.extend(&vdev.children);
+            configs.insert(vdev.guid, vdev);
+        }
         let leaves = topology.tree.leaves();
         let devices = leaves.filter(|(_, node)| node.is_device());
         let states = devices.filter_map(|(leaf, node)| {
             let stored = StoredState::of(topology.condition(leaf))?;
             let guid = node.config.guid;
-            let is_told = self.leaf_config(guid, |config| stored.is_stored_in(config));
-            (is_told == Some(false)).then_some((guid, stored))
+            let is_told = stored.is_stored_in(configs.get(&guid)?);
+            (!is_told).then_some((guid, stored))
         });
         states.collect()
     }

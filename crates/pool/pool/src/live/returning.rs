@@ -2,12 +2,14 @@
 
 use super::pool::LivePool;
 use crate::PoolError;
-use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
+use crate::import::{
+    LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks, scan_devices,
+};
 use millpond_block::{LeafCondition, LeafState};
-use millpond_device::{Device, DeviceError};
+use millpond_device::{Candidate, Device, DeviceError};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{Guid, LeafLayout, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
+use millpond_ondisk::{Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
 
 /// Bytes that are read to learn whether a device answers.
 const LOOK_BYTES: usize = 4096;
@@ -26,18 +28,18 @@ fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
 }
 
 impl LivePool {
-    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer. Of those that are
-    /// offline, only with `with_offline`; those with changes of their own only [`LivePool::online_leaf`] takes back.
+    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer. Those that are offline,
+    /// and those with changes of their own, are taken back by an administrator's order only: with `by_order` they are among them.
     #[must_use]
-    pub fn lost_leaves(&self, with_offline: bool) -> Vec<(Guid, String)> {
+    pub fn lost_leaves(&self, by_order: bool) -> Vec<(Guid, String)> {
         let topology = self.store.topology();
         let lost = topology.tree.leaves().filter(|(leaf, node)| {
-            if self.state.read().diverged.contains(&node.config.guid) {
+            if !by_order && self.state.read().diverged.contains(&node.config.guid) {
                 return false;
             }
             let is_offline = topology.condition(*leaf).state == LeafState::Offline;
             if is_offline || !node.is_device() {
-                return is_offline && with_offline;
+                return is_offline && by_order;
             }
             let device = topology.tried_device(*leaf);
             device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
@@ -65,6 +67,28 @@ impl LivePool {
         is_its_own.then_some(newest)
     }
 
+    /// The first txg that a device has of its own: it was used without the others, which were used meanwhile too.
+    fn diverged_since(&self, leaf: Guid, device: &Arc<dyn Device>) -> Option<Txg> {
+        let topology = self.store.topology();
+        let others = topology.tree.leaves().filter(|(number, node)| {
+            node.config.guid != leaf && topology.condition(*number).is_usable()
+        });
+        let others = others.filter_map(|(number, _)| topology.tried_device(number));
+        let candidates = others.chain([Arc::clone(device)]);
+        let candidates = (0u32..).zip(candidates).map(|(number, device)| Candidate {
+            path: number.to_string().into(),
+            aliases: vec![],
+            partition: None,
+            device,
+            is_live: false,
+        });
+        let found = scan_devices(candidates.collect());
+        let members = found.leaves().iter();
+        let members = members.filter(|leaf| leaf.best.pool_guid == self.guid());
+        let diverged = diverged_leaves(&read_uberblocks(members));
+        diverged.get(&leaf.0).copied()
+    }
+
     /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf
     /// of this pool (it may have been away when the pool was opened after an export) and not newer than
     /// the pool: it is read and written from now on, and the next txg renews its labels. What the leaf
@@ -83,6 +107,11 @@ impl LivePool {
         let Some(newest) = self.own_label(leaf, device.as_ref()) else {
             return Ok(false);
         };
+        let own_since = self.diverged_since(leaf, device);
+        if own_since.is_some() && self.state.write().diverged.insert(leaf) {
+            // Nobody knew: whoever wants it back in spite of that asks again.
+            return Ok(false);
+        }
         let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
             return Ok(false);
         };
@@ -108,7 +137,12 @@ impl LivePool {
         if was_absent {
             // Before this opening others may have gone on without it.
             let missed = newest.txg.0.saturating_add(1)..self.first_txg.0;
-            state.missed.entry(leaf).or_default().add(missed);
+            let entry = state.missed.entry(leaf).or_default();
+            entry.add(missed);
+            if let Some(since) = own_since {
+                // What it has of these txgs are not the pool's.
+                entry.add(since.0..newest.txg.0.saturating_add(1).max(self.first_txg.0));
+            }
         }
         state.is_topology_stale = true;
         state.assembly = None;

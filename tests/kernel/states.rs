@@ -1,0 +1,80 @@
+//! A device that was taken offline here is offline for the kernel module, which resilvers it; and the other way round.
+
+use crate::Rig;
+use millpond::live::{Offline, PoolPlan};
+use millpond_block::LeafState;
+use millpond_device::{Device, FileDevice, OpenOptions};
+use millpond_pool::import::VdevState;
+use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::workload::Life;
+use std::path::Path;
+use std::sync::Arc;
+
+fn goes_to_and_fro(release: Release) {
+    if let Some(why) = kernel::absent(release) {
+        println!("not judged by {release:?}: {why}");
+        return;
+    }
+    let rig = Rig::new(2, 512);
+    let pool = PoolPlan::new("tank").mirror(&rig.images).create().unwrap();
+    let mut life = Life::new("tank", "states", 1);
+    life.steps(&pool, 40);
+    pool.sync().unwrap();
+    let topology = pool.engine().store().topology();
+    let guid = topology.tree.leaves().next().unwrap().1.config.guid;
+    pool.engine()
+        .offline_leaf(guid, Offline::default())
+        .unwrap();
+    life.steps(&pool, 40);
+    drop(topology);
+    pool.export().unwrap();
+
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/kernel/states");
+    let disks = Disks::Changed;
+    let output = kernel::run(release, &rig.images, disks, None, &script, &["tank"]).unwrap();
+    let lines = output.lines.join("\n");
+    assert_eq!(output.status, Some(0), "{release:?}:\n{lines}");
+
+    // The first has everything again, and the second is offline now.
+    let read = rig.read("tank");
+    life.compare(&read, "resilvered by the module");
+    let assembly = read.inner().assembly();
+    let states: Vec<VdevState> = (assembly.leaves.iter())
+        .map(|leaf| assembly.nodes[leaf.node].state)
+        .collect();
+    assert_eq!(states, [VdevState::Healthy, VdevState::Offline]);
+    drop(read);
+    let pool = rig.open("tank");
+    let topology = pool.engine().store().topology();
+    let (number, node) = topology.tree.leaves().nth(1).unwrap();
+    assert_eq!(topology.condition(number).state, LeafState::Offline);
+    let guid = node.config.guid;
+    let options = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let found = FileDevice::open(&rig.images[1], options).unwrap();
+    let found: Arc<dyn Device> = Arc::new(found);
+    let now = pool.engine().online_leaf(guid, Some(&found)).unwrap();
+    assert_eq!(now.state, LeafState::Online);
+    let read = pool.committed().unwrap();
+    let assembly = read.inner().assembly();
+    let node = assembly.nodes[assembly.leaves[1].node];
+    assert_eq!(node.state, VdevState::Degraded);
+    assert!(node.missed_txgs > 0);
+    drop((read, topology));
+    pool.export().unwrap();
+    rig.judge("tank");
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn offline_is_understood_by_2_3_and_by_us() {
+    goes_to_and_fro(Release::V2_3);
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn offline_is_understood_by_2_4_and_by_us() {
+    goes_to_and_fro(Release::V2_4);
+}
