@@ -5,10 +5,13 @@ use crate::{
     Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice,
     read_gpt,
 };
+use millpond_env::sync::{Condvar, Mutex};
+use millpond_env::thread;
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the search takes and how it opens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +108,35 @@ struct State {
     /// Devices met before and their place among the candidates, `None` if they did not become one.
     seen: HashMap<FileIdentity, Option<usize>>,
     options: SearchOptions,
+}
+
+/// How long a device may take to tell its partitions.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// The partitions of a device; `None` if it does not answer. Without a table, or with a damaged one, the whole device is all
+/// that can be offered.
+fn partitions_of(device: &Arc<dyn Device>) -> Option<Vec<GptPartition>> {
+    type Table = Option<Vec<GptPartition>>;
+    if thread::is_alone() {
+        return Some(read_gpt(device.as_ref()).unwrap_or_default());
+    }
+    let answer: Arc<(Mutex<Table>, Condvar)> = Arc::default();
+    let (other, shared) = (Arc::clone(device), Arc::clone(&answer));
+    let reader = thread::spawn("partitions", move || {
+        let parts = read_gpt(other.as_ref()).unwrap_or_default();
+        // The device is let go of before anybody can ask for it.
+        drop(other);
+        *shared.0.lock() = Some(parts);
+        shared.1.notify_all();
+    });
+    if reader.is_err() {
+        return Some(read_gpt(device.as_ref()).unwrap_or_default());
+    }
+    let mut parts = answer.0.lock();
+    if parts.is_none() {
+        let _ = answer.1.wait_for(&mut parts, SILENCE);
+    }
+    parts.take()
 }
 
 impl State {
@@ -213,8 +245,14 @@ impl State {
         if !self.options.partitions {
             return;
         }
-        // No table, or a damaged one: then the whole device is all that can be offered.
-        for part in read_gpt(whole.as_ref()).unwrap_or_default() {
+        let Some(parts) = partitions_of(&whole) else {
+            // Whoever reads labels from it would wait as well.
+            self.found.candidates.pop();
+            self.seen.insert(identity, None);
+            let error = std::io::Error::from(rustix::io::Errno::TIMEDOUT);
+            return self.fail(path, DeviceError::io("read", 0, 0, &error));
+        };
+        for part in parts {
             if part.type_guid == GptPartition::ZFS_TYPE
                 && part.length_bytes >= minimum_bytes
                 && let Ok(device) =

@@ -3,13 +3,15 @@
 use super::label::{LabelFault, LeafLabel, LeafState, read_labels};
 use super::leaf_paths;
 use super::uberblocks::{RingUberblock, read_ring};
+use millpond_block::NoAnswer;
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why each of the four labels is none.
 pub type LabelFaults = [LabelFault; LABEL_COUNT];
@@ -307,35 +309,136 @@ fn names(candidate: &Candidate) -> impl Iterator<Item = &PathBuf> {
 /// The outcome of reading one device, with its path.
 type ReadOutcome = (PathBuf, Result<FoundLeaf, Box<LabelFaults>>);
 
-/// Reads all devices, several at a time: most of the time is spent waiting for disks.
+/// Reads all devices, several at a time: most of the time is spent waiting for disks. One that does not answer counts as
+/// unreadable, so that a pool can be opened without it.
 fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
     let read = |candidate: Candidate| (candidate.path.clone(), FoundLeaf::read(candidate));
     if thread::is_alone() {
         return candidates.into_iter().map(read).collect();
     }
-    let share = candidates.len().div_ceil(READERS_MAX).max(1);
-    let mut left = candidates.into_iter();
-    thread::scope(|scope| {
-        let mut readers = Vec::new();
-        loop {
-            let part: Vec<Candidate> = left.by_ref().take(share).collect();
-            if part.is_empty() {
-                break;
-            }
-            readers.push(scope.spawn(move || part.into_iter().map(read).collect::<Vec<_>>()));
+    let scan = Arc::new(Scan::new(candidates));
+    let mut outcomes = vec![];
+    loop {
+        let readers = scan.begin();
+        scan.wait();
+        outcomes.extend(scan.take_outcomes());
+        if readers == 0 || scan.is_over() {
+            break;
         }
-        readers
-            .into_iter()
-            // A panic in a reader is a defect of ours, and goes on here.
-            .flat_map(|reader| {
-                reader
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    })
+    }
+    // A panic in a reader is a defect of ours, and goes on here.
+    assert!(!scan.has_panicked(), "reading labels panicked");
+    outcomes.sort_by_key(|(number, _)| *number);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
+/// Devices that are read by some threads, which nobody waits for longer than [`SILENCE`].
+struct Scan {
+    state: Mutex<ScanState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct ScanState {
+    waiting: VecDeque<(usize, Candidate)>,
+    /// The devices that are being read.
+    under_way: BTreeMap<usize, PathBuf>,
+    done: Vec<(usize, ReadOutcome)>,
+    has_panicked: bool,
+}
+
+/// While it lives, a device is being read.
+struct Reading<'a>(&'a Scan, usize);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.has_panicked |= thread::is_panicking();
+        state.under_way.remove(&self.1);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Scan {
+    fn new(candidates: Vec<Candidate>) -> Self {
+        Self {
+            state: Mutex::new(ScanState {
+                waiting: candidates.into_iter().enumerate().collect(),
+                ..ScanState::default()
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Starts threads for what waits; how many.
+    fn begin(self: &Arc<Self>) -> usize {
+        let count = self.state.lock().waiting.len().min(READERS_MAX);
+        let started = (0..count).filter(|_| {
+            let scan = Arc::clone(self);
+            thread::spawn("label-scan", move || scan.read()).is_ok()
+        });
+        let started = started.count();
+        if started == 0 {
+            self.read();
+        }
+        started
+    }
+
+    /// Reads what waits, one after the other.
+    fn read(&self) {
+        loop {
+            let (number, candidate) = {
+                let mut state = self.state.lock();
+                let Some((number, candidate)) = state.waiting.pop_front() else {
+                    return;
+                };
+                state.under_way.insert(number, candidate.path.clone());
+                (number, candidate)
+            };
+            let reading = Reading(self, number);
+            let outcome = (candidate.path.clone(), FoundLeaf::read(candidate));
+            let mut state = self.state.lock();
+            // Whoever was given up has an outcome already.
+            if state.under_way.contains_key(&number) {
+                state.done.push((number, outcome));
+            }
+            drop(state);
+            drop(reading);
+        }
+    }
+
+    /// Waits until everything was read, or nothing was for too long: then what is being read is given up.
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        while !state.under_way.is_empty() || !state.waiting.is_empty() {
+            if state.has_panicked {
+                return;
+            }
+            let done = state.done.len();
+            let is_silent = self.changed.wait_for(&mut state, SILENCE).timed_out();
+            if is_silent && state.done.len() == done {
+                for (number, path) in std::mem::take(&mut state.under_way) {
+                    let faults = std::array::from_fn(|_| LabelFault::Unreadable(NoAnswer.into()));
+                    state.done.push((number, (path, Err(Box::new(faults)))));
+                }
+                return;
+            }
+        }
+    }
+
+    fn take_outcomes(&self) -> Vec<(usize, ReadOutcome)> {
+        std::mem::take(&mut self.state.lock().done)
+    }
+    fn is_over(&self) -> bool {
+        self.state.lock().waiting.is_empty()
+    }
+    fn has_panicked(&self) -> bool {
+        self.state.lock().has_panicked
+    }
+}
+
+/// A device that has answered nothing for as long is not waited for.
+const SILENCE: Duration = Duration::from_secs(10);
 /// Devices that are read at a time.
 const READERS_MAX: usize = 8;
 

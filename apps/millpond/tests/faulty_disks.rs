@@ -1,0 +1,415 @@
+//! The daemon as a process, on image files behind FUSE servers of this test that fail requests and hang on command: whatever
+//! a program was told is on stable storage stays, no pool is lost, and other pools and their mounts go on.
+//!
+//! Needs root and /dev/fuse.
+
+use millpond::live::{
+    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, WriteOptions,
+};
+use millpond_env::sync::{Condvar, Mutex};
+use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
+use millpond_posix::live::{
+    Allocate, BeginError, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, WriteAt,
+};
+use millpond_posix::vfs::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
+use millpond_posix::{Keeping, Stat};
+use millpond_sim::World;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+/// How the requests for an image are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Mood {
+    #[default]
+    Good,
+    FailsReads,
+    FailsWrites,
+    FailsFlushes,
+    Hangs,
+}
+
+#[derive(Default)]
+struct Faults {
+    state: Mutex<(Mood, usize)>,
+    changed: Condvar,
+}
+
+impl Faults {
+    fn set(&self, mood: Mood) {
+        self.state.lock().0 = mood;
+        self.changed.notify_all();
+    }
+    /// Waits until a request hangs.
+    fn await_hang(&self) {
+        let mut state = self.state.lock();
+        while state.1 == 0 {
+            self.changed.wait(&mut state);
+        }
+    }
+    /// Where a request begins that `failing` lets fail.
+    fn pass(&self, failing: Mood) -> Result<(), FileError> {
+        let mut state = self.state.lock();
+        state.1 += 1;
+        while state.0 == Mood::Hangs {
+            self.changed.notify_all();
+            self.changed.wait(&mut state);
+        }
+        state.1 -= 1;
+        if state.0 != failing {
+            return Ok(());
+        }
+        let reason = "as told".to_owned();
+        Err(BeginError::Suspended { reason }.into())
+    }
+}
+
+/// A file system whose content cannot be relied on.
+struct Faulty {
+    inner: Arc<dyn Vfs>,
+    faults: Arc<Faults>,
+}
+
+impl Vfs for Faulty {
+    fn root(&self) -> Result<VfsNode, FileError> {
+        self.inner.root()
+    }
+    fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
+        self.inner.node(number, generation)
+    }
+    fn lookup(&self, place: VfsPlace<'_>) -> Result<VfsNode, FileError> {
+        self.inner.lookup(place)
+    }
+    fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
+        self.inner.stat(node)
+    }
+    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
+        self.inner.link_target(node)
+    }
+    fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
+        self.inner.list(node, cookie, count)
+    }
+    fn read_keeping(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        keeping: Keeping,
+    ) -> Result<usize, FileError> {
+        self.faults.pass(Mood::FailsReads)?;
+        self.inner.read_keeping(node, offset, buffer, keeping)
+    }
+    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
+        self.inner.seek(node, what, offset)
+    }
+    fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
+        self.inner.xattr_names(node)
+    }
+    fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
+        self.inner.xattr(node, name)
+    }
+    fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
+        self.inner.stat_file_system(node)
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        node: &VfsNode,
+        set: &SetAttributes,
+    ) -> Result<(), FileError> {
+        self.inner.set_attributes(caller, node, set)
+    }
+    fn create(
+        &self,
+        caller: &Caller,
+        place: VfsPlace<'_>,
+        mode: NewMode,
+        is_exclusive: bool,
+    ) -> Result<(VfsNode, bool), FileError> {
+        self.inner.create(caller, place, mode, is_exclusive)
+    }
+    fn write(
+        &self,
+        caller: &Caller,
+        node: &VfsNode,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<u64, FileError> {
+        self.faults.pass(Mood::FailsWrites)?;
+        self.inner.write(caller, node, at, bytes)
+    }
+    fn allocate(
+        &self,
+        node: &VfsNode,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), FileError> {
+        self.inner.allocate(node, what, offset, length)
+    }
+    fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
+        self.faults.pass(Mood::FailsFlushes)?;
+        self.inner.fsync(node)
+    }
+}
+
+/// A folder with one image, `disk`, behind a server.
+struct Disk {
+    faults: Arc<Faults>,
+    mount: Option<Mount>,
+}
+
+struct Stage {
+    folder: tempfile::TempDir,
+    disks: BTreeMap<&'static str, Disk>,
+    /// What was promised: file and content.
+    kept: BTreeMap<PathBuf, Vec<u8>>,
+    host: Option<LivePool>,
+    _server: Arc<FuseServer>,
+}
+
+/// The pool that holds the images, in memory.
+fn host(world: &World) -> LivePool {
+    let disk = world.disk(2 << 30, 512);
+    let top = NewTop {
+        layout: NewLayout::Single,
+        class: AllocationClass::Normal,
+        devices: vec![NewDevice::file("/sim/0", disk as _)],
+    };
+    let new = NewPool {
+        name: "host".into(),
+        vdevs: NewVdevs {
+            tops: vec![top],
+            ..NewVdevs::default()
+        },
+        vdev_options: NewVdevOptions {
+            ashift: None,
+            force: false,
+        },
+        features: FeatureChoice::Default,
+        settings: vec![],
+        root_properties: BTreeMap::new(),
+        writing: WriteOptions::default(),
+        system: "millpond".into(),
+        cache_bytes: 64 << 20,
+    };
+    LivePool::create(&world.env(), &new).unwrap()
+}
+
+const DISKS: [&str; 3] = ["a", "b", "c"];
+
+impl Stage {
+    /// `None`, said so, where it cannot be tried.
+    fn new() -> Option<Self> {
+        let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| {
+            use std::os::unix::fs::MetadataExt;
+            metadata.uid() == 0
+        });
+        if !is_root || !Path::new("/dev/fuse").exists() {
+            println!("needs root and /dev/fuse; passed over");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["zpool", "zfs"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
+        }
+        let world = World::without_journal(90);
+        let host = host(&world);
+        let server = FuseServer::start(8).unwrap();
+        let disks = DISKS.map(|name| {
+            let dataset = format!("host/{name}");
+            host.datasets().create_filesystem(&dataset, &[]).unwrap();
+            let faults = Arc::new(Faults::default());
+            let files = Faulty {
+                inner: host.served(&dataset).unwrap(),
+                faults: Arc::clone(&faults),
+            };
+            let point = folder.path().join(name);
+            fs::create_dir(&point).unwrap();
+            let target = MountTarget {
+                files: Arc::new(files),
+                source: format!("faulty-{name}"),
+                mountpoint: point.clone(),
+                root: None,
+            };
+            let mount = server.mount(target, &MountOptions::default()).unwrap();
+            let image = File::create(point.join("disk")).unwrap();
+            image.set_len(128 << 20).unwrap();
+            let mount = Some(mount);
+            (name, Disk { faults, mount })
+        });
+        let calm = File::create(folder.path().join("calm")).unwrap();
+        calm.set_len(128 << 20).unwrap();
+        let stage = Self {
+            folder,
+            disks: disks.into_iter().collect(),
+            kept: BTreeMap::new(),
+            host: Some(host),
+            _server: server,
+        };
+        stage.done("zpool create -m HERE/mnt/tank tank mirror HERE/a/disk HERE/b/disk");
+        stage.done("zpool create -m HERE/mnt/solo solo HERE/c/disk");
+        stage.done("zpool create -m HERE/mnt/calm calm HERE/calm");
+        Some(stage)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn set(&self, disk: &str, mood: Mood) {
+        self.disks[disk].faults.set(mood);
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
+        let path = std::env::var("PATH").unwrap_or_default();
+        Command::new("bash")
+            .args(["-c", &line])
+            .env("MILLPOND_DIR", self.path("state"))
+            .env("MILLPOND_DEADLINE", "2")
+            .env("PATH", format!("{}:{path}", self.folder.path().display()))
+            .output()
+            .unwrap()
+    }
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}{error}");
+        text
+    }
+
+    /// Writes a file and puts it on stable storage: from then on it is promised.
+    fn promise(&mut self, path: &str) {
+        let path = self.path(path);
+        let content = put(&path);
+        self.kept.insert(path, content);
+    }
+    /// Everything that was promised is there.
+    fn check(&self, what: &str) {
+        for (path, content) in &self.kept {
+            let found = fs::read(path).unwrap_or_else(|error| panic!("{what}: {path:?}: {error}"));
+            assert!(
+                found == *content,
+                "{what}: {path:?} is not what was written"
+            );
+        }
+    }
+    /// Ends the daemon by force and waits until it is gone.
+    fn kill(&self) {
+        self.done("kill -KILL $(cat HERE/state/lock); while kill -0 $(cat HERE/state/lock) 2>/dev/null; do sleep 0.05; done");
+    }
+    /// The pool is itself again, as far as it can be.
+    fn clear(&self, disk: &str, pool: &str) {
+        self.set(disk, Mood::Good);
+        self.run(&format!("zpool clear {pool}"));
+    }
+}
+
+fn put(path: &Path) -> Vec<u8> {
+    let name = path.to_string_lossy().into_owned();
+    let content = name.as_bytes().repeat(3000);
+    let mut file = File::create(path).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+    content
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        DISKS.iter().for_each(|disk| self.set(disk, Mood::Good));
+        self.run("zpool export -a; kill -TERM $(cat HERE/state/lock); while kill -0 $(cat HERE/state/lock) 2>/dev/null; do sleep 0.05; done");
+        self.run("umount -l HERE/mnt/* 2>/dev/null");
+        for disk in self.disks.values_mut() {
+            if let Some(mount) = disk.mount.take() {
+                let _ = mount.unmount(true);
+            }
+        }
+        if let Some(host) = self.host.take() {
+            let _ = host.export();
+        }
+    }
+}
+
+/// Steps of a pool's life, each with what a command or a program says to it.
+fn steps(stage: &mut Stage, pool: &str, tag: &str) {
+    stage.promise(&format!("mnt/{pool}/{tag}"));
+    stage.done(&format!("zfs snapshot {pool}@{tag}"));
+    stage.done(&format!("zfs create {pool}/in-{tag}"));
+    stage.promise(&format!("mnt/{pool}/in-{tag}/file"));
+    stage.done(&format!("zfs destroy {pool}@{tag}"));
+}
+
+#[test]
+fn a_mirror_goes_on_while_one_disk_fails_or_hangs() {
+    let Some(mut stage) = Stage::new() else {
+        return;
+    };
+    steps(&mut stage, "tank", "before");
+    let moods = [
+        Mood::FailsFlushes,
+        Mood::FailsWrites,
+        Mood::FailsReads,
+        Mood::Hangs,
+    ];
+    for mood in moods {
+        stage.set("a", mood);
+        let tag = format!("{mood:?}").to_lowercase();
+        steps(&mut stage, "tank", &tag);
+        steps(&mut stage, "calm", &tag);
+        stage.check(&tag);
+        if mood == Mood::Hangs {
+            let status = stage.done("zpool status tank");
+            assert!(status.contains("DEGRADED"), "{status}");
+            // Left and found again without it.
+            stage.done("zpool export tank");
+            stage.set("a", Mood::Good);
+            stage.done("zpool import -d HERE/a -d HERE/b tank");
+        }
+        stage.clear("a", "tank");
+        stage.check(&tag);
+    }
+    stage.kill();
+    stage.done("zpool list tank calm solo");
+    stage.check("killed");
+}
+
+#[test]
+fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
+    let Some(mut stage) = Stage::new() else {
+        return;
+    };
+    steps(&mut stage, "solo", "before");
+    for mood in [Mood::FailsFlushes, Mood::FailsWrites, Mood::Hangs] {
+        stage.set("c", mood);
+        let tag = format!("{mood:?}").to_lowercase();
+        let path = stage.path("mnt/solo").join(&tag);
+        let content = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| put(&path));
+            if mood == Mood::Hangs {
+                stage.disks["c"].faults.await_hang();
+            }
+            // It is told that the pool waits, and why.
+            while !stage.done("zpool status solo").contains("SUSPENDED") {}
+            put(&stage.path("mnt/calm").join(&tag));
+            stage.done(&format!("zfs snapshot calm@{tag}"));
+            assert!(!writing.is_finished());
+            stage.clear("c", "solo");
+            writing.join().unwrap()
+        });
+        stage.kept.insert(path, content);
+        steps(&mut stage, "solo", &format!("after-{tag}"));
+        stage.check(&tag);
+    }
+    stage.kill();
+    stage.done("zpool list tank calm solo");
+    stage.check("killed");
+}
