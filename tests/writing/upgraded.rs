@@ -1,9 +1,10 @@
 //! File systems that are older than the features that count what owners have: a pool made with none is upgraded.
 
 use crate::sim;
+use millpond::OpenOptions;
 use millpond::check::{CheckOptions, check_pool};
 use millpond::live::{
-    Caller, Drive, FeatureChoice, LiveFileSystem, LivePool, NewDevice, NewLayout, NewMode, NewPool,
+    Caller, FeatureChoice, LiveFileSystem, LivePool, NewDevice, NewLayout, NewMode, NewPool,
     NewTop, NewVdevOptions, NewVdevs, QuotaMeasure, QuotaOwner, WriteAt, WriteOptions,
 };
 use millpond_env::mark;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 const FILES: usize = 200;
 const USER: u32 = 1000;
 
-fn without_features(world: &World, drive: Drive) -> LivePool {
+fn without_features(world: &World) -> LivePool {
     let disk = world.disk(128 << 20, 512);
     let new = NewPool {
         name: "tank".into(),
@@ -34,10 +35,8 @@ fn without_features(world: &World, drive: Drive) -> LivePool {
         features: FeatureChoice::OnlyNamed,
         settings: vec![],
         root_properties: BTreeMap::new(),
-        writing: WriteOptions {
-            drive,
-            ..WriteOptions::default()
-        },
+        // Somebody besides the caller changes files: the thread that completes the accounting.
+        writing: WriteOptions::default(),
         system: "sim".into(),
         cache_bytes: 16 << 20,
     };
@@ -79,7 +78,7 @@ fn is_whole(pool: LivePool, world: &World) {
 fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
     let _mark = mark::expect("accounting-goes-on-in-next-transaction");
     let world = World::without_journal(51);
-    let pool = without_features(&world, Drive::Caller);
+    let pool = without_features(&world);
     let files = pool.file_system("tank").unwrap();
     for number in 0..FILES {
         make(&files, &format!("old{number}"), USER);
@@ -125,7 +124,7 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
 #[test]
 fn what_was_interrupted_is_completed_after_the_next_mount() {
     let world = World::without_journal(52);
-    let pool = without_features(&world, Drive::Caller);
+    let pool = without_features(&world);
     let files = pool.file_system("tank").unwrap();
     for number in 0..FILES {
         make(&files, &format!("old{number}"), USER);
@@ -145,7 +144,9 @@ fn what_was_interrupted_is_completed_after_the_next_mount() {
     drop(files);
     pool.sync().unwrap();
     drop(pool);
-    let pool = sim::open(&world).unwrap();
+    let (options, writing) = (OpenOptions::default(), WriteOptions::default());
+    let pool = sim::candidate(&world);
+    let pool = LivePool::open_candidate(&world.env(), &pool, &options, &writing).unwrap();
     let served = pool.served("tank").unwrap();
     while served.live().incomplete_accounting() != 0 {
         pool.sync().unwrap();
