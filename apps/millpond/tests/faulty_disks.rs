@@ -413,3 +413,24 @@ fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
     stage.done("zpool list tank calm solo");
     stage.check("killed");
 }
+
+/// Minutes: whatever looks for devices waits for the one that hangs for a while.
+#[test]
+#[ignore = "takes a minute or two"]
+fn an_import_beside_a_disk_that_hangs_goes_on_without_it() {
+    let Some(mut stage) = Stage::new() else {
+        return;
+    };
+    steps(&mut stage, "tank", "before");
+    stage.done("zpool export tank");
+    stage.set("a", Mood::Hangs);
+    stage.done("zpool import -d HERE/a -d HERE/b tank");
+    let status = stage.done("zpool status tank");
+    assert!(status.contains("DEGRADED"), "{status}");
+    steps(&mut stage, "tank", "without");
+    steps(&mut stage, "calm", "without");
+    stage.check("without");
+    stage.set("a", Mood::Good);
+    stage.clear("a", "tank");
+    stage.check("with");
+}

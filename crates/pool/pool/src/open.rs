@@ -39,8 +39,8 @@ pub struct OpenOptions {
     /// Whether threads of the pool read what readers from front to back will ask for next. It is never
     /// done for a pool that its caller drives (`Drive::Caller`).
     pub reads_ahead: bool,
-    /// How long a device may take before it is done without. A pool that is opened for changes goes by its
-    /// [`WriteOptions`](crate::live::WriteOptions).
+    /// How long a device may take before it is done without; by default any time, which spares threads for each device. A pool that
+    /// is opened for changes goes by its [`WriteOptions`](crate::live::WriteOptions).
     pub deadline: RequestDeadline,
 }
 
@@ -53,7 +53,7 @@ impl Default for OpenOptions {
             allow_missing_tops: false,
             cache_bytes: 256 << 20,
             reads_ahead: true,
-            deadline: RequestDeadline::default(),
+            deadline: RequestDeadline(None),
         }
     }
 }

@@ -57,7 +57,7 @@ impl HeldPools {
             }
             let options = OpenOptions {
                 allow_missing_tops: true,
-                ..OpenOptions::default()
+                ..self.reading()
             };
             if let Ok(pool) = Pool::open_candidate(candidate, &options) {
                 let named = leaf_paths(pool.inner().config());
@@ -121,7 +121,8 @@ impl HeldPools {
             without_logs: request.without_logs,
         };
         self.refuse(candidate, &allowed)?;
-        refuse_by_content(candidate, request)?;
+        let options = self.options(request);
+        refuse_by_content(candidate, request, &options)?;
         let given = |wanted: &str| {
             let mut pairs = request.properties.iter().rev();
             pairs
@@ -168,7 +169,6 @@ impl HeldPools {
         };
         candidate.name.clone_from(&name);
         let foreign_because = self.foreign_because(&candidate);
-        let options = options(request);
         let (open, read_only_because) = if wants_read_only || cannot_be_written.is_some() {
             let why = cannot_be_written;
             let open = self.open_to_read(&candidate, &options, why.clone())?;
@@ -241,6 +241,28 @@ impl HeldPools {
         })
     }
 
+    /// How a pool is looked at: without waiting long for a device that the pool can do without.
+    fn reading(&self) -> OpenOptions {
+        OpenOptions {
+            deadline: self.deadline,
+            ..OpenOptions::default()
+        }
+    }
+
+    fn options(&self, request: &ImportRequest) -> OpenOptions {
+        OpenOptions {
+            rewind: match request.rewind {
+                RewindRequest::Never | RewindRequest::Checkpoint => Rewind::Never,
+                RewindRequest::Recent => Rewind::Recent,
+                RewindRequest::Extreme => Rewind::Extreme,
+                RewindRequest::ToTxg(txg) => Rewind::ToTxg(Txg(txg)),
+            },
+            at_checkpoint: request.rewind == RewindRequest::Checkpoint,
+            allow_missing_tops: request.without_logs,
+            ..self.reading()
+        }
+    }
+
     fn open_to_read(
         &self,
         candidate: &PoolCandidate,
@@ -288,7 +310,7 @@ impl HeldPools {
                 ImportCondition::VersionNewer { .. } => return Err(ImportError::Version),
                 ImportCondition::UnsupportedReadFeatures { features } => {
                     // The pool itself has descriptions.
-                    let described = match Pool::open_candidate(candidate, &OpenOptions::default()) {
+                    let described = match Pool::open_candidate(candidate, &self.reading()) {
                         Err(Error::Open { error, .. }) => match *error {
                             OpenError::Features { features } => features
                                 .into_iter()
@@ -330,8 +352,9 @@ fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportErr
 fn refuse_by_content(
     candidate: &PoolCandidate,
     request: &ImportRequest,
+    options: &OpenOptions,
 ) -> Result<(), ImportError> {
-    let Ok(pool) = Pool::open_candidate(candidate, &options(request)) else {
+    let Ok(pool) = Pool::open_candidate(candidate, options) else {
         // Why not is told when it is opened to stay.
         return Ok(());
     };
@@ -418,20 +441,6 @@ fn device_paths(candidate: &PoolCandidate) -> Vec<PathBuf> {
         paths.push(path);
     }
     paths
-}
-
-fn options(request: &ImportRequest) -> OpenOptions {
-    OpenOptions {
-        rewind: match request.rewind {
-            RewindRequest::Never | RewindRequest::Checkpoint => Rewind::Never,
-            RewindRequest::Recent => Rewind::Recent,
-            RewindRequest::Extreme => Rewind::Extreme,
-            RewindRequest::ToTxg(txg) => Rewind::ToTxg(Txg(txg)),
-        },
-        at_checkpoint: request.rewind == RewindRequest::Checkpoint,
-        allow_missing_tops: request.without_logs,
-        ..OpenOptions::default()
-    }
 }
 
 fn missing_logs(candidate: &PoolCandidate) -> Vec<String> {
