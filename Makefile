@@ -64,6 +64,7 @@ test: setup ## every test
 
 test-daemon: setup ## the daemon's life as a process: killed again and again, mounted, asked by other users (needs /dev/fuse and root)
 	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked --package millpond-cli --test faulty_disks -- --ignored --nocapture
 
 test-install: build ## install below a temporary prefix, live there as the unit and as an ordinary user do, uninstall (root, /dev/fuse)
 	@packaging/try $(RELEASE)
