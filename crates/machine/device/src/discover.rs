@@ -246,7 +246,7 @@ impl State {
             return;
         }
         let Some(parts) = partitions_of(&whole) else {
-            // Whoever reads labels from it would wait as well.
+            // Reading its labels would hang too.
             self.found.candidates.pop();
             self.seen.insert(identity, None);
             let error = std::io::Error::from(rustix::io::Errno::TIMEDOUT);

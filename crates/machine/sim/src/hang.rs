@@ -62,7 +62,7 @@ impl HangPlan {
             is_alone: false,
         }
     }
-    /// So many requests of the kind go well before.
+    /// This many requests of the kind succeed first.
     #[must_use]
     pub fn after(mut self, good: u64) -> Self {
         self.good = good;

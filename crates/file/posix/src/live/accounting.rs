@@ -35,8 +35,8 @@ impl LiveFileSystem {
         kept & !set.flags()
     }
 
-    /// Completes the accounting, as long as `goes_on` says so. Goes on where it was interrupted since the file
-    /// system was opened.
+    /// Completes the accounting until `goes_on` returns false. A later call resumes where this one stopped, unless the file
+    /// system was closed meanwhile.
     ///
     /// # Errors
     /// If objects cannot be read, or no transaction is to be had.

@@ -1,4 +1,4 @@
-//! Freeing large files in the background, while a file system is mounted.
+//! Work in the background while a file system is mounted: freeing large files, and completing the accounting of owners.
 //!
 //! Who removes the last name of a large file does not wait until its blocks are free: the file is in the
 //! unlinked set, and a thread frees it chunk by chunk. The thread is started when there is something to
@@ -141,7 +141,7 @@ impl Drop for BackgroundDrain {
 }
 
 impl LiveFileSystem {
-    /// Completes the accounting of owners until something else is to be done, and goes on after that.
+    /// Completes the accounting of owners. Files to be freed come first: it stops for them and is queued again.
     fn complete_accounting_between(&self) -> Result<(), FileError> {
         let queue = self.drain_queue();
         self.complete_accounting(&|| queue.goes_on())?;

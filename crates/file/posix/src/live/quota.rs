@@ -198,7 +198,7 @@ impl LiveFileSystem {
             return Ok(());
         }
         if !self.is_counted(owner, measure) {
-            // What counts only a part refuses nobody.
+            // An incomplete counter cannot be compared with the limit: writes are allowed until it is complete.
             self.complete_accounting_in_background();
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Hot spares and cache devices of held pools. Pools read and write nothing on them while they are idle, but they belong
-//! to the pools: they stay open for writing, with their locks, so that nobody else takes them.
+//! Hot spares and cache devices of held pools. An idle one is neither read nor written, but it is open and locked as long as its
+//! pool is held. Another program that wants to write to it is refused.
 
 use super::super::change::checks;
 use super::{HeldPool, HeldPools, Open};

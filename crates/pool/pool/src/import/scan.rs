@@ -332,7 +332,7 @@ fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Devices that are read by some threads, which nobody waits for longer than [`SILENCE`].
+/// Devices whose labels are read by a few threads. A device that does not answer for [`SILENCE`] is skipped.
 struct Scan {
     state: Mutex<ScanState>,
     changed: Condvar,
@@ -398,7 +398,7 @@ impl Scan {
             let reading = Reading(self, number);
             let outcome = (candidate.path.clone(), FoundLeaf::read(candidate));
             let mut state = self.state.lock();
-            // Whoever was given up has an outcome already.
+            // A skipped device has an outcome already.
             if state.under_way.contains_key(&number) {
                 state.done.push((number, outcome));
             }
