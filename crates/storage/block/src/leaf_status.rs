@@ -263,7 +263,8 @@ impl Topology {
     }
 
     /// Whether some data of a leaf's top-level vdev would have no replica without the leaf: what the other leaves miss
-    /// counts, and which of them are out of use.
+    /// counts, and which of them are out of use. A leaf that has just missed a txg which this topology does not know of
+    /// counts as if it had nothing.
     #[must_use]
     pub fn is_required(&self, leaf: LeafId) -> bool {
         let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
@@ -273,6 +274,11 @@ impl Topology {
         let members: BTreeMap<LeafId, Vec<Range<u64>>> = members
             .map(|(member, _)| (member, sorted(self.health.missed(member))))
             .collect();
+        let has_news = |other: LeafId| {
+            let counters = self.counters.get(other.0 as usize);
+            let newest = counters.and_then(|counters| counters.newest_missed());
+            newest.is_some_and(|txg| !has(&members, other, txg.0))
+        };
         // Which leaves have the data of a txg changes only where something missed begins or ends: those places, and a txg that
         // no leaf missed, stand for all.
         let edges = members.values().flatten();
@@ -283,6 +289,7 @@ impl Topology {
                 other == leaf
                     || self.leaf(other, Txg(u64::MAX)) == LeafHealth::Unreadable
                     || has(&members, other, txg)
+                    || has_news(other)
             };
             !self.tree.survives(top, &is_lost)
         })

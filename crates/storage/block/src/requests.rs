@@ -17,7 +17,7 @@ use crate::topology::{LeafCounters, Topology};
 use crate::waits::IoClock;
 use millpond_device::DeviceError;
 use millpond_env::mark;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{self, JoinHandle};
 use millpond_vdev::{LeafId, VdevKind};
@@ -467,9 +467,6 @@ impl Topology {
 
     /// Takes a leaf that does not answer out of use, unless the pool cannot do without it. Whether it is out of use.
     fn give_up(&self, leaf: LeafId) -> bool {
-        if self.may_have_missed_more(leaf) {
-            return false;
-        }
         let hung = LeafCondition::new(LeafState::Faulted, LeafReason::Hung);
         if self.change_condition(leaf, hung).is_err() {
             return false;
@@ -479,30 +476,6 @@ impl Topology {
             counters.requests().abandon_all();
         }
         true
-    }
-
-    /// Whether another leaf missed something that this topology does not know of yet, and the vdev would not survive without
-    /// both.
-    fn may_have_missed_more(&self, leaf: LeafId) -> bool {
-        let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
-            return true;
-        };
-        let is_behind = |other: LeafId| {
-            let counters = self.counters.get(other.0 as usize);
-            counters.is_some_and(|counters| counters.is_behind() || !counters.status().is_usable())
-        };
-        let knows_all = (self.tree.leaves()).all(|(other, node)| {
-            node.top != Some(top)
-                || !self
-                    .counters
-                    .get(other.0 as usize)
-                    .is_some_and(|counters| counters.is_behind())
-                || !self.health.missed(other).is_empty()
-        });
-        !knows_all
-            && !self
-                .tree
-                .survives(top, &|other| other == leaf || is_behind(other))
     }
 
     /// Whether a leaf has had requests for a second and answered none. One that has no deadline is never slow.
@@ -534,19 +507,6 @@ impl Topology {
             .filter(|(leaf, _)| self.status(*leaf).is_some_and(|status| status.is_usable()))
             .max_by_key(|(_, stalled_ns)| *stalled_ns)?;
         (longest.1 >= deadline_ns).then(|| (longest.0, Duration::from_nanos(longest.1)))
-    }
-}
-
-/// Whether a leaf missed something since the pool was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Behind(AtomicBool);
-
-impl Behind {
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }
 

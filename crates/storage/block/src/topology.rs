@@ -1,13 +1,13 @@
 //! The leaves that a pool's blocks lie on, and what they have done so far.
 
 use crate::leaf_status::{LeafMonitor, LeafStatus};
-use crate::requests::{Behind, LeafRequests, NoAnswer, Pending};
+use crate::requests::{LeafRequests, NoAnswer, Pending};
 use crate::unflushed::{FlushFailure, UnflushedWrites};
 use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
 use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_ondisk::{BlockPointer, Guid};
+use millpond_ondisk::{BlockPointer, Guid, Txg};
 use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
     LeafTable, VdevTree, Verdict,
@@ -57,7 +57,8 @@ pub struct LeafCounters {
     unflushed: UnflushedWrites,
     status: LeafStatus,
     monitor: Arc<LeafMonitor>,
-    behind: Behind,
+    /// One more than the newest txg that the leaf missed since the pool was opened; 0 if it missed none.
+    missed_until: AtomicU64,
     requests: LeafRequests,
     device_bytes: AtomicU64,
 }
@@ -102,12 +103,14 @@ impl LeafCounters {
     pub(crate) fn requests(&self) -> &LeafRequests {
         &self.requests
     }
-    /// Whether the leaf missed something since the pool was opened.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.behind.get()
+    /// The newest txg that the leaf missed since the pool was opened. Known here before any topology knows it.
+    pub(crate) fn newest_missed(&self) -> Option<Txg> {
+        let until = self.missed_until.load(Ordering::SeqCst);
+        until.checked_sub(1).map(Txg)
     }
-    pub(crate) fn falls_behind(&self) {
-        self.behind.set();
+    pub(crate) fn note_missed(&self, txg: Txg) {
+        self.missed_until
+            .fetch_max(txg.0.saturating_add(1), Ordering::SeqCst);
     }
     /// The size of the leaf's device, or of the one it had last; 0 if it had none.
     #[must_use]

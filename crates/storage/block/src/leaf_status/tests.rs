@@ -111,6 +111,29 @@ fn raidz_can_do_without_as_many_leaves_as_it_has_parity() {
 }
 
 #[test]
+fn a_topology_from_before_another_leaf_missed_a_txg_takes_no_leaf_out_of_use() {
+    let mirror = topology(VdevType::Mirror, 0, &[&[], &[]]);
+    assert!(!mirror.is_required(LeafId(0)));
+    mirror.counters[1].note_missed(Txg(8));
+    assert!(mirror.is_required(LeafId(0)));
+    assert!(!mirror.is_required(LeafId(1)));
+
+    let triple = topology(VdevType::Mirror, 0, &[&[], &[(7, 9)], &[]]);
+    triple.counters[1].note_missed(Txg(20));
+    assert!(!triple.is_required(LeafId(0)), "the third leaf has it");
+    triple.counters[2].note_missed(Txg(20));
+    assert!(triple.is_required(LeafId(0)), "both missed txg 20");
+    assert!(!triple.fault_leaf(LeafId(0), FAULT));
+    let condition = triple.condition(LeafId(0));
+    assert_eq!(condition, LeafCondition::new(LeafState::Degraded, FAULT));
+    // A topology that knows of all that was missed decides by that.
+    let known = topology(VdevType::Mirror, 0, &[&[], &[(7, 9)], &[(20, 21)]]);
+    known.counters[1].note_missed(Txg(8));
+    known.counters[2].note_missed(Txg(20));
+    assert!(!known.is_required(LeafId(0)));
+}
+
+#[test]
 fn a_change_is_told_and_a_repeated_one_is_not() {
     let mirror = topology(VdevType::Mirror, 0, &[&[], &[]]);
     assert!(!mirror.monitor.take_news());

@@ -263,7 +263,7 @@ impl BlockStore {
         let mut news = vec![];
         for leaf in leaves {
             if let Some(counters) = topology.counters.get(leaf.0 as usize) {
-                counters.falls_behind();
+                counters.note_missed(txg);
             }
             let guid = topology.leaf_guid(*leaf);
             let missed = Missed {
