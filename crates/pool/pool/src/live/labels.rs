@@ -277,17 +277,7 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
         what.turn,
     );
     note(&round);
-    let counts = |top: &VdevId| {
-        topology
-            .tree
-            .top(*top)
-            .is_some_and(|node| node.config.metaslab_array.0 != 0)
-    };
-    if !holders
-        .iter()
-        .filter(|top| counts(top))
-        .any(|top| round.reached(*top))
-    {
+    if !is_committed(topology, &holders, &round) {
         return Err(CommitError::NoUberblock);
     }
     if let Some((config, tops)) = &labelled {
@@ -296,6 +286,17 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
         demand_labels(topology, tops, &round)?;
     }
     Ok(report)
+}
+
+/// Whether a round of uberblocks reached a top-level vdev that the pool has blocks on. One that is only being added does not
+/// count: the pool may be imported without it.
+pub(crate) fn is_committed(topology: &Topology, tops: &[VdevId], round: &RoundReport) -> bool {
+    let has_metaslabs = |top: VdevId| {
+        let node = topology.tree.top(top);
+        node.is_some_and(|node| node.config.metaslab_array.0 != 0)
+    };
+    tops.iter()
+        .any(|top| has_metaslabs(*top) && round.reached(*top))
 }
 
 fn demand_labels(

@@ -150,7 +150,7 @@ impl LivePool {
         };
         let tops = labels::all_tops(&topology);
         let round = labels::write_uberblock(&topology, &uberblock, &tops, multihost, self.turn());
-        match tops.iter().any(|top| round.reached(*top)) {
+        match labels::is_committed(&topology, &tops, &round) {
             true => Ok(()),
             false => Err(CommitError::NoUberblock.into()),
         }
