@@ -8,11 +8,12 @@
 
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
-use crate::sim;
+use crate::{sim, sweep};
+use millpond::OpenOptions;
 use millpond::live::{AllocationClass, LivePool, NewLayout, RequestDeadline, WriteOptions};
 use millpond_block::{LeafReason, LeafState};
 use millpond_env::mark;
-use millpond_sim::{HangPlan, Hanging, PowerCut, Seed, World};
+use millpond_sim::{Content, HangPlan, Hanging, PowerCut, Seed, World};
 use millpond_vdev::LeafId;
 use std::time::Duration;
 
@@ -152,4 +153,66 @@ fn a_raidz_goes_on_without_a_disk_that_hangs() {
 #[test]
 fn a_mirrored_log_goes_on_without_a_side_that_hangs() {
     sweep(&[(Normal, Single, 1), (Log, Mirror, 2)], 1, 4);
+}
+
+/// Opens a pool, does something and exports it, while a side of its mirror hangs at one request, of any kind. False if it never
+/// did.
+fn operates(
+    (name, act): &sweep::Operation,
+    contents: &[Content],
+    expected: &sweep::State,
+    good: u64,
+) -> bool {
+    let what = format!("{name}, hangs after {good}");
+    let world = sweep::world_of(contents);
+    let candidate = sim::candidate(&world);
+    let disk = world.disks()[0].clone();
+    disk.hang(
+        HangPlan::new(Hanging::Everything)
+            .after(good)
+            .passing(3 * SECOND_NS),
+    );
+    let options = OpenOptions::default();
+    let pool = LivePool::open_candidate(&world.env(), &candidate, &options, &writing());
+    let pool = pool.unwrap_or_else(|error| panic!("{what}: {error}"));
+    act(&pool).unwrap_or_else(|error| panic!("{what}: {error}"));
+    if disk.hanging() > 0 {
+        expect_hung(&pool, 0, &what);
+    }
+    pool.export()
+        .unwrap_or_else(|error| panic!("{what}: export: {error}"));
+    if disk.hanging() == 0 {
+        return false;
+    }
+    for is_late in [false, true] {
+        if is_late {
+            disk.release();
+            while disk.hanging() > 0 {
+                std::thread::yield_now();
+            }
+        }
+        disk.set_absent(!is_late);
+        let found = sweep::sound(&world, &what);
+        assert_eq!(found, *expected, "{what}, late: {is_late}");
+    }
+    true
+}
+
+#[test]
+fn import_every_operation_and_export_go_on_without_a_side_that_hangs() {
+    let _mark = mark::expect("leaf-hung");
+    let contents = sweep::prepared(&[(Mirror, 2)]);
+    for (first, operation) in (0..).zip(sweep::OPERATIONS) {
+        let world = sweep::world_of(&contents);
+        let pool = sim::open(&world).unwrap();
+        operation.1(&pool).unwrap();
+        pool.export().unwrap();
+        let expected = sweep::sound(&world, operation.0);
+        let step = if is_all() { 1 } else { 53 };
+        let numbers = (first..).step_by(step);
+        let hung = numbers.take_while(|good| operates(operation, &contents, &expected, *good));
+        let tried = hung.count();
+        println!("{}: {tried} hangs", operation.0);
+        assert!(tried > 0, "{}", operation.0);
+    }
 }

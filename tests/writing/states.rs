@@ -339,6 +339,10 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
     drop(pool);
     let mut met = [0; 3];
     let mut visit = |state: State<'_>| {
+        // Nothing on disk tells of a temporary order: some states are enough.
+        if is_all() && how.is_temporary && !state.tried.is_multiple_of(11) {
+            return;
+        }
         let (what, after) = (state.what, state.after);
         let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
         let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));

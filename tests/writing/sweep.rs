@@ -24,7 +24,7 @@ use std::sync::Arc;
 const EVERY_DAY: usize = 37;
 
 /// An operation: its name, and what it does.
-type Operation = (&'static str, fn(&LivePool) -> Result<(), String>);
+pub(crate) type Operation = (&'static str, fn(&LivePool) -> Result<(), String>);
 
 fn told<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
     outcome.map_err(|error| error.to_string())
@@ -54,7 +54,7 @@ fn write(
     Ok(())
 }
 
-const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     ("create a file system", |pool| {
         let properties = [number("compression", 15), text("org.example:note", "new")];
         told(pool.datasets().create_filesystem("tank/new", &properties))
@@ -141,7 +141,7 @@ const OPERATIONS: &[Operation] = &[
     }),
 ];
 
-fn prepared(tops: &[(NewLayout, usize)]) -> Vec<Content> {
+pub(crate) fn prepared(tops: &[(NewLayout, usize)]) -> Vec<Content> {
     let world = World::without_journal(21);
     let pool = sim::create(&world, tops, 64);
     let datasets = pool.datasets();
@@ -166,7 +166,7 @@ fn prepared(tops: &[(NewLayout, usize)]) -> Vec<Content> {
     world.disks().iter().map(|disk| disk.content()).collect()
 }
 
-fn world_of(contents: &[Content]) -> World {
+pub(crate) fn world_of(contents: &[Content]) -> World {
     let world = World::without_journal(22);
     for content in contents {
         drop(world.disk_with(64 << 20, 512, content.clone()));
@@ -175,7 +175,7 @@ fn world_of(contents: &[Content]) -> World {
 }
 
 /// What people see of a pool: datasets, some of their properties, snapshots, bookmarks, holds, files.
-type State = BTreeMap<String, String>;
+pub(crate) type State = BTreeMap<String, String>;
 
 const TOLD: &[&str] = &[
     "compression",
@@ -232,7 +232,7 @@ fn state_of(pool: &Pool) -> Result<State, millpond::Error> {
     Ok(state)
 }
 
-fn sound(world: &World, what: &str) -> State {
+pub(crate) fn sound(world: &World, what: &str) -> State {
     let read = sim::read(world).unwrap_or_else(|error| panic!("{what}: {error}"));
     let report = read
         .check(&CheckOptions::default(), &CheckProgress::default(), &|_| {})

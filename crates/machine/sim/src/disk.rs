@@ -77,6 +77,10 @@ impl SimDisk {
         self.hung.wait_for_one();
     }
     fn may_hang(&self, kind: Kind, offset_bytes: u64) {
+        // What is not there answers at once, with an error.
+        if self.is_absent.load(Ordering::SeqCst) {
+            return;
+        }
         (self.hung).pass(kind, offset_bytes, |ns| self.shared.put_forward(ns));
     }
     /// Takes the disk away: every request fails until it comes back, with the content it had.

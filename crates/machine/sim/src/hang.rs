@@ -74,7 +74,7 @@ impl HangPlan {
         self.within = Some(bytes);
         self
     }
-    /// When the first request hangs, the world's clock is put forward by so much.
+    /// Each request that hangs puts the world's clock forward by so much: whoever waits for it sees time pass.
     #[must_use]
     pub fn passing(mut self, ns: u64) -> Self {
         self.passing_ns = ns;
@@ -146,7 +146,7 @@ impl Hung {
         state.has_begun = true;
         state.waiting += 1;
         self.changed.notify_all();
-        if begins && passing_ns > 0 {
+        if passing_ns > 0 {
             pass(passing_ns);
         }
         let releases = state.releases;
