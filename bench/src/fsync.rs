@@ -1,12 +1,12 @@
-//! Measures fsync: `fsync [--folder FOLDER] [--seconds N]`.
+//! Measures fsync: `fsync [--folder FOLDER] [--seconds N] [--disks N] [--deadline SECONDS]`.
 //!
 //! Writers add 4 KiB, or 1 MiB, to a file of their own and wait for it to be on stable storage, in a file system of a pool
-//! on one image; beside it writers of as much and `fdatasync` in plain files of the same folder, which is the most that the
+//! on one image, or a mirror of several (`--disks`), whose requests have a deadline or none (`--deadline 0`); beside it writers of as much and `fdatasync` in plain files of the same folder, which is the most that the
 //! folder's disk gives. Both by turns, so that a busy machine slows both.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use millpond::live::{Caller, NewMode, PoolPlan, WriteAt};
+use millpond::live::{Caller, NewMode, PoolPlan, RequestDeadline, WriteAt, WriteOptions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,10 @@ const ROUNDS: usize = 3;
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (mut folder, mut seconds) = (std::env::temp_dir(), 3u64);
+    let mut layout = Layout {
+        disks: 1,
+        deadline: RequestDeadline::default(),
+    };
     while let Some(argument) = arguments.next() {
         let mut value = || {
             arguments
@@ -28,17 +32,30 @@ fn main() -> Result<()> {
         match argument.as_str() {
             "--folder" => folder = PathBuf::from(value()?),
             "--seconds" => seconds = value()?.parse()?,
+            "--disks" => layout.disks = value()?.parse()?,
+            "--deadline" => {
+                let limit_s: u64 = value()?.parse()?;
+                let limit = (limit_s > 0).then_some(Duration::from_secs(limit_s));
+                layout.deadline = RequestDeadline(limit);
+            }
             _ => anyhow::bail!("unknown argument {argument}"),
         }
     }
     let scratch = folder.join(format!("millpond-fsync-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
-    let outcome = run(&scratch, Duration::from_secs(seconds));
+    let outcome = run(&scratch, layout, Duration::from_secs(seconds));
     std::fs::remove_dir_all(&scratch)?;
     outcome
 }
 
-fn run(scratch: &Path, time: Duration) -> Result<()> {
+/// The pool's disks.
+#[derive(Clone, Copy)]
+struct Layout {
+    disks: usize,
+    deadline: RequestDeadline,
+}
+
+fn run(scratch: &Path, layout: Layout, time: Duration) -> Result<()> {
     println!("| bytes | writers | plain /s | median us | pool /s | median us | ratio |");
     println!("|---|---|---|---|---|---|---|");
     let cases = SIZES
@@ -48,7 +65,7 @@ fn run(scratch: &Path, time: Duration) -> Result<()> {
         let (mut plain, mut pool) = (vec![], vec![]);
         for _ in 0..ROUNDS {
             plain.push(plain_files(scratch, writers, size, time)?);
-            pool.push(pool_files(scratch, writers, size, time)?);
+            pool.push(pool_files(scratch, layout, writers, size, time)?);
         }
         let (plain, pool) = (best(plain), best(pool));
         println!(
@@ -156,14 +173,26 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 fn pool_files(
     scratch: &Path,
+    layout: Layout,
     writers: usize,
     (bytes, all): (usize, u64),
     time: Duration,
 ) -> Result<Figures> {
     let count = all / bytes as u64;
-    let image = scratch.join("disk.img");
-    File::create(&image)?.set_len(2 << 30)?;
-    let pool = PoolPlan::new("bench").single(&image).create()?;
+    let images = (0..layout.disks).map(|number| scratch.join(format!("disk{number}.img")));
+    let images: Vec<PathBuf> = images.collect();
+    for image in &images {
+        File::create(image)?.set_len(2 << 30)?;
+    }
+    let plan = PoolPlan::new("bench").writing(WriteOptions {
+        deadline: layout.deadline,
+        ..WriteOptions::default()
+    });
+    let plan = match &images[..] {
+        [image] => plan.single(image),
+        _ => plan.mirror(&images),
+    };
+    let pool = plan.create()?;
     let files = pool.file_system("bench")?;
     let (root, caller) = (files.root()?, Caller::root());
     let mut steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send>> = vec![];
@@ -182,6 +211,8 @@ fn pool_files(
     let figures = measure(time, steps)?;
     drop((root, files));
     pool.export()?;
-    std::fs::remove_file(&image)?;
+    for image in &images {
+        std::fs::remove_file(image)?;
+    }
     Ok(figures)
 }

@@ -1,0 +1,161 @@
+//! Measures what removing a very large file costs others: `frees [--folder FOLDER] [--blocks N] [--record BYTES]`.
+//!
+//! A pool on one image gets a file of so many blocks, which is removed as a mounted file system removes it. Before that, and
+//! while its blocks are freed in the background, a writer adds 4 KiB to another file and calls `fsync`. Printed are that
+//! writer's times, how long the removal itself and the freeing took, in how many txgs, and the memory of the process.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use millpond::live::{Caller, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, WriteAt};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a write of the large file takes at once, in bytes.
+const PIECE_BYTES: u64 = 1 << 20;
+/// The other writer's file begins anew after so many bytes.
+const SMALL_FILE_BYTES: u64 = 16 << 20;
+/// For how long the writer is measured before the removal.
+const BEFORE: Duration = Duration::from_secs(10);
+
+struct Plan {
+    folder: PathBuf,
+    blocks: u64,
+    record_bytes: u64,
+}
+
+fn main() -> Result<()> {
+    let mut plan = Plan {
+        folder: std::env::temp_dir(),
+        blocks: 8 << 20,
+        record_bytes: 512,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments
+            .next()
+            .with_context(|| format!("{argument}: what?"))?;
+        match argument.as_str() {
+            "--folder" => plan.folder = PathBuf::from(value),
+            "--blocks" => plan.blocks = value.parse()?,
+            "--record" => plan.record_bytes = value.parse()?,
+            _ => anyhow::bail!("unknown argument {argument}"),
+        }
+    }
+    let scratch = tempfile::tempdir_in(&plan.folder)?;
+    run(scratch.path(), &plan)
+}
+
+fn run(scratch: &Path, plan: &Plan) -> Result<()> {
+    let image = scratch.join("disk.img");
+    let file_bytes = plan.blocks * plan.record_bytes;
+    File::create(&image)?.set_len(2 * file_bytes + plan.blocks * 512 + (4 << 30))?;
+    let pool = PoolPlan::new("bench")
+        .single(&image)
+        .ashift(9)
+        .root_property("recordsize", &plan.record_bytes.to_string())
+        .root_property("compression", "off")
+        .create()?;
+    let served = pool.served("bench")?;
+    let files = served.live();
+    let (root, caller) = (files.root()?, Caller::root());
+    let begun = Instant::now();
+    let id = {
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = files.create(&caller, &root, b"large", mode, false)?;
+        let piece = vec![1; PIECE_BYTES as usize];
+        for at in (0..file_bytes).step_by(piece.len()) {
+            files.write(&caller, &node, WriteAt::Offset(at), &piece)?;
+        }
+        node.id()
+    };
+    pool.sync()?;
+    println!(
+        "{} blocks of {} bytes written in {:.0} s",
+        plan.blocks,
+        plan.record_bytes,
+        begun.elapsed().as_secs_f64()
+    );
+    let mode = NewMode::exactly(0o600);
+    let (small, _) = files.create(&caller, &root, b"small", mode, true)?;
+    files.fsync(&small)?;
+    println!("| when | writes with fsync /s | median us | p99 us | max ms | memory peak MiB |");
+    println!("|---|---|---|---|---|---|");
+    let begun = Instant::now();
+    written("before", files, &small, &|| begun.elapsed() < BEFORE)?;
+
+    let (begun, first) = (Instant::now(), pool.engine().uberblock().txg);
+    files.unlink(&root, b"large")?;
+    files.close_unused()?;
+    let removal = begun.elapsed();
+    let is_there = || files.object_set().object(id).is_ok();
+    written("while it is freed", files, &small, &is_there)?;
+    let took = begun.elapsed();
+    pool.sync()?;
+    let txgs = pool.engine().uberblock().txg.0 - first.0;
+    println!(
+        "unlink took {:.1} ms, freeing {:.1} s and {txgs} txgs: {:.0} blocks a second",
+        removal.as_secs_f64() * 1000.0,
+        took.as_secs_f64(),
+        plan.blocks as f64 / took.as_secs_f64()
+    );
+    drop((small, root));
+    drop(served);
+    finish(pool)
+}
+
+fn finish(pool: LivePool) -> Result<()> {
+    let begun = Instant::now();
+    pool.export()?;
+    println!("export took {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Writes and calls `fsync` while `goes_on`, and prints a row of the table.
+fn written(
+    when: &str,
+    files: &Arc<LiveFileSystem>,
+    node: &LiveNode,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<()> {
+    reset_peak()?;
+    let (caller, piece) = (Caller::root(), [7; 4096]);
+    let (begun, mut took) = (Instant::now(), vec![]);
+    while goes_on() {
+        let at = took.len() as u64 * 4096 % SMALL_FILE_BYTES;
+        let start = Instant::now();
+        files.write(&caller, node, WriteAt::Offset(at), &piece)?;
+        files.fsync(node)?;
+        took.push(start.elapsed());
+    }
+    let per_second = took.len() as f64 / begun.elapsed().as_secs_f64();
+    took.sort();
+    let at = |part: usize| {
+        let place = (took.len() * part / 100).min(took.len().saturating_sub(1));
+        took.get(place).copied().unwrap_or_default()
+    };
+    println!(
+        "| {when} | {per_second:.0} | {} | {} | {:.1} | {} |",
+        at(50).as_micros(),
+        at(99).as_micros(),
+        at(100).as_secs_f64() * 1000.0,
+        peak_mib()?
+    );
+    Ok(())
+}
+
+/// The most memory the process has had since [`reset_peak`], in MiB.
+fn peak_mib() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let words = line.and_then(|line| line.split_whitespace().next());
+    Ok(words
+        .context("no VmHWM in /proc/self/status")?
+        .parse::<u64>()?
+        / 1024)
+}
+
+fn reset_peak() -> Result<()> {
+    Ok(std::fs::write("/proc/self/clear_refs", "5")?)
+}
