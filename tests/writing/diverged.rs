@@ -1,6 +1,7 @@
 //! Two sides of a mirror that were used one without the other: each has changes of its own.
 
 use crate::exhaustive::files_of;
+use crate::exhaustive::judge;
 use crate::sim;
 use millpond::live::NewLayout::Mirror;
 use millpond::live::{Caller, LivePool, NewMode, WriteAt};
@@ -122,6 +123,7 @@ fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
     let pool = sim::open(&world).unwrap();
     assert_eq!(names(&pool), ["both", "second", "second-again", "third"]);
     drop(pool);
+    judge(&world, "taken back");
     // It has what was written since.
     only(&world, 0);
     let found = sim::candidate(&world);
@@ -156,6 +158,7 @@ fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
     write(&pool, "fourth");
     sim::verify(&pool.committed().unwrap()).unwrap();
     pool.export().unwrap();
+    judge(&world, "taken while in use");
 }
 
 #[test]

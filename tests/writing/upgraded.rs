@@ -1,5 +1,6 @@
 //! File systems that are older than the features that count what owners have: a pool made with none is upgraded.
 
+use crate::exhaustive::judge;
 use crate::sim;
 use millpond::OpenOptions;
 use millpond::check::{CheckOptions, check_pool};
@@ -72,6 +73,8 @@ fn is_whole(pool: LivePool, world: &World) {
         let guid = format!("org.zfsonlinux:{feature}");
         assert_eq!(read.inner().features().count(&guid), Some(1), "{feature}");
     }
+    drop(read);
+    judge(world, "upgraded");
 }
 
 #[test]
