@@ -1,6 +1,7 @@
 //! The unwrapped keys of a dataset, and the two primitives made from them.
 
 use crate::cipher::Cipher;
+use crate::locked::LockedBytes;
 use crate::{CryptError, CryptKey, CryptSuite, IV_BYTES, MAC_BYTES, SALT_BYTES, WrappingKey};
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
@@ -9,10 +10,14 @@ use sha2::Sha512;
 use zeroize::{Zeroize, Zeroizing};
 
 const HMAC_KEY_BYTES: usize = 64;
+const PSEUDO_RANDOM_KEY_BYTES: usize = 64;
+/// Where the master key begins in the secret bytes.
+const MASTER_KEY_AT: usize = HMAC_KEY_BYTES + PSEUDO_RANDOM_KEY_BYTES;
 /// Of the longest suite.
 const MASTER_KEY_BYTES_MAX: usize = 32;
 
-/// The unwrapped keys of one clone family of datasets. Everything secret is wiped on drop.
+/// The unwrapped keys of one clone family of datasets. Everything secret is wiped on drop, and lies in memory that
+/// is not swapped where the system allows that.
 ///
 /// A block is encrypted with a key that is derived from the master key and the block's salt. That
 /// costs one HMAC-SHA-512 over a few bytes, about 1.5 microseconds with the key schedule, and is done
@@ -23,10 +28,8 @@ pub struct DatasetKey {
     suite: CryptSuite,
     guid: Guid,
     version: u64,
-    master: Zeroizing<Vec<u8>>,
-    hmac: Zeroizing<[u8; HMAC_KEY_BYTES]>,
-    /// HKDF's first half, which does not depend on the salt.
-    pseudo_random: Zeroizing<[u8; 64]>,
+    /// The HMAC key, HKDF's first half (which does not depend on the salt), and the master key.
+    secret: LockedBytes,
 }
 
 impl DatasetKey {
@@ -53,16 +56,27 @@ impl DatasetKey {
             });
         }
         let (mut extracted, _) = Hkdf::<Sha512>::extract(None, master);
-        let pseudo_random = Zeroizing::new(extracted.0);
+        let secret = LockedBytes::concat(&[hmac, &extracted.0, master]);
         extracted.0.zeroize();
         Ok(Self {
             suite,
             guid,
             version,
-            master: Zeroizing::new(master.to_vec()),
-            hmac: Zeroizing::new(*hmac),
-            pseudo_random,
+            secret,
         })
+    }
+
+    fn hmac_key(&self) -> &[u8] {
+        let bytes = self.secret.as_slice();
+        bytes.get(..HMAC_KEY_BYTES).unwrap_or_default()
+    }
+    fn pseudo_random_key(&self) -> &[u8] {
+        let bytes = self.secret.as_slice();
+        bytes.get(HMAC_KEY_BYTES..MASTER_KEY_AT).unwrap_or_default()
+    }
+    fn master_key(&self) -> &[u8] {
+        let bytes = self.secret.as_slice();
+        bytes.get(MASTER_KEY_AT..).unwrap_or_default()
     }
 
     /// Opens a dataset's key object.
@@ -97,7 +111,7 @@ impl DatasetKey {
         iv: [u8; IV_BYTES],
         object: &mut CryptKey,
     ) -> Result<(), CryptError> {
-        let mut text = Zeroizing::new([self.master.as_slice(), self.hmac.as_slice()].concat());
+        let mut text = Zeroizing::new([self.master_key(), self.hmac_key()].concat());
         let aad = wrapping_aad(self.guid, self.suite, self.version);
         let mac = wrapping_cipher(self.suite, wrapping)?.seal(iv, &aad, &mut text)?;
         let (master, hmac) = text
@@ -147,7 +161,7 @@ impl DatasetKey {
         };
         let mut key = Zeroizing::new([0; MASTER_KEY_BYTES_MAX]);
         let key = key.get_mut(..self.suite.key_bytes()).ok_or(impossible)?;
-        Hkdf::<Sha512>::from_prk(self.pseudo_random.as_slice())
+        Hkdf::<Sha512>::from_prk(self.pseudo_random_key())
             .map_err(|_| impossible)?
             .expand(&salt, key)
             .map_err(|_| impossible)?;
@@ -157,7 +171,7 @@ impl DatasetKey {
     /// HMAC-SHA-512 over the concatenated parts, with the dataset's HMAC key.
     pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
         // HMAC takes keys of any length.
-        let Ok(mut hmac) = Hmac::<Sha512>::new_from_slice(self.hmac.as_slice()) else {
+        let Ok(mut hmac) = Hmac::<Sha512>::new_from_slice(self.hmac_key()) else {
             return [0; 64];
         };
         for part in parts {

@@ -62,6 +62,7 @@ mod cipher;
 mod dnodes;
 mod error;
 mod key;
+mod locked;
 mod log;
 mod message;
 mod object_set;

@@ -1,5 +1,6 @@
 //! From what the user knows to the key that opens a dataset's keys.
 
+use crate::locked::LockedBytes;
 use crate::{CryptError, KeyFormat};
 use zeroize::Zeroizing;
 
@@ -9,17 +10,18 @@ pub const PBKDF2_ITERATIONS_MAX: u64 = 100_000_000;
 
 const KEY_BYTES: usize = 32;
 
-/// The key that a dataset's keys are wrapped with: always 32 bytes, wiped on drop.
+/// The key that a dataset's keys are wrapped with: always 32 bytes, wiped on drop, and in memory that is not swapped
+/// where the system allows that.
 ///
 /// Page `docs/format/encryption.md`, "Wrapping key".
 #[derive(Clone)]
-pub struct WrappingKey(Zeroizing<[u8; KEY_BYTES]>);
+pub struct WrappingKey(LockedBytes);
 
 impl WrappingKey {
     /// The key as it is.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
-        Self(Zeroizing::new(*bytes))
+        Self(LockedBytes::concat(&[bytes]))
     }
 
     /// Turns what was read from a key file or a terminal into the wrapping key.
@@ -56,11 +58,7 @@ impl WrappingKey {
     /// [`CryptError::UserKey`] for any other length.
     pub fn from_raw(bytes: &[u8]) -> Result<Self, CryptError> {
         check_length(KeyFormat::Raw, bytes, KEY_BYTES)?;
-        let mut key = Zeroizing::new([0; KEY_BYTES]);
-        for (to, from) in key.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        Ok(Self(key))
+        Ok(Self(LockedBytes::concat(&[bytes])))
     }
 
     /// From exactly 64 hexadecimal digits of either case.
@@ -83,7 +81,7 @@ impl WrappingKey {
             let [high, low] = *pair;
             *to = (value(high)? << 4) | value(low)?;
         }
-        Ok(Self(key))
+        Ok(Self::from_bytes(&key))
     }
 
     /// From a passphrase of any length: PBKDF2 with HMAC-SHA-1. It ends before the first NUL.
@@ -107,11 +105,11 @@ impl WrappingKey {
             .unwrap_or(passphrase);
         let mut key = Zeroizing::new([0; KEY_BYTES]);
         pbkdf2::pbkdf2_hmac::<sha1::Sha1>(password, &salt.to_le_bytes(), rounds, &mut *key);
-        Ok(Self(key))
+        Ok(Self::from_bytes(&key))
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_slice()
     }
 }
 

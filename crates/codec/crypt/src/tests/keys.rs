@@ -23,7 +23,7 @@ fn passphrases_become_the_recorded_wrapping_keys_and_open_the_recorded_objects()
             object.pbkdf2_iterations,
         )
         .unwrap();
-        assert_eq!(derived.as_bytes().as_slice(), hex(wrapping));
+        assert_eq!(derived.as_bytes(), hex(wrapping));
         assert_same_secrets(&DatasetKey::unwrap(&object, &derived).unwrap(), &key);
     }
 }
@@ -60,10 +60,11 @@ fn raw_and_hexadecimal_keys_have_exactly_their_length() {
     assert_eq!(reason(KeyFormat::Hex, &[b'0'; 65]), "is too long");
     assert!(reason(KeyFormat::Hex, &[b'g'; 64]).contains("no hexadecimal"));
     assert_eq!(reason(KeyFormat::None, b""), "other");
-    let bytes = *WrappingKey::from_hex("0123456789abcdefABCDEF0000000000".repeat(2).as_bytes())
-        .unwrap()
-        .as_bytes();
-    assert_eq!(bytes[..12], hex("0123456789abcdefabcdef00"));
+    let key = WrappingKey::from_hex("0123456789abcdefABCDEF0000000000".repeat(2).as_bytes());
+    assert_eq!(
+        key.unwrap().as_bytes()[..12],
+        hex("0123456789abcdefabcdef00")
+    );
 }
 
 #[test]
