@@ -11,7 +11,7 @@ use std::path::Path;
 
 const TARGETS: &str = "millpond-fuzz-targets";
 
-/// Checks that every crate that the fuzz targets use is in the lock file, with each crate of ours that it uses.
+/// Checks that every crate that the fuzz targets use is in the lock file, with all that it uses.
 ///
 /// # Errors
 /// When the lock file cannot be read.
@@ -33,7 +33,7 @@ fn compare(locked: &BTreeMap<String, BTreeSet<String>>, packages: &[Package]) ->
             .into_iter()
             .flat_map(|package| &package.dependencies)
         {
-            if wanted.is_for_tests || !wanted.is_local {
+            if wanted.is_for_tests {
                 continue;
             }
             if !has.contains(&wanted.name) {
@@ -42,7 +42,8 @@ fn compare(locked: &BTreeMap<String, BTreeSet<String>>, packages: &[Package]) ->
                     wanted.name
                 ));
             }
-            if known.insert(&wanted.name) {
+            // Other people's packages know their own.
+            if wanted.is_local && known.insert(&wanted.name) {
                 open.push(&wanted.name);
             }
         }
