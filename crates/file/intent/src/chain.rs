@@ -1,4 +1,4 @@
-//! The walk along a chain of log blocks.
+//! Walks a chain of log blocks.
 
 use millpond_block::{BlockAddress, BlockError, LogBlock};
 use millpond_ondisk::intent_log::{
@@ -9,29 +9,31 @@ use millpond_ondisk::{
     Txg,
 };
 
-/// Why a log ended. All but [`ChainEnd::Unreadable`] with missing devices are ordinary.
+/// Why a log ended.
+///
+/// Every variant is ordinary, except [`ChainEnd::Unreadable`] because of missing devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainEnd {
-    /// No chain hangs from the header.
+    /// The header has no chain.
     NoLog,
-    /// The last block names no successor.
+    /// The last block has no successor.
     NoSuccessor,
-    /// The next block does not verify: it was allocated but never written. The usual end.
+    /// The next block does not verify: it was allocated but never written. This is the usual end.
     Unreadable(BlockError),
-    /// The next block verifies but does not continue this chain, or holds what no writer wrote.
+    /// The next block verifies but does not belong to this chain, or it cannot be parsed.
     Broken(DecodeError),
-    /// What follows was written after the log was claimed.
+    /// The next block was written after the log was claimed.
     ClaimLimit,
 }
 
 /// A verified block of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainBlock {
-    /// Where it lies.
+    /// The pointer to the block.
     pub pointer: BlockPointer,
-    /// Its place in the chain.
+    /// The block's sequence number in the chain.
     pub sequence: u64,
-    /// Set when the records' bodies are still encrypted; their headers never are.
+    /// Whether the records' bodies are still encrypted. Record headers are never encrypted.
     pub has_ciphertext: bool,
     form: IntentLogBlockForm,
     bytes: Vec<u8>,
@@ -40,7 +42,7 @@ pub struct ChainBlock {
 }
 
 impl ChainBlock {
-    /// The block's records, each still to be decoded. Those beyond what was claimed are left out.
+    /// The block's records, not decoded yet. Records beyond the claimed sequence number are left out.
     pub fn records(&self) -> impl Iterator<Item = LogRecordFrame<'_>> {
         let records = IntentLogBlock::parse(&self.bytes, self.form)
             .map(|block| block.records)
@@ -51,8 +53,9 @@ impl ChainBlock {
     }
 }
 
-/// The address under which errors name a block of a dataset's log: object 0, level 254, its place
-/// in the chain.
+/// The address that errors use for a block of a dataset's log.
+///
+/// It is object 0, level 254, and the block's sequence number in the chain.
 #[must_use]
 pub fn log_block_address(dataset: u64, sequence: u64) -> BlockAddress {
     BlockAddress {
@@ -72,8 +75,8 @@ pub fn log_block_address(dataset: u64, sequence: u64) -> BlockAddress {
 pub struct Chain<F> {
     read: F,
     next: BlockPointer,
-    /// Blocks walked, and the place of the last one whose number was a power of two: any loop comes
-    /// back to such a place, and one place is all that must be remembered.
+    /// The number of blocks walked, and the device offset of the last block whose number was a power of two.
+    /// Any loop returns to that offset, so remembering one offset is enough to detect it.
     walked: u64,
     landmark: [u64; 2],
     block_sequence_max: u64,
@@ -85,9 +88,9 @@ impl<F> Chain<F>
 where
     F: FnMut(&BlockPointer) -> Result<LogBlock, BlockError>,
 {
-    /// Begins at the block that `header` leads to. `read` returns verified blocks.
+    /// Starts at the block that `header` points to. `read` returns verified blocks.
     pub fn new(header: &IntentLogHeader, read: F) -> Self {
-        // Once claimed, a log ends where it ended then, even if more becomes readable later.
+        // A claimed log ends where it ended when it was claimed, even if more blocks become readable later.
         let is_claimed = header.claim_txg != Txg(0);
         let records_limited = is_claimed
             && header
@@ -104,13 +107,15 @@ where
             end: (!header.has_chain()).then_some(ChainEnd::NoLog),
         }
     }
-    /// Why there are no more blocks; `None` while there may be.
+    /// Why the walk ended; `None` while it can continue.
     #[must_use]
     pub fn end(&self) -> Option<&ChainEnd> {
         self.end.as_ref()
     }
-    /// Where the walk stands: the pointer to the next block, or, at the end, to the block that did not
-    /// belong to the log any more (allocated, perhaps never written); a hole if there is none.
+    /// The pointer to the next block.
+    ///
+    /// At the end of the walk, it points to the block that is not part of the log (allocated, perhaps never
+    /// written). It is a hole if there is no such block.
     #[must_use]
     pub fn next_pointer(&self) -> &BlockPointer {
         &self.next
@@ -140,7 +145,7 @@ where
         if !block.continues(&pointer) {
             return Err(broken("next block belongs to another chain"));
         }
-        // A block with an impossible record is no block of a log, whatever its checksum says.
+        // A block with an invalid record is not a log block, even if its checksum is correct.
         for record in LogRecordFrames::new(block.records, block.header.endian) {
             record.map_err(ChainEnd::Broken)?;
         }
@@ -163,7 +168,7 @@ where
     F: FnMut(&BlockPointer) -> Result<LogBlock, BlockError>,
 {
     type Item = ChainBlock;
-    /// The next block, or `None` once [`Chain::end`] tells why.
+    /// The next block, or `None` at the end; [`Chain::end`] then returns the reason.
     fn next(&mut self) -> Option<ChainBlock> {
         if self.end.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What pending records do to the content of one object, without changing anything.
+//! Computes how pending records change the content of one object, without modifying the object.
 
 use crate::{IntentLog, RecordFate};
 use millpond_block::BlockError;
@@ -8,21 +8,23 @@ use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use std::collections::BTreeMap;
 
-/// Reads the block behind a write's pointer; the number is a byte offset of the object inside it.
+/// Reads the block that a write record points to. The number is a byte offset of the object inside that
+/// block.
 pub type ReadBlock<'a> = dyn FnMut(&BlockPointer, u64) -> Result<Arc<Block>, BlockError> + 'a;
 
-/// Data of records that is kept in memory at most, in bytes; a log with more is not laid over.
+/// The limit for record data kept in memory, in bytes. A log with more data gets no overlay.
 pub const OVERLAY_BYTES_MAX: u64 = 1 << 30;
 
-/// The object of a volume that holds its data.
+/// The object that holds a volume's data.
 const VOLUME_DATA: ObjectId = ObjectId(1);
 
-/// Ranges of an object that a replay would write, with what it would write there. To be laid over what the
-/// object holds. Data in records is kept (see [`OVERLAY_BYTES_MAX`]); of blocks only the pointers are.
-/// Page `docs/format/intent-log.md`.
+/// The ranges of an object that a replay would write, and their new content.
+///
+/// The overlay applies on top of the object's own content. Data inside records is kept in memory, up to
+/// [`OVERLAY_BYTES_MAX`]; for blocks, only the pointers are kept. Page `docs/format/intent-log.md`.
 #[derive(Debug, Clone, Default)]
 pub struct ContentOverlay {
-    /// By offset; ranges do not overlap.
+    /// Pieces by offset. They do not overlap.
     pieces: BTreeMap<u64, Piece>,
     kept_bytes: u64,
 }
@@ -30,7 +32,7 @@ pub struct ContentOverlay {
 #[derive(Debug, Clone)]
 struct Piece {
     end: u64,
-    /// Where in the source the piece begins, in bytes.
+    /// Where the piece begins in its source, in bytes.
     from: u64,
     source: Source,
 }
@@ -42,34 +44,34 @@ enum Source {
     Block(BlockPointer),
 }
 
-/// Why a log could not be laid over.
+/// Why an overlay could not be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverlayError {
-    /// Records hold more data than is kept in memory.
+    /// The records hold more data than the memory limit.
     #[error("the intent log holds more than {OVERLAY_BYTES_MAX} bytes of data")]
     TooLarge,
     /// The log is encrypted and its key is not loaded.
     #[error("the dataset is locked: its encryption key is not loaded")]
     Locked,
-    /// A pending record cannot stand in such a log: a replay stops there and gives up the rest.
+    /// A pending record is of a type that is invalid in such a log. A replay stops there and drops the rest.
     #[error("record {sequence} ({type_name}) cannot be applied")]
     Unexpected {
-        /// Its sequence number.
+        /// The record's sequence number.
         sequence: u64,
-        /// Its type.
+        /// The record's type.
         type_name: &'static str,
     },
 }
 
 impl ContentOverlay {
-    /// What the pending records of a volume's log write. `synced` is the last synced txg of the pool.
+    /// Builds the overlay of the pending records of a volume's log. `synced` is the pool's last synced txg.
     ///
-    /// A record that points to a block which cannot be read ends a log that is not claimed yet, as it does for
-    /// whoever claims it: that write was never finished.
+    /// If the log is not claimed and a record points to a block newer than `synced` that cannot be read, the
+    /// log ends at that record: the write was never finished. Claiming stops at the same record.
     ///
     /// # Errors
-    /// [`OverlayError`]. Clones of blocks are not laid over yet and count as unexpected.
+    /// [`OverlayError`]. Block clones are not supported yet and count as unexpected.
     pub fn of_volume(log: &IntentLog, synced: Txg) -> Result<Self, OverlayError> {
         let mut overlay = Self::default();
         let is_claimed = log.header().claim_txg != Txg(0);
@@ -112,13 +114,13 @@ impl ContentOverlay {
         Ok(overlay)
     }
 
-    /// Whether nothing would change.
+    /// Whether the overlay changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Lays `data` over the object from `offset` on.
+    /// Overlays `data` at `offset`.
     ///
     /// # Errors
     /// [`OverlayError::TooLarge`].
@@ -131,13 +133,13 @@ impl ContentOverlay {
         self.put(offset, length, Source::Bytes(data.into()));
         Ok(())
     }
-    /// Lays a whole block over the object: the one that holds the byte at `offset`.
+    /// Overlays the whole block that holds the byte at `offset`.
     pub fn write_block(&mut self, offset: u64, pointer: BlockPointer) {
         let size = pointer.lsize_bytes().max(1);
         let within = offset.checked_rem(size).unwrap_or(0);
         self.put(offset.saturating_sub(within), size, Source::Block(pointer));
     }
-    /// Makes a range zeros; a length of 0 reaches to the end.
+    /// Overlays a range with zeros. A length of 0 extends to the end of the object.
     pub fn zero(&mut self, offset: u64, length: u64) {
         let length = if length == 0 { u64::MAX } else { length };
         self.put(offset, length, Source::Zeros);
@@ -148,7 +150,7 @@ impl ContentOverlay {
         if end <= start {
             return;
         }
-        // What an older piece has before and behind the new one stays.
+        // Keep the parts of an older piece before and after the new one.
         if let Some((_, before)) = self.pieces.range_mut(..start).next_back()
             && before.end > start
         {
@@ -176,11 +178,12 @@ impl ContentOverlay {
         self.pieces.insert(start, Piece { end, from, source });
     }
 
-    /// Lays the ranges over `buffer`, which holds what the object has from `offset` on. `read` returns the content of
-    /// a block, usually by [`IntentLog::read_indirect`].
+    /// Applies the overlay to `buffer`, which holds the object's content from `offset`.
+    ///
+    /// `read` returns the content of a block, usually through [`IntentLog::read_indirect`].
     ///
     /// # Errors
-    /// What `read` says.
+    /// The errors of `read`.
     pub fn apply(
         &self,
         offset: u64,
@@ -223,7 +226,7 @@ impl ContentOverlay {
 }
 
 impl Piece {
-    /// The piece without its first `bytes`.
+    /// Returns the piece without its first `bytes`.
     fn cut(self, bytes: u64) -> Self {
         Self {
             from: self.from.saturating_add(bytes),

@@ -1,15 +1,18 @@
-//! Layer `file`: the intent log of a dataset, read.
+//! Layer `file`: the intent log of a dataset.
 //!
-//! An [`IntentLog`] is opened from an object set and lists its records. Below, a [`Chain`] walks the
-//! log blocks that hang from an object set's header, stops where the log ends (which is an ordinary event, not damage) and hands out records. [`Pending`] tells which of
-//! them the tree does not contain yet. Nothing is claimed, replayed or freed here: that joins with
-//! the writing engine.
+//! To read a log, open an [`IntentLog`] from an object set and list its records. A [`Chain`] walks the log
+//! blocks from the object set's header and stops at the end of the log, which is an ordinary event and not
+//! damage. [`Pending`] decides which records are not in the tree yet. None of these claims, replays or frees
+//! anything.
 //!
-//! A [`ContentOverlay`] shows what the pending records of a volume would write. For files there is
-//! no such view yet.
+//! A [`LiveLog`] is the log of a head that is open for changes: it collects records and writes them to log
+//! blocks. [`replay`] iterates over the pending records of a claimed log.
 //!
-//! Blocks come through a function, usually `BlockStore::read_log_block`, so that the walk can be
-//! tried without a pool.
+//! A [`ContentOverlay`] shows what the pending records of a volume would write. There is no such view for
+//! files yet.
+//!
+//! Blocks are read through a function, usually `BlockStore::read_log_block`, so tests can walk a chain
+//! without a pool.
 //!
 //! Pages: `docs/format/intent-log.md`, `docs/format/intent-log-records.md`.
 #![forbid(unsafe_code)]

@@ -20,10 +20,11 @@ pub struct IntentLog {
 }
 
 impl IntentLog {
-    /// The log that hangs from an object set, or `None` if none does. The set must be that of a
-    /// head: a snapshot's header is a stale copy, and its log is none of the snapshot's business.
+    /// Opens the log of an object set, or returns `None` if it has none.
     ///
-    /// Without the set's key the records of an encrypted log are listed but cannot be decoded.
+    /// The set must belong to a head: the header in a snapshot is a stale copy.
+    ///
+    /// Without the dataset's key, the records of an encrypted log are listed but cannot be decoded.
     #[must_use]
     pub fn open(set: &Arc<ObjectSet>) -> Option<Self> {
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
@@ -32,7 +33,7 @@ impl IntentLog {
             header,
         })
     }
-    /// The header, as of the txg that the object set is of.
+    /// The header, as of the object set's txg.
     #[must_use]
     pub fn header(&self) -> &IntentLogHeader {
         &self.header
@@ -42,7 +43,7 @@ impl IntentLog {
     pub fn object_set(&self) -> &Arc<ObjectSet> {
         &self.set
     }
-    /// Walks the blocks in order. Each is read when it is asked for, and none is kept.
+    /// Walks the blocks in order. Each block is read on demand, and none is kept.
     #[must_use]
     pub fn blocks(&self) -> Chain<ReadLogBlock> {
         let set = Arc::clone(&self.set);
@@ -55,8 +56,9 @@ impl IntentLog {
             }),
         )
     }
-    /// The records in order, with what replay would do with each. `synced` is the last synced txg
-    /// of the pool: that of its uberblock.
+    /// The records in order, each with what replay would do with it.
+    ///
+    /// `synced` is the pool's last synced txg, which is that of its uberblock.
     #[must_use]
     pub fn records(&self, synced: Txg) -> LogRecords {
         LogRecords {
@@ -66,8 +68,8 @@ impl IntentLog {
             queue: Vec::new().into_iter(),
         }
     }
-    /// The content of a block that a write record points to: the whole block of the file that holds
-    /// the byte at `offset_bytes`. A hole that has a size gives zeros.
+    /// Reads the block that a write record points to: the file's whole block that holds the byte at
+    /// `offset_bytes`. A hole with a size reads as zeros.
     ///
     /// # Errors
     /// If it cannot be read, or if it is encrypted and the object set has no key.
@@ -93,22 +95,22 @@ impl IntentLog {
 pub enum RecordFate {
     /// Apply it.
     Pending,
-    /// Pass over it: its txg was synced before the log was claimed.
+    /// Skip it: its txg was synced before the log was claimed.
     Synced,
-    /// Pass over it: an earlier replay that was interrupted has applied it.
+    /// Skip it: an earlier, interrupted replay has applied it.
     Replayed,
 }
 
-/// A record with its own copy of its bytes (at most a log block's).
+/// A record with its own copy of the bytes (at most one log block).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedRecord {
-    /// Type with flags, as stored.
+    /// The record type with its flags, as stored.
     pub number: u64,
-    /// The txg that the change belongs to.
+    /// The txg of the change.
     pub txg: Txg,
     /// The record's sequence number.
     pub sequence: u64,
-    /// The sequence number of the block that it stands in.
+    /// The sequence number of the block that holds the record.
     pub block_sequence: u64,
     /// What replay would do with it.
     pub fate: RecordFate,
@@ -135,24 +137,24 @@ impl LoggedRecord {
             endian: self.endian,
         }
     }
-    /// What the record says.
+    /// Decodes the record.
     ///
     /// # Errors
-    /// If its type does not exist, its parts do not fit it, or it is encrypted.
+    /// If the type is unknown, the body does not fit the type, or the record is encrypted.
     pub fn decode(&self) -> Result<LogRecord<'_>, DecodeError> {
         if self.has_ciphertext {
             return Err(DecodeError::new("intent log record", "it is encrypted", 32));
         }
         self.frame().decode()
     }
-    /// The name of its type in the field's words ("TX_WRITE").
+    /// The record type's ZFS name ("TX_WRITE").
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         record_type_name(self.number)
     }
 }
 
-/// The records of a log, in order. Holds one block's records at a time.
+/// The records of a log, in order. One block's records are in memory at a time.
 #[derive(Debug)]
 pub struct LogRecords {
     chain: Chain<ReadLogBlock>,
@@ -162,7 +164,7 @@ pub struct LogRecords {
 }
 
 impl LogRecords {
-    /// Why there are no more records; `None` while there may be.
+    /// Why the log ended; `None` while there may be more records.
     #[must_use]
     pub fn end(&self) -> Option<&ChainEnd> {
         self.chain.end()
@@ -204,10 +206,10 @@ impl Iterator for LogRecords {
     }
 }
 
-/// Set in a record's type: names without regard to case.
+/// The type flag for case-insensitive names.
 const CASE_INSENSITIVE: u64 = 1 << 63;
 
-/// The name of a record type as stored, in the field's words.
+/// The ZFS name of a record type, as stored.
 #[must_use]
 pub fn record_type_name(number: u64) -> &'static str {
     usize::try_from(number & !CASE_INSENSITIVE)
@@ -217,7 +219,7 @@ pub fn record_type_name(number: u64) -> &'static str {
         .unwrap_or("unknown")
 }
 
-/// By type number.
+/// Names by type number.
 const TYPE_NAMES: [&str; 25] = [
     "TX_COMMIT",
     "TX_CREATE",

@@ -1,9 +1,9 @@
-//! Which records of a log the tree does not contain yet.
+//! Determines which records of a log are not in the tree yet.
 
 use millpond_ondisk::intent_log::LogRecordFrame;
 use millpond_ondisk::{IntentLogHeader, Txg};
 
-/// Tells pending records from history. Page `docs/format/intent-log.md`.
+/// Separates pending records from records that are already applied. Page `docs/format/intent-log.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pending {
     first_txg: Txg,

@@ -1,4 +1,4 @@
-//! Logs of pools that lost power, compared with what `zdb -i` lists.
+//! Compares the logs of pools that lost power with what `zdb -i` lists.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 #[path = "../../volume/tests/support/mod.rs"]
@@ -24,14 +24,14 @@ static CRASHED: LazyLock<Vec<Golden>> = LazyLock::new(|| {
 /// One record line: type, length, txg, sequence.
 type Line = (String, usize, u64, u64);
 
-/// What zdb lists, by dataset. Datasets whose list was cut off are left out.
+/// What zdb lists, by dataset. Datasets with a truncated list are left out.
 fn listed(golden: &Golden) -> BTreeMap<String, Vec<Line>> {
     let text = golden.file("zdb-zil.txt");
     let text = String::from_utf8_lossy(&text);
     let mut lists = BTreeMap::new();
     let (mut dataset, mut lines): (String, Vec<Line>) = Default::default();
     for line in text.lines() {
-        // A value of an extended attribute is printed raw, and the next record follows it at once.
+        // zdb prints an extended attribute's value raw, and the next record follows on the same line.
         let line = match line.rfind("TX_") {
             Some(at) if line.contains(", seq ") => &line[at..],
             _ => line,
@@ -180,7 +180,7 @@ fn a_pool_that_was_exported_has_nothing_pending() {
     println!("{chains} headers with a chain");
 }
 
-/// The digest of a volume's content, with the log laid over it or without.
+/// The digest of a volume's content, with or without the log applied.
 fn digest(golden: &Golden, name: &str, with_log: bool) -> String {
     let set = golden.dataset(name).object_set(None).unwrap();
     let volume = Volume::from_object_set(name, &set).unwrap();
@@ -188,7 +188,7 @@ fn digest(golden: &Golden, name: &str, with_log: bool) -> String {
     let overlay = ContentOverlay::of_volume(&log, golden.pool.uberblock().txg).unwrap();
     assert!(!overlay.is_empty());
     let mut sum = Sha256::new();
-    // Pieces that agree with no block's bounds.
+    // Reads that are not aligned to blocks.
     let mut piece = vec![0u8; 99_991];
     let mut at = 0;
     while at < volume.size_bytes() {

@@ -7,40 +7,40 @@ use millpond_zap::ZapError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// Its dataset could not be opened.
+    /// The dataset could not be opened.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The dataset holds no volume.
+    /// The dataset is not a volume.
     #[error("'{name}' is not a volume")]
     NotAVolume {
         /// The dataset's name.
         name: String,
     },
-    /// Data, or the object that leads to it, could not be read.
+    /// The data, or the object that leads to it, could not be read.
     #[error("{name}: {error}")]
     Object {
         /// The volume's name.
         name: String,
-        /// What went wrong.
+        /// The cause.
         error: ObjectError,
     },
-    /// The table with the size could not be read.
+    /// The table that holds the size could not be read.
     #[error("{name}: {error}")]
     Zap {
         /// The volume's name.
         name: String,
-        /// What went wrong.
+        /// The cause.
         error: ZapError,
     },
-    /// No transaction was to be had.
+    /// No transaction could begin.
     #[error("{name}: {error}")]
     Begin {
         /// The volume's name.
         name: String,
-        /// Why not.
+        /// The cause.
         error: BeginError,
     },
-    /// A size or block size that no volume can have.
+    /// The size or block size is invalid for a volume.
     #[error("{name}: {reason}")]
     Refused {
         /// The volume's name.
@@ -48,30 +48,31 @@ pub enum VolumeError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The volume does not say how large it is.
+    /// The volume's table has no size.
     #[error("{name}: the volume has no size")]
     NoSize {
         /// The volume's name.
         name: String,
     },
-    /// The range asked for ends behind the volume.
+    /// The requested range ends beyond the volume.
     #[error(
         "{name}: {length_bytes} bytes at {offset_bytes} are not in a volume of {size_bytes} bytes"
     )]
     BeyondEnd {
         /// The volume's name.
         name: String,
-        /// Where the range begins.
+        /// Where the range begins, in bytes.
         offset_bytes: u64,
-        /// How long it is.
+        /// The length of the range in bytes.
         length_bytes: u64,
-        /// How large the volume is.
+        /// The size of the volume in bytes.
         size_bytes: u64,
     },
 }
 
 impl VolumeError {
-    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    /// Whether it failed because devices are missing or do not respond. A retry may succeed once they are
+    /// back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
         match self {
@@ -80,7 +81,7 @@ impl VolumeError {
             _ => false,
         }
     }
-    /// Whether the dataset's key would help.
+    /// Whether loading the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {

@@ -1,22 +1,23 @@
-//! Which parts of a volume hold data.
+//! Finds which parts of a volume hold data.
 
 use crate::{Volume, VolumeError};
 use millpond_ondisk::BlockId;
 
-/// A range of a volume that is all data or all hole.
+/// A range of a volume that is either all data or all hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VolumeExtent {
-    /// Where it begins, in bytes.
+    /// Where the range begins, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes; never 0.
+    /// The length of the range in bytes; never 0.
     pub length_bytes: u64,
-    /// Whether blocks are stored for it. A hole reads as zeros; data may be zeros too.
+    /// Whether blocks are stored for the range. A hole reads as zeros; data may be zeros too.
     pub is_data: bool,
 }
 
 impl Volume {
-    /// Data and holes from `offset_bytes` to the end of the volume, in order, without gaps. Only
-    /// indirect blocks are read.
+    /// Lists data and holes in order, without gaps, from `offset_bytes` to the end of the volume.
+    ///
+    /// Only indirect blocks are read.
     #[must_use]
     pub fn extents(&self, offset_bytes: u64) -> VolumeExtents<'_> {
         VolumeExtents {
@@ -26,7 +27,7 @@ impl Volume {
     }
 }
 
-/// The extents of a volume; see [`Volume::extents`]. After an error there are no more.
+/// The extents of a volume; see [`Volume::extents`]. Iteration ends after an error.
 #[derive(Debug)]
 pub struct VolumeExtents<'a> {
     volume: &'a Volume,
@@ -73,7 +74,7 @@ impl Iterator for VolumeExtents<'_> {
         }
         let extent = self.extent_at(at);
         if let Ok(extent) = &extent {
-            // An extent without length would come again for ever.
+            // An extent of length 0 would repeat forever.
             self.at = (extent.length_bytes > 0)
                 .then(|| extent.offset_bytes.saturating_add(extent.length_bytes));
         }

@@ -1,7 +1,7 @@
 //! Layer `file`: volumes, as ranges of bytes.
 //!
-//! A [`Volume`] is one object of data and a size. This crate knows datasets and objects; it knows no
-//! block device and no protocol. A [`LiveVolume`] can be written.
+//! A [`Volume`] is one data object and a size. A [`LiveVolume`] can be written. This crate uses datasets and
+//! objects; it does not depend on block devices or protocols.
 //!
 //! ```no_run
 //! # fn example(dataset: &millpond_dataset::Dataset) -> Result<(), millpond_volume::VolumeError> {

@@ -1,4 +1,4 @@
-//! Volumes that change.
+//! Volumes that are open for changes.
 
 mod records;
 
@@ -14,22 +14,23 @@ use millpond_posix::live::{Begin, BeginError, Estimate, RangeLocks};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, ZapError, ZapMut, ZapShape, new_salt};
 
-/// As much is written in one transaction at most.
+/// The most bytes written in one transaction.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// About as many blocks are freed in one transaction: a third of what a txg frees.
+/// About the most blocks freed in one transaction: a third of what one txg frees.
 const FREE_BLOCKS_MAX: u64 = 1 << 15;
-/// What freeing that many blocks makes dirty at most: indirect blocks.
+/// The most bytes that freeing that many blocks dirties: indirect blocks.
 const FREE_DIRTY_BYTES: u64 = 8 << 20;
-/// What changing the table of properties makes dirty at most.
+/// The most bytes that changing the property table dirties.
 const TABLE_BYTES: u64 = 64 << 10;
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
-/// Fills an empty object set of kind "volume" with a volume of zeros. `size_bytes` is a multiple of
-/// `block_bytes`, a power of two from 512 to 16 MiB that stays for the volume's life (`volblocksize`).
-/// Page `docs/format/volume.md`.
+/// Creates a volume of zeros in an empty object set of kind "volume".
+///
+/// `size_bytes` is a multiple of `block_bytes`, which is a power of two from 512 bytes to 16 MiB and never
+/// changes (`volblocksize`). Page `docs/format/volume.md`.
 ///
 /// # Errors
-/// [`VolumeError::Refused`] for figures that cannot be; if the objects cannot be made.
+/// [`VolumeError::Refused`] for an invalid size or block size; if the objects cannot be created.
 pub fn create_volume(
     name: &str,
     set: &Arc<LiveObjectSet>,
@@ -58,9 +59,9 @@ pub fn create_volume(
         .map_err(|error| errors.zap(error))
 }
 
-/// A volume open for change. Shared by all threads; requests to different blocks run side by side.
+/// A volume open for changes. All threads share it; requests to different blocks run in parallel.
 ///
-/// Locks: a request holds its range of bytes from before its transaction begins until its end.
+/// Locks: a request locks its byte range before its transaction begins, and holds it until the request ends.
 pub struct LiveVolume {
     name: Arc<str>,
     set: Arc<LiveObjectSet>,
@@ -68,7 +69,7 @@ pub struct LiveVolume {
     table: Arc<LiveObject>,
     begin: Arc<dyn Begin>,
     size_bytes: RwLock<u64>,
-    /// Held by whoever changes the size.
+    /// Held while the size changes.
     resizing: Mutex<()>,
     ranges: RangeLocks,
 }
@@ -82,7 +83,7 @@ impl std::fmt::Debug for LiveVolume {
 }
 
 impl LiveVolume {
-    /// Opens the volume in an object set. `name` appears in errors.
+    /// Opens the volume in an object set. Errors use `name`.
     ///
     /// # Errors
     /// [`VolumeError::NotAVolume`] for a file system; [`VolumeError::NoSize`]; if one of its two objects
@@ -121,7 +122,7 @@ impl LiveVolume {
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Its size in bytes.
+    /// The volume's size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         *self.size_bytes.read()
@@ -164,13 +165,13 @@ impl LiveVolume {
         let begun = self.begin.begin(estimate);
         begun.map_err(|error| self.errors().begin(error))
     }
-    /// Whole blocks around a range: changes of one block must come in the order of their groups.
+    /// Extends a range to whole blocks, because changes to one block must happen in txg order.
     fn blocks_around(&self, start: u64, end: u64) -> std::ops::Range<u64> {
         let block = self.block_bytes();
         start - start % block..end.div_ceil(block).saturating_mul(block)
     }
 
-    /// Fills `buffer` from `offset_bytes`; sees what was written and not synced yet.
+    /// Fills `buffer` from `offset_bytes`. Reads see writes that are not synced yet.
     ///
     /// # Errors
     /// [`VolumeError::BeyondEnd`] before anything is read; otherwise if a block cannot be read.
@@ -182,11 +183,11 @@ impl LiveVolume {
         read.map_err(|error| self.errors().object(error))
     }
 
-    /// Writes bytes. A long write is several transactions.
+    /// Writes bytes. A long write uses several transactions.
     ///
     /// # Errors
-    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::Begin`]; if a block that is
-    /// only partly overwritten cannot be read.
+    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::Begin`]; if a block that is only
+    /// partly overwritten cannot be read.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let length = bytes.len() as u64;
         let around = self.blocks_around(offset_bytes, offset_bytes.saturating_add(length));
@@ -211,8 +212,9 @@ impl LiveVolume {
         Ok(())
     }
 
-    /// Gives back the blocks that lie wholly inside a range; they read as zeros. What is left of the
-    /// range stays as it is.
+    /// Frees the blocks that lie wholly inside a range. They then read as zeros.
+    ///
+    /// The rest of the range does not change.
     ///
     /// # Errors
     /// As [`LiveVolume::write`].
@@ -227,7 +229,7 @@ impl LiveVolume {
         self.zero(start, end - start)
     }
 
-    /// Makes a range read as zeros; gives back the blocks that lie wholly inside.
+    /// Makes a range read as zeros, and frees the blocks that lie wholly inside it.
     ///
     /// # Errors
     /// As [`LiveVolume::write`].
@@ -240,7 +242,7 @@ impl LiveVolume {
         self.settle()
     }
 
-    /// Frees a range whose lock the caller holds, so many blocks in each transaction.
+    /// Frees a range that the caller has locked, a limited number of blocks per transaction.
     fn free(&self, start: u64, end: u64) -> Result<(), VolumeError> {
         self.free_each(start, end, &|tx, at, length| {
             self.record_free(tx, at, length);
@@ -275,9 +277,11 @@ impl LiveVolume {
         Ok(())
     }
 
-    /// Frees what lies behind the end: what a volume lost that was being made smaller when the power
-    /// failed. Whoever opens a volume for changes calls this first; it costs one look where there is
-    /// nothing. No record tells of it: nobody could read those bytes.
+    /// Frees blocks beyond the volume's end.
+    ///
+    /// Such blocks exist if the power failed while the volume was being shrunk. A caller that opens a volume
+    /// for changes must call this first; it is cheap if there is nothing to free. It writes no log record,
+    /// because those bytes cannot be read.
     ///
     /// # Errors
     /// [`VolumeError::Begin`]; if the volume's tree cannot be read.
@@ -289,14 +293,15 @@ impl LiveVolume {
         self.free_each(end, u64::MAX, &|_, _, _| {})
     }
 
-    /// Changes the size: a multiple of the block size. What a smaller volume loses is freed once the
-    /// smaller size is on stable storage; if the power failed before that, it is freed when the volume is
-    /// opened again ([`LiveVolume::free_behind_end`]), and in any case before it grows, so that what is new
-    /// reads as zeros.
+    /// Changes the size, which must be a multiple of the block size.
+    ///
+    /// When a volume shrinks, the blocks beyond the new end are freed after the smaller size is on stable
+    /// storage. If the power fails before that, they are freed when the volume is opened again
+    /// ([`LiveVolume::free_behind_end`]), and in any case before the volume grows. New space thus reads as
+    /// zeros.
     ///
     /// # Errors
-    /// [`VolumeError::Refused`] for a size that cannot be; [`VolumeError::Begin`]; if the table cannot be
-    /// changed.
+    /// [`VolumeError::Refused`] for an invalid size; [`VolumeError::Begin`]; if the table cannot be changed.
     pub fn resize(&self, size_bytes: u64) -> Result<(), VolumeError> {
         self.errors().check_size(size_bytes, self.block_bytes())?;
         let _resizing = self.resizing.lock();
@@ -306,7 +311,7 @@ impl LiveVolume {
             self.free(old, size_bytes)?;
         }
         {
-            // Nobody is at work beyond the end when it moves.
+            // The lock excludes all requests beyond the end while the end moves.
             let _range = self.ranges.write(old.min(size_bytes)..u64::MAX);
             let tx = self.begin(TABLE_BYTES)?;
             if let Some(log) = self.begin.log() {
@@ -337,7 +342,7 @@ impl LiveVolume {
         }
     }
 
-    /// As [`LiveVolume::commit_log`], in the words of block devices.
+    /// The block device name for [`LiveVolume::commit_log`].
     ///
     /// # Errors
     /// [`VolumeError::Begin`] if the pool is suspended before that.
@@ -351,7 +356,7 @@ impl LiveVolume {
     }
 }
 
-/// Makes errors that name the volume.
+/// Builds errors that name the volume.
 #[derive(Clone, Copy)]
 struct Errors<'n>(&'n str);
 

@@ -1,4 +1,4 @@
-//! Opening and reading a volume.
+//! Opens and reads a volume.
 
 use crate::VolumeError;
 use millpond_dataset::{Dataset, DatasetKey};
@@ -7,15 +7,16 @@ use millpond_object::{Object, ObjectError, ObjectSet, unhurried};
 use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
 
-/// The object with the data.
+/// The data object.
 pub(crate) const DATA: ObjectId = ObjectId(1);
-/// The object with the table of properties.
+/// The object that holds the property table.
 pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 /// The entry of that table with the volume's size in bytes.
 pub(crate) const SIZE: &[u8] = b"size";
 
-/// An open volume, or a snapshot of one. Cheap to clone; all reads go through `&self` and may run
-/// in parallel. Page `docs/format/volume.md`.
+/// An open volume, or a snapshot of one. Cheap to clone.
+///
+/// All reads take `&self` and may run in parallel. Page `docs/format/volume.md`.
 #[derive(Debug, Clone)]
 pub struct Volume {
     name: Arc<str>,
@@ -24,17 +25,17 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the volume that a dataset holds. Without `key` an encrypted one tells its size and its
-    /// holes, but not its data.
+    /// Opens the volume that a dataset holds.
+    ///
+    /// Without `key`, the size and the holes of an encrypted volume are readable, but not its data.
     ///
     /// # Errors
-    /// [`VolumeError::NotAVolume`] for a file system; otherwise if one of its two objects cannot be
-    /// read.
+    /// [`VolumeError::NotAVolume`] for a file system; otherwise if one of its two objects cannot be read.
     pub fn open(dataset: &Dataset, key: Option<Arc<DatasetKey>>) -> Result<Self, VolumeError> {
         Self::from_object_set(dataset.name(), &dataset.object_set(key)?)
     }
 
-    /// As [`Volume::open`], from an object set that is open already. `name` appears in errors.
+    /// Like [`Volume::open`], from an object set that is already open. Errors use `name`.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -69,8 +70,10 @@ impl Volume {
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Its size in bytes. What the table says is not compared with anything: a volume may be far
-    /// larger than its pool, and what was never written reads as zeros.
+    /// The volume's size in bytes.
+    ///
+    /// The stored size is not checked against the pool: a volume may be far larger than its pool, and ranges
+    /// that were never written read as zeros.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -80,7 +83,7 @@ impl Volume {
     pub fn block_bytes(&self) -> u64 {
         self.data.block_bytes()
     }
-    /// The object that holds the data; byte *n* of it is byte *n* of the volume.
+    /// The object that holds the data. Byte *n* of the object is byte *n* of the volume.
     #[must_use]
     pub fn data(&self) -> &Object {
         &self.data
@@ -89,8 +92,8 @@ impl Volume {
     /// Fills `buffer` from `offset_bytes`. Holes read as zeros.
     ///
     /// # Errors
-    /// [`VolumeError::BeyondEnd`] before anything is read; otherwise if a block cannot be read, and
-    /// the buffer's content is then undefined.
+    /// [`VolumeError::BeyondEnd`] before anything is read. Otherwise if a block cannot be read; the buffer's
+    /// content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let length_bytes = buffer.len() as u64;
         let end = offset_bytes.checked_add(length_bytes);

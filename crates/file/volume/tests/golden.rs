@@ -1,4 +1,4 @@
-//! Volumes of pools that OpenZFS made, read whole.
+//! Reads whole volumes from pools made by OpenZFS.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod support;
@@ -13,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares every recorded volume and snapshot of a volume with what is read; tells how many.
+/// Compares every recorded volume and volume snapshot with what is read. Returns how many were compared.
 fn compare(golden: &Golden, key_of: impl Fn(&str) -> Option<Arc<DatasetKey>>) -> usize {
     let mut compared = 0;
     for record in golden.datasets() {
@@ -70,7 +70,7 @@ fn compare(golden: &Golden, key_of: impl Fn(&str) -> Option<Arc<DatasetKey>>) ->
     compared
 }
 
-/// Extents cover the volume without gaps, alternate, and holes are zeros.
+/// Checks that extents cover the volume without gaps and alternate, and that holes are zeros.
 fn check_extents(volume: &Volume) {
     let mut at = 0;
     let mut last = None;
@@ -102,7 +102,7 @@ fn volumes_of_every_block_size_read_as_recorded() {
         return;
     };
     assert_eq!(compare(&golden, |_| None), 11);
-    // A terabyte with a few blocks in it is walked in no time.
+    // Walking a sparse terabyte volume takes few extents.
     let sparse = Volume::open(&golden.dataset("zvols/sparse"), None).unwrap();
     let extents: Vec<_> = sparse.extents(0).map(Result::unwrap).collect();
     assert!(extents.iter().any(|extent| !extent.is_data));
@@ -118,7 +118,7 @@ fn an_encrypted_volume_reads_with_its_key_and_is_locked_without() {
     let user_key = user_key.strip_suffix(b"\n").unwrap_or(&user_key);
     let key = golden.key("pcrypt/pass/vol", user_key);
     assert_eq!(compare(&golden, |_| Some(Arc::clone(&key))), 2);
-    // Size and holes are plain; only the data is not.
+    // Size and holes are not encrypted; only the data is.
     let locked = Volume::open(&golden.dataset("pcrypt/pass/vol"), None).unwrap();
     assert_eq!(locked.size_bytes(), 4 << 20);
     let mut data = locked.extents(0).map(Result::unwrap);

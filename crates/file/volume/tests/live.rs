@@ -1,4 +1,4 @@
-//! Volumes written, compared with plain bytes.
+//! Writes volumes and compares them with plain byte vectors.
 #![forbid(unsafe_code)]
 
 #[path = "../../posix/tests/support/mod.rs"]
@@ -89,7 +89,7 @@ fn a_smaller_volume_forgets_what_lay_behind_its_end() {
 #[test]
 fn what_a_crash_left_behind_the_end_is_gone_when_the_volume_grows() {
     let (rig, volume) = volume(BLOCK.into());
-    // The power failed after the smaller size was committed, and before the rest was freed.
+    // Simulate a power failure after the smaller size was committed, and before the rest was freed.
     let data = rig.set.object(ObjectId(1)).unwrap();
     let tx = rig.groups.begin(0).unwrap();
     data.write(&tx, u64::from(BLOCK) * 3, &[9; 100]).unwrap();
@@ -133,7 +133,7 @@ fn threads_that_write_different_sectors_lose_nothing() {
             for number in 0..4u64 {
                 let volume = &volume;
                 scope.spawn(move || {
-                    // Four sectors, of four threads, to half a block.
+                    // Four threads each write their own sectors; blocks hold several sectors.
                     for round in 0..3u8 {
                         for at in (number..2048).step_by(4) {
                             let value = number as u8 * 50 + round + (at % 40) as u8;

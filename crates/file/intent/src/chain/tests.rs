@@ -43,7 +43,7 @@ fn block(next: BlockPointer, records: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Three blocks of a log whose fourth was never written; block 1 is gone already.
+/// Three blocks of a log. The fourth was never written; block 1 is already freed.
 fn blocks() -> BTreeMap<u64, Vec<u8>> {
     BTreeMap::from([
         (2, block(pointer(3), &records(&[1, 2]))),
@@ -163,7 +163,7 @@ fn a_pointer_with_another_checksum_leads_to_no_log_block() {
 
 #[test]
 fn a_chain_that_comes_back_to_a_place_ends_though_its_numbers_go_on() {
-    // Twenty blocks lead into a ring of seven.
+    // Twenty blocks lead into a loop of seven.
     let place = |step: u64| {
         if step < 20 {
             step

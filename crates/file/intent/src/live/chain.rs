@@ -1,44 +1,47 @@
-//! The chain of log blocks as it stands on disk.
+//! The chain of log blocks on disk, and the blocks to free.
 
 use millpond_dataset::live::{LogTrim, header_words};
 use millpond_env::sync::{Arc, Weak};
 use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
 use std::collections::VecDeque;
 
-/// A block that was written and is stable.
+/// A block that is written to stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) pointer: BlockPointer,
-    /// The last txg of its records.
+    /// The last txg of the block's records.
     pub(super) last_txg: Txg,
 }
 
 impl Written {
-    /// Whether nothing of it is needed once `txg` is committed, and the space maps of `txg` know it.
+    /// Whether the block can be freed once `txg` is committed: all its records belong to that txg or earlier
+    /// ones, and the block was allocated in that txg or an earlier one.
     fn is_history(&self, txg: Txg) -> bool {
         self.last_txg <= txg && self.pointer.birth() <= txg
     }
 }
 
-/// A chain from the block that the header leads to, to the one that is allocated for the next write.
+/// A chain from the header's first block to the block that is allocated for the next write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenChain {
     pub(super) written: VecDeque<Written>,
     pub(super) next: BlockPointer,
-    /// The txg in which the header came to lead to it.
+    /// The txg in which the header was set to point to this chain.
     pub(super) made_in: Txg,
 }
 
-/// What is left of a chain that could not be written to.
+/// The blocks of a chain after a failed write. They are waiting to be freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ruin {
     blocks: Vec<BlockPointer>,
-    /// The last txg that one of its blocks was allocated in.
+    /// The last txg in which one of the blocks was allocated.
     last_birth: Txg,
 }
 
-/// A block that a record points to. The sync of the txg that it was written in takes it over if it still can: as
-/// long as the file's dirty block holds it.
+/// A block that a record points to.
+///
+/// The sync of the block's txg writes this pointer into the file, unless the file's dirty block was dropped
+/// or overwritten before: then `in_file` no longer upgrades.
 #[derive(Debug)]
 struct Data {
     pointer: BlockPointer,
@@ -47,21 +50,22 @@ struct Data {
 
 #[derive(Debug, Default)]
 pub(super) struct LiveChain {
-    /// Blocks that records point to, until the sync of their txg.
+    /// The blocks that records point to, until their txg syncs.
     data: Vec<Data>,
     open: Option<OpenChain>,
     ruin: Option<Ruin>,
-    /// The last record's sequence number.
+    /// The sequence number of the last record.
     pub(super) record_sequence: u64,
-    /// Sizes of the last bursts in bytes.
+    /// The sizes of the last bursts in bytes.
     pub(super) bursts: VecDeque<u64>,
 }
 
-/// So many bursts are remembered.
+/// The number of burst sizes that are remembered.
 const BURSTS_MAX: usize = 4;
 
 impl LiveChain {
-    /// The block to be written next, if the header that leads to it is committed (`synced`).
+    /// The block for the next write. `None` if the header that points to the chain is not committed
+    /// (`synced`).
     pub(super) fn place(&self, synced: Txg) -> Option<BlockPointer> {
         let open = self.open.as_ref()?;
         (open.made_in <= synced).then_some(open.next)
@@ -69,7 +73,7 @@ impl LiveChain {
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
-    /// Whether a new chain may be begun: what was before is gone.
+    /// Whether a new chain can begin: there is no open chain and no failed one.
     pub(super) fn may_begin(&self) -> bool {
         self.open.is_none() && self.ruin.is_none()
     }
@@ -80,15 +84,16 @@ impl LiveChain {
             made_in: txg,
         });
     }
-    /// Blocks were written; `next` is allocated behind them.
+    /// Adds written blocks. `next` is the block allocated after them.
     pub(super) fn extend(&mut self, written: Vec<Written>, next: BlockPointer) {
         if let Some(open) = &mut self.open {
             open.written.extend(written);
             open.next = next;
         }
     }
-    /// Notes a block that records are to point to, in the txg that it was written in, while that is open. The file
-    /// may take it over by what is returned.
+    /// Registers a block that a record will point to, in its birth txg, which must still be open.
+    ///
+    /// The file adopts the block by holding the returned pointer.
     pub(super) fn keep_data(&mut self, pointer: BlockPointer) -> Arc<BlockPointer> {
         let in_file = Arc::new(pointer);
         self.data.push(Data {
@@ -97,8 +102,9 @@ impl LiveChain {
         });
         in_file
     }
-    /// Of the blocks that records point to, those written in a txg up to this one: which the file did not keep.
-    /// They are free as its sync ends; a file's dirty block cannot change any more when that begins.
+    /// Returns the data blocks born in `txg` or earlier that no file adopted, and forgets all data blocks up
+    /// to `txg`. The sync of `txg` calls this when dirty blocks can no longer change, and frees the blocks at
+    /// its end.
     fn data_to_free(&mut self, txg: Txg) -> Vec<BlockPointer> {
         let mut free = vec![];
         self.data.retain(|data| {
@@ -116,7 +122,7 @@ impl LiveChain {
             self.bursts.pop_front();
         }
     }
-    /// Gives the chain up after a failed write, with blocks that were allocated for it.
+    /// Abandons the chain after a failed write, together with the blocks that were allocated for that write.
     pub(super) fn ruin(&mut self, allocated: &[BlockPointer]) {
         let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
         for block in allocated {
@@ -185,7 +191,7 @@ fn all_blocks(open: OpenChain) -> Vec<BlockPointer> {
     written.chain([open.next]).collect()
 }
 
-/// The words of a header that leads to a block, of a log that is not claimed.
+/// The words of a header that points to `first`, for a log that is not claimed.
 pub(super) fn header_of(first: BlockPointer) -> [u64; 24] {
     header_words(&IntentLogHeader {
         log: first,
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!(trim.header, Some(header_of(block(2, 6))));
         let trim = chain.trim(Txg(7));
         assert_eq!(trim.free, [block(2, 6), block(3, 7)]);
-        // The block that is allocated for the next write stays, even if it is younger than the header.
+        // The block for the next write stays, even if it is younger than the header.
         assert_eq!(trim.header, Some(header_of(block(4, 8))));
         assert_eq!(chain.trim(Txg(8)), LogTrim::default());
         assert_eq!(chain.let_go(Txg(7)), None);

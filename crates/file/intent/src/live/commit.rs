@@ -1,4 +1,4 @@
-//! Making records durable.
+//! Makes records durable.
 
 use super::LiveLog;
 use super::chain::{Written, header_of};
@@ -21,33 +21,33 @@ use millpond_ondisk::{
 use millpond_pool::live::LivePool;
 use millpond_txg::{BeginWait, Transaction};
 
-/// The least and the most bytes of a log block.
+/// The smallest and the largest log block, in bytes.
 const BLOCK_BYTES_MIN: usize = 4096;
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 /// The longest record that can be written, in bytes.
 pub const RECORD_BYTES_MAX: usize = BLOCK_BYTES_MAX - INTENT_LOG_BLOCK_HEADER_BYTES;
-/// As much is written in one go, about.
+/// The approximate limit of one burst, in bytes.
 const BURST_BYTES_MAX: u64 = 2 << 20;
-/// Where a record's sequence number stands.
+/// The offset of the sequence number in a record, in bytes.
 const SEQUENCE_AT: usize = 24;
-/// Where the pointer of a record of a write stands, and its length.
+/// The offset and length of the block pointer in a write record, in bytes.
 const POINTER_AT: usize = 64;
 const POINTER_BYTES: usize = 128;
-/// Where a pointer says how many sectors its block has, less one.
+/// The bits of a pointer word that hold the block's size in sectors, minus one.
 const LSIZE_MASK: u64 = 0xffff;
-/// The feature that records of extended attributes need.
+/// The feature that extended attribute records need.
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
-/// Why records were not written. None of these loses anything: their txgs are waited for.
+/// Why records were not written. No data is lost: the caller waits for the records' txgs instead.
 #[derive(Debug)]
 enum NotWritten {
-    /// A chain was begun: its header has to be committed first.
+    /// A new chain has begun. Its header must be committed before its first block is written.
     Begun,
-    /// No space, or a device failed.
+    /// There is no space, or a device failed.
     Failed,
 }
 
-/// Ends a writer's turn, as a failed one if it panics: those who wait for it would wait for ever.
+/// Ends the writer's work, as failed if the writer panics. Without it, waiting threads would wait forever.
 struct WriterGuard<'l> {
     log: &'l LiveLog,
 }
@@ -88,11 +88,13 @@ impl Filling {
 }
 
 impl LiveLog {
-    /// Returns when everything that was taken in for `object` (or, with `None`, for any) before the call, and all
-    /// that is in the order of everything, is on stable storage: in log blocks, or because its txg is committed.
+    /// Returns when the records of `object` (with `None`: of all objects) are on stable storage.
     ///
-    /// Whoever comes while another writes waits for it; one of those who wait writes for all of them next. Not to
-    /// be called while holding a transaction.
+    /// This covers the records appended before the call, and everything in the global order. A record is
+    /// stable when it is in a log block or when its txg is committed.
+    ///
+    /// One thread writes at a time. Threads that call in the meantime wait, and one of them then writes for
+    /// all. Do not call this while holding a transaction.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -127,7 +129,7 @@ impl LiveLog {
             }
             let Some(batch) = queue.take(pool.groups().synced_txg(), BURST_BYTES_MAX) else {
                 drop(queue);
-                // Something comes first that no record tells.
+                // A change without a record comes first: wait for its txg.
                 mark::hit("fsync-by-txg");
                 pool.sync()?;
                 return Ok(());
@@ -137,7 +139,7 @@ impl LiveLog {
             let written = self.write(head, pool, batch);
             guard.finish(written.is_ok());
             if written.is_err() {
-                // Everything that was taken in so far is in a txg up to the one that is open now.
+                // All records appended so far belong to the open txg or an earlier one.
                 pool.sync()?;
                 return Ok(());
             }
@@ -166,8 +168,8 @@ impl LiveLog {
                 }
             }
         };
-        // As long as this lives the txg that the new blocks are allocated in is not written: then either they
-        // are part of the chain on disk, or the chain is given up with them in that txg.
+        // This transaction keeps the txg of the new blocks from syncing. So either the blocks are part of the
+        // chain on disk before that sync, or the chain is abandoned in the same txg, and the blocks with it.
         let tx = begin(head)?;
         let mut batch = batch;
         self.write_data(pool, &tx, &mut batch)?;
@@ -238,8 +240,9 @@ impl LiveLog {
         Ok(())
     }
 
-    /// Writes the blocks that records are to point to, durably, and lets the records point to them. Whether
-    /// there are any. The chain has not been touched yet if this fails.
+    /// Writes the blocks of the batch durably, and stores their pointers in the records.
+    ///
+    /// Returns whether there are any such blocks on disk. On failure the chain is still unchanged.
     fn write_data(
         &self,
         pool: &LivePool,
@@ -266,7 +269,7 @@ impl LiveLog {
                 continue;
             };
             if pointer.is_hole() {
-                // Zeros: all that is said of them is how many.
+                // A block of zeros: the record holds only its size.
                 let size = pointer.words[6] & LSIZE_MASK;
                 pointer = BlockPointer::default();
                 pointer.words[6] = size;
@@ -274,7 +277,7 @@ impl LiveLog {
                 mark::hit("log-record-points-to-block");
                 has_places = true;
                 let stored = self.chain.lock().keep_data(pointer);
-                // If it is not taken over it lives until its txg is written.
+                // If the file does not adopt the block, it lives until its txg syncs.
                 let _ = block.hand_over(stored);
             }
             let place = record.get_mut(POINTER_AT..POINTER_AT.saturating_add(POINTER_BYTES));
@@ -292,15 +295,17 @@ impl LiveLog {
         }
     }
 
-    /// After a failure nobody can say what of the last blocks is on disk. Whatever it is, it tells of things that
-    /// happened; but nothing can be written behind it any more.
+    /// Abandons the chain after a failure.
+    ///
+    /// It is unknown which of the last blocks are on disk. Any that are describe changes that did happen, but
+    /// no further block can be written after them.
     fn give_up(&self, allocated: &[BlockPointer]) -> Result<(), NotWritten> {
         mark::hit("log-given-up");
         self.chain.lock().ruin(allocated);
         Err(NotWritten::Failed)
     }
 
-    /// Makes the header lead to a new chain of one block that is still to be written.
+    /// Points the header to a new chain of one block that is not written yet.
     fn begin_chain(&self, head: &LiveDataset, pool: &LivePool) -> Result<(), NotWritten> {
         let tx = begin(head)?;
         let mut guid = [0; 16];
@@ -328,11 +333,11 @@ impl LiveLog {
     }
 }
 
-/// Enters the open txg without asking for space: log blocks live off what keeps a full pool usable.
+/// Joins the open txg without reserving space. Log blocks use the reserve that keeps a full pool usable.
 fn begin(head: &LiveDataset) -> Result<Transaction, NotWritten> {
     let estimate = Estimate {
         is_freeing: true,
-        // A log block dirties nothing, and whoever calls fsync should not wait for writers.
+        // A log block dirties nothing, and fsync must not be throttled together with writers.
         wait: BeginWait::UnlessPaused,
         ..Estimate::default()
     };
@@ -343,7 +348,7 @@ fn record_bytes(entry: &Entry) -> usize {
     entry.record.as_ref().map_or(0, Vec::len)
 }
 
-/// The size of a block that is to hold so many bytes of records, as far as blocks can.
+/// The size of a log block for this many bytes of records, within the limits of a log block.
 fn size_for(record_bytes: usize) -> usize {
     let bytes = record_bytes.saturating_add(INTENT_LOG_BLOCK_HEADER_BYTES);
     bytes
@@ -352,13 +357,13 @@ fn size_for(record_bytes: usize) -> usize {
         .clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
 }
 
-/// The size of the block for the next burst, by the last ones.
+/// Predicts the block size for the next burst from the last ones.
 fn guess(bursts: &std::collections::VecDeque<u64>) -> usize {
     let largest = bursts.iter().max().copied().unwrap_or(0);
     size_for(usize::try_from(largest).unwrap_or(BLOCK_BYTES_MAX))
 }
 
-/// Space for the block behind `last`; a smaller one where there is no room.
+/// Allocates the block that follows `last`.
 fn allocate(
     pool: &LivePool,
     tx: &Transaction,
@@ -393,7 +398,7 @@ fn allocate_as(
     Some(block.pointer())
 }
 
-/// The bytes of a block: chain structure, records, zeros up to the next 4096.
+/// Encodes a block: header, records, and zeros up to the next multiple of 4096 bytes.
 fn seal(head: &LiveDataset, block: &Filling, next: BlockPointer) -> Option<LogWrite> {
     let used = INTENT_LOG_BLOCK_HEADER_BYTES.saturating_add(block.records.len());
     let header = IntentLogBlockHeader {

@@ -1,7 +1,8 @@
-//! The intent log of a dataset that changes: what is promised between two txgs.
+//! The intent log of a head that is open for changes: makes changes durable between two txgs.
 //!
-//! A [`LiveLog`] takes in the records of changes in memory ([`LiveLog::append`]), forgets them when their txg
-//! is committed, and writes those that somebody waits for to a chain of log blocks ([`LiveLog::commit`]).
+//! A [`LiveLog`] keeps the records of changes in memory ([`LiveLog::append`]) and drops them when their txg
+//! is committed. When a caller needs them on stable storage earlier, it writes them to a chain of log blocks
+//! ([`LiveLog::commit`]).
 //!
 //! Page `docs/format/intent-log.md`, "Writing".
 
@@ -21,35 +22,39 @@ use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_txg::Transaction;
 use queue::{Entry, Queue};
 
-/// The intent log of one head. Shared by all threads; lives as long as the head is open.
+/// The intent log of one head. All threads share it; it lives as long as the head is open.
 ///
-/// Locks: queue, chain; each held for moments, never both. Whoever commits writes for everybody who waits.
+/// Locks: queue and chain. Each is held briefly, never both at once. A thread that commits writes the records
+/// of all waiting threads.
 #[derive(Debug, Default)]
 pub struct LiveLog {
     queue: Mutex<Queue>,
-    /// Told when records became stable, and when a writer has finished.
+    /// Notified when records become stable and when a writer finishes.
     changed: Condvar,
     chain: Mutex<LiveChain>,
 }
 
 impl LiveLog {
-    /// The log of a head; everybody gets the same one.
+    /// The log of a head. All callers get the same one.
     ///
     /// # Errors
-    /// [`OtherLog`] if somebody gave the head a log of another kind.
+    /// [`OtherLog`] if the head already has a log of another type.
     pub fn of(head: &LiveDataset) -> Result<Arc<Self>, OtherLog> {
         head.log_or(Self::default)
     }
 
-    /// Takes in the record of a change made in `tx`, in the order of these calls: for `object` alone until it
-    /// is committed, or (`None`) at once in the order of everything. The record's sequence number is filled in
-    /// when it is written.
+    /// Appends the record of a change made in `tx`. Calls define the order.
+    ///
+    /// With an `object`, the record stays in that object's list until the object is committed. With `None`,
+    /// it joins the global order at once. The sequence number is filled in when the record is written.
     pub fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>) {
         let entry = Entry::new(tx.txg(), Some(record));
         self.queue.lock().append(entry, object);
     }
-    /// As [`LiveLog::append`], for the record of a write that is a whole block of its file: if somebody commits it,
-    /// the block is written for itself, and the record points to it. The record has room for the pointer.
+    /// Like [`LiveLog::append`], for the record of a write that covers a whole block of its file.
+    ///
+    /// If the record is committed, the block is written separately and the record points to it. The record
+    /// has space for the pointer.
     pub fn append_block(
         &self,
         tx: &Transaction,
@@ -63,20 +68,19 @@ impl LiveLog {
         };
         self.queue.lock().append(entry, Some(object));
     }
-    /// Takes note of a change that no record can tell, or none is worth: whoever commits the object (or,
-    /// with `None`, anything) waits for the txg.
+    /// Notes a change that has no record. A commit of the object (with `None`: any commit) waits for its txg.
     pub fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>) {
         self.queue.lock().append(Entry::new(tx.txg(), None), object);
     }
-    /// Puts the records of an object in the order of everything: what follows depends on them.
+    /// Moves the records of an object to the global order, because later records depend on them.
     pub fn promote(&self, object: ObjectId) {
         self.queue.lock().promote(object);
     }
-    /// Drops the records of an object that is gone.
+    /// Drops the records of a removed object.
     pub fn forget(&self, object: ObjectId) {
         self.queue.lock().forget(object);
     }
-    /// Bytes of records in memory.
+    /// The size of the records in memory, in bytes.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
         self.queue.lock().bytes()

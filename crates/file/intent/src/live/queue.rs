@@ -4,26 +4,28 @@ use millpond_object::LoggedBlock;
 use millpond_ondisk::{ObjectId, Txg};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Records of one object that wait for somebody to commit it, in bytes. Beyond that they are dropped, and
-/// whoever commits the object waits for its txg. Small writes all over a file make its txg write many times as much as their
-/// records have, since it writes whole blocks: so the bound is generous.
+/// The limit for the records of one object that no commit has requested yet, in bytes.
+///
+/// Beyond the limit the records are dropped, and a commit of the object waits for its txg. Small writes all
+/// over a file make the txg write many times as many bytes as their records hold, because the txg writes
+/// whole blocks. The limit is therefore generous.
 const OBJECT_BYTES_MAX: u64 = 24 << 20;
-/// The same for what blocks of their own count, which the txg writes once as well.
+/// The same limit for the counted share of separately written blocks. The txg also writes these blocks once.
 const OBJECT_BLOCKS_MAX: u64 = 2 << 20;
-/// The bound for all that is in memory.
+/// The limit for all records in memory, in bytes.
 const ALL_BYTES_MAX: u64 = 48 << 20;
-/// What an entry takes beside its record.
+/// The memory an entry takes besides its record, in bytes.
 const ENTRY_BYTES: u64 = 64;
-/// Blocks that are to be written for a record are in memory until their txg is committed anyway, as long as they are
-/// not overwritten before: so much less they count.
+/// The divisor for the size of separately written blocks. Unless overwritten earlier, these blocks stay in
+/// memory until their txg is committed anyway, so only this fraction of them counts.
 const BLOCK_SHARE: u64 = 8;
 
-/// A change. Without a record it can only be waited for.
+/// A change. If it has no record, a commit can only wait for its txg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) txg: Txg,
     pub(super) record: Option<Vec<u8>>,
-    /// The block that the record is to point to.
+    /// The block that the record will point to.
     pub(super) block: Option<LoggedBlock>,
 }
 
@@ -42,7 +44,7 @@ impl Entry {
             .saturating_add(record)
             .saturating_add(self.block_share())
     }
-    /// What its block counts of that.
+    /// The part of `bytes` that the entry's block contributes.
     fn block_share(&self) -> u64 {
         self.block.as_ref().map_or(0, LoggedBlock::bytes) / BLOCK_SHARE
     }
@@ -52,11 +54,11 @@ impl Entry {
 struct OfObject {
     entries: VecDeque<Entry>,
     bytes: u64,
-    /// What blocks count of that.
+    /// The part of `bytes` that blocks contribute.
     block_share: u64,
 }
 
-/// What a writer takes out of the queue.
+/// The entries that a writer takes out of the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
@@ -64,18 +66,18 @@ pub(super) struct Batch {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// In the order in which they happened, each with its number.
+    /// Entries in the global order, each with its number.
     ordered: VecDeque<(u64, Entry)>,
-    /// By object, until it is committed.
+    /// Entries by object, until the object is committed.
     of_objects: BTreeMap<ObjectId, OfObject>,
     bytes: u64,
     /// The number of the next entry of `ordered`.
     next: u64,
-    /// All numbers below are on stable storage.
+    /// All entries with lower numbers are on stable storage.
     stable: u64,
-    /// The first number that a writer has taken out, and the last txg among what it took.
+    /// The first number that the writer took out, and the last txg of what it took.
     under_way: Option<(u64, Txg)>,
-    /// The same of what could not be written, until its txgs are committed.
+    /// The same for a batch that could not be written, until its txgs are committed.
     failed: Option<(u64, Txg)>,
     is_writing: bool,
 }
@@ -98,7 +100,7 @@ impl Queue {
             Some(object) => {
                 let of_object = self.of_objects.entry(object).or_default();
                 let last = of_object.entries.back();
-                // What has to be waited for anyway needs no record.
+                // A commit must wait for this txg anyway, so it needs no record.
                 if last.is_some_and(|last| last.record.is_none() && last.txg >= txg) {
                     return;
                 }
@@ -123,7 +125,7 @@ impl Queue {
         self.next = self.next.saturating_add(1);
     }
 
-    /// Drops all records: everybody waits for the txgs.
+    /// Drops all records. Commits then wait for the txgs.
     fn collapse_all(&mut self) {
         let mut saved = 0;
         for of_object in self.of_objects.values_mut() {
@@ -146,8 +148,9 @@ impl Queue {
             self.push(entry);
         }
     }
-    /// Puts the records of an object, or of all, in order; returns the number below which everything must be
-    /// stable for that.
+    /// Moves the records of an object, or of all objects, to the global order.
+    ///
+    /// Returns the number below which all entries must be stable.
     pub(super) fn aim(&mut self, object: Option<ObjectId>) -> u64 {
         match object {
             Some(object) => self.promote(object),
@@ -173,8 +176,9 @@ impl Queue {
         self.is_writing
     }
 
-    /// Takes out what comes next, about `bytes_max` at most, for one writer at a time. `None` if a change
-    /// comes first that has no record, or that was not written.
+    /// Takes out the next entries, about `bytes_max` bytes at most, for one writer at a time.
+    ///
+    /// Returns `None` if a change without a record comes first, or if an earlier batch could not be written.
     pub(super) fn take(&mut self, synced: Txg, bytes_max: u64) -> Option<Batch> {
         if self.failed.is_some() {
             return None;
@@ -208,8 +212,8 @@ impl Queue {
         self.is_writing = true;
         Some(batch)
     }
-    /// The writer has finished: what it took is stable, or (on failure) will be when its txgs are, which it
-    /// waits for.
+    /// Ends the writer's work. If it succeeded, its batch is stable. If it failed, the batch becomes stable
+    /// when its txgs are committed; the writer waits for them.
     pub(super) fn finish(&mut self, is_stable: bool) {
         self.is_writing = false;
         let taken = self.under_way.take();
@@ -257,7 +261,7 @@ impl Queue {
     }
 }
 
-/// Drops an object's records for one note that it must be waited for. Returns the bytes saved.
+/// Replaces an object's records with one entry that makes commits wait. Returns the bytes saved.
 fn collapse(of_object: &mut OfObject) -> u64 {
     let Some(last) = of_object.entries.iter().map(|entry| entry.txg).max() else {
         return 0;

@@ -1,4 +1,4 @@
-//! Going through a claimed log once more, record by record.
+//! Iterates over the pending records of a claimed log.
 
 use crate::{ChainEnd, IntentLog, LoggedRecord, RecordFate};
 use millpond_dataset::live::{LiveDataset, header_words};
@@ -6,11 +6,11 @@ use millpond_env::sync::Arc;
 use millpond_object::{Block, BlockError, ObjectError};
 use millpond_ondisk::{BlockPointer, IntentLogHeader, ObjectId, Txg};
 
-/// A record to be done again.
+/// A record to replay.
 pub struct ReplayStep<'l> {
     /// The record.
     pub record: &'l LoggedRecord,
-    /// The header that must be stored in the transaction that completes it.
+    /// The header to store in the transaction that completes the record.
     pub header: [u64; 24],
     log: &'l IntentLog,
 }
@@ -25,7 +25,7 @@ impl core::fmt::Debug for ReplayStep<'_> {
 }
 
 impl ReplayStep<'_> {
-    /// The block that a record points to.
+    /// Reads the block that a record points to.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -40,11 +40,12 @@ impl ReplayStep<'_> {
     }
 }
 
-/// Hands out the pending records of a head's log in order. The log must be claimed, and what was claimed
-/// committed. Holds one log block's records at a time.
+/// Calls `step` for each pending record of a head's log, in order.
+///
+/// The log must be claimed, and the claim committed. One log block's records are in memory at a time.
 ///
 /// # Errors
-/// The first of `step`, or if the object set cannot be read.
+/// The first error of `step`, or if the object set cannot be read.
 pub fn replay<E: From<ObjectError>>(
     head: &LiveDataset,
     step: &mut dyn FnMut(&ReplayStep<'_>) -> Result<(), E>,
@@ -54,7 +55,7 @@ pub fn replay<E: From<ObjectError>>(
         return Ok(());
     };
     let mut header: IntentLogHeader = *log.header();
-    // A claimed log counts from its claim, whatever is synced.
+    // In a claimed log, pending records are determined by the claim txg, not by the last synced txg.
     let mut records = log.records(Txg(0));
     for record in records.by_ref() {
         if record.fate != RecordFate::Pending {
@@ -67,7 +68,7 @@ pub fn replay<E: From<ObjectError>>(
             log: &log,
         })?;
     }
-    // The log goes on behind a block that its devices did not give.
+    // The log continues after a block whose devices are missing: that is an error, not the end.
     if let Some(ChainEnd::Unreadable(error @ BlockError::Missing { .. })) = records.end() {
         return Err(ObjectError::from(error.clone()).into());
     }

@@ -1,4 +1,4 @@
-//! A volume's intent log: what is recorded, and doing it again. Page `docs/format/intent-log-records.md`.
+//! A volume's intent log: recording and replaying changes. Page `docs/format/intent-log-records.md`.
 
 use super::LiveVolume;
 use crate::VolumeError;
@@ -10,7 +10,7 @@ use millpond_ondisk::{BlockPointer, ObjectId};
 use millpond_posix::live::record_write;
 use millpond_txg::Transaction;
 
-/// Reads the block that a record points to, given the object and the byte offset that it is for.
+/// Reads the block that a record points to, given the object and the byte offset it belongs to.
 pub type ReplayBlock<'a> =
     dyn FnMut(&BlockPointer, ObjectId, u64) -> Result<Arc<Block>, ObjectError> + 'a;
 
@@ -45,7 +45,8 @@ impl LiveVolume {
         self.record(tx, body);
     }
 
-    /// At the end of a request: with `sync=always` it is on stable storage before it returns.
+    /// Runs at the end of a request. With `sync=always`, commits the request to stable storage before it
+    /// returns.
     pub(super) fn settle(&self) -> Result<(), VolumeError> {
         match self.begin.log() {
             Some(log) if log.commits_always() => self.commit_log(),
@@ -53,11 +54,13 @@ impl LiveVolume {
         }
     }
 
-    /// Does what a record says. `header` is stored as the intent log's header by the transaction that completes
-    /// it. Bytes behind the volume's end are left out. Nothing is recorded.
+    /// Replays a record.
+    ///
+    /// The transaction that completes the record also stores `header` as the intent log's header. Bytes
+    /// beyond the volume's end are ignored. Replay writes no new records.
     ///
     /// # Errors
-    /// [`VolumeError::Refused`] for a record that no volume can have; what writing meets.
+    /// [`VolumeError::Refused`] for a record that is invalid for a volume; the errors of writing.
     pub fn replay_record(
         &self,
         record: &LogRecord<'_>,

@@ -1,4 +1,4 @@
-//! Opening golden pools for the tests of crates above `pool`.
+//! Opens golden pools for the tests of crates above `pool`.
 #![allow(dead_code, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 #[path = "../../../../pool/pool/tests/golden_import/images.rs"]
@@ -20,8 +20,9 @@ pub struct Golden {
 }
 
 impl Golden {
-    /// Opens a case of the large set or of the repository's; says so and gives `None` where it is
-    /// in neither.
+    /// Opens a case of the large set or of the repository's own set.
+    ///
+    /// If neither has the case, prints a message and returns `None`.
     pub fn open(name: &str) -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
@@ -56,7 +57,7 @@ impl Golden {
         })
     }
 
-    /// Writes the images to a folder, with holes.
+    /// Writes the images to a folder as sparse files.
     pub fn save(&self, to: &Path) {
         for image in self.record["images"].as_array().unwrap() {
             let packed = image["file"].as_str().unwrap();
@@ -70,7 +71,7 @@ impl Golden {
         self.record["datasets"].as_array().unwrap()
     }
 
-    /// A file of the case, unpacked if it is packed.
+    /// Reads a file of the case, decompressed if needed.
     pub fn file(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.folder.join(name))
             .unwrap_or_else(|_| unpack(&self.folder.join(format!("{name}.zst"))))
@@ -81,7 +82,7 @@ impl Golden {
         Dataset::find(&self.pool, name).unwrap()
     }
 
-    /// The key of a dataset, opened with a user's key.
+    /// The key of a dataset, unwrapped with a user's key.
     pub fn key(&self, dataset: &str, user_key: &[u8]) -> Arc<DatasetKey> {
         let dataset = self.dataset(dataset);
         let wrapping = dataset.directory().wrapping_key(user_key).unwrap();
