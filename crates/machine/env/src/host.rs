@@ -1,6 +1,6 @@
-//! What the running system calls itself.
+//! The identity of the running system.
 
-/// Node, release, version and machine, for histories of pools.
+/// Node name, release, version and machine, as pool histories record them.
 #[must_use]
 pub fn system() -> String {
     let name = rustix::system::uname();
@@ -13,7 +13,7 @@ pub fn system() -> String {
     parts.map(|part| part.to_string_lossy()).join(" ")
 }
 
-/// The node's name, for labels of pools; `None` if it has none.
+/// The node name, as pool labels record it; `None` if it is empty.
 #[must_use]
 pub fn hostname() -> Option<String> {
     let system = rustix::system::uname();

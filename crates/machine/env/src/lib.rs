@@ -1,10 +1,10 @@
-//! Layer `machine`: the only ways to lock, to start a thread, to tell the time and to roll dice.
+//! Layer `machine`: the only source of locks, threads, time and randomness.
 //!
-//! Everything above takes its locks from [`sync`], its threads from [`thread`], and its time and
-//! randomness from an [`Env`] that is handed in. Under `--cfg millpond_sim` the same names
-//! stand for threads whose turns a seed decides (module `sim`), so that the real engine runs in the simulator.
+//! Every layer above takes its locks from [`sync`], its threads from [`thread`], and its time and
+//! randomness from an [`Env`] that the caller passes in. Under `--cfg millpond_sim` the same names refer to
+//! a seeded thread scheduler (module `sim`), so that the simulator runs the real engine.
 //!
-//! This crate knows no device and no format.
+//! This crate contains no device and no on-disk format.
 //!
 //! ```
 //! use millpond_env::Env;
@@ -22,26 +22,26 @@ pub mod sim;
 pub mod sync;
 pub mod thread;
 
-/// Time as the engine sees it.
+/// The clock that the engine uses.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since the Unix epoch.
     fn wall_ns(&self) -> u64;
-    /// Nanoseconds since an arbitrary start; never goes back.
+    /// Nanoseconds since an arbitrary start; never decreases.
     fn monotonic_ns(&self) -> u64;
 }
 
-/// Randomness as the engine sees it.
+/// The random source that the engine uses.
 pub trait Entropy: Send + Sync {
     /// Fills `bytes` with unpredictable bytes.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// The outside world that is not a device: handed down from the program or the simulator.
+/// The environment apart from the devices: a clock and a random source, from the program or the simulator.
 #[derive(Clone)]
 pub struct Env {
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Rolls dice.
+    /// The random source.
     pub entropy: Arc<dyn Entropy>,
 }
 

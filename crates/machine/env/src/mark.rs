@@ -1,11 +1,13 @@
-//! Coverage marks: a rare branch says that it was taken, a test that it meant it to be.
+//! Coverage marks: a rare branch reports that it ran, and a test asserts that it reached that branch.
 //!
-//! The branch calls [`hit`] with a name that is used nowhere else. The test begins with
-//! `let _mark = mark::expect("that-name");`, and fails if it ends without. A [`Watch`] sees what its own thread did, and all threads that were started from there by
-//! [`crate::thread::spawn`], theirs included: tests beside it in the same process neither help nor disturb. (Threads of
-//! [`crate::thread::scope`] are not seen.) While nobody watches, a mark costs one load of a number.
+//! The branch calls [`hit`] with a name that is used nowhere else. The test begins with `let _mark =
+//! mark::expect("that-name");` and fails if it ends without a hit. A [`Watch`] counts the hits of its own
+//! thread and of all threads started from it by [`crate::thread::spawn`], directly or indirectly. Tests
+//! that run in parallel in the same process do not affect each other. Threads of [`crate::thread::scope`]
+//! are not counted. While no watch exists, a mark costs one relaxed atomic load.
 //!
-//! `cargo xtask check` holds that each mark is expected by a test, and each expected mark stands in the engine.
+//! `cargo xtask check` verifies that a test expects each mark, and that the engine contains each expected
+//! mark.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
@@ -18,10 +20,10 @@ thread_local! {
     static WATCHED: RefCell<Vec<Hits>> = const { RefCell::new(vec![]) };
 }
 
-/// What the threads of one watch have hit, by name.
+/// Hit counts by name, shared by the threads of one watch.
 type Hits = Arc<Mutex<BTreeMap<&'static str, u64>>>;
 
-/// Says that a rare branch is taken.
+/// Reports that a rare branch runs.
 #[inline]
 pub fn hit(name: &'static str) {
     if WATCHES.load(Ordering::Relaxed) > 0 {
@@ -38,7 +40,8 @@ fn note(name: &'static str) {
     });
 }
 
-/// Demands that a mark is hit while what is returned lives, by this thread or those that it starts.
+/// Returns a watch that panics on drop unless the mark was hit by this thread or by threads that it
+/// started.
 #[must_use = "it demands only as long as it lives"]
 pub fn expect(name: &'static str) -> Watch {
     let mut watch = Watch::start();
@@ -46,7 +49,7 @@ pub fn expect(name: &'static str) -> Watch {
     watch
 }
 
-/// Sees which marks are hit until it is dropped.
+/// Counts hits of marks until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     hits: Hits,
@@ -54,7 +57,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches this thread and those that it starts from now on.
+    /// Starts to watch this thread and the threads that it starts from now on.
     #[must_use]
     pub fn start() -> Self {
         let hits = Hits::default();
@@ -66,13 +69,13 @@ impl Watch {
         }
     }
 
-    /// How often a mark was hit.
+    /// The number of hits of a mark.
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.hits.lock().get(name).copied().unwrap_or(0)
     }
 
-    /// Every mark that was hit, with how often.
+    /// The number of hits of each mark that was hit.
     #[must_use]
     pub fn all(&self) -> BTreeMap<&'static str, u64> {
         self.hits.lock().clone()
@@ -81,7 +84,7 @@ impl Watch {
 
 impl Drop for Watch {
     /// # Panics
-    /// If the mark that is expected was not hit: the test does not reach any more what it is there for.
+    /// If the expected mark was not hit: the test no longer reaches the branch that it was written for.
     fn drop(&mut self) {
         WATCHES.fetch_sub(1, Ordering::Relaxed);
         WATCHED.with_borrow_mut(|watched| watched.retain(|hits| !Arc::ptr_eq(hits, &self.hits)));
@@ -96,7 +99,7 @@ impl Drop for Watch {
     }
 }
 
-/// Whom this thread tells; for the threads that it starts.
+/// The watches of this thread, to be passed to a thread that it starts.
 pub(crate) fn inherited() -> Inherited {
     Inherited(match WATCHES.load(Ordering::Relaxed) {
         0 => vec![],

@@ -1,4 +1,4 @@
-//! The real world behind [`crate::Env`].
+//! The real clock and random source behind [`crate::Env`].
 
 use crate::{Clock, Entropy};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ pub(crate) struct OsEntropy;
 
 impl Entropy for OsEntropy {
     /// # Panics
-    /// If the operating system gives no randomness: nothing safe could be done without it.
+    /// If the operating system provides no randomness. There is no safe fallback.
     fn fill(&self, bytes: &mut [u8]) {
         let mut done = 0;
         while done < bytes.len() {

@@ -1,7 +1,8 @@
 //! Locks, condition variables and channels for every crate above.
 //!
-//! Lock order is by layer, upper before lower; no lock is held across device I/O (the table is in
-//! `ARCHITECTURE.md`). Under `--cfg millpond_sim` the same names are those of `sim`, where a seed decides who goes on.
+//! Locks are ordered by layer, upper before lower. No lock is held across device I/O (`ARCHITECTURE.md` has
+//! the table). Under `--cfg millpond_sim` these names refer to the types of `sim`, where a seed schedules
+//! the threads.
 
 #[cfg(millpond_sim)]
 pub use crate::sim::{

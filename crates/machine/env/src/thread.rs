@@ -28,7 +28,7 @@ pub fn spawn<T: Send + 'static>(
         .spawn(body)
 }
 
-/// Runs `body` with a scope whose threads end before it returns.
+/// Runs `body` with a scope. The threads of the scope end before this returns.
 #[cfg(not(millpond_sim))]
 pub fn scope<'env, F, T>(body: F) -> T
 where
@@ -45,7 +45,7 @@ pub fn is_panicking() -> bool {
     std::thread::panicking()
 }
 
-/// How many threads can run at once here; at least 1. It is 1 in [`alone`].
+/// The number of threads that can run at once, at least 1. It is 1 inside [`alone`].
 #[must_use]
 pub fn parallelism() -> usize {
     if is_alone() {
@@ -62,11 +62,13 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body` as if this thread were the only one there can be: whoever would share out work among threads
-/// does all of it here, in order, and pools opened in it start none. So that what a simulated world is asked for, and in which
-/// order, is decided by its seed.
+/// Runs `body` in single-threaded mode.
 ///
-/// It asks those who share out work to do so, it does not keep anybody from [`spawn`]ing.
+/// Code that distributes work among threads does all of it in the calling thread, in order, and pools
+/// opened in `body` start no threads. The seed of a simulated world then determines its requests and their
+/// order.
+///
+/// This is a request to code that distributes work; it does not prevent [`spawn`].
 pub fn alone<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -78,13 +80,13 @@ pub fn alone<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Whether this thread is in [`alone`].
+/// Whether this thread runs inside [`alone`].
 #[must_use]
 pub fn is_alone() -> bool {
     ALONE.get()
 }
 
-/// Lets others run.
+/// Yields to other threads.
 pub fn yield_now() {
     #[cfg(millpond_sim)]
     crate::sim::yield_now();
@@ -92,7 +94,7 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Which thread this is.
+/// The id of the calling thread.
 #[must_use]
 pub fn current_id() -> ThreadId {
     std::thread::current().id()

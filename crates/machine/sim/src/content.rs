@@ -1,4 +1,4 @@
-//! What lies on a simulated disk.
+//! The content of a simulated disk.
 
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) type Page = [u8; PAGE_BYTES as usize];
 
-/// Sparse bytes of any size: pages that were never written are zeros and take no memory. A clone
-/// shares its pages with the original until one of them is changed.
+/// A sparse byte array of any size.
+///
+/// Pages that were never written read as zeros and take no memory. A clone shares its pages with the
+/// original (copy on write).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     pages: BTreeMap<u64, Arc<Page>>,
 }
 
 impl Content {
-    /// Fills `buffer` from `offset_bytes`.
+    /// Reads into `buffer` from `offset_bytes`.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
         each_page(offset_bytes, buffer.len(), |page, within, part| {
             let count = part.len();
@@ -24,7 +26,7 @@ impl Content {
             }
         });
     }
-    /// Replaces bytes from `offset_bytes` on.
+    /// Writes `bytes` at `offset_bytes`.
     pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
         each_page(offset_bytes, bytes.len(), |page, within, part| {
             let count = part.len();
@@ -35,7 +37,7 @@ impl Content {
             Arc::make_mut(held)[within..within + count].copy_from_slice(&bytes[part]);
         });
     }
-    /// Makes a range zeros, and gives back the memory of whole pages.
+    /// Zeroes a range and frees the memory of whole pages.
     pub fn clear(&mut self, offset_bytes: u64, length_bytes: u64) {
         let end = offset_bytes.saturating_add(length_bytes);
         let first_whole = offset_bytes.div_ceil(PAGE_BYTES);
@@ -55,18 +57,18 @@ impl Content {
             }
         }
     }
-    /// A page by its number; `None` if it was never written.
+    /// The page of this number; `None` if it was never written.
     pub(crate) fn page(&self, number: u64) -> Option<Arc<Page>> {
         self.pages.get(&number).cloned()
     }
-    /// Makes a page what [`Content::page`] said.
+    /// Sets a page to a value that [`Content::page`] returned.
     pub(crate) fn set_page(&mut self, number: u64, page: Option<Arc<Page>>) {
         match page {
             Some(page) => self.pages.insert(number, page),
             None => self.pages.remove(&number),
         };
     }
-    /// How many bytes of memory the pages take, about.
+    /// The approximate memory of the pages, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.pages.len() as u64 * PAGE_BYTES
@@ -79,7 +81,7 @@ impl Content {
     }
 }
 
-/// Calls `each` with a page's number, where in the page a part starts, and the part of the buffer.
+/// Calls `each` with the page number, the offset of the part in the page, and the part of the buffer.
 fn each_page(
     offset_bytes: u64,
     length: usize,

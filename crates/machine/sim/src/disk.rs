@@ -13,9 +13,11 @@ use millpond_env::sync::{Arc, Mutex};
 use std::fmt;
 use std::ops::Range;
 
-/// A disk of a [`crate::World`], seen through a page cache as Linux has it. What was written is seen by reads at once; it is
-/// durable once flushed. A flush that fails by [`Fault::Fail`] loses what was not durable: the error is reported once, the
-/// next flush succeeds, reads give the new bytes until [`SimDisk::evict`] or a power cut, and the disk has the old ones.
+/// A disk of a [`crate::World`], behind a page cache like that of Linux.
+///
+/// Reads see a write at once; the write is durable once flushed. A flush that fails by [`Fault::Fail`]
+/// loses all writes that are not durable. It reports the error once, and the next flush succeeds. Reads
+/// return the new bytes until [`SimDisk::evict`] or a power cut, although the disk has the old ones.
 pub struct SimDisk {
     shared: Arc<Shared>,
     number: usize,
@@ -50,24 +52,24 @@ impl SimDisk {
             write_back_errors: AtomicU64::new(0),
         }
     }
-    /// Its number in the world.
+    /// The index of the disk in its world.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
-    /// Breaks promises from now on, or (with `None`) keeps them again.
+    /// Sets the faults from now on; `None` removes them.
     pub fn set_faults(&self, plan: Option<FaultPlan>) {
         *self.faults.lock() = plan;
     }
-    /// Stops answering as the plan says.
+    /// Stops answering, as the plan describes.
     pub fn hang(&self, plan: HangPlan) {
         self.hung.set(Some(plan));
     }
-    /// Answers everything again: what hangs is carried out now.
+    /// Answers all requests again and executes those that hang.
     pub fn release(&self) {
         self.hung.set(None);
     }
-    /// How many requests hang just now.
+    /// The number of requests that hang.
     #[must_use]
     pub fn hanging(&self) -> usize {
         self.hung.waiting()
@@ -77,22 +79,22 @@ impl SimDisk {
         self.hung.wait_for_one();
     }
     fn may_hang(&self, kind: Kind, offset_bytes: u64) {
-        // What is not there answers at once, with an error.
+        // An absent disk answers at once, with an error.
         if self.is_absent.load(Ordering::SeqCst) {
             return;
         }
         (self.hung).pass(kind, offset_bytes, |ns| self.shared.put_forward(ns));
     }
-    /// Takes the disk away: every request fails until it comes back, with the content it had.
+    /// Removes the disk or attaches it again. While absent, every request fails; the content is kept.
     pub fn set_absent(&self, is_absent: bool) {
         self.is_absent.store(is_absent, Ordering::SeqCst);
     }
-    /// How many requests went wrong by [`FaultPlan`] so far.
+    /// The number of requests that went wrong by [`FaultPlan`] so far.
     #[must_use]
     pub fn broken_promises(&self) -> u64 {
         self.broken_promises.load(Ordering::Relaxed)
     }
-    /// Changes bytes behind everybody's back, at once and for good: a disk that rots.
+    /// Corrupts bytes silently, at once and durably, as bit rot does.
     pub fn rot(&self, offset_bytes: u64, bytes: &[u8]) {
         let mut cache = self.cache.lock();
         let part = Some(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
@@ -106,12 +108,12 @@ impl SimDisk {
         });
         self.shared.record(Event::Flush { disk, part });
     }
-    /// A copy of what it holds, unflushed writes included.
+    /// A copy of the content, including unflushed writes.
     #[must_use]
     pub fn content(&self) -> Content {
         self.cache.lock().content().clone()
     }
-    /// Drops what is clean from memory: where a flush failed and nothing was written since, reads give the disk's old bytes
+    /// Evicts clean pages. Where a flush failed and no write followed, reads return the disk's old bytes
     /// from now on.
     pub fn evict(&self) {
         self.cache.lock().evict();
@@ -128,7 +130,7 @@ impl SimDisk {
         fault
     }
     fn elsewhere(&self, offset_bytes: u64, length: usize) -> u64 {
-        // Half a disk away: certainly not where it was meant.
+        // Half a disk away, so certainly a wrong offset.
         let sector = u64::from(self.sector_bytes).max(1);
         let room = self.size_bytes.saturating_sub(length as u64).max(1);
         ((offset_bytes + self.size_bytes / 2) % room) / sector * sector
@@ -149,7 +151,7 @@ impl SimDisk {
         };
         if delay_ns > 0 {
             self.shared.pass(delay_ns);
-            // It may have gone meanwhile.
+            // The disk may have been removed during the delay.
             if self.is_absent.load(Ordering::SeqCst) {
                 return Err(failed(action, offset_bytes, length, GONE));
             }
@@ -159,7 +161,7 @@ impl SimDisk {
     }
 }
 
-/// What requests of a disk that was taken away say.
+/// The error message of requests to an absent disk.
 const GONE: &str = "the disk is gone";
 
 fn failed(action: &'static str, offset_bytes: u64, length_bytes: u64, words: &str) -> DeviceError {
@@ -167,7 +169,7 @@ fn failed(action: &'static str, offset_bytes: u64, length_bytes: u64, words: &st
         action,
         offset_bytes,
         length_bytes,
-        // "Input/output error", or "no such device or address".
+        // EIO, or ENXIO for an absent disk.
         errno: if words == GONE { 6 } else { 5 },
         message: words.to_owned(),
     }
@@ -209,7 +211,8 @@ impl Device for SimDisk {
         for request in requests.iter_mut() {
             request.outcome = self.write_now(request.offset_bytes, request.bytes);
         }
-        // One call, as of neighbours: a page may have parts of several of them.
+        // Settle all requests together, as for adjacent writes: a page may contain parts of several
+        // requests.
         let mut lost = None;
         for request in requests.iter() {
             let end = request.offset_bytes + request.bytes.len() as u64;
@@ -333,7 +336,7 @@ impl SimDisk {
         self.admit("flush", 0, 0)?;
         self.settle("flush", None)
     }
-    /// Makes everything durable, or what touches the pages of some bytes.
+    /// Makes all writes durable, or only those that touch the pages of `part`.
     fn settle(&self, action: &'static str, part: Option<Range<u64>>) -> Result<(), DeviceError> {
         let bytes = part.clone().unwrap_or_default();
         let fault = self.draw(Scope::Flushes, 0);

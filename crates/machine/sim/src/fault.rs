@@ -1,17 +1,17 @@
-//! Promises that a disk can be told to break.
+//! Contract violations of simulated disks.
 
 use crate::Seed;
 
-/// One way in which a request goes wrong.
+/// A way in which a request goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The disk says that the request failed, and nothing happened. (Of a flush see [`Scope::Flushes`].)
+    /// The request fails and has no effect. For a flush see [`Scope::Flushes`].
     Fail,
-    /// The disk says that it wrote, and did not.
+    /// The disk reports success but writes nothing.
     Lose,
-    /// The disk writes the right bytes in a wrong place (or reads them from one).
+    /// The disk writes to, or reads from, a wrong offset.
     Misdirect,
-    /// The disk changes a bit of what it writes or returns.
+    /// The disk flips a bit of what it writes or returns.
     Corrupt,
 }
 
@@ -22,39 +22,41 @@ pub enum Scope {
     Reads,
     /// Writes only.
     Writes,
-    /// Flushes and durable writes only. [`Fault::Fail`]: what was not durable is lost, and only this request is told. Others:
-    /// the flush did nothing but said yes.
+    /// Flushes and durable writes only. With [`Fault::Fail`] the disk loses its unflushed writes, and only
+    /// this request reports the error. With any other fault the flush reports success but does nothing.
     Flushes,
 }
 
-/// How often a disk breaks which promise, decided by a seed.
+/// Which faults a disk has and how often, determined by a seed.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
     pub(crate) seed: Seed,
     pub(crate) rates: Vec<(Scope, Fault, u32)>,
     pub(crate) spared_bytes: u64,
-    /// Requests that go well before one that fails.
+    /// Requests that succeed before one fails.
     pub(crate) good: Option<u64>,
-    /// Flushes that go well before some that fail, and how many of those.
+    /// Flushes that succeed before some fail, and how many fail.
     pub(crate) flushes: (u64, u64),
-    /// How many of a million requests take up to so many nanoseconds longer.
+    /// How many requests of a million are slow, and by how many nanoseconds at most.
     pub(crate) slow: (u32, u64),
 }
 
-/// Memory that flips a bit in what is about to be written: after the checksum was made, and before the first copy goes out. All
-/// copies of the same bytes have the same wrong bit, so that no redundancy helps: a checksum must tell.
+/// Memory that flips a bit in data that is about to be written.
+///
+/// The flip happens after the checksum is computed and before the first copy is written. All copies of the
+/// same bytes get the same wrong bit. Redundancy therefore cannot repair it; only a checksum detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvilMemory {
-    /// Which bytes are hit, and where.
+    /// Determines which buffers are hit, and in which bit.
     pub seed: u64,
-    /// How many of a million different buffers.
+    /// How many buffers of a million are hit.
     pub per_million: u32,
-    /// Shorter ones are spared, in bytes.
+    /// Buffers shorter than this, in bytes, are never hit.
     pub bytes_min: usize,
 }
 
 impl EvilMemory {
-    /// The bit that flips in these bytes, if one does: byte and mask.
+    /// The bit that flips in these bytes, if any: index of the byte, and mask.
     pub(crate) fn flip(&self, bytes: &[u8]) -> Option<(usize, u8)> {
         if bytes.len() < self.bytes_min.max(1) {
             return None;
@@ -67,7 +69,7 @@ impl EvilMemory {
 }
 
 impl FaultPlan {
-    /// A disk that keeps its promises until [`FaultPlan::with`] says otherwise.
+    /// A plan without faults; [`FaultPlan::with`] adds some.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self {
@@ -79,38 +81,42 @@ impl FaultPlan {
             slow: (0, 0),
         }
     }
-    /// A fault that hits `per_million` of a million requests.
+    /// Adds a fault that hits `per_million` of a million requests.
     #[must_use]
     pub fn with(mut self, scope: Scope, fault: Fault, per_million: u32) -> Self {
         self.rates.push((scope, fault, per_million));
         self
     }
-    /// Leaves requests alone that begin in the first so many bytes (labels).
+    /// Exempts requests that begin in the first `bytes` bytes (labels) from the faults added by
+    /// [`FaultPlan::with`].
     #[must_use]
     pub fn sparing(mut self, bytes: u64) -> Self {
         self.spared_bytes = bytes;
         self
     }
-    /// So many requests of any kind go well, then one fails, and then all go well again.
+    /// Fails one request after `good` requests of any kind. All later ones succeed.
     #[must_use]
     pub fn failing_once_after(mut self, good: u64) -> Self {
         self.good = Some(good);
         self
     }
-    /// So many flushes and durable writes go well, then `count` of them fail, and then all go well again.
+    /// Fails `count` flushes or durable writes after `good` of them. All later ones succeed.
     #[must_use]
     pub fn failing_flushes_after(mut self, good: u64, count: u64) -> Self {
         self.flushes = (good, count);
         self
     }
-    /// So many of a million requests of any kind take longer, each up to so many nanoseconds of the world's time. Other
-    /// threads go on meanwhile where a seed decides their turns; else the clock is just put forward.
+    /// Delays `per_million` of a million requests of any kind, each by up to `ns_max` nanoseconds of
+    /// simulated time.
+    ///
+    /// Under a seeded scheduler other threads run during the delay. Otherwise the delay only advances the
+    /// clock.
     #[must_use]
     pub fn slow(mut self, per_million: u32, ns_max: u64) -> Self {
         self.slow = (per_million, ns_max);
         self
     }
-    /// How much longer the next request takes, in nanoseconds.
+    /// The delay of the next request, in nanoseconds.
     pub(crate) fn delay_ns(&mut self) -> u64 {
         let (per_million, ns_max) = self.slow;
         match self.seed.happens(per_million) {

@@ -3,7 +3,7 @@
 use millpond_env::sync::{Condvar, Mutex};
 use std::ops::Range;
 
-/// Which requests [`HangPlan`] holds.
+/// Which requests a [`HangPlan`] holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hanging {
     /// Reads.
@@ -39,8 +39,10 @@ impl Hanging {
     }
 }
 
-/// A disk that stops answering. From the first request that hangs on nothing is answered, of no kind, until
-/// [`crate::SimDisk::release`]: then what hangs is carried out, in any order.
+/// A disk that stops answering.
+///
+/// From the first request that hangs, the disk answers no request of any kind until
+/// [`crate::SimDisk::release`]. Then it executes the hung requests, in any order.
 #[derive(Debug, Clone)]
 pub struct HangPlan {
     kind: Hanging,
@@ -62,25 +64,26 @@ impl HangPlan {
             is_alone: false,
         }
     }
-    /// This many requests of the kind succeed first.
+    /// The first `good` requests of the kind succeed.
     #[must_use]
     pub fn after(mut self, good: u64) -> Self {
         self.good = good;
         self
     }
-    /// Only requests that begin in this range count: labels, for instance. Of flushes the range says nothing.
+    /// Only counts requests that begin in this range, for instance in the labels. The range does not
+    /// restrict flushes.
     #[must_use]
     pub fn within(mut self, bytes: Range<u64>) -> Self {
         self.within = Some(bytes);
         self
     }
-    /// Each request that hangs puts the world's clock forward by so much: whoever waits for it sees time pass.
+    /// Each request that hangs advances the simulated clock by `ns`, so that its waiters see time pass.
     #[must_use]
     pub fn passing(mut self, ns: u64) -> Self {
         self.passing_ns = ns;
         self
     }
-    /// Only the first request hangs; the disk goes on with all others.
+    /// Only the first request hangs; the disk answers all others.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.is_alone = true;
@@ -100,7 +103,7 @@ impl HangPlan {
     }
 }
 
-/// What hangs on a disk.
+/// The hung requests of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Hung {
     state: Mutex<State>,
@@ -133,7 +136,7 @@ impl Hung {
             self.changed.wait(&mut state);
         }
     }
-    /// Where each request begins: holds it if the plan says so. `pass` puts the clock forward.
+    /// Called at the start of each request. Blocks if the plan says so; `pass` advances the clock.
     pub(crate) fn pass(&self, kind: Kind, offset_bytes: u64, pass: impl FnOnce(u64)) {
         let mut state = self.state.lock();
         let has_begun = state.has_begun;
@@ -179,7 +182,7 @@ mod tests {
             let writing = scope.spawn(|| disk.write(4096, &[2; 512]));
             disk.await_hang();
             assert!(world.env().clock.monotonic_ns() - before >= 5_000_000_000);
-            // Nothing is answered any more, and other disks are.
+            // This disk answers nothing any more; other disks do.
             let reading = scope.spawn(|| disk.read(0, &mut [0; 512]));
             while disk.hanging() < 2 {
                 thread::yield_now();

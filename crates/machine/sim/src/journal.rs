@@ -1,4 +1,4 @@
-//! The order in which all disks of a world were written and flushed, and what a power cut leaves.
+//! The order of all writes and flushes of a world, and the disks after a power cut.
 
 use crate::page_cache::{pages, pages_of};
 use crate::{Content, Seed};
@@ -6,45 +6,45 @@ use millpond_env::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// One thing that reached a disk.
+/// A change of a disk.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Bytes were given to a disk.
+    /// A write.
     Write {
-        /// Number of the disk.
+        /// Index of the disk.
         disk: usize,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset_bytes: u64,
-        /// What.
+        /// The bytes written.
         bytes: Arc<[u8]>,
     },
-    /// A range was said to be unneeded.
+    /// A discard.
     Discard {
-        /// Number of the disk.
+        /// Index of the disk.
         disk: usize,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset_bytes: u64,
-        /// How much, in bytes.
+        /// Length in bytes.
         length_bytes: u64,
     },
-    /// A disk was told to make what was written durable, and did.
+    /// A successful flush.
     Flush {
-        /// Number of the disk.
+        /// Index of the disk.
         disk: usize,
-        /// Only what touches the pages of these bytes; `None` for everything.
+        /// Restricts the flush to writes that touch the pages of these bytes; `None` for a full flush.
         part: Option<Range<u64>>,
     },
-    /// A disk was told to make what was written durable, failed, and lost it.
+    /// A failed flush that lost the unflushed writes.
     LostWrites {
-        /// Number of the disk.
+        /// Index of the disk.
         disk: usize,
-        /// As of a flush.
+        /// As for a flush.
         part: Option<Range<u64>>,
     },
 }
 
 impl Event {
-    /// The disk that it happened to.
+    /// The disk that changed.
     #[must_use]
     pub fn disk(&self) -> usize {
         match self {
@@ -90,33 +90,33 @@ impl Event {
     }
 }
 
-/// What becomes of requests that were not flushed when the power is cut.
+/// Which unflushed requests survive a power cut.
 #[derive(Debug, Clone)]
 pub enum PowerCut {
-    /// All of them reached the disk.
+    /// All of them.
     EverythingWritten,
-    /// None of them did.
+    /// None of them.
     NothingUnflushed,
-    /// Each of them did or did not, and some only in part (torn between sectors), as the seed says.
+    /// A random choice. Some writes survive only in part (torn between sectors).
     Torn(Seed),
-    /// Only the first so many of each disk did, in order.
+    /// Only the first of each disk, in order; the value is their number.
     First(usize),
-    /// All but this one did (counted over all disks from the oldest).
+    /// All but this one, by its index over all disks from the oldest.
     AllBut(usize),
-    /// Just these did (counted over all disks from the oldest), whole or in part.
+    /// Only these, whole or in part, by their index over all disks from the oldest.
     Only(BTreeMap<usize, Kept>),
 }
 
-/// How much of a request reached the disk.
+/// How much of a request survives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// All.
+    /// The whole request.
     Whole,
-    /// Of a write, these of its sectors.
+    /// These sectors of a write.
     Sectors(Range<usize>),
 }
 
-/// Everything that happened to the disks of a world since it was last rebuilt.
+/// All events on the disks of a world since it was made or last cleared.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     pub(crate) start: Vec<(Content, u32)>,
@@ -124,22 +124,22 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// How many things happened: power can be cut at any number up to this.
+    /// The number of events. The power can be cut after any number of events up to this.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
-    /// Whether nothing happened.
+    /// Whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
-    /// What happened, oldest first.
+    /// The events, oldest first.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
-    /// The disks' contents, had the power been cut after the first `count` events.
+    /// The contents of the disks if the power had been cut after the first `count` events.
     #[must_use]
     pub fn crash_at(&self, count: usize, cut: &PowerCut) -> Vec<Content> {
         let events = self.events.get(..count).unwrap_or(&self.events);
@@ -165,8 +165,10 @@ impl Journal {
         self.settle(&mut disks, events, &unflushed, cut);
         disks
     }
-    /// The requests among the first `count` events that no flush covers, oldest first: what
-    /// [`PowerCut::AllBut`] and [`PowerCut::Only`] count in. Of a write how many sectors it has; 1 of others.
+    /// The unflushed requests after the first `count` events, oldest first.
+    ///
+    /// [`PowerCut::AllBut`] and [`PowerCut::Only`] use the index into this list. The value is the number of
+    /// sectors of a write, and 1 for other requests.
     #[must_use]
     pub fn unflushed_at(&self, count: usize) -> Vec<usize> {
         let events = self.events.get(..count).unwrap_or(&self.events);
@@ -212,7 +214,8 @@ impl Journal {
             let sector = self.start.get(number).map_or(512, |(_, sector)| *sector);
             let mut order = pending.clone();
             if matches!(cut, PowerCut::Torn(_)) {
-                // A disk may write its cache back in any order; where two overlap, either may win.
+                // A disk may write back its cache in any order. Where two writes overlap, either may be
+                // last.
                 for at in (1..order.len()).rev() {
                     let other = usize::try_from(seed.below(at as u64 + 1)).unwrap_or(0);
                     order.swap(at, other);
@@ -265,7 +268,7 @@ fn keep_sectors(event: &Event, content: &mut Content, sector: u32, range: &Range
     }
 }
 
-/// Applies all, nothing, or some sectors of a write.
+/// Applies a request in full, not at all, or only some sectors of a write.
 fn tear(event: &Event, content: &mut Content, sector: u32, seed: &mut Seed) {
     match seed.below(4) {
         0 => {}

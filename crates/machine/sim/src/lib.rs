@@ -1,14 +1,13 @@
-//! Layer `machine`: a world that exists only in memory and is decided by one seed.
+//! Layer `machine`: a simulated world in memory that one seed determines.
 //!
-//! A [`World`] gives the engine its clock, its randomness and its [`SimDisk`]s. A disk behaves as the
-//! worst disk that keeps its promises: what was written since the last flush may be lost, in any
-//! subset and torn at any sector, when the power is cut; and it can be told to break promises
-//! ([`Fault`]): fail, lose, misdirect or corrupt requests, be slow, vanish, come back. Memory can flip bits in what is about to be
-//! written ([`EvilMemory`]).
+//! A [`World`] gives the engine its clock, its randomness and its [`SimDisk`]s. A disk behaves as the worst
+//! disk that still honours its contract: at a power cut, any subset of the writes since the last flush may
+//! be lost, and any write may be torn at a sector boundary. A [`Fault`] makes a disk violate the contract:
+//! requests fail, get lost, are misdirected, corrupted or slow, and disks vanish and return. Memory can
+//! flip bits in data that is about to be written ([`EvilMemory`]).
 //!
-//! Every write and flush of all disks goes through one [`Journal`], so that a test can rebuild the disks
-//! as they would stand had the power been cut between any two of them ([`Journal::crash_at`]).
-//!
+//! One [`Journal`] records every write and flush of all disks. With it, a test can rebuild the disks as
+//! they would be after a power cut between any two of these ([`Journal::crash_at`]).
 //! ```
 //! use millpond_device::Device;
 //! use millpond_sim::{PowerCut, World};

@@ -1,4 +1,4 @@
-//! What a system keeps of a disk in memory, and what it forgets when a write-back fails.
+//! The page cache in front of a disk, and the loss of dirty pages when write-back fails.
 
 use crate::Content;
 use crate::content::{PAGE_BYTES, Page};
@@ -6,11 +6,13 @@ use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
-/// What lies on the disk where the cache has something else; `None` for a page of zeros.
+/// The disk's version of each page that differs in the cache; `None` for a page of zeros.
 type Beneath = BTreeMap<u64, Option<Arc<Page>>>;
 
-/// The page cache before a disk, as Linux has it: reads see what was written last. When a flush fails the pages count as
-/// clean all the same: reads give the new bytes until the pages are evicted, and no later flush writes them.
+/// The page cache in front of a disk, as Linux has it: reads see the latest write.
+///
+/// A failed flush marks the pages clean all the same. Reads return the new bytes until the pages are
+/// evicted, and no later flush writes them.
 #[derive(Debug, Default)]
 pub(crate) struct PageCache {
     /// What reads see.
@@ -19,7 +21,7 @@ pub(crate) struct PageCache {
     lost: Beneath,
 }
 
-/// The pages of a range; empty if it is.
+/// The pages of a range; empty if the range is empty.
 pub(crate) fn pages(offset_bytes: u64, length_bytes: u64) -> RangeInclusive<u64> {
     match (offset_bytes.saturating_add(length_bytes)).checked_sub(1) {
         Some(last) if length_bytes > 0 => offset_bytes / PAGE_BYTES..=last / PAGE_BYTES,
@@ -58,11 +60,11 @@ impl PageCache {
         self.dirty.retain(|page, _| !range.contains(page));
         self.lost.retain(|page, _| !range.contains(page));
     }
-    /// What is dirty, everywhere or in the pages of some bytes, is on the disk.
+    /// Marks dirty pages as written, all or those of `part`.
     pub(crate) fn flushed(&mut self, part: Option<&Range<u64>>) {
         self.clean(part);
     }
-    /// What is dirty, everywhere or in the pages of some bytes, never gets to the disk.
+    /// Marks dirty pages as lost, all or those of `part`: they never reach the disk.
     pub(crate) fn flush_failed(&mut self, part: Option<&Range<u64>>) {
         let mut lost = self.clean(part);
         self.lost.append(&mut lost);
@@ -79,13 +81,13 @@ impl PageCache {
             }
         }
     }
-    /// Drops clean pages: of those that were lost the disk's old bytes are seen from now on.
+    /// Evicts clean pages. Lost pages show the disk's old bytes from now on.
     pub(crate) fn evict(&mut self) {
         for (page, beneath) in std::mem::take(&mut self.lost) {
             self.content.set_page(page, beneath);
         }
     }
-    /// What would be seen had the lost pages been evicted.
+    /// The content after an eviction of the lost pages.
     pub(crate) fn without_lost(&self) -> Content {
         let mut content = self.content.clone();
         for (page, beneath) in &self.lost {

@@ -1,12 +1,12 @@
-//! Random numbers that a seed decides.
+//! Seeded random numbers.
 
-/// A generator whose whole future is decided by its seed (the "splitmix" sequence: one addition and a
-/// mixing of bits for each number). Not for secrets.
+/// A seeded random number generator ("splitmix": one addition and a mixing of bits per number). Not for
+/// secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// The sequence of this number.
+    /// The sequence of this seed.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(number)
@@ -19,9 +19,9 @@ impl Seed {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
-    /// A number below `bound`, or 0 for a bound of 0.
+    /// A random number below `bound`, or 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: even enough for tests, and without a division.
+        // The high half of the product is uniform enough for tests and needs no division.
         let product = u128::from(self.bits()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
@@ -29,18 +29,18 @@ impl Seed {
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
-    /// One of the items, or `None` of an empty slice.
+    /// A random item; `None` if the slice is empty.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(usize::try_from(self.below(items.len() as u64)).unwrap_or(0))
     }
-    /// Fills a buffer.
+    /// Fills a buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
             let word = self.bits().to_le_bytes();
             piece.copy_from_slice(&word[..piece.len()]);
         }
     }
-    /// Another sequence, decided by this one.
+    /// Another generator, seeded from this one.
     pub fn fork(&mut self) -> Self {
         Self(self.bits())
     }

@@ -1,56 +1,56 @@
-//! What all requests to the disks of a world add up to.
+//! A count and a digest of all requests to the disks of a world.
 
 use millpond_env::sync::Arc;
 use std::fmt;
 
-/// How many requests there were, and a hash over all of them in their order.
+/// The number of requests, and a hash over all of them in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Requests of all kinds, those that failed included.
+    /// Requests of all kinds, including failed ones.
     pub requests: u64,
-    /// Over kind, disk, place, length, bytes and outcome of each.
+    /// A hash over kind, disk, offset, length, bytes and outcome of each request.
     pub digest: u64,
 }
 
 impl std::ops::AddAssign for Trace {
-    /// What both add up to, one after the other.
+    /// Appends a trace.
     fn add_assign(&mut self, next: Self) {
         self.requests += next.requests;
         self.digest = mix(self.digest, next.digest);
     }
 }
 
-/// What a disk was asked for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestKind {
-    /// Bytes were read.
+    /// A read.
     Read,
-    /// Bytes were written.
+    /// A write.
     Write,
-    /// Everything was to be durable.
+    /// A flush of the whole disk.
     Flush,
-    /// A range was said to be unneeded.
+    /// A discard of a range.
     Discard,
-    /// Bytes were written, and durable at once.
+    /// A write that is durable when it completes.
     DurableWrite,
 }
 
-/// A request as a [`Trace`] knows it.
+/// A request as it enters a [`Trace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What was asked.
+    /// The kind.
     pub kind: RequestKind,
-    /// Of which disk, by its number.
+    /// The index of the disk in its world.
     pub disk: usize,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset_bytes: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub length_bytes: u64,
-    /// Of the bytes that were to be written, or were read.
+    /// A hash of the bytes to write, or of the bytes read.
     pub hash: u64,
-    /// Whether the disk said that all went well.
+    /// Whether the disk reported success.
     pub is_ok: bool,
-    /// The world's time when it began, in nanoseconds since the Unix epoch.
+    /// The simulated time of its start, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// A hash of bytes that is quick, and no protection against anybody.
+/// A fast hash; not cryptographic.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut sum = bytes.len() as u64;
     let mut words = bytes.chunks_exact(8);

@@ -1,4 +1,4 @@
-//! A seed's world: its clock, its dice and its disks.
+//! A simulated world: its clock, its seeded RNG and its disks.
 
 use crate::journal::{Event, Journal, PowerCut};
 use crate::trace::{Request, Trace, Tracer};
@@ -7,8 +7,10 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
 
-/// Time and disks in memory. Requests take simulated time and no real time; nothing else moves the
-/// clock but [`World::advance`].
+/// Time and disks in memory.
+///
+/// Requests take simulated time and no real time. Apart from requests, only [`World::advance`] moves the
+/// clock.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,
@@ -31,16 +33,16 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// A plausible day, so that times on disk look like times.
+/// A plausible date, so that timestamps on disk are recognisable.
 const START_NS: u64 = 1_767_225_600_000_000_000;
 
 impl World {
-    /// The world of this seed, without disks. Its journal is kept.
+    /// A world of this seed, without disks. It keeps a journal.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::build(seed, true, Tracer::default())
     }
-    /// As [`World::new`], without a journal: for long runs whose power is never cut.
+    /// As [`World::new`], without a journal: for long runs without power cuts.
     #[must_use]
     pub fn without_journal(seed: u64) -> Self {
         Self::build(seed, false, Tracer::default())
@@ -55,7 +57,7 @@ impl World {
             memory: Mutex::new(None),
             flips: AtomicU64::new(0),
         });
-        // Whoever waits for a while, waits by this world's clock from now on.
+        // From now on, timeouts of this run use this world's clock.
         #[cfg(millpond_sim)]
         millpond_env::sim::set_time(Arc::clone(&shared) as Arc<dyn millpond_env::sim::Time>);
         Self {
@@ -63,12 +65,12 @@ impl World {
             disks: Arc::default(),
         }
     }
-    /// An empty disk more.
+    /// Adds an empty disk.
     #[must_use]
     pub fn disk(&self, size_bytes: u64, sector_bytes: u32) -> Arc<SimDisk> {
         self.disk_with(size_bytes, sector_bytes, Content::default())
     }
-    /// A disk more, with this content.
+    /// Adds a disk with this content.
     #[must_use]
     pub fn disk_with(&self, size_bytes: u64, sector_bytes: u32, content: Content) -> Arc<SimDisk> {
         let mut disks = self.disks.lock();
@@ -85,12 +87,12 @@ impl World {
         disks.push(Arc::clone(&disk));
         disk
     }
-    /// All disks, by number.
+    /// All disks, by index.
     #[must_use]
     pub fn disks(&self) -> Vec<Arc<SimDisk>> {
         self.disks.lock().clone()
     }
-    /// What the engine is given in place of the real clock and dice.
+    /// The engine's clock and random source in this world.
     #[must_use]
     pub fn env(&self) -> Env {
         Env {
@@ -98,31 +100,31 @@ impl World {
             entropy: Arc::new(SimEntropy(Arc::clone(&self.shared))),
         }
     }
-    /// Flips bits from now on in what is about to be written, or (with `None`) no more. A world that is reborn from this one has sound
-    /// memory.
+    /// Starts to flip bits in data that is about to be written; `None` stops it. Worlds made from this one
+    /// by [`World::reborn`] do not flip bits.
     pub fn set_memory(&self, memory: Option<EvilMemory>) {
         *self.shared.memory.lock() = memory;
     }
-    /// How many writes had a bit flipped by [`EvilMemory`], each copy counted.
+    /// The number of writes that [`EvilMemory`] changed; each copy counts.
     #[must_use]
     pub fn flips(&self) -> u64 {
         self.shared.flips.load(Ordering::SeqCst)
     }
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, ns: u64) {
         self.shared.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
-    /// What happened to the disks so far.
+    /// A copy of the journal so far.
     #[must_use]
     pub fn journal(&self) -> Journal {
         self.shared.journal.lock().clone()
     }
-    /// How many events the journal holds: what [`World::reborn`] counts in.
+    /// The number of events in the journal, in which [`World::reborn`] counts.
     #[must_use]
     pub fn recorded(&self) -> usize {
         self.shared.journal.lock().len()
     }
-    /// Bytes that the journal's events keep in memory.
+    /// The memory that the events of the journal keep, in bytes.
     #[must_use]
     pub fn recorded_bytes(&self) -> u64 {
         let journal = self.shared.journal.lock();
@@ -132,17 +134,18 @@ impl World {
         });
         sizes.sum()
     }
-    /// What all requests so far add up to, those to the worlds that this one was reborn from included. Two runs with
-    /// equal traces asked their disks for the same things in the same order, and got the same answers.
+    /// The trace of all requests so far, including those to the worlds that this one was made from.
+    ///
+    /// Two runs with equal traces sent the same requests in the same order and got the same answers.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.shared.tracer.lock().trace()
     }
-    /// Has `each` called with every request from now on, in this world and those that are reborn from it.
+    /// Calls `each` with every request from now on, in this world and in those made from it.
     pub fn watch(&self, each: impl Fn(&Request) + Send + Sync + 'static) {
         self.shared.tracer.lock().watch(Arc::new(each));
     }
-    /// Forgets what happened so far: the present contents, taken as durable, are the new start.
+    /// Clears the journal: the present contents, taken as durable, are the new start.
     pub fn forget(&self) {
         let disks = self.disks.lock();
         let mut journal = self.shared.journal.lock();
@@ -151,15 +154,17 @@ impl World {
             start.0 = disk.content_without_lost();
         }
     }
-    /// Cuts the power now: the same disks as a new world finds them. (The old ones live on, to be
-    /// dropped with whatever still uses them.)
+    /// Cuts the power now and returns the disks as a new world finds them.
+    ///
+    /// The old disks stay valid until their users drop them.
     #[must_use]
     pub fn power_cut(&self, cut: PowerCut) -> Vec<Arc<SimDisk>> {
         let count = self.shared.journal.lock().len();
         self.reborn(count, &cut).disks()
     }
-    /// A new world with the disks as they would stand had the power been cut after `count` events.
-    /// Its dice go on from a seed that this world draws, its clock from this one's.
+    /// A new world with the disks as they would be if the power had been cut after `count` events.
+    ///
+    /// This world draws the seed of the new one. The clock continues from this world's time.
     #[must_use]
     pub fn reborn(&self, count: usize, cut: &PowerCut) -> World {
         let contents = self.shared.journal.lock().crash_at(count, cut);
@@ -188,7 +193,7 @@ impl Shared {
     pub(crate) fn trace(&self, request: &Request) {
         self.tracer.lock().note(request);
     }
-    /// Somebody waits for so long.
+    /// Delays the calling thread by simulated time.
     pub(crate) fn pass(&self, ns: u64) {
         #[cfg(millpond_sim)]
         if millpond_env::sim::sleep(ns) {
@@ -196,18 +201,18 @@ impl Shared {
         }
         self.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
-    /// Puts the clock forward; nobody waits.
+    /// Advances the clock without a wait.
     pub(crate) fn put_forward(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
-    /// The bit that memory flips in these bytes on their way to a disk.
+    /// The bit that memory flips in these bytes on their way to a disk, if any.
     pub(crate) fn flip(&self, bytes: &[u8]) -> Option<(usize, u8)> {
         let memory = *self.memory.lock();
         let flip = memory?.flip(bytes)?;
         self.flips.fetch_add(1, Ordering::SeqCst);
         Some(flip)
     }
-    /// A request takes 20 µs and 1 ns for each two bytes.
+    /// A request takes 20 µs, plus 1 ns per two bytes.
     pub(crate) fn tick(&self, length_bytes: u64) {
         self.now_ns
             .fetch_add(20_000 + length_bytes / 2, Ordering::SeqCst);
@@ -365,7 +370,7 @@ mod tests {
             (read(&after[0], 0, 512), read(&after[0], 8192, 512)),
             (vec![2; 512], vec![0; 512])
         );
-        // It fails like any write, or like the flush that it is.
+        // A durable write fails as a write, or as the flush that it includes.
         for (good, seen) in [(0, 2), (1, 3)] {
             disk.set_faults(Some(FaultPlan::new(Seed::new(1)).failing_once_after(good)));
             assert!(durable(0, 3).is_err());

@@ -1,4 +1,4 @@
-//! Who runs.
+//! The scheduler: which thread runs.
 
 use super::{Policy, Report, Schedule, Time};
 use parking_lot::{Condvar, Mutex};
@@ -15,7 +15,7 @@ thread_local! {
 
 /// Calls `body` with the run that this thread belongs to, if any.
 pub(super) fn with_mine<T>(body: impl FnOnce(&Arc<Baton>, TaskId) -> T) -> Option<T> {
-    // Late in a thread's life there is no such variable any more.
+    // While a thread ends, its thread-local variables are destroyed before its last code runs.
     let mine = MINE.try_with(|mine| mine.borrow().clone()).ok().flatten();
     mine.map(|(baton, id)| body(&baton, id))
 }
@@ -26,14 +26,14 @@ pub(crate) fn is_managed() -> bool {
         .unwrap_or(false)
 }
 
-/// Somebody else may go on here.
+/// A scheduling point: another thread may run here.
 pub(super) fn point() {
     if !std::thread::panicking() {
         with_mine(|baton, me| baton.point(me, false));
     }
 }
 
-/// Where a thread waits for its turn.
+/// Where a thread blocks until the scheduler resumes it.
 #[derive(Default)]
 struct Seat {
     is_next: Mutex<bool>,
@@ -57,14 +57,14 @@ impl Seat {
 struct Task {
     name: String,
     seat: Arc<Seat>,
-    /// What it waits for; `None` if it can run.
+    /// What it waits for; `None` if it is ready.
     waits: Option<&'static str>,
     until_ns: Option<u64>,
     has_timed_out: bool,
     rank: u64,
 }
 
-/// A run's threads and its dice.
+/// The threads of a run and its seeded RNG.
 pub(super) struct Baton {
     state: Mutex<State>,
     ended: Condvar,
@@ -78,7 +78,7 @@ struct State {
     ready: Vec<TaskId>,
     timed: BTreeSet<(u64, TaskId)>,
     time: Option<Arc<dyn Time>>,
-    /// Where no world has told its time.
+    /// The clock of a run without a [`Time`].
     own_ns: u64,
     lowest: u64,
     has_ended: bool,
@@ -113,7 +113,7 @@ impl Baton {
         self.state.lock().time = Some(time);
     }
 
-    /// A thread more that can run.
+    /// Adds a ready thread.
     pub(super) fn enter(&self, name: &str) -> TaskId {
         let mut state = self.state.lock();
         let id = state.report.threads;
@@ -135,14 +135,14 @@ impl Baton {
         id
     }
 
-    /// It was not started after all.
+    /// Removes a thread that could not be started.
     pub(super) fn forget(&self, id: TaskId) {
         let mut state = self.state.lock();
         state.tasks.remove(&id);
         state.ready.retain(|other| *other != id);
     }
 
-    /// What a thread does from its first turn to its last.
+    /// Runs `body` as the given thread, from its first scheduling to its end.
     pub(super) fn live<T>(self: &Arc<Self>, id: TaskId, body: impl FnOnce() -> T) -> T {
         MINE.set(Some((Arc::clone(self), id)));
         self.seat(id).wait();
@@ -164,13 +164,14 @@ impl Baton {
         Arc::clone(&self.state.lock().tasks[&id].seat)
     }
 
-    /// Somebody else may go on here. With `is_yielding` somebody else does, if there is anybody.
+    /// A scheduling point. With `is_yielding`, another thread runs if one is ready.
     pub(super) fn point(&self, me: TaskId, is_yielding: bool) {
         let state = self.state.lock();
         self.pass(state, me, is_yielding);
     }
 
-    /// Waits until somebody makes this thread ready again, or until a time. Tells whether it was the time.
+    /// Blocks until another thread calls [`Self::unblock`], or until the timeout expires. Returns whether
+    /// it expired.
     pub(super) fn block(&self, me: TaskId, what: &'static str, wait_ns: Option<u64>) -> bool {
         let mut state = self.state.lock();
         let until_ns = wait_ns.map(|ns| state.now_ns().saturating_add(ns));
@@ -188,12 +189,12 @@ impl Baton {
         state.tasks[&me].has_timed_out
     }
 
-    /// Lets a thread run again.
+    /// Makes a blocked thread ready.
     pub(super) fn unblock(&self, id: TaskId) {
         self.state.lock().make_ready(id, false);
     }
 
-    /// A number below `bound`.
+    /// A random number below `bound`.
     pub(super) fn below(&self, bound: usize) -> usize {
         usize::try_from(self.state.lock().below(bound as u64)).unwrap_or(0)
     }
@@ -217,11 +218,11 @@ impl Baton {
         if let Some(theirs) = theirs {
             theirs.call();
         }
-        // For ever, if the run is over.
+        // Blocks for ever if the run is over.
         mine.wait();
     }
 
-    /// Who is next; nobody if the run is over.
+    /// The next thread to run; `None` if the run is over.
     fn next(&self, state: &mut State, me: TaskId, is_yielding: bool) -> Option<TaskId> {
         let next = state.choose(me, is_yielding);
         if next.is_none() || self.is_stuck.load(Ordering::Relaxed) {
@@ -279,7 +280,8 @@ impl State {
         }
         while let Some((until_ns, id)) = self.timed.first().copied() {
             if until_ns > self.now_ns() {
-                // Nobody else can go on: time does. Not for those that are left when all is done.
+                // No thread is ready, so time advances; but not for threads that are left over after the
+                // body has ended.
                 if !self.ready.is_empty() || self.has_ended {
                     break;
                 }
@@ -347,7 +349,8 @@ impl Waiters {
     pub(super) const fn new() -> Self {
         Self(Mutex::new(vec![]))
     }
-    /// Waits to be woken, or for so long; tells whether it was the time. Only threads of a run may.
+    /// Waits until woken, or until the timeout expires; returns whether it expired. Only for threads of a
+    /// run.
     pub(super) fn wait(&self, what: &'static str, wait_ns: Option<u64>) -> bool {
         let waited = with_mine(|baton, me| {
             self.0.lock().push(me);
@@ -366,7 +369,7 @@ impl Waiters {
         }
         all.len()
     }
-    /// Any one of them, as the seed says.
+    /// Wakes one of them, which the seed chooses.
     pub(super) fn wake_one(&self) -> bool {
         let mut all = self.0.lock();
         if all.is_empty() {

@@ -26,7 +26,7 @@ pub struct Sender<T>(Arc<Channel<T>>);
 /// As `crossbeam`'s.
 pub struct Receiver<T>(Arc<Channel<T>>);
 
-/// As `crossbeam`'s, with room for one message at least.
+/// As `crossbeam`'s, with a capacity of at least one message.
 #[must_use]
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
@@ -45,7 +45,7 @@ impl<T> Sender<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If nobody will receive it.
+    /// If there is no receiver any more.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state.lock();
         while state.receivers > 0 && state.messages.len() >= state.room {
@@ -62,7 +62,7 @@ impl<T> Sender<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If there is no room, or nobody will receive it.
+    /// If the channel is full, or there is no receiver any more.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let mut state = self.0.state.lock();
         if state.receivers == 0 {
@@ -82,7 +82,7 @@ impl<T> Receiver<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If nothing will come any more.
+    /// If the channel is empty and there is no sender any more.
     pub fn recv(&self) -> Result<T, RecvError> {
         let mut state = self.0.state.lock();
         loop {
@@ -98,7 +98,7 @@ impl<T> Receiver<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If there is nothing.
+    /// If the channel is empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.0.state.lock();
         match self.taken(&mut state) {
@@ -107,10 +107,10 @@ impl<T> Receiver<T> {
             None => Err(TryRecvError::Empty),
         }
     }
-    /// As `crossbeam`'s; each change of the channel begins the time anew.
+    /// As `crossbeam`'s, except that each change of the channel restarts the timeout.
     ///
     /// # Errors
-    /// If nothing came, or nothing will come.
+    /// If the timeout expires, or the channel is empty and there is no sender any more.
     pub fn recv_timeout(&self, limit: Duration) -> Result<T, RecvTimeoutError> {
         let mut state = self.0.state.lock();
         loop {
@@ -166,7 +166,7 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.receivers -= 1;
-        // What nobody will receive is dropped now, and not with the lock held.
+        // Messages without a receiver are dropped now, after the lock is released.
         let left = match state.receivers {
             0 => std::mem::take(&mut state.messages),
             _ => VecDeque::new(),

@@ -1,4 +1,4 @@
-//! Waiting for something to change.
+//! Condition variables.
 
 use super::baton::{Waiters, is_managed, point};
 use super::lock::{MutexGuard, nanoseconds};
@@ -41,7 +41,7 @@ impl Condvar {
             self.inner.wait(guard.real_mut());
         }
     }
-    /// As `parking_lot`'s; how long is reckoned in the world's time.
+    /// As `parking_lot`'s; the timeout is in simulated time.
     pub fn wait_for<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -56,7 +56,7 @@ impl Condvar {
         };
         WaitTimeoutResult(has_timed_out)
     }
-    /// As `parking_lot`'s; which one is the seed's choice.
+    /// As `parking_lot`'s; the seed chooses the thread.
     pub fn notify_one(&self) -> bool {
         point();
         self.waiters.wake_one() | self.inner.notify_one()

@@ -1,14 +1,14 @@
-//! What holds a lock.
+//! Guards of held locks.
 
 use super::baton::Waiters;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A lock that is held, by a guard of `parking_lot`'s. When it is given back, whoever waits for it may try again.
+/// A held lock, around a guard of `parking_lot`. When it is dropped, all waiters of the lock become ready.
 #[must_use = "if unused the lock is free at once"]
 pub struct Held<'a, G> {
     waiters: &'a Waiters,
-    /// Always there but while a condition variable waits.
+    /// Always `Some`, except while a condition variable waits.
     inner: Option<G>,
 }
 
@@ -17,14 +17,14 @@ impl<'a, G> Held<'a, G> {
         let inner = Some(inner);
         Self { waiters, inner }
     }
-    /// The same lock by another guard.
+    /// Converts the guard and keeps the lock.
     pub(super) fn turned<H>(mut self, turn: impl FnOnce(G) -> H) -> Held<'a, H> {
         Held {
             waiters: self.waiters,
             inner: self.inner.take().map(turn),
         }
     }
-    /// Gives the lock back for the time of `wait`; `take` takes it again.
+    /// Releases the lock during `wait`; `take` acquires it again.
     pub(super) fn without<R>(&mut self, wait: impl FnOnce() -> R, take: impl FnOnce() -> G) -> R {
         self.inner = None;
         self.waiters.wake_all();
@@ -32,7 +32,7 @@ impl<'a, G> Held<'a, G> {
         self.inner = Some(take());
         outcome
     }
-    /// Whoever waits for this lock.
+    /// The threads that wait for this lock.
     pub(super) fn waiters(&self) -> &'a Waiters {
         self.waiters
     }

@@ -83,7 +83,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// Takes a lock as soon as it is this thread's turn and nobody holds it.
+/// Acquires a lock as soon as this thread is scheduled and the lock is free.
 fn take<'a, T: ?Sized>(
     mutex: &'a parking_lot::Mutex<T>,
     waiters: &Waiters,
@@ -108,7 +108,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     ) -> MappedMutexGuard<'a, U> {
         guard.turned(|inner| parking_lot::MutexGuard::map(inner, part))
     }
-    /// Gives the lock back for the time of `wait`.
+    /// Releases the lock during `wait` and acquires it again.
     pub(super) fn during<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         let mutex = parking_lot::MutexGuard::mutex(self.real());
         let waiters = self.waiters();

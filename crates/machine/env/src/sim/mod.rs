@@ -1,18 +1,19 @@
-//! Threads whose turns a seed decides; only with `--cfg millpond_sim`.
+//! A seeded thread scheduler; only with `--cfg millpond_sim`.
 //!
-//! In [`run`] every thread that is started through [`crate::thread`] is a thread of the operating system, but only
-//! one of them runs at a time: the one that has the *baton*. Who gets it next is decided by the seed wherever threads can meet
-//! (each lock, wait, notification, message, start and end of a thread: a *point*). Thus the same seed gives the same
-//! run, and what a lock, a condition variable or a channel waits for is always known: when nobody can go on the run ends
-//! as stuck, with what everybody waits for.
+//! In [`run`], every thread started through [`crate::thread`] is a thread of the operating system, but only
+//! one runs at a time. The seed picks the next thread at each *scheduling point*: each lock, wait,
+//! notification and message, and the start and end of a thread. The same seed therefore gives the same run.
+//! The scheduler knows what each blocked thread waits for. If no thread can run, the run ends as stuck and
+//! reports what each thread waits for.
 //!
-//! Between two points nothing else runs, so races between atomics without a lock between them are not explored.
+//! No other thread runs between two scheduling points. Races between atomics without a lock between them
+//! are therefore not explored.
 //!
-//! Threads outside of [`run`] find the same types to be ordinary locks. What is used by both at once is no business of
-//! this module.
+//! Outside of [`run`], the same types are ordinary locks. Sharing a lock between threads of a run and
+//! threads outside of it is not supported.
 //!
-//! Timeouts are of the world's time ([`Time`]): one that has passed lets its thread go on, and when nobody else can, time goes on to
-//! the next. `docs/simulation.md` has the reasons and the figures.
+//! Timeouts use simulated time ([`Time`]). A thread becomes ready when its timeout expires. If no thread is
+//! ready, time advances to the next timeout. `docs/simulation.md` has the reasons and the measurements.
 
 mod baton;
 mod channel;
@@ -37,54 +38,57 @@ use std::sync::Arc;
 pub use thread::{JoinHandle, Scope, ScopedJoinHandle, scope};
 pub(crate) use thread::{spawn, yield_now};
 
-/// Processors that [`crate::thread::parallelism`] tells of in [`run`], whatever the machine has.
+/// The value of [`crate::thread::parallelism`] in [`run`], on any machine.
 pub const PARALLELISM: usize = 3;
 
-/// How the next thread is chosen.
+/// How the scheduler chooses the next thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// At a point the running thread is interrupted once in so many (1: always), and any that can run is next, all alike.
+    /// At a scheduling point, preempt the running thread with probability 1 in `one_in` (1: always). The
+    /// next thread is any ready thread, with equal probability.
     Random {
         /// At least 1.
         one_in: u32,
     },
-    /// Each thread has a rank by chance, and the highest that can run does. Once in so many points the running thread becomes the
-    /// lowest. Finds what needs few, but long interruptions.
+    /// Each thread has a random rank, and the ready thread of the highest rank runs. With probability 1 in
+    /// `one_in` per scheduling point, the running thread gets the lowest rank. Finds defects that need few
+    /// but long interruptions.
     Ranks {
         /// At least 1.
         one_in: u32,
     },
 }
 
-/// What decides a run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// All choices follow from it.
+    /// The seed of all choices.
     pub seed: u64,
-    /// How they are made.
+    /// How the scheduler chooses.
     pub policy: Policy,
-    /// A run with more points is stuck.
+    /// A run with more scheduling points than this is stuck.
     pub points_max: u64,
 }
 
-/// What happened in a run.
+/// Statistics of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Places where another thread might have gone on.
+    /// Scheduling points, where another thread could run.
     pub points: u64,
-    /// Times that another thread did.
+    /// Scheduling points at which another thread was chosen.
     pub switches: u64,
-    /// Threads that were started, the first included.
+    /// Threads that were started, including the first.
     pub threads: u64,
-    /// Over all choices in their order: two runs that are alike have the same.
+    /// A hash over all choices in order. Two identical runs have the same digest.
     pub digest: u64,
-    /// Threads that still waited when the body had returned and nobody could run. They wait for ever.
+    /// Threads that were still blocked when the body had returned and no thread was ready. They block for
+    /// ever.
     pub left: u64,
 }
 
-/// A run that did not end as its body would have had it.
+/// Why a run failed.
 pub enum Ended {
-    /// Nobody can go on, or there were too many points. Its threads wait for ever.
+    /// No thread can run, or there were too many scheduling points. The threads of the run block for ever.
     Stuck(String),
     /// The body panicked.
     Panic(Box<dyn Any + Send>),
@@ -109,20 +113,22 @@ impl fmt::Display for Ended {
     }
 }
 
-/// The time that timeouts are reckoned in, in nanoseconds.
+/// The clock that timeouts use, in nanoseconds.
 pub trait Time: Send + Sync {
-    /// Now.
+    /// The current time.
     fn now_ns(&self) -> u64;
-    /// Lets time pass until then, if that is later than now.
+    /// Advances the clock to `ns`, if that is later than now.
     fn advance_to(&self, ns: u64);
 }
 
-/// Has timeouts of the run that this thread belongs to reckoned in this time from now on. Outside of a run nothing happens.
+/// Sets the clock for the timeouts of this thread's run, from now on. Does nothing outside of a run.
 pub fn set_time(time: Arc<dyn Time>) {
     baton::with_mine(|baton, _| baton.set_time(time));
 }
 
-/// Lets this thread wait for so long, in the world's time, while others go on. Outside of a run it does not wait, and says so by `false`.
+/// Blocks this thread for `ns` nanoseconds of simulated time, while other threads run.
+///
+/// Outside of a run it returns `false` at once.
 pub fn sleep(ns: u64) -> bool {
     is_managed() && {
         baton::Waiters::new().wait("its time", Some(ns));
@@ -130,10 +136,10 @@ pub fn sleep(ns: u64) -> bool {
     }
 }
 
-/// Runs `body`, and all threads that it starts, one at a time as the schedule says.
+/// Runs `body` and all threads that it starts, one at a time, as the schedule determines.
 ///
 /// # Errors
-/// If it is stuck or panics.
+/// If the run is stuck or `body` panics.
 pub fn run<T: Send + 'static>(
     schedule: Schedule,
     body: impl FnOnce() -> T + Send + 'static,
@@ -147,7 +153,7 @@ pub fn run<T: Send + 'static>(
         move || {
             watched.take_up();
             let outcome = baton.live(first, || catch_unwind(AssertUnwindSafe(body)));
-            // Nobody listens after being stuck.
+            // After a stuck run there is no receiver.
             let _ = send.send(outcome);
         }
     };

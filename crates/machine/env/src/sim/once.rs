@@ -1,4 +1,4 @@
-//! Values that are made once.
+//! Values that are initialised once.
 
 use super::lock::Mutex;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 /// As the standard library's.
 pub struct OnceLock<T> {
     inner: std::sync::OnceLock<T>,
-    /// Held while the value is made: whoever comes meanwhile waits here and not for the real one, of which the
-    /// scheduler knows nothing.
+    /// Held during initialisation. Other threads wait for this lock, because a wait inside the real
+    /// `OnceLock` is invisible to the scheduler.
     making: Mutex<()>,
 }
 

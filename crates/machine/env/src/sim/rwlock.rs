@@ -1,4 +1,4 @@
-//! Locks that are shared by those who only look.
+//! Reader-writer locks.
 
 use super::baton::{Waiters, is_managed, point};
 use super::guard::Held;
@@ -6,7 +6,7 @@ use super::lock::nanoseconds;
 use std::fmt;
 use std::time::Duration;
 
-/// As `parking_lot`'s, but that nobody who looks waits for somebody who waits to write.
+/// As `parking_lot`'s, except that readers do not wait for blocked writers.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
     waiters: Waiters,

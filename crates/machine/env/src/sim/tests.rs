@@ -20,7 +20,7 @@ fn ranks(seed: u64) -> Schedule {
     }
 }
 
-/// Who wrote in which order, when three threads write twice each.
+/// The order of the writes of three threads that write twice each.
 fn order_of(schedule: Schedule) -> (Vec<u64>, Report) {
     let body = || {
         let list = Mutex::new(vec![]);
@@ -41,7 +41,7 @@ fn order_of(schedule: Schedule) -> (Vec<u64>, Report) {
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_other_seeds_other_orders() {
-    // Of the 6! / (2! 2! 2!) = 90 orders those in which the thread that was started first comes last are seldom.
+    // There are 6! / (2! 2! 2!) = 90 orders. Those in which the first thread finishes last are rare.
     for (schedule, least) in [(random as fn(u64) -> Schedule, 75), (ranks, 40)] {
         let mut orders = BTreeSet::new();
         for seed in 0..2000 {

@@ -1,11 +1,11 @@
-//! Threads that take turns.
+//! Scheduled threads.
 
 use super::baton::{Waiters, point, with_mine};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Whether a thread has ended, and who waits for that.
+/// Whether a thread has ended, and which threads wait for its end.
 #[derive(Default)]
 struct End {
     has_come: AtomicBool,
@@ -17,7 +17,7 @@ impl End {
         self.has_come.store(true, Ordering::SeqCst);
         self.waiters.wake_all();
     }
-    /// Threads outside of a run wait for the real end only.
+    /// Threads outside of a run wait only in the real join.
     fn wait(&self) {
         point();
         while super::is_managed() && !self.has_come.load(Ordering::SeqCst) {
@@ -57,8 +57,10 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// A thread's body with its turns around it; `None` outside of a run. The second part takes it back if the thread
-/// could not be started.
+/// Wraps a thread's body in its registration with the scheduler. Outside of a run the body stays
+/// unscheduled.
+///
+/// The second closure undoes the registration if the thread could not be started.
 fn with_turns<T, F: FnOnce() -> T>(
     name: &str,
     end: &Arc<End>,
@@ -158,7 +160,7 @@ impl<'scope> Scope<'scope, '_> {
             children.waiters.wake_all();
             outcome.unwrap_or_else(|panic| resume_unwind(panic))
         };
-        // A thread that cannot be started ends the program's work by a panic, as the standard library's does.
+        // As in the standard library, failure to start a thread panics.
         let (all, _) = with_turns("scoped", &end, counted);
         let inner = self.inner.spawn(all);
         point();
@@ -178,7 +180,8 @@ where
             children: Arc::clone(&children),
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
-        // The real wait at the end of the real scope keeps the baton: all must have had their last turn before.
+        // The end of the real scope blocks without yielding to the scheduler. All threads must therefore
+        // have ended before.
         while super::is_managed() && children.running.load(Ordering::SeqCst) > 0 {
             children.waiters.wait("the threads of a scope", None);
         }
