@@ -1,4 +1,4 @@
-//! Reads of several devices at once.
+//! Parallel reads of several devices.
 
 use crate::ring::{Outcome, Transfer};
 use crate::{Device, DeviceError, FileDevice, Unwatched, Watch};
@@ -9,16 +9,16 @@ use std::os::fd::AsFd;
 /// One read of [`read_across`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRead<'a> {
-    /// What to read from.
+    /// The device to read from.
     pub device: &'a dyn Device,
-    /// Where to start, in bytes.
+    /// Offset in bytes.
     pub offset_bytes: u64,
-    /// How much to read, in bytes. The caller bounds it.
+    /// Length in bytes. The caller bounds it.
     pub length_bytes: usize,
 }
 
 impl DeviceRead<'_> {
-    /// Performs this read alone, as [`Device::read_into`] does, and tells `watch`, for which it is the only one.
+    /// Performs this read alone, as [`Device::read_into`] does, and reports it to `watch` with index 0.
     ///
     /// # Errors
     /// As for [`Device::read`].
@@ -38,8 +38,8 @@ impl DeviceRead<'_> {
     }
 }
 
-/// Where a read ends up among the system's files, as [`Device::locate`] says. While it lives the devices on the
-/// way count the read as under way.
+/// The file and offset of a read, from [`Device::locate`]. While it exists, the devices on the path count
+/// the read as in flight.
 pub struct Located<'a> {
     pub(crate) file: &'a FileDevice,
     pub(crate) offset_bytes: u64,
@@ -52,15 +52,16 @@ impl fmt::Debug for Located<'_> {
     }
 }
 
-/// Performs reads of any number of devices, at once where the system and the devices allow it, else one
-/// after the other. Outcomes come in the order of the reads; each is what [`Device::read_vec`] gives.
+/// Performs reads of any number of devices, in parallel where the system and the devices allow it.
 ///
-/// All bytes are in memory at once.
+/// The outcomes are in the order of the reads. Each is what [`Device::read_vec`] returns. All bytes are in
+/// memory at the same time.
 pub fn read_across(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>> {
     read_across_watched(reads, &Unwatched)
 }
 
-/// As [`read_across`], telling `watch` how the reads get on. Those that are performed at once begin and end together.
+/// As [`read_across`], and reports progress to `watch`. Reads that are submitted together begin and end
+/// together.
 pub fn read_across_watched(
     reads: &[DeviceRead<'_>],
     watch: &dyn Watch,
@@ -110,13 +111,13 @@ pub fn read_across_watched(
                 read.length_bytes as u64,
                 &errno.into(),
             )),
-            // What the ring gave back begins a second time.
+            // A read that the ring returned undone begins a second time.
             Some(Outcome::Again) | None => alone((at, read)),
         })
         .collect()
 }
 
-/// Runs of reads that have a place: all of them together, as a rule.
+/// Ranges of consecutive reads that have a position in a file; usually one range with all reads.
 fn placed_runs(located: &[Option<Located<'_>>]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = vec![];
     for (at, located) in located.iter().enumerate() {
@@ -129,7 +130,7 @@ fn placed_runs(located: &[Option<Located<'_>>]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Performs the reads that have a place; `None` for those that have none.
+/// Performs the reads that have a position in a file; `None` for the others.
 fn together(
     reads: &[DeviceRead<'_>],
     located: &[Option<Located<'_>>],
@@ -138,7 +139,7 @@ fn together(
     let mut transfer = Transfer::default();
     for ((read, located), bytes) in reads.iter().zip(located).zip(memory.iter_mut()) {
         let Some(located) = located else { continue };
-        // At least as long as was reserved.
+        // The capacity is at least what was reserved.
         let (spare, _) = bytes.spare_capacity_mut().split_at_mut(read.length_bytes);
         transfer.read(located.file.file().as_fd(), located.offset_bytes, spare);
     }
@@ -154,7 +155,7 @@ fn together(
         .collect();
     for ((read, outcome), bytes) in reads.iter().zip(&outcomes).zip(memory) {
         if *outcome == Some(Outcome::Done) {
-            // SAFETY: so much was reserved, and all of it was filled by the kernel.
+            // SAFETY: this length was reserved, and the kernel filled all of it.
             unsafe { bytes.set_len(read.length_bytes) };
         }
     }

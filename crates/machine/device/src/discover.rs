@@ -13,34 +13,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the search takes and how it opens it.
+/// Which devices the search accepts, and how it opens them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Smaller files and devices are passed over (in bytes).
+    /// Skip smaller files and devices (in bytes).
     pub size_min_bytes: u64,
-    /// How to open what is found. What is opened for writing stands behind a [`QueuedDevice`].
+    /// How to open the devices. A device opened for writing is wrapped in a [`QueuedDevice`].
     pub open: OpenOptions,
-    /// Look for a partition table too, and offer the pool partitions in it.
+    /// Read partition tables too, and offer the pool partitions in them.
     pub partitions: bool,
 }
 
 /// A device that was found and opened.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The name by which it was found first.
+    /// The path by which the search found it first.
     pub path: PathBuf,
-    /// Its other names that the search met, in the order of the search.
+    /// Other paths of the same device, in search order.
     pub aliases: Vec<PathBuf>,
-    /// The number of the partition, if it is one inside the file or device at `path`.
+    /// The partition number, if it is a partition inside the file or device at `path`.
     pub partition: Option<u32>,
     /// The device.
     pub device: Arc<dyn Device>,
-    /// Whether somebody else may be writing to it.
+    /// Whether another program may be writing to it.
     pub is_live: bool,
 }
 
 impl Candidate {
-    /// The name for people: the path, and the partition behind a `#`.
+    /// The display name: the path, with the partition after a `#`.
     #[must_use]
     pub fn name(&self) -> String {
         match self.partition {
@@ -50,17 +50,16 @@ impl Candidate {
     }
 }
 
-/// What a search brought.
+/// The result of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
-    /// What could be opened, in the order of the search, each device once.
+    /// The devices that were opened, in search order, each once.
     pub candidates: Vec<Candidate>,
-    /// What could not, and why.
+    /// The paths that could not be opened, and why.
     pub failures: Vec<(PathBuf, DeviceError)>,
 }
 
-/// Where devices are looked for when nobody says: from the names that survive a reboot to those
-/// that do not.
+/// The default search directories. Device names that survive a reboot come before those that do not.
 #[must_use]
 pub fn default_search_paths() -> Vec<PathBuf> {
     [
@@ -80,12 +79,12 @@ pub fn default_search_paths() -> Vec<PathBuf> {
     .collect()
 }
 
-/// Opens every regular file and block device among `search`: files and devices are taken
-/// themselves, of directories the direct entries in the order of their names.
+/// Opens every regular file and block device in `search`.
 ///
-/// Links are followed. In directories what is too small or of another kind is passed over in
-/// silence, as are watchdogs and timers, which opening alone would start; a path that was named
-/// itself gives a failure instead. Nothing but metadata is read where `partitions` is off.
+/// A path to a file or device is opened itself. Of a directory, the direct entries are opened in name
+/// order. Links are followed. In directories, the search silently skips entries that are too small or of
+/// another kind, as well as watchdogs and timers, which opening would start. A path that was given
+/// explicitly yields a failure instead. With `partitions` off, only metadata is read.
 #[must_use]
 pub fn discover(search: &[PathBuf], options: SearchOptions) -> Discovery {
     let mut state = State {
@@ -105,16 +104,16 @@ pub fn discover(search: &[PathBuf], options: SearchOptions) -> Discovery {
 
 struct State {
     found: Discovery,
-    /// Devices met before and their place among the candidates, `None` if they did not become one.
+    /// Known devices and their index among the candidates; `None` if they did not become one.
     seen: HashMap<FileIdentity, Option<usize>>,
     options: SearchOptions,
 }
 
-/// How long a device may take to tell its partitions.
+/// The timeout for reading a partition table.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The partitions of a device; `None` if it does not answer. Without a table, or with a damaged one, the whole device is all
-/// that can be offered.
+/// The partitions of a device; `None` if it does not answer within the timeout. Without a table, or with a
+/// damaged one, the list is empty, and only the whole device is offered.
 fn partitions_of(device: &Arc<dyn Device>) -> Option<Vec<GptPartition>> {
     type Table = Option<Vec<GptPartition>>;
     if thread::is_alone() {
@@ -124,7 +123,7 @@ fn partitions_of(device: &Arc<dyn Device>) -> Option<Vec<GptPartition>> {
     let (other, shared) = (Arc::clone(device), Arc::clone(&answer));
     let reader = thread::spawn("partitions", move || {
         let parts = read_gpt(other.as_ref()).unwrap_or_default();
-        // The device is let go of before anybody can ask for it.
+        // Release the device before another thread can open it.
         drop(other);
         *shared.0.lock() = Some(parts);
         shared.1.notify_all();
@@ -169,7 +168,7 @@ impl State {
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if is_named => return self.fail(path, DeviceError::open(path, &error)),
-            // A dangling link, or gone meanwhile.
+            // A dangling link, or a file removed since.
             Err(_) => return,
         };
         if !(metadata.is_file() || metadata.file_type().is_block_device()) {
@@ -199,7 +198,7 @@ impl State {
             Ok(device) => self.device(path, device, is_named),
             Err(error) => {
                 self.seen.insert(identity_of(&metadata), None);
-                // An empty drive in a directory of devices is nothing to tell of.
+                // A drive without medium in a directory of devices is not worth a report.
                 let no_medium = matches!(&error, DeviceError::Open { errno, .. }
                     if [rustix::io::Errno::NOMEDIUM, rustix::io::Errno::NXIO].iter().any(|known| known.raw_os_error() == *errno));
                 if is_named || !no_medium {

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::Path;
 
-/// What a device said when it could not do as asked.
+/// The error of a device request or of an open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -16,7 +16,7 @@ pub enum DeviceError {
         length_bytes: u64,
         /// The operating system's errno (0 if unknown).
         errno: i32,
-        /// The operating system's words.
+        /// The operating system's message.
         message: String,
     },
     /// The request lies beyond the end of the device.
@@ -38,18 +38,18 @@ pub enum DeviceError {
         path: String,
         /// The operating system's errno (0 if unknown).
         errno: i32,
-        /// The operating system's words.
+        /// The operating system's message.
         message: String,
     },
     /// The device was opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
-    /// Another program holds the device.
+    /// Another program has the device open.
     #[error("{path} is in use{}", holder_words(*.process))]
     InUse {
         /// The path that was tried.
         path: String,
-        /// The process that holds the lock, where the system tells.
+        /// The process that holds the lock, if the system reports it.
         process: Option<u32>,
     },
     /// The path is neither a regular file nor a block device.
@@ -58,14 +58,14 @@ pub enum DeviceError {
         /// The path that was tried.
         path: String,
     },
-    /// The device is smaller than the caller accepts.
+    /// The device is smaller than the required minimum.
     #[error("{path} has {size_bytes} bytes, fewer than {minimum_bytes}")]
     TooSmall {
         /// The path that was tried.
         path: String,
         /// Size of the device in bytes.
         size_bytes: u64,
-        /// The least size accepted, in bytes.
+        /// The minimum size in bytes.
         minimum_bytes: u64,
     },
 }
@@ -75,7 +75,7 @@ fn holder_words(process: Option<u32>) -> String {
 }
 
 impl DeviceError {
-    /// The error of a request to the operating system.
+    /// The error of a system call for a byte range.
     pub(crate) fn io(
         action: &'static str,
         offset_bytes: u64,
@@ -98,7 +98,7 @@ impl DeviceError {
             message: error.to_string(),
         }
     }
-    /// Checks that a request lies within a device of `size_bytes`.
+    /// Checks that a request is within a device of `size_bytes`.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`].

@@ -20,33 +20,32 @@ use std::path::{Path, PathBuf};
 /// How to open a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
-    /// Open for writing too. Then nobody else may hold the device: block devices are opened
-    /// exclusively (the kernel refuses mounted ones and members of other storage), and both kinds
-    /// are locked.
+    /// Open for writing too. The opening is then exclusive: block devices are opened with `O_EXCL`, so the
+    /// kernel refuses mounted ones and members of other storage. Both kinds are locked.
     pub write: bool,
-    /// Fail a read-only open if somebody holds the device for writing. Otherwise such an open
-    /// succeeds and [`FileDevice::lock_state`] tells of it: what is read may change meanwhile.
+    /// Fail a read-only open if another opening holds the device for writing. Otherwise such an open
+    /// succeeds, and [`FileDevice::lock_state`] shows that the content may change.
     pub refuse_if_live: bool,
 }
 
-/// Who else has the device.
+/// Whether another opening holds the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// Nobody can write: this opening holds the lock (exclusive for writing, else shared).
+    /// No other opening can write. This one holds the lock (exclusive for writing, else shared).
     Held,
-    /// Somebody else holds it for writing (read-only openings only).
+    /// Another opening holds it for writing. Only for read-only openings.
     HeldElsewhere {
-        /// The process, where the system tells.
+        /// The process id, if the system reports it.
         process: Option<u32>,
     },
-    /// The file system knows no locks, so nothing is known.
+    /// The file system does not support locks.
     Unknown,
 }
 
-/// A regular file or block device. Reads and writes go to the range asked for and nothing else;
-/// concurrent calls do not hinder each other.
+/// A regular file or block device.
 ///
-/// The lock is advisory and lives as long as this value, also where other processes were started meanwhile.
+/// Reads and writes touch only the requested range. Concurrent calls do not block each other. The lock is
+/// advisory and is held until this value is dropped, even if other processes were started in between.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -60,11 +59,11 @@ pub struct FileDevice {
     ways: Ways,
     flushes: WriteBackGate,
     durable: OnceLock<Option<DurableOpening>>,
-    /// The image below a loop device, for its lock.
+    /// The image file of a loop device, held for its lock.
     backing: Option<File>,
 }
 
-/// What is the same for every name of one device.
+/// The identity of a device, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum FileIdentity {
     /// Device number of a block device.
@@ -77,9 +76,10 @@ impl FileDevice {
     /// Opens a regular file or block device.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] with the operating system's words, [`DeviceError::WrongKind`] for
-    /// anything else than a regular file or block device, [`DeviceError::InUse`] if it is wanted
-    /// for writing (or `refuse_if_live`) and somebody else holds it.
+    /// - [`DeviceError::Open`] with the operating system's message.
+    /// - [`DeviceError::WrongKind`] if it is neither a regular file nor a block device.
+    /// - [`DeviceError::InUse`] if another opening holds it, and it is opened for writing or with
+    ///   `refuse_if_live`.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, DeviceError> {
         let named = |error: &io::Error| DeviceError::open(path, error);
         let before = std::fs::metadata(path).map_err(|error| named(&error))?;
@@ -92,7 +92,7 @@ impl FileDevice {
                 });
             }
         };
-        // Without NONBLOCK a pipe put in place of the file meanwhile would hang us.
+        // The file may have been replaced by a pipe since. Without NONBLOCK the open would then block.
         let mut flags = rustix::fs::OFlags::NONBLOCK;
         if is_block_device && options.write {
             flags |= rustix::fs::OFlags::EXCL;
@@ -118,7 +118,7 @@ impl FileDevice {
             });
         }
         let (size_bytes, sector_bytes) = if is_block_device {
-            // A block device's length is where its end is; its metadata say 0.
+            // The metadata of a block device give a length of 0, so seek to its end.
             let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
                 .map_err(|errno| named(&errno.into()))?;
             (end, rustix::fs::ioctl_blksszget(&file).unwrap_or(512))
@@ -147,7 +147,7 @@ impl FileDevice {
                 process,
             });
         }
-        // Operations of a ring would come back instead of waiting.
+        // With NONBLOCK, io_uring operations would fail with EAGAIN instead of waiting.
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| named(&errno.into()))?;
         rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)
             .map_err(|errno| named(&errno.into()))?;
@@ -167,7 +167,7 @@ impl FileDevice {
             backing,
         })
     }
-    /// The path it was opened by.
+    /// The path that it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -177,12 +177,12 @@ impl FileDevice {
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
-    /// Whether somebody else may write to it meanwhile.
+    /// Whether another opening may write to it.
     #[must_use]
     pub fn lock_state(&self) -> LockState {
         self.lock_state
     }
-    /// The same device with another way for its batches than the measured or `MILLPOND_IO`'s.
+    /// Replaces the measured I/O backend, or the one set by `MILLPOND_IO`.
     #[must_use]
     pub fn with_way(mut self, way: IoWay) -> Self {
         self.ways = Ways::of(&self.file, self.is_block_device, way);
@@ -204,7 +204,7 @@ impl FileDevice {
             Err(DeviceError::ReadOnly)
         }
     }
-    /// Reads adjacent requests with one call; false if that did not fill all of them.
+    /// Reads adjacent requests with one system call. Returns `false` if the read was not complete.
     fn read_run(&self, run: &mut [ReadRequest<'_>]) -> bool {
         let Some(offset_bytes) = run.first().map(|first| first.offset_bytes) else {
             return true;
@@ -227,7 +227,7 @@ impl FileDevice {
             _ => false,
         }
     }
-    /// Writes adjacent requests with one call; false if that did not take all of them.
+    /// Writes adjacent requests with one system call. Returns `false` if the write was not complete.
     fn write_run(&self, run: &mut [WriteRequest<'_>]) -> bool {
         let Some(offset_bytes) = run.first().map(|first| first.offset_bytes) else {
             return true;
@@ -250,12 +250,12 @@ impl FileDevice {
             _ => false,
         }
     }
-    /// Serves a batch one run of neighbours after the other.
+    /// Serves a batch by system calls, one run of adjacent requests at a time.
     fn read_by_calls(&self, mut requests: &mut [ReadRequest<'_>]) {
         while !requests.is_empty() {
             let count = adjacent(requests.iter().map(|r| (r.offset_bytes, r.buffer.len())));
             let (run, rest) = requests.split_at_mut(count);
-            // A run that did not come whole is asked for one by one, to know which part fails.
+            // Retry an incomplete run request by request, to find out which request fails.
             if run.len() == 1 || !self.read_run(run) {
                 for request in run {
                     request.outcome = self.read(request.offset_bytes, request.buffer);
@@ -269,7 +269,7 @@ impl FileDevice {
         while !requests.is_empty() {
             let count = adjacent(requests.iter().map(|r| (r.offset_bytes, r.bytes.len())));
             let (run, rest) = requests.split_at_mut(count);
-            // A run that was not taken whole is written one by one, to know which part fails.
+            // Retry an incomplete run request by request, to find out which request fails.
             if run.len() == 1 || !self.write_run(run) {
                 for request in run {
                     request.outcome = self.write(request.offset_bytes, request.bytes);
@@ -278,7 +278,8 @@ impl FileDevice {
             requests = rest;
         }
     }
-    /// Serves a batch with all its runs at once; false, with nothing done, if that is no use or there is no ring.
+    /// Serves all runs of a batch in parallel through io_uring. Returns `false`, with nothing done, if
+    /// there is no ring or no benefit.
     fn read_by_ring(&self, requests: &mut [ReadRequest<'_>]) -> bool {
         let mut transfer = Transfer::default();
         let mut joined: Vec<bool> = Vec::with_capacity(requests.len());
@@ -343,7 +344,7 @@ impl FileDevice {
     }
 }
 
-/// Memory for a read may be longer than what is read by as much.
+/// The largest excess capacity of a buffer that a read may reuse, in bytes.
 const ROOM_LEFT_BYTES_MAX: usize = 4096;
 
 impl Device for FileDevice {
@@ -368,7 +369,7 @@ impl Device for FileDevice {
     ) -> Result<Vec<u8>, DeviceError> {
         let failed = |error| DeviceError::io("read", offset_bytes, length_bytes as u64, &error);
         self.check(offset_bytes, length_bytes as u64)?;
-        // The system fills all that there is: much more than is wanted would cost its time.
+        // The system fills the whole capacity, so a much larger buffer would waste time.
         let fits = (length_bytes..=length_bytes.saturating_add(ROOM_LEFT_BYTES_MAX))
             .contains(&room.capacity());
         let mut bytes = match fits {
@@ -384,7 +385,7 @@ impl Device for FileDevice {
                 Err(errno) => return Err(failed(errno.into())),
             }
         }
-        // The allocator may have given more than was asked for.
+        // The allocator may provide more than the requested capacity.
         bytes.truncate(length_bytes);
         Ok(bytes)
     }
@@ -459,8 +460,8 @@ impl Device for FileDevice {
     }
 }
 
-/// How many requests (offset and length each) from the first on follow one another on the device
-/// without a gap; at least 1.
+/// The number of requests (offset and length each), from the first, that follow each other without a gap;
+/// at least 1.
 fn adjacent(requests: impl Iterator<Item = (u64, usize)>) -> usize {
     let mut end: Option<u64> = None;
     let mut count = 0;
@@ -468,14 +469,14 @@ fn adjacent(requests: impl Iterator<Item = (u64, usize)>) -> usize {
         if count > 0 && end != Some(offset) {
             break;
         }
-        // What leaves 64 bits is refused by itself; nothing follows it.
+        // A request whose end overflows 64 bits fails by itself. No request follows it.
         end = offset.checked_add(length as u64);
         count += 1;
     }
     count.max(1)
 }
 
-/// The system takes no more buffers in one call.
+/// The system's limit of buffers per call.
 const RUN_MAX: usize = 1024;
 
 fn kind_of(metadata: &std::fs::Metadata) -> FileType {
@@ -489,11 +490,11 @@ pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
     }
 }
 
-/// A process that is started while a device is open holds the same opening until it becomes another program:
-/// without this the lock would outlive the value by that long, and whoever opens the device next would be refused.
+/// Unlocks explicitly. A process that was started while the device was open shares the opening until it
+/// executes another program. Without this the lock would be held until then, and the next open would fail.
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // A lock that cannot be given back goes with the file.
+        // If unlocking fails, closing the file releases the lock.
         for file in [Some(&self.file), self.backing.as_ref()]
             .into_iter()
             .flatten()
@@ -503,7 +504,7 @@ impl Drop for FileDevice {
     }
 }
 
-/// Tries to lock the open file: exclusively to write, shared to read.
+/// Tries to lock the open file: exclusive for writing, shared for reading.
 fn lock(file: &File, metadata: &std::fs::Metadata, exclusive: bool) -> LockState {
     let operation = if exclusive {
         FlockOperation::NonBlockingLockExclusive
@@ -519,7 +520,7 @@ fn lock(file: &File, metadata: &std::fs::Metadata, exclusive: bool) -> LockState
     }
 }
 
-/// The process that holds a lock on this inode, by the system's table of locks.
+/// The process that holds a lock on this inode, according to `/proc/locks`.
 fn lock_holder(metadata: &std::fs::Metadata) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (

@@ -1,15 +1,15 @@
-//! Partition tables of whole disks (GPT): reading only.
+//! GPT partition tables of whole disks, read only.
 //!
 //! Page `docs/format/label.md`, "Whole disks".
 
 use crate::{Device, DeviceError};
 
-/// A partition, as its table's entry tells.
+/// A partition, from its entry in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GptPartition {
-    /// Number, from 1.
+    /// Partition number, from 1.
     pub number: u32,
-    /// What it is for: the 16 bytes of the GUID as stored.
+    /// The type GUID: 16 bytes as stored.
     pub type_guid: [u8; 16],
     /// Byte offset on the disk.
     pub start_bytes: u64,
@@ -20,7 +20,7 @@ pub struct GptPartition {
 }
 
 impl GptPartition {
-    /// Type of the partition that a pool lies on (6a898cc3-1dd2-11b2-99a6-080020736631), as stored.
+    /// Type GUID of a pool's partition (6a898cc3-1dd2-11b2-99a6-080020736631), as stored.
     pub const ZFS_TYPE: [u8; 16] = [
         0xc3, 0x8c, 0x89, 0x6a, 0xd2, 0x1d, 0xb2, 0x11, 0x99, 0xa6, 0x08, 0x00, 0x20, 0x73, 0x66,
         0x31,
@@ -31,10 +31,10 @@ impl GptPartition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GptError {
-    /// There is none.
+    /// The disk has no partition table.
     #[error("no partition table")]
     Absent,
-    /// There are signs of one, but neither copy is whole.
+    /// There is a partition table, but neither copy is intact.
     #[error("both copies of the partition table are damaged")]
     Damaged,
     /// The device could not be read.
@@ -42,10 +42,10 @@ pub enum GptError {
     Device(#[from] DeviceError),
 }
 
-/// Reads the partition table of a disk or of its image: the first copy that is whole, of the one
-/// behind the first block and the one in the last, with blocks of 512 or 4096 bytes.
+/// Reads the partition table of a disk or disk image.
 ///
-/// Reads at most 1 MiB per copy. Entries that make no sense are left out.
+/// Tries the copy after the first block and the copy in the last block, with blocks of 512 and 4096 bytes,
+/// and uses the first intact one. Reads at most 1 MiB per copy. Skips invalid entries.
 ///
 /// # Errors
 /// [`GptError`].
@@ -72,7 +72,7 @@ pub fn read_gpt(device: &dyn Device) -> Result<Vec<GptPartition>, GptError> {
     })
 }
 
-/// More entries than this no table has; with entries of 128 bytes they make 1 MiB.
+/// The size limit of a table in bytes; 8192 entries of 128 bytes.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 fn read_copy(
@@ -116,7 +116,7 @@ fn read_copy(
     if !entry_bytes.is_multiple_of(128) || entry_bytes == 0 || table_bytes > TABLE_BYTES_MAX {
         return Err(GptError::Damaged);
     }
-    // Checked before any memory is taken for it.
+    // Checked before memory is allocated for it.
     DeviceError::check_range(table_at, table_bytes, device.size_bytes())
         .map_err(|_| GptError::Damaged)?;
     let mut table = vec![0u8; usize::try_from(table_bytes).map_err(|_| GptError::Damaged)?];

@@ -1,14 +1,14 @@
-//! Layer `machine`: block devices as traits, and the real ones.
+//! Layer `machine`: the block device trait and the real devices.
 //!
-//! [`Device`] is the seam at which the simulator, fault injection and crash recording plug in: six
-//! calls (the others have bodies of their own). The real devices (image files, block devices, partitions
-//! of whole-disk images) and the search for them live beside it, and [`QueuedDevice`], which keeps a
-//! flood of writes from delaying reads. This crate knows no ZFS structure.
+//! [`Device`] is the interface at which the simulator, fault injection and crash recording plug in. It has
+//! six required methods; all others have default implementations. This crate also contains the real devices
+//! (image files, block devices, partitions of whole-disk images), the search for them, and
+//! [`QueuedDevice`], which keeps large write batches from delaying reads. It contains no ZFS structure.
 #![deny(unsafe_code)]
 
 use std::fmt;
 
-// Memory that the kernel fills.
+// Reads into uninitialised memory.
 #[allow(unsafe_code)]
 mod across;
 mod discover;
@@ -18,11 +18,11 @@ mod gpt;
 mod loops;
 mod memory;
 mod partition;
-// Requests that no safe wrapper offers.
+// ioctls without a safe wrapper.
 #[allow(unsafe_code)]
 mod project;
 mod queue;
-// Operations of the kernel on borrowed memory.
+// io_uring operations on borrowed memory.
 #[allow(unsafe_code)]
 mod ring;
 mod watch;
@@ -42,29 +42,32 @@ pub use ring::is_permitted as ring_is_permitted;
 pub use watch::{Unwatched, Watch};
 pub use way::IoWay;
 
-/// A flat array of bytes that a pool's leaf vdev lies on.
+/// A flat array of bytes that holds a leaf vdev of a pool.
 ///
-/// Requests block the calling thread; deep queues come from many callers, from
-/// [`Device::read_many`], [`Device::write_many`] and [`read_across`]. Implementations lock nothing that a caller could hold.
+/// Requests block the calling thread. Deep queues come from many callers, from [`Device::read_many`],
+/// [`Device::write_many`] and [`read_across`]. Implementations take no lock that a caller could hold.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
-    /// Smallest unit that the device writes at once, in bytes (512, 4096, …).
+    /// The smallest unit that the device writes atomically, in bytes (512, 4096, …).
     fn sector_bytes(&self) -> u32;
     /// Fills `buffer` from `offset_bytes`.
     ///
     /// # Errors
     /// [`DeviceError::Io`] or [`DeviceError::OutOfRange`]; then the buffer's content is undefined.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
-    /// As [`Device::read`], into memory of its own; better where the device can fill memory that was
-    /// not cleared before. The caller bounds the length.
+    /// As [`Device::read`], into a new buffer. Avoids clearing the buffer first where the device can do
+    /// without.
+    ///
+    /// The caller bounds the length.
     ///
     /// # Errors
     /// As for [`Device::read`].
     fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
         self.read_into(offset_bytes, length_bytes, Vec::new())
     }
-    /// As [`Device::read_vec`], in the memory of `room` if that is large enough; what it held is gone.
+    /// As [`Device::read_vec`], but reuses the memory of `room` if that is large enough. The content of
+    /// `room` is lost.
     ///
     /// # Errors
     /// As for [`Device::read`].
@@ -85,24 +88,27 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.read(offset_bytes, &mut bytes)?;
         Ok(bytes)
     }
-    /// Serves several reads, each with its own outcome; better than one at a time where the device
-    /// can queue.
+    /// Serves several reads, each with its own outcome. Faster than single reads where the device can queue
+    /// requests.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         for request in requests {
             request.outcome = self.read(request.offset_bytes, request.buffer);
         }
     }
-    /// Where a read within the device ends up among the system's files, for [`read_across`] to give several
-    /// to the system at once. `None`: it is better served by [`Device::read_vec`].
+    /// The file and offset of a read, so that [`read_across`] can submit several reads to the system at
+    /// once.
+    ///
+    /// `None` if [`Device::read_vec`] serves the read better.
     fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
         let _ = (offset_bytes, length_bytes);
         None
     }
-    /// Whether [`Device::locate`] finds places: several reads are better asked for together then.
+    /// Whether [`Device::locate`] returns positions, so that several reads are faster when submitted
+    /// together.
     fn reads_at_once(&self) -> bool {
         false
     }
-    /// How many runs of neighbours [`Device::write_many`] works on at once; at least 1.
+    /// The number of contiguous runs that [`Device::write_many`] works on in parallel; at least 1.
     fn writes_at_once(&self) -> usize {
         1
     }
@@ -111,54 +117,59 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// As for reads, or [`DeviceError::ReadOnly`].
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError>;
-    /// Serves several writes, each with its own outcome; better than one at a time where the device
-    /// can join neighbours. Ranges do not overlap; sorted by offset they are served best. These are the
-    /// writes that nobody waits for one by one: reads and single writes go before them.
+    /// Serves several writes, each with its own outcome. Faster than single writes where the device can
+    /// merge adjacent ones.
+    ///
+    /// Ranges must not overlap; offset order is fastest. This is for background writes that no caller waits
+    /// for one by one: reads and single writes take precedence over them.
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
         for request in requests {
             request.outcome = self.write(request.offset_bytes, request.bytes);
         }
     }
-    /// As [`Device::write_many`], telling `watch` how the requests get on. Where several are with the device at once
-    /// they begin and end together.
+    /// As [`Device::write_many`], and reports the progress of the requests to `watch`.
+    ///
+    /// Requests that are in flight together begin and end together.
     fn write_many_watched(&self, requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
         let all = 0..requests.len();
         watch.begun(all.clone());
         self.write_many(requests);
         watch.ended(all);
     }
-    /// As [`Device::write_many`], and what succeeds is durable, as if it alone had been flushed. What was
-    /// written before is not made durable by it.
+    /// As [`Device::write_many`]; in addition each request that succeeds is durable on return. Earlier
+    /// writes do not become durable by this.
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
         self.write_many(requests);
         if let Err(error) = self.flush() {
             fail_all(requests, &error);
         }
     }
-    /// Makes everything written so far durable.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// [`DeviceError::Io`]; then earlier writes may be lost, and the next flush succeeds all the same: they are to be
-    /// written again ([`Device::write_back_errors`]).
+    /// [`DeviceError::Io`]. Earlier writes may then be lost, and the next flush succeeds all the same. The
+    /// caller must write them again ([`Device::write_back_errors`]).
     fn flush(&self) -> Result<(), DeviceError>;
-    /// How often somebody was told that writes could not be made durable. A system reports a lost write once, to
-    /// whoever asks first: a flush counts only for writes that began after this number last went up. It
-    /// has gone up before a flush returns that began before the failing one ended.
+    /// The number of requests that reported lost writes.
+    ///
+    /// The system reports a lost write once, to the first request that asks. A flush therefore only covers
+    /// writes that began after the last increase of this number. The number increases before any flush
+    /// returns that began before the failing one ended.
     fn write_back_errors(&self) -> u64 {
         0
     }
-    /// Whether it is a file that has no name any more: once it is closed its content is gone.
+    /// Whether the file has been deleted; its content is then lost once it is closed.
     fn is_deleted(&self) -> bool {
         false
     }
-    /// Tells the device that a range is no longer needed.
+    /// Tells the device that a range is unused.
     ///
     /// # Errors
-    /// As for writes. Devices that cannot discard do nothing and succeed.
+    /// As for writes. Devices without discard support do nothing and succeed.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError>;
 }
 
-/// Lets those that had succeeded fail.
+/// Turns every success into this error.
 pub(crate) fn fail_all(requests: &mut [WriteRequest<'_>], error: &DeviceError) {
     for request in requests {
         if request.outcome.is_ok() {
@@ -170,27 +181,28 @@ pub(crate) fn fail_all(requests: &mut [WriteRequest<'_>], error: &DeviceError) {
 /// One read of a batch given to [`Device::read_many`].
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// Where to start, in bytes.
+    /// Offset in bytes.
     pub offset_bytes: u64,
-    /// What to fill.
+    /// The buffer to fill.
     pub buffer: &'a mut [u8],
-    /// What came of it; `Ok` means that the buffer is filled.
+    /// The outcome; `Ok` means that the buffer is filled.
     pub outcome: Result<(), DeviceError>,
 }
 
 /// One write of a batch given to [`Device::write_many`].
 #[derive(Debug)]
 pub struct WriteRequest<'a> {
-    /// Where to start, in bytes.
+    /// Offset in bytes.
     pub offset_bytes: u64,
-    /// What to write.
+    /// The bytes to write.
     pub bytes: &'a [u8],
-    /// What came of it; `Ok` means that the device took all of it (durable after [`Device::flush`]).
+    /// The outcome; `Ok` means that the device accepted all bytes. They are durable after
+    /// [`Device::flush`].
     pub outcome: Result<(), DeviceError>,
 }
 
 impl<'a> WriteRequest<'a> {
-    /// A write that has not been served: until then its outcome is that nothing was written.
+    /// A write that has not been served yet. Until then its outcome is an error.
     #[must_use]
     pub fn new(offset_bytes: u64, bytes: &'a [u8]) -> Self {
         let outcome = Err(DeviceError::Io {
@@ -207,7 +219,7 @@ impl<'a> WriteRequest<'a> {
         }
     }
 
-    /// The first byte after it; the largest number if that does not exist.
+    /// The offset just after it, saturating at `u64::MAX`.
     pub(crate) fn end_bytes(&self) -> u64 {
         self.offset_bytes.saturating_add(self.bytes.len() as u64)
     }

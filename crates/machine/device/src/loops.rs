@@ -1,18 +1,17 @@
-//! Loop devices: an image file that is used through a block device is locked like one that is used
-//! directly.
+//! Loop devices: an image file behind a loop device is locked like one that is used directly.
 
 use rustix::fs::{major, minor};
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file that a loop device, or a partition of one, lies on; `None` for other block devices, and if
-/// the file cannot be opened any more.
+/// The file behind a loop device or a partition of one; `None` for other block devices, and if the file
+/// cannot be opened any more.
 pub(crate) fn backing_file(metadata: &Metadata) -> Option<File> {
     let device = metadata.rdev();
     let entry = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     let whole = backing_path(Path::new(&entry));
-    // The folder of a partition lies in that of its device.
+    // The sysfs directory of a partition is inside that of its device.
     let whole = whole.or_else(|| backing_path(&fs::canonicalize(&entry).ok()?.join("..")));
     File::open(whole?).ok()
 }
@@ -22,8 +21,8 @@ fn backing_path(entry: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(text.trim_end_matches('\n')))
 }
 
-/// Whether a loop device over this image file is in use by the system: mounted, or part of other storage.
-/// Without the right to ask it counts as free.
+/// Whether the system uses a loop device over this image file: mounted, or part of other storage. Without
+/// permission to open the loop device, returns `false`.
 pub(crate) fn is_used_through_loop(image: &Metadata) -> bool {
     let Ok(entries) = fs::read_dir("/sys/block") else {
         return false;

@@ -4,7 +4,7 @@ use crate::{Device, DeviceError};
 use millpond_env::sync::RwLock;
 use std::fmt;
 
-/// A device whose bytes live in memory; writes are durable at once.
+/// A device in memory; writes are durable at once.
 pub struct MemoryDevice {
     bytes: RwLock<Vec<u8>>,
     size_bytes: u64,
@@ -23,13 +23,13 @@ impl MemoryDevice {
             is_writable: true,
         }
     }
-    /// The same device with another sector size in bytes.
+    /// Sets the sector size in bytes.
     #[must_use]
     pub fn with_sector_bytes(mut self, sector_bytes: u32) -> Self {
         self.sector_bytes = sector_bytes;
         self
     }
-    /// The same device, open for reading only.
+    /// Makes the device read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.is_writable = false;
@@ -46,7 +46,7 @@ impl MemoryDevice {
         length: usize,
     ) -> Result<std::ops::Range<usize>, DeviceError> {
         DeviceError::check_range(offset_bytes, length as u64, self.size_bytes)?;
-        // Within the length of a Vec, which is a usize.
+        // `check_range` ensured that this lies within the Vec, whose length is a usize.
         let start = usize::try_from(offset_bytes).unwrap_or(usize::MAX);
         Ok(start..start.saturating_add(length))
     }

@@ -1,4 +1,4 @@
-//! A byte range of another device, seen as a device.
+//! A byte range of another device, as a device.
 
 use crate::across::Located;
 use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
@@ -13,10 +13,10 @@ pub struct PartitionDevice {
 }
 
 impl PartitionDevice {
-    /// The `length_bytes` from `start_bytes` on of `whole`.
+    /// The range of `length_bytes` bytes from `start_bytes` of `whole`.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] if the range does not lie within `whole`.
+    /// [`DeviceError::OutOfRange`] if the range exceeds `whole`.
     pub fn new(
         whole: Arc<dyn Device>,
         start_bytes: u64,
@@ -29,18 +29,18 @@ impl PartitionDevice {
             length_bytes,
         })
     }
-    /// Where it starts on the whole device, in bytes.
+    /// Its offset on the whole device, in bytes.
     #[must_use]
     pub fn start_bytes(&self) -> u64 {
         self.start_bytes
     }
-    /// The offset on the whole device, for a request within this range.
+    /// The offset on the whole device of a request in this range.
     fn translate(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, DeviceError> {
         DeviceError::check_range(offset_bytes, length_bytes, self.length_bytes)?;
         Ok(self.start_bytes.saturating_add(offset_bytes))
     }
-    /// Gives the requests that lie within this range to `serve`, at their offsets on the whole device; the others
-    /// must not reach it, as they would succeed there.
+    /// Passes the requests in this range to `serve`, at their offsets on the whole device. Requests outside
+    /// of the range must not reach the whole device, where they would succeed.
     fn translated(
         &self,
         requests: &mut [WriteRequest<'_>],
@@ -85,7 +85,7 @@ impl Device for PartitionDevice {
         self.whole.read_into(offset_bytes, length_bytes, room)
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
-        // Requests beyond this range must not reach the whole device, where they would succeed.
+        // Requests outside of this range must not reach the whole device, where they would succeed.
         let inside: Vec<bool> = requests
             .iter_mut()
             .map(|request| {
@@ -136,7 +136,7 @@ impl Device for PartitionDevice {
     fn write_many_watched(&self, requests: &mut [WriteRequest<'_>], watch: &dyn Watch) {
         let all = requests.len();
         self.translated(requests, |moved| {
-            // Where some were left out the others have other numbers.
+            // If some requests were left out, the indices of the others change.
             if moved.len() == all {
                 self.whole.write_many_watched(moved, watch);
             } else {

@@ -1,10 +1,10 @@
-//! Projects of files in mounted file systems, which the kernel hands to whoever serves them.
+//! Projects of files in mounted file systems; the kernel forwards the requests to the file system.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Setter, ioctl, opcode};
 
-/// What a file says of its project (`struct fsxattr` of the kernel).
+/// The project attributes of a file (`struct fsxattr` of the kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FileProject {
@@ -16,29 +16,29 @@ pub struct FileProject {
     padding: [u8; 8],
 }
 
-/// What is made in the directory belongs to its project.
+/// Files created in the directory inherit its project.
 const INHERIT: u32 = 0x200;
 
 impl FileProject {
-    /// The number of its project; 0 for none.
+    /// The project id; 0 for none.
     #[must_use]
     pub fn project(&self) -> u32 {
         self.project
     }
 
-    /// Whether what is made in it belongs to its project.
+    /// Whether files created in it inherit its project.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.flags & INHERIT != 0
     }
 
-    /// The same with another project.
+    /// A copy with another project id.
     #[must_use]
     pub fn with_project(self, project: u32) -> Self {
         Self { project, ..self }
     }
 
-    /// The same with or without handing its project down.
+    /// A copy with inheritance on or off.
     #[must_use]
     pub fn with_inheritance(self, is_inherited: bool) -> Self {
         let flags = match is_inherited {
@@ -48,23 +48,23 @@ impl FileProject {
         Self { flags, ..self }
     }
 
-    /// Asks an open file or directory.
+    /// Reads the attributes of an open file or directory.
     ///
     /// # Errors
-    /// The kernel's; `ENOTTY` or `EOPNOTSUPP` where the file system has no projects.
+    /// The kernel's error; `ENOTTY` or `EOPNOTSUPP` if the file system does not support projects.
     pub fn of(file: impl AsFd) -> Result<Self, Errno> {
-        // SAFETY: FS_IOC_FSGETXATTR fills exactly one `struct fsxattr`, whose layout `FileProject` has: 28 bytes
-        // without gaps, any bits of which are valid.
+        // SAFETY: FS_IOC_FSGETXATTR fills exactly one `struct fsxattr`. `FileProject` has its layout: 28
+        // bytes without padding, valid for any bit pattern.
         unsafe {
             let ask = Getter::<{ opcode::read::<FileProject>(b'X', 31) }, FileProject>::new();
             ioctl(file, ask)
         }
     }
 
-    /// Tells an open file or directory.
+    /// Sets the attributes of an open file or directory.
     ///
     /// # Errors
-    /// As [`FileProject::of`]; `EPERM` for others than the owner.
+    /// As [`FileProject::of`]; `EPERM` if the caller is not the owner.
     pub fn set_on(self, file: impl AsFd) -> Result<(), Errno> {
         // SAFETY: FS_IOC_FSSETXATTR only reads one `struct fsxattr`.
         unsafe {

@@ -1,4 +1,4 @@
-//! Reads before floods of writes.
+//! Priority of reads over large batches of writes.
 
 use crate::across::Located;
 use crate::watch::Part;
@@ -7,23 +7,25 @@ use millpond_env::sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
 
-/// Neighbours of a batch of writes are given to the device together up to this many bytes.
+/// Adjacent writes of a batch are sent to the device together, up to this many bytes.
 pub const RUN_BYTES_MAX: u64 = 1 << 20;
-/// Runs of batches that the device works on at once.
+/// Limit of batch runs in flight.
 const RUNS_MAX: usize = 16;
-/// Bytes that these have together, unless one alone has more.
+/// Limit of their total bytes, unless a single run is larger.
 const RUNS_BYTES_MAX: u64 = 4 << 20;
-/// Runs while somebody waits for a read or a single write.
+/// Limit of runs while a read or a single write is in flight.
 const RUNS_MAX_BESIDE_URGENT: usize = 1;
 
-/// A device whose batches of writes ([`Device::write_many`]) give way to everything else.
+/// A device whose write batches ([`Device::write_many`]) yield to all other requests.
 ///
-/// The rule: reads and single writes are *urgent* and start at once. A batch is cut into runs of
-/// neighbours of at most 1 MiB (a longer single request is a run by itself), and a run starts only
-/// while those under way are fewer than 16 and have, with it, at most 4 MiB; while anything urgent is
-/// under way, only if there is no other. So an urgent request finds at most 4 MiB of batches before it,
-/// and a batch always moves on. A device that works on several runs at once
-/// ([`Device::writes_at_once`]) gets as many with one call as may start. Flushes and discards pass through.
+/// Reads and single writes are *urgent* and start at once. A batch is cut into runs of adjacent writes of
+/// at most 1 MiB; a longer single request is a run by itself. A run starts only if fewer than 16 runs are
+/// in flight, and they have at most 4 MiB together with it. While an urgent request is in flight, a run
+/// starts only if no other run is in flight. An urgent request therefore finds at most 4 MiB of batches
+/// ahead of it, and a batch always makes progress.
+///
+/// A device that works on several runs in parallel ([`Device::writes_at_once`]) gets all runs that may
+/// start in one call. Flushes and discards pass through.
 pub struct QueuedDevice {
     inner: Arc<dyn Device>,
     gate: Mutex<Gate>,
@@ -34,29 +36,29 @@ pub struct QueuedDevice {
 struct Gate {
     urgent: usize,
     runs: usize,
-    /// Of all runs under way.
+    /// Total of all runs in flight.
     bytes: u64,
     waiting: usize,
     figures: QueueFigures,
 }
 
-/// What went through a [`QueuedDevice`].
+/// Statistics of a [`QueuedDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueFigures {
     /// Reads and single writes.
     pub urgent: u64,
-    /// Writes of batches.
+    /// Writes in batches.
     pub batched: u64,
-    /// Runs that they were given to the device in.
+    /// Runs that these writes were sent in.
     pub runs: u64,
     /// Runs that had to wait.
     pub delayed: u64,
-    /// The most runs that were under way at once.
+    /// The largest number of runs in flight.
     pub runs_at_once: u64,
 }
 
 impl QueuedDevice {
-    /// Stands before `inner`, which should not be used by another way at the same time.
+    /// Wraps `inner`. Other users should not access `inner` directly at the same time.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Self {
@@ -66,7 +68,7 @@ impl QueuedDevice {
         }
     }
 
-    /// What went through so far.
+    /// The statistics so far.
     #[must_use]
     pub fn figures(&self) -> QueueFigures {
         self.gate.lock().figures
@@ -78,11 +80,11 @@ impl QueuedDevice {
     }
 }
 
-/// Something under way; its end is noted even if the device panics.
+/// A request in flight. Its drop ends the accounting, even if the device panics.
 pub(crate) struct Ticket<'a> {
     queue: &'a QueuedDevice,
     is_urgent: bool,
-    /// Of a batch: how many runs, and their bytes.
+    /// For a batch: the number of runs and their bytes.
     runs: usize,
     bytes: u64,
 }
@@ -100,8 +102,8 @@ impl<'a> Ticket<'a> {
         }
     }
 
-    /// Waits until a run may start; tells how many of the requests may go, which is as many runs as may
-    /// start now, up to `at_once`.
+    /// Waits until a run may start. Returns how many of the requests may start now, in at most `at_once`
+    /// runs.
     fn runs(
         queue: &'a QueuedDevice,
         requests: &[WriteRequest<'_>],
@@ -162,7 +164,7 @@ impl Drop for Ticket<'_> {
 }
 
 impl Gate {
-    /// Whether a run of so many bytes may start.
+    /// Whether a run of this size may start.
     fn admits(&self, bytes: u64) -> bool {
         if self.runs == 0 {
             return true;
@@ -257,7 +259,7 @@ impl Device for QueuedDevice {
     }
 }
 
-/// How many requests from the first on are one run, and its bytes; at least 1.
+/// The number of requests, from the first, that form one run, and their bytes; at least 1.
 fn next_run(requests: &[WriteRequest<'_>]) -> (usize, u64) {
     let Some(first) = requests.first() else {
         return (1, 0);
@@ -280,7 +282,7 @@ mod tests {
     use millpond_env::sync::bounded;
     use millpond_env::thread;
 
-    /// A device that tells of each call and waits to be let go.
+    /// A device that reports each call and blocks until it is released.
     #[derive(Debug)]
     struct Held {
         inner: MemoryDevice,
@@ -375,7 +377,7 @@ mod tests {
                 scope.spawn(move || batch(queue, at * 4096));
             }
             assert_eq!(begins.recv().unwrap(), ('b', 1));
-            // The two others stand at the gate; nothing else can have begun.
+            // The two others wait at the gate. No other request can have begun.
             while queue.gate.lock().waiting < 2 {
                 std::hint::spin_loop();
             }
@@ -442,7 +444,7 @@ mod tests {
         });
         let figures = queue.figures();
         assert_eq!((figures.runs, figures.runs_at_once), (5, 4));
-        // What alone has more goes alone.
+        // A run above the limit starts alone.
         let many = vec![1u8; 6 << 20];
         go.send(()).unwrap();
         let mut requests = [WriteRequest::new(0, &many)];
@@ -475,7 +477,8 @@ mod tests {
             scope.spawn(|| queue.read(0, &mut [0; 512]).unwrap());
             assert_eq!(begins.recv().unwrap(), ('r', 1));
             scope.spawn(|| queue.write_many(&mut scattered()));
-            // Beside the read, one run of the batch; it takes a token before the read ends.
+            // While the read is in flight, one run of the batch starts. It takes a token before the read
+            // ends.
             assert_eq!(begins.recv().unwrap(), ('b', 1));
             for _ in 0..22 {
                 go.send(()).unwrap();

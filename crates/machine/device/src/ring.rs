@@ -1,12 +1,12 @@
-//! Batches of reads and writes given to the kernel at once, through io_uring.
+//! Batches of reads and writes through io_uring.
 //!
-//! A [`Transfer`] is a batch: stretches of files, each with the memory to fill or to write, neighbours
-//! joined. [`Transfer::perform`] borrows one of the process's rings, keeps up to 64 stretches under
-//! way and returns when all have come back. Whoever calls it blocks, so the memory of a batch outlives
-//! every operation on it: see [`Flight`].
+//! A [`Transfer`] is a batch of contiguous file ranges, each with the memory to fill or to write. Adjacent
+//! requests are merged into one range. [`Transfer::perform`] borrows one of the process's rings, keeps up
+//! to 64 ranges in flight and returns when all have completed. The caller blocks, so the memory of a batch
+//! outlives every operation on it: see [`Flight`].
 //!
-//! Where the system does not permit rings (old kernels, containers that forbid the call) nothing is
-//! performed and the caller makes its ordinary calls.
+//! If the system does not permit io_uring (old kernels, containers that forbid the call), nothing is
+//! performed and the caller falls back to ordinary system calls.
 
 mod flight;
 mod transfer;
@@ -16,15 +16,16 @@ pub(crate) use transfer::{Outcome, Transfer};
 use io_uring::{IoUring, Probe, opcode};
 use millpond_env::sync::{Mutex, OnceLock};
 
-/// Stretches of one batch that the kernel works on at once.
+/// File ranges of one batch in flight.
 pub(crate) const DEPTH: u32 = 64;
-/// Rings that are kept for the next batch; more are closed. Each takes some 20 KiB of the kernel's memory.
+/// Idle rings that are kept for the next batch; others are closed. Each takes about 20 KiB of kernel
+/// memory.
 const IDLE_MAX: usize = 16;
 
-/// Rings that nobody uses. Locked for a push or a pop.
+/// Idle rings. The lock is held only for a push or a pop.
 static IDLE: Mutex<Vec<IoUring>> = Mutex::new(Vec::new());
 
-/// Whether the system lets this process use io_uring to read and write. Tried once.
+/// Whether the system permits io_uring reads and writes to this process. Tried once.
 #[must_use]
 pub fn is_permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();
@@ -47,7 +48,7 @@ pub fn is_permitted() -> bool {
     })
 }
 
-/// A ring; `None` if the system gives none (any more).
+/// An idle or new ring; `None` if the system provides none.
 fn take() -> Option<IoUring> {
     #[cfg(test)]
     if trouble::is_refused() {
@@ -60,7 +61,7 @@ fn take() -> Option<IoUring> {
     idle.or_else(|| build().ok())
 }
 
-/// Keeps a ring on which nothing is queued, under way or unread.
+/// Keeps an idle ring. It must have no queued operation, none in flight, and no unread completion.
 fn give_back(ring: IoUring) {
     let mut idle = IDLE.lock();
     if idle.len() < IDLE_MAX {
@@ -69,8 +70,8 @@ fn give_back(ring: IoUring) {
 }
 
 fn build() -> std::io::Result<IoUring> {
-    // Completions need no interrupt of the thread that waits for them anyway. Kernels before 5.19 do
-    // not know the wish.
+    // The waiting thread does not need an interrupt for completions. Kernels before 5.19 do not support
+    // this flag.
     IoUring::builder()
         .dontfork()
         .setup_coop_taskrun()
@@ -78,7 +79,7 @@ fn build() -> std::io::Result<IoUring> {
         .or_else(|_| IoUring::builder().dontfork().build(DEPTH))
 }
 
-/// Misfortunes that tests cannot get from a kernel, for the calling thread.
+/// Injected kernel errors of the calling thread, for tests.
 #[cfg(test)]
 pub(crate) mod trouble {
     use std::cell::Cell;
@@ -88,7 +89,7 @@ pub(crate) mod trouble {
         static ENTERS: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
     }
 
-    /// While `work` runs there are no rings.
+    /// Simulates a system without io_uring while `work` runs.
     pub(crate) fn refused<T>(work: impl FnOnce() -> T) -> T {
         REFUSED.set(true);
         let outcome = work();
@@ -100,12 +101,12 @@ pub(crate) mod trouble {
         REFUSED.get()
     }
 
-    /// After `good` good calls the next that submits or waits fails, or panics.
+    /// Lets `good` calls that submit or wait succeed; the next one fails, or panics.
     pub(crate) fn fail_enter(good: u32, panics: bool) {
         ENTERS.set(Some((good, panics)));
     }
 
-    /// Whether the present call is the one that fails.
+    /// Whether the present call must fail.
     pub(super) fn fails_now() -> bool {
         match ENTERS.get() {
             Some((0, panics)) => {

@@ -1,19 +1,20 @@
-//! How the requests of a batch get on.
+//! Progress reports of the requests of a batch.
 
 use std::ops::Range;
 
-/// Told when requests of a batch go to their devices and when they come back; numbers are places in the batch.
+/// Receives a callback when requests of a batch start and end; the numbers are indices into the batch.
 ///
-/// Calls come on the thread that gave the batch. What begins ends; a request that the
-/// system gave back undone begins a second time. A request that reaches no device (it lies beyond its end) need not be told of.
+/// Calls come on the thread that submitted the batch. Every request that begins also ends. A request that
+/// the system returned undone begins a second time. A request that reaches no device, because it exceeds
+/// the device's end, need not be reported.
 pub trait Watch {
-    /// These are with their devices from now on; until now they waited for their turn.
+    /// These requests are in flight from now on; before, they were queued.
     fn begun(&self, requests: Range<usize>);
-    /// These are not any more.
+    /// These requests are no longer in flight.
     fn ended(&self, requests: Range<usize>);
 }
 
-/// Nobody watches.
+/// A [`Watch`] that ignores all reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unwatched;
 
@@ -22,7 +23,7 @@ impl Watch for Unwatched {
     fn ended(&self, _: Range<usize>) {}
 }
 
-/// A part of a batch that begins at `start`, seen as a batch.
+/// A part of a batch from `start` on, as a batch with its own indices.
 pub(crate) struct Part<'a> {
     pub(crate) whole: &'a dyn Watch,
     pub(crate) start: usize,

@@ -1,22 +1,22 @@
-//! By which way batches get to the system.
+//! The I/O backend for batches.
 
 use std::fs::File;
 
-/// How a device's batches of requests are performed.
+/// The I/O backend that performs a device's batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoWay {
-    /// As measurements said: reads through a ring, except of files in memory; writes, which end in the
-    /// page cache, by ordinary calls (`BENCHMARKS.md`, "Batches of a device").
+    /// The backend that measured best. Reads use io_uring, except for files in memory. Writes go to the
+    /// page cache and use ordinary calls (`BENCHMARKS.md`, "Batches of a device").
     #[default]
     Measured,
-    /// By ordinary calls, one after the other; depth comes from the callers' threads.
+    /// Ordinary system calls, one after the other. Queue depth comes from the callers' threads.
     Threads,
-    /// Through a ring, reads and writes.
+    /// io_uring, for reads and writes.
     Ring,
 }
 
 impl IoWay {
-    /// What `MILLPOND_IO` asks for: `threads` or `ring`; anything else leaves it as measured.
+    /// The value of `MILLPOND_IO`: `threads` or `ring`; anything else selects the measured backend.
     #[must_use]
     pub fn from_environment() -> Self {
         match std::env::var_os("MILLPOND_IO") {
@@ -27,7 +27,7 @@ impl IoWay {
     }
 }
 
-/// The ways of one open file.
+/// The backends of one open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ways {
     pub(crate) reads_by_ring: bool,
@@ -48,11 +48,11 @@ impl Ways {
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
 const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Whether the file's bytes are always in memory. Rings hand requests for such files to threads of the
-/// kernel, though there is nothing to wait for.
+/// Whether the file's bytes are always in memory. io_uring passes requests for such files to kernel
+/// threads, although they never block.
 fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|system| {
-        // The magic number has 32 bits; its field has more on some machines and a sign on others.
+        // The magic number has 32 bits; its field is wider on some machines and signed on others.
         MEMORY_FILE_SYSTEMS.contains(&(system.f_type as u32))
     })
 }

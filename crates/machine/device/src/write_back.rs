@@ -1,14 +1,15 @@
-//! Write-back errors, told to everybody they concern.
+//! Write-back errors, reported to every request that they affect.
 //!
-//! Linux writes the page cache back in the background. An error is reported once to each opening of the file, by whichever
-//! call asks first; afterwards the pages count as clean and the next `fdatasync` succeeds, though the device never took
-//! the bytes. So a success counts only if nothing that was under way at the same time was told of an error.
+//! Linux writes back the page cache in the background. It reports an error once per open file description,
+//! to the first call that asks. After that the pages count as clean and the next `fdatasync` succeeds,
+//! although the device never received the bytes. A success therefore counts only if no concurrent request
+//! received an error.
 
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
 
-/// Stands before the flushes and durable writes of one opening of a file.
+/// Wraps the flushes and durable writes of one opening of a file.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBackGate {
     state: Mutex<State>,
@@ -23,13 +24,15 @@ struct State {
 }
 
 impl WriteBackGate {
-    /// How many requests were told of an error.
+    /// The number of requests that failed.
     pub(crate) fn errors(&self) -> u64 {
         self.state.lock().errors
     }
 
-    /// Performs `request`. Its success stands only if no request that overlaps it in time fails: the error that
-    /// the other was told of may concern these bytes. It is waited for those that are still under way.
+    /// Performs `request`, and fails it if a request that overlaps it in time fails.
+    ///
+    /// The error that the other request received may concern these bytes. A successful request therefore
+    /// waits for the end of all requests that began before it ended.
     pub(crate) fn pass(&self, request: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let (number, errors) = {
             let mut state = self.state.lock();
@@ -44,7 +47,7 @@ impl WriteBackGate {
         state.errors = state.errors.saturating_add(u64::from(outcome.is_err()));
         self.changed.notify_all();
         outcome?;
-        // What begins from here on cannot take this request's error away.
+        // A request that begins from here on cannot consume this request's error.
         let end = state.next;
         while state.under_way.first().is_some_and(|first| *first < end) {
             self.changed.wait(&mut state);

@@ -8,7 +8,7 @@ use std::ops::Range;
 pub enum Hanging {
     /// Reads.
     Reads,
-    /// Writes, durable ones included.
+    /// Writes, including durable ones.
     Writes,
     /// Flushes.
     Flushes,

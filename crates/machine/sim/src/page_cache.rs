@@ -15,7 +15,7 @@ type Beneath = BTreeMap<u64, Option<Arc<Page>>>;
 /// evicted, and no later flush writes them.
 #[derive(Debug, Default)]
 pub(crate) struct PageCache {
-    /// What reads see.
+    /// The content that reads return.
     content: Content,
     dirty: Beneath,
     lost: Beneath,

@@ -25,7 +25,7 @@ impl Seed {
         let product = u128::from(self.bits()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
-    /// True `per_million` times in a million.
+    /// Returns `true` with a probability of `per_million` in a million.
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }

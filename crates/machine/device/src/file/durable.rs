@@ -1,4 +1,4 @@
-//! Writes that are durable when they return.
+//! Writes that are durable when they complete.
 
 use super::{FileDevice, adjacent, identity_of};
 use crate::write_back::WriteBackGate;
@@ -8,8 +8,10 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 
-/// A second opening of a file, for durable writes alone: the system reports a lost write once to each opening, so
-/// that neither takes the other's errors away, nor has to wait for the other to end.
+/// A second open file description, for durable writes only.
+///
+/// The system reports a lost write once per open file description. With separate ones, flushes and durable
+/// writes neither consume each other's errors nor wait for each other.
 #[derive(Debug)]
 pub(super) struct DurableOpening {
     file: File,
@@ -29,13 +31,13 @@ impl DurableOpening {
         })
     }
 
-    /// Writes neighbours, and with the same call makes them durable.
+    /// Writes adjacent buffers and makes them durable in the same call.
     fn write(&self, offset_bytes: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut count = 0;
         self.gate.pass(|| {
             let flags = ReadWriteFlags::DSYNC;
             count = match rustix::io::pwritev2(&self.file, slices, offset_bytes, flags) {
-                // Systems and file systems that do not know the flag.
+                // The system or file system does not support the flag.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     let count = rustix::io::pwritev(&self.file, slices, offset_bytes)?;
                     self.file.sync_data()?;
@@ -66,7 +68,7 @@ impl DurableOpening {
 }
 
 impl FileDevice {
-    /// How many errors of lost writes either opening was told of.
+    /// The number of lost-write errors that the system reported to either opening.
     pub(super) fn lost_writes(&self) -> u64 {
         let durable = self.durable.get().and_then(Option::as_ref);
         let durable = durable.map_or(0, |opening| opening.gate.errors());
@@ -101,7 +103,7 @@ impl FileDevice {
         }
     }
 
-    /// Writes neighbours with one call; false if that did not take all of them.
+    /// Writes adjacent requests with one call. Returns `false` if the write was not complete.
     fn write_durable_run(&self, opening: &DurableOpening, run: &mut [WriteRequest<'_>]) -> bool {
         let Some(offset_bytes) = run.first().map(|first| first.offset_bytes) else {
             return true;

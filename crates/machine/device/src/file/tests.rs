@@ -25,7 +25,7 @@ fn a_read_into_new_memory_gives_what_a_read_into_old_memory_gives() {
         device.read_vec(99_999, 2),
         Err(DeviceError::OutOfRange { .. })
     ));
-    // The file became shorter behind the device's back.
+    // The file is truncated behind the device.
     file.as_file().set_len(50_000).unwrap();
     assert!(matches!(
         device.read_vec(40_000, 20_000),
@@ -37,7 +37,7 @@ fn a_read_into_new_memory_gives_what_a_read_into_old_memory_gives() {
 fn a_lock_ends_with_its_device_although_a_started_process_shares_the_opening() {
     let file = image(&[7; 8192]);
     let device = FileDevice::open(file.path(), WRITE).unwrap();
-    // What a process has between its start and the program that it is to run.
+    // A child process has such a descriptor between fork and exec.
     let shared = device.file.try_clone().unwrap();
     drop(device);
     let again = FileDevice::open(file.path(), WRITE).unwrap();
@@ -57,7 +57,7 @@ fn a_file_reads_writes_and_punches_holes_within_its_size() {
     assert_eq!(buffer, [7, 1, 2, 3]);
     device.discard(4096, 4096).unwrap();
     device.read(4095, &mut buffer).unwrap();
-    // Where the file system cannot punch holes the bytes stay.
+    // If the file system cannot punch holes, the bytes stay.
     assert!(buffer == [7, 0, 0, 0] || buffer == [7, 1, 2, 3]);
     for offset in [8189, 8192, u64::MAX] {
         assert!(matches!(
@@ -144,7 +144,7 @@ fn a_batch_of_writes_lands_whole_and_fails_only_what_lies_beyond_the_end() {
     let file = image(&[0; 4096]);
     let device = FileDevice::open(file.path(), WRITE).unwrap();
     let bytes: Vec<u8> = (1..=160).collect();
-    // Two neighbours, one alone, then one that fits before one that does not.
+    // Two adjacent requests, a single one, then one within the device before one beyond it.
     let offsets = [512u64, 544, 1000, 4064, 4096];
     let mut requests: Vec<_> = offsets
         .iter()
@@ -159,7 +159,7 @@ fn a_batch_of_writes_lands_whole_and_fails_only_what_lies_beyond_the_end() {
         expected[*offset as usize..*offset as usize + 32].copy_from_slice(bytes);
     }
     assert_eq!(std::fs::read(file.path()).unwrap(), expected);
-    // More neighbours than the system takes buffers in one call.
+    // More adjacent requests than the system accepts buffers in one call.
     let many = vec![7u8; 3000];
     let mut requests: Vec<_> = (0..3000)
         .map(|at| WriteRequest::new(at as u64, &many[at..=at]))
@@ -240,7 +240,7 @@ fn durable_writes_land_where_they_belong_and_nowhere_else() {
     expected[32 << 10..36 << 10].copy_from_slice(&bytes[8192..]);
     assert_eq!(std::fs::read(file.path()).unwrap(), expected);
     assert_eq!(device.write_back_errors(), 0);
-    // The lock is the first opening's alone.
+    // Only the first opening holds the lock.
     drop(device);
     FileDevice::open(file.path(), options).unwrap();
     let reader = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
@@ -249,7 +249,7 @@ fn durable_writes_land_where_they_belong_and_nowhere_else() {
     assert_eq!(requests[0].outcome, Err(DeviceError::ReadOnly));
 }
 
-/// A loop device over an image; `None`, said so, where none can be made.
+/// A loop device over an image; `None`, with a message, if none can be created.
 struct Loop {
     path: PathBuf,
 }
@@ -303,7 +303,7 @@ fn an_image_used_through_a_loop_device_is_in_use() {
         "{through:?}"
     );
     drop(direct);
-    // The system has the loop device, as when it is mounted.
+    // The system uses the loop device, as when it is mounted.
     let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
     let mut options = std::fs::OpenOptions::new();
     let claimed = options.read(true).custom_flags(flags).open(&device.path);

@@ -1,24 +1,25 @@
-//! Operations under way on one ring, and waiting for them whatever happens.
+//! Operations in flight on one ring.
 
 use super::{DEPTH, give_back};
 use io_uring::{EnterFlags, IoUring, squeue};
 use millpond_env::thread::yield_now;
 use rustix::io::Errno;
 
-/// How often in a row the kernel may say that it has no memory for operations before they are given up.
+/// How often in a row the kernel may report that it lacks memory for operations before the caller gets the
+/// error.
 const BUSY_MAX: u32 = 100;
 
-/// A borrowed ring with the operations that were put on it.
+/// A borrowed ring with its operations in flight.
 ///
-/// What keeps it sound: the kernel takes an operation in [`Flight::enter`] and touches the operation's
-/// memory until its completion is seen. When a flight ends, by whatever way, it waits for the completion
-/// of everything the kernel took; what the kernel did not take is closed together with the ring and is
-/// never taken. A kernel that cannot be waited for ends the process: memory under way is
-/// never given back. Whoever makes a flight must keep it in a local variable, below the memory of its operations.
+/// Soundness: the kernel accepts an operation in [`Flight::enter`] and accesses the operation's memory
+/// until its completion is seen. The drop of a flight waits for the completion of every operation that the
+/// kernel accepted, on every path. Operations that the kernel did not accept are discarded with the ring.
+/// If waiting fails, the process aborts, because memory in use by the kernel must never be released. The
+/// creator must keep a flight in a local variable, declared after the memory of its operations.
 pub(super) struct Flight {
-    /// `None` only after the end.
+    /// `None` only after the drop.
     ring: Option<IoUring>,
-    /// Operations put on the ring.
+    /// Operations pushed to the ring.
     pushed: usize,
     /// Operations whose completion was seen.
     completed: usize,
@@ -33,37 +34,40 @@ impl Flight {
         }
     }
 
-    /// Operations that have not come back.
+    /// Operations without a completion.
     pub(super) fn outstanding(&self) -> usize {
         self.pushed - self.completed
     }
 
-    /// Whether another operation may be put on.
+    /// Whether another operation may be pushed.
     pub(super) fn has_room(&self) -> bool {
         self.outstanding() < DEPTH as usize
     }
 
-    /// Puts an operation on the ring; false if there is no room. The kernel takes it at the next
-    /// [`Flight::enter`].
+    /// Pushes an operation to the ring; returns `false` if the ring is full. The kernel accepts it at the
+    /// next [`Flight::enter`].
     ///
     /// # Safety
-    /// The file and all memory that `operation` names must stay valid, and be neither written (of a write)
-    /// nor looked at (of a read) by others, until this flight has shown its completion or has ended.
+    /// The file and all memory that `operation` names must stay valid until this flight has returned its
+    /// completion or has been dropped. Until then, other code must not write the memory (for a write) or
+    /// access it (for a read).
     pub(super) unsafe fn push(&mut self, operation: &squeue::Entry) -> bool {
         let Some(ring) = &mut self.ring else {
             return false;
         };
-        // SAFETY: the caller's promise is what the queue asks for.
+        // SAFETY: the caller's contract is that of the queue.
         let is_pushed = unsafe { ring.submission().push(operation) }.is_ok();
         self.pushed += usize::from(is_pushed);
         is_pushed
     }
 
-    /// Gives the kernel what was put on the ring and waits until at least one operation came back, or all
-    /// of them. It may return without either: look, and call again.
+    /// Submits the pushed operations and waits until at least one has completed, or all of them.
+    ///
+    /// It may return early; the caller must check and call again.
     ///
     /// # Errors
-    /// What the kernel says if it takes nothing more; what it took before may still be under way.
+    /// The kernel's error if it accepts nothing more. Operations that it accepted before may still be in
+    /// flight.
     pub(super) fn enter(&mut self, waits_for_all: bool) -> Result<(), Errno> {
         #[cfg(test)]
         if super::trouble::fails_now() {
@@ -90,7 +94,7 @@ impl Flight {
                 Errno::INTR => {}
                 Errno::AGAIN | Errno::BUSY if busy < BUSY_MAX => {
                     busy += 1;
-                    // Only operations that end give memory back.
+                    // Only completed operations free memory.
                     self.wait_for_one();
                 }
                 error => return Err(error),
@@ -98,7 +102,7 @@ impl Flight {
         }
     }
 
-    /// What came back since the last call: number of the operation and result.
+    /// The completions since the last call: operation number and result.
     pub(super) fn completions(&mut self) -> impl Iterator<Item = (u64, i32)> + '_ {
         let completed = &mut self.completed;
         let queue = self.ring.as_mut().map(IoUring::completion);
@@ -108,7 +112,7 @@ impl Flight {
         })
     }
 
-    /// Operations that the kernel took and that have not come back.
+    /// Operations that the kernel accepted and that have not completed.
     fn under_way(&mut self) -> usize {
         let queued = match &mut self.ring {
             Some(ring) => ring.submission().len(),
@@ -117,7 +121,7 @@ impl Flight {
         self.outstanding().saturating_sub(queued)
     }
 
-    /// Waits for a completion, submitting nothing. With nothing under way it lets others run and returns.
+    /// Waits for a completion without submitting anything. If nothing is in flight it yields and returns.
     fn wait_for_one(&mut self) {
         if self.under_way() == 0 {
             yield_now();
@@ -125,13 +129,13 @@ impl Flight {
         }
         let Some(ring) = &self.ring else { return };
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: no argument is passed (its type says nothing then), nothing is submitted.
+        // SAFETY: no argument is passed (its type is then irrelevant), and nothing is submitted.
         let outcome = unsafe { ring.submitter().enter::<()>(0, 1, flags, None) };
         let error = outcome.err().and_then(|error| Errno::from_io_error(&error));
         match error {
             None => {}
             Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => yield_now(),
-            // The kernel may write to memory that would be given back: nothing sound can follow.
+            // The kernel may still write to memory that would be released. No sound way to continue exists.
             Some(_) => std::process::abort(),
         }
     }
@@ -144,7 +148,7 @@ impl Drop for Flight {
             self.wait_for_one();
             self.completions().for_each(drop);
         }
-        // A ring with operations that the kernel did not take must never be entered again.
+        // A ring with operations that the kernel did not accept must never be entered again.
         if let Some(ring) = self.ring.take()
             && self.pushed == self.completed
         {

@@ -27,7 +27,7 @@ fn open(file: &tempfile::NamedTempFile, way: IoWay) -> FileDevice {
     device.with_way(way)
 }
 
-/// The ways that can be tried here.
+/// The backends that this system supports.
 fn ways() -> Vec<IoWay> {
     let mut ways = vec![IoWay::Threads, IoWay::Measured];
     if is_permitted() {
@@ -44,7 +44,7 @@ fn counting(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Reads with one call; what each gave.
+/// Reads with one call and returns each outcome.
 fn read_many(device: &dyn Device, wanted: &[(u64, usize)]) -> Vec<Result<Vec<u8>, DeviceError>> {
     let mut buffers: Vec<Vec<u8>> = wanted.iter().map(|(_, length)| vec![0; *length]).collect();
     let mut requests: Vec<_> = wanted
@@ -64,7 +64,7 @@ fn read_many(device: &dyn Device, wanted: &[(u64, usize)]) -> Vec<Result<Vec<u8>
         .collect()
 }
 
-/// Ranges one after the other: gap before each and length, mostly small. Some end beyond the device.
+/// Consecutive ranges, each with a gap before it and a length, mostly small. Some exceed the device.
 fn ranges() -> impl Strategy<Value = Vec<(u64, usize)>> {
     let gap = prop_oneof![3 => Just(0usize), 2 => 1usize..9000];
     let length = prop_oneof![1 => Just(0usize), 12 => 1usize..6000, 1 => 60_000usize..200_000];
@@ -75,7 +75,7 @@ fn ranges() -> impl Strategy<Value = Vec<(u64, usize)>> {
             at = start + length as u64;
             (start, length)
         });
-        // A batch may begin anywhere; the device's end cuts it.
+        // A batch may begin anywhere; the end of the device cuts it.
         ranges.collect()
     })
 }
@@ -170,7 +170,7 @@ fn reads_of_several_devices_come_in_their_order_whatever_the_devices_are() {
             }
         }
         assert!(wanted.iter().any(Option::is_none));
-        // Each read counted as urgent, and none is left under way.
+        // Each read counted as urgent, and none is still in flight.
         assert_eq!(queued.figures().urgent, 100);
         queued.write_many(&mut [WriteRequest::new(0, b"x")]);
         assert_eq!(queued.figures().delayed, 0);
@@ -252,7 +252,7 @@ fn where_rings_are_refused_batches_go_the_ordinary_way() {
 /// Offsets and lengths in bytes.
 type Reads = Vec<(u64, usize)>;
 
-/// A file, and more reads of it than are under way at once; nothing where there is no ring.
+/// A file, and more reads of it than fit in flight; `None` where there is no ring.
 fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Reads)> {
     if !is_permitted() {
         println!("io_uring is not permitted here: not tried");
@@ -299,7 +299,7 @@ fn a_panic_while_operations_are_under_way_waits_for_them() {
             read_many(&device, &wanted);
         }));
         assert!(outcome.is_err());
-        // No operation of the batch that ended comes back in another.
+        // No completion of the failed batch appears in another batch.
         for ((offset, length), outcome) in wanted.iter().zip(read_many(&device, &wanted)) {
             assert!(outcome.ok() == expected(&counting(SIZE), *offset, *length));
         }
@@ -348,7 +348,7 @@ fn what_came_short_goes_on_in_the_middle_of_a_piece() {
     assert_eq!(transfer.pieces[1].length, 2);
     assert!(!transfer.advance(0, 6));
     assert!(transfer.operation(0).is_none());
-    // An end of the file and an error of neighbours are asked about again, an error of one is its own.
+    // An end of file and an error of a merged range are retried; an error of a single request is final.
     assert!(!transfer.advance(1, 0));
     let done = [Outcome::Done; 3];
     assert_eq!(transfer.outcomes(), [&done[..], &[Outcome::Again]].concat());

@@ -10,22 +10,24 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The system takes no more pieces of memory in one operation.
+/// The system's limit of memory pieces per operation.
 const PIECES_MAX: usize = 1024;
-/// Bytes asked for in one operation of a single piece; what is longer goes on where the last one ended.
+/// The longest single-piece operation in bytes. A longer piece continues where the last operation ended.
 const OPERATION_BYTES_MAX: usize = 1 << 30;
 
-/// A batch of reads and writes of files, in the order in which they were added.
+/// A batch of reads and writes of files, in insertion order.
 #[derive(Default)]
 pub(crate) struct Transfer<'a> {
-    /// What the kernel sees: laid out as its `struct iovec`. What is done is cut off at the front.
+    /// The memory that the kernel sees, in the layout of its `struct iovec`. Completed parts are cut off at
+    /// the front.
     pub(super) pieces: Vec<Piece<'a>>,
-    /// Of each piece: the bytes of its stretch up to its end.
+    /// For each piece, the offset of its end in its range.
     ends: Vec<u64>,
     pub(super) stretches: Vec<Stretch<'a>>,
 }
 
-/// Memory that is the transfer's alone for its lifetime (to fill), or that nobody changes (to write).
+/// Memory for one read or write. During its lifetime the transfer has exclusive access (read), or nothing
+/// changes it (write).
 #[repr(C)]
 pub(super) struct Piece<'a> {
     base: *mut u8,
@@ -39,11 +41,11 @@ pub(super) enum Direction {
     Write,
 }
 
-/// Neighbours that are one operation.
+/// Adjacent requests that form one operation.
 pub(super) struct Stretch<'a> {
     direction: Direction,
     file: BorrowedFd<'a>,
-    /// Where the first byte lies that is not done.
+    /// Offset of the first byte that is not done.
     pub(super) offset_bytes: u64,
     pieces: Range<usize>,
     /// The first piece that is not done.
@@ -53,19 +55,20 @@ pub(super) struct Stretch<'a> {
     error: Option<Errno>,
 }
 
-/// What came of one read or write.
+/// The outcome of one read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All of its bytes were moved.
+    /// All bytes were transferred.
     Done,
     /// The device failed it.
     Failed(Errno),
-    /// Not done, or not for a reason of its own: to be asked for by an ordinary call, which tells more.
+    /// Not done, or failed for a reason that may not be its own. The caller retries it with an ordinary
+    /// call, which gives an exact error.
     Again,
 }
 
 impl<'a> Transfer<'a> {
-    /// Adds a read that fills `memory`. Where [`Outcome::Done`] comes of it, all of the memory is initialised.
+    /// Adds a read into `memory`. After [`Outcome::Done`] all of the memory is initialised.
     pub(crate) fn read(
         &mut self,
         file: BorrowedFd<'a>,
@@ -80,7 +83,7 @@ impl<'a> Transfer<'a> {
         self.add(Direction::Read, file, offset_bytes, piece);
     }
 
-    /// Adds a read that fills memory which was filled before.
+    /// Adds a read into memory that is already initialised.
     pub(crate) fn read_over(
         &mut self,
         file: BorrowedFd<'a>,
@@ -98,7 +101,7 @@ impl<'a> Transfer<'a> {
     /// Adds a write.
     pub(crate) fn write(&mut self, file: BorrowedFd<'a>, offset_bytes: u64, bytes: &'a [u8]) {
         let piece = Piece {
-            // The kernel only reads through it.
+            // The kernel only reads through this pointer.
             base: bytes.as_ptr().cast_mut(),
             length: bytes.len(),
             memory: PhantomData,
@@ -141,15 +144,16 @@ impl<'a> Transfer<'a> {
         });
     }
 
-    /// How many operations it takes if nothing comes short.
+    /// The number of operations, if none is short.
     pub(crate) fn operations(&self) -> usize {
         self.stretches.len()
     }
 
-    /// Performs everything and waits for it. Returns false if there is no ring; then nothing was done.
+    /// Performs all operations and waits for them. Returns `false`, with nothing done, if there is no ring.
     pub(crate) fn perform(&mut self) -> bool {
         let Some(ring) = take() else { return false };
-        // Declared after what it works on, so that it ends first: it waits for the kernel.
+        // Declared after the memory that it works on, so that it is dropped first: its drop waits for the
+        // kernel.
         let mut flight = Flight::new(ring);
         let mut todo: Vec<usize> = (0..self.stretches.len()).rev().collect();
         loop {
@@ -159,10 +163,11 @@ impl<'a> Transfer<'a> {
                 let Some(operation) = self.operation(index) else {
                     continue;
                 };
-                // SAFETY: the stretch's pieces lie in memory that is borrowed for as long as `self` is,
-                // and so are the files; the table of pieces is not resized and the pieces of a stretch
-                // under way are not touched before its completion was seen (`advance`). `flight` is
-                // a local variable of this call, so that it ends, and waits, before `self`'s borrow does.
+                // SAFETY: the pieces of the range lie in memory that is borrowed for as long as `self` is,
+                // and so are the files. The table of pieces is not resized, and the pieces of a range in
+                // flight are not touched before its completion was seen (`advance`). `flight` is a local
+                // variable of this call. It is therefore dropped, and waits, before the borrow of `self`
+                // ends.
                 if !unsafe { flight.push(&operation) } {
                     todo.push(index);
                     break;
@@ -172,7 +177,7 @@ impl<'a> Transfer<'a> {
                 return true;
             }
             if flight.enter(todo.is_empty()).is_err() {
-                // What has not come back counts as not done, though some of it may be.
+                // Operations without a completion count as not done, although some may have been performed.
                 return true;
             }
             for (number, result) in flight.completions() {
@@ -184,7 +189,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The operation for what is left of a stretch; `None` if nothing is.
+    /// The operation for the rest of a range; `None` if the range is done.
     pub(super) fn operation(&self, index: usize) -> Option<squeue::Entry> {
         let stretch = self.stretches.get(index)?;
         if stretch.done_bytes >= stretch.wanted_bytes {
@@ -216,7 +221,7 @@ impl<'a> Transfer<'a> {
         Some(entry.user_data(index as u64))
     }
 
-    /// Notes how an operation ended. Returns whether the rest of its stretch is to be asked for.
+    /// Records the result of an operation. Returns whether the rest of its range must be submitted.
     pub(super) fn advance(&mut self, index: usize, result: i32) -> bool {
         let Some(stretch) = self.stretches.get_mut(index) else {
             return false;
@@ -229,7 +234,7 @@ impl<'a> Transfer<'a> {
         let moved = moved.min(left);
         stretch.done_bytes += moved;
         stretch.offset_bytes += moved;
-        // At most as long as the pieces.
+        // At most the total length of the pieces.
         let mut rest = usize::try_from(moved).unwrap_or(0);
         while let Some(piece) = self.pieces.get_mut(stretch.next)
             && stretch.next < stretch.pieces.end
@@ -245,14 +250,15 @@ impl<'a> Transfer<'a> {
         moved > 0 && moved < left
     }
 
-    /// What came of each read and write, in the order in which they were added.
+    /// The outcome of each read and write, in insertion order.
     pub(crate) fn outcomes(&self) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(self.pieces.len());
         for stretch in &self.stretches {
             let ends = self.ends.get(stretch.pieces.clone()).unwrap_or_default();
             outcomes.extend(ends.iter().map(|end| match stretch.error {
                 _ if *end <= stretch.done_bytes => Outcome::Done,
-                // Of neighbours nobody knows whose error it is; and some are not the device's.
+                // The error of a merged range cannot be attributed to one request, and some errors are not
+                // the device's.
                 Some(error) if ends.len() == 1 && is_final(error) => Outcome::Failed(error),
                 _ => Outcome::Again,
             }));
@@ -262,14 +268,14 @@ impl<'a> Transfer<'a> {
 }
 
 impl Piece<'_> {
-    /// How much of it to ask for in one operation, in bytes.
+    /// The bytes to transfer in one operation.
     fn once(&self) -> u32 {
         // 1 GiB fits.
         self.length.min(OPERATION_BYTES_MAX) as u32
     }
 }
 
-/// Whether an ordinary call would say the same.
+/// Whether an ordinary call would fail with the same error.
 fn is_final(error: Errno) -> bool {
     !matches!(
         error,
