@@ -2,90 +2,90 @@ use millpond_object::ObjectError;
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_zap::ZapError;
 
-/// Why a pool, or something that belongs to it as a whole, could not be read.
+/// Why a pool, or pool-wide data, could not be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// An object of the pool could not be read.
     #[error("{what}: {error}")]
     Object {
-        /// What it holds.
+        /// The object's content.
         what: &'static str,
-        /// What went wrong.
+        /// The underlying error.
         error: ObjectError,
     },
     /// A table of the pool could not be read.
     #[error("{what}: {error}")]
     Zap {
-        /// What it holds.
+        /// The table's content.
         what: &'static str,
-        /// What went wrong.
+        /// The underlying error.
         error: ZapError,
     },
-    /// A structure cannot be what a correct writer wrote.
+    /// A structure is invalid: no correct writer produces it.
     #[error("{what}: {error}")]
     Invalid {
-        /// What it is.
+        /// The structure.
         what: &'static str,
-        /// What is wrong.
+        /// The underlying error.
         error: DecodeError,
     },
     /// The object directory lacks an entry that every pool has.
     #[error("the pool's object directory has no entry '{key}'")]
     NoEntry {
-        /// The entry.
+        /// The entry's key.
         key: String,
     },
     /// Space maps contradict each other or the configuration.
     #[error(transparent)]
     Space(#[from] millpond_alloc::AllocError),
-    /// Writing met an error that it could not get past: nothing is written any more, and what was not
-    /// acknowledged is lost when the pool is closed.
+    /// The pool is suspended after a write error. It writes nothing more; unacknowledged changes are lost
+    /// when the pool is closed.
     #[error("the pool is suspended: {reason}")]
     Suspended {
-        /// What was met.
+        /// The error that suspended the pool.
         reason: String,
     },
     /// A block could not be read or written.
     #[error("{what}: {error}")]
     Block {
-        /// What it belongs to.
+        /// The owner of the block.
         what: &'static str,
-        /// What went wrong.
+        /// The underlying error.
         error: millpond_block::BlockError,
     },
-    /// Something is asked for that this program does not do (yet).
+    /// The requested operation is not supported (yet).
     #[error("{what} is not supported")]
     Unsupported {
-        /// What.
+        /// The operation.
         what: &'static str,
     },
-    /// A txg dirties the MOS again in every pass.
+    /// A txg still dirties the MOS in its last sync pass.
     #[error("txg {txg} does not converge within {passes} passes")]
     NoConvergence {
         /// The txg.
         txg: millpond_ondisk::Txg,
-        /// Passes made.
+        /// The number of passes made.
         passes: u32,
     },
-    /// This part is not built yet.
+    /// This part is not implemented yet.
     #[error("not built yet")]
     NotReady,
     /// A feature's count cannot be changed.
     #[error(transparent)]
     Feature(#[from] crate::live::FeatureError),
-    /// A txg could not be made durable; whether it is, is not known.
+    /// A txg could not be committed; it is unknown whether it is durable.
     #[error("commit: {0}")]
     Commit(#[from] crate::live::CommitError),
-    /// Devices lost more writes than redundancy can bear.
+    /// Devices lost more writes than redundancy covers.
     #[error(transparent)]
     Flush(#[from] millpond_block::FlushError),
-    /// A packed list claims a size that no correct writer would store.
+    /// A packed list claims a size that no correct writer stores.
     #[error("object {object}: packed list of {bytes} bytes")]
     TooLarge {
-        /// The object.
+        /// The object that holds the list.
         object: ObjectId,
-        /// The size claimed.
+        /// The claimed size in bytes.
         bytes: u64,
     },
 }
@@ -98,7 +98,7 @@ impl From<millpond_txg::TxgError> for PoolError {
     }
 }
 
-/// Attaches what was being read to errors from below.
+/// Adds to a lower-level error what was being read.
 pub(crate) trait Reading<T> {
     fn reading(self, what: &'static str) -> Result<T, PoolError>;
 }

@@ -1,4 +1,4 @@
-//! The persistent log of blocks that could not be read.
+//! The persistent log of unreadable blocks.
 //!
 //! Page `docs/format/error-log.md`.
 
@@ -12,21 +12,22 @@ use millpond_zap::Zap;
 /// A block that could not be read when the pool was last used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoggedError {
-    /// The dataset: of the newer form the head, of the older one the dataset met first.
+    /// The dataset: the head in the newer format, the first dataset found in the older format.
     pub dataset: u64,
-    /// The object in it.
+    /// The object in the dataset.
     pub object: u64,
-    /// Level in the object's tree.
+    /// The block's level in the object's tree.
     pub level: u64,
-    /// Index at that level.
+    /// The block's index at that level.
     pub block: u64,
-    /// The block's birth, in the newer form.
+    /// The block's birth txg; only in the newer format.
     pub birth: Option<Txg>,
 }
 
 impl Pool {
-    /// The errors logged by the last completed scrub and normal I/O, then those of the running scrub,
-    /// in order, each once.
+    /// Reads the errors logged by normal I/O and the last completed scrub, then those of the running scrub.
+    ///
+    /// The errors are in order and each appears once.
     ///
     /// # Errors
     /// If one of the logs cannot be read.

@@ -1,4 +1,4 @@
-//! The feature flags of a pool, and what they forbid.
+//! The feature flags of a pool and the access they allow.
 //!
 //! Page `docs/format/features.md`.
 
@@ -11,14 +11,14 @@ use millpond_ondisk::{ObjectId, Txg};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
-/// A feature of the pool that this program does not know, or knows and cannot handle yet.
+/// A feature of the pool that this program does not know or does not support yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsupportedFeature {
-    /// Its identity, like `com.example:feature`.
+    /// Its guid, such as `com.example:feature`.
     pub guid: String,
-    /// What the pool says that it is.
+    /// The description stored in the pool.
     pub description: Option<String>,
-    /// How many things in the pool use it.
+    /// Reference count: how many users the feature has in the pool.
     pub count: u64,
 }
 
@@ -54,7 +54,7 @@ impl Features {
         })
     }
 
-    /// How many things use a feature; `None` if it is disabled.
+    /// A feature's reference count; `None` if the feature is disabled.
     #[must_use]
     pub fn count(&self, guid: &str) -> Option<u64> {
         self.for_read
@@ -62,7 +62,7 @@ impl Features {
             .or_else(|| self.for_write.get(guid))
             .copied()
     }
-    /// Disabled, enabled or active.
+    /// A feature's state: disabled, enabled or active.
     #[must_use]
     pub fn state(&self, guid: &str) -> FeatureState {
         FeatureState::from_count(self.count(guid))
@@ -72,31 +72,30 @@ impl Features {
     pub fn is_active(&self, guid: &str) -> bool {
         self.count(guid).is_some_and(|count| count > 0)
     }
-    /// The txg in which a feature was enabled, where that was recorded.
+    /// The txg in which a feature was enabled, if the pool recorded it.
     #[must_use]
     pub fn enabled_txg(&self, guid: &str) -> Option<Txg> {
         self.enabled_txgs.get(guid).copied()
     }
-    /// Every feature that this program knows, with its state in the pool, in the order of their
-    /// numbers.
+    /// Every feature that this program knows, with its state in the pool, ordered by feature number.
     pub fn known(&self) -> impl Iterator<Item = (&'static Feature, FeatureState)> + '_ {
         FEATURES
             .iter()
             .map(|feature| (feature, self.state(feature.guid)))
     }
-    /// Features in use that must be known to read the pool and are not.
+    /// Active unsupported features that are required to read the pool.
     #[must_use]
     pub fn unreadable(&self) -> Vec<UnsupportedFeature> {
         self.unsupported(&self.for_read, hinders_reading)
     }
-    /// Features in use that must be known to write the pool and are not.
+    /// Active unsupported features that are required to write to the pool.
     #[must_use]
     pub fn unwritable(&self) -> Vec<UnsupportedFeature> {
         let mut all = self.unsupported(&self.for_read, hinders_writing);
         all.extend(self.unsupported(&self.for_write, hinders_writing));
         all
     }
-    /// Features of the pool that this program has never heard of, in use or not.
+    /// Features of the pool that this program does not know, active or not.
     #[must_use]
     pub fn unknown(&self) -> Vec<UnsupportedFeature> {
         let is_unknown = |guid: &str, _| Feature::by_guid(guid).is_none();
@@ -105,8 +104,8 @@ impl Features {
         all
     }
 
-    /// Whether a feature's count stands in `features_for_write`; by what the feature is if it has
-    /// none.
+    /// Whether a feature's count is stored in `features_for_write`. For a feature without a count, the
+    /// feature's definition decides.
     pub(crate) fn is_for_write(&self, guid: &str) -> bool {
         self.for_write.contains_key(guid)
             || (!self.for_read.contains_key(guid)

@@ -9,7 +9,7 @@ use millpond_object::Object;
 use millpond_ondisk::HistoryPhys;
 use millpond_ondisk::pool_directory::key;
 
-/// One record is never longer than the blocks that writers buffer; a longer one is damage.
+/// The largest record in bytes. Writers buffer at most this much, so a longer record is damage.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads the records of a pool's history, oldest first, one at a time.
@@ -17,15 +17,15 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 pub struct History {
     object: Object,
     phys: HistoryPhys,
-    /// Logical offset of the next record; `None` after the end or an error.
+    /// Logical offset of the next record; `None` at the end or after an error.
     at: Option<u64>,
 }
 
 impl Pool {
-    /// The pool's history; `None` where it keeps none (before version 4).
+    /// Opens the pool's history; `None` if the pool keeps none (before version 4).
     ///
     /// # Errors
-    /// If its object cannot be opened.
+    /// If the history object cannot be opened.
     pub fn history(&self) -> Result<Option<History>, PoolError> {
         let what = "history";
         let Some(id) = self.find_directory_object(key::HISTORY)? else {
@@ -43,13 +43,13 @@ impl Pool {
 }
 
 impl History {
-    /// Records that were overwritten by newer ones.
+    /// The number of records that newer ones have overwritten.
     #[must_use]
     pub fn records_lost(&self) -> u64 {
         self.phys.records_lost
     }
 
-    /// Reads `buffer.len()` bytes of the ring at a logical offset.
+    /// Reads `buffer.len()` bytes of the ring, starting at a logical offset.
     fn read(&self, logical: u64, buffer: &mut [u8]) -> Result<(), PoolError> {
         let (create, ring) = (self.phys.create_bytes, self.phys.ring_bytes);
         let mut at = logical;
@@ -73,7 +73,7 @@ impl History {
     }
 
     fn next_record(&mut self, at: u64) -> Result<Option<(NvList, u64)>, PoolError> {
-        // After the part that is never overwritten the ring's oldest record follows.
+        // The ring's oldest record follows the part that is never overwritten.
         let at = if at >= self.phys.create_bytes {
             at.max(self.phys.begin)
         } else {
@@ -105,7 +105,8 @@ impl History {
 impl Iterator for History {
     type Item = Result<NvList, PoolError>;
 
-    /// The next record; after an error the rest cannot be found, and the iteration ends.
+    /// Returns the next record. After an error the following records cannot be located, so the iteration
+    /// ends.
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at.take()?;
         match self.next_record(at) {

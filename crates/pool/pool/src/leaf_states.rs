@@ -1,5 +1,5 @@
-//! Between the states of leaves as the block layer has them and as the rest of the world knows them: the configuration's keys, the
-//! words and numbers of commands.
+//! Converts leaf states between the block layer, the keys of the configuration, and the words and numbers
+//! that commands use.
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 
@@ -9,7 +9,7 @@ use millpond_ondisk::Txg;
 use millpond_vdev::VdevConfig;
 use std::ops::Range;
 
-/// The condition that a leaf is in when its pool is opened.
+/// The condition of a leaf when its pool is opened.
 pub(crate) fn found_condition(node: &NodeHealth) -> LeafCondition {
     let (state, reason) = match node.state {
         VdevState::Healthy => (LeafState::Online, LeafReason::None),
@@ -28,8 +28,10 @@ pub(crate) fn found_condition(node: &NodeHealth) -> LeafCondition {
     LeafCondition::new(state, reason)
 }
 
-/// Brings what is known of leaves while the pool is open into an assembly: their conditions, and what they miss. A leaf that
-/// misses something is degraded at best. `last` is the newest txg.
+/// Updates an assembly with the conditions of its leaves and the txgs they miss, as known while the pool is
+/// open.
+///
+/// A leaf that misses txgs is degraded at best. `last` is the newest txg.
 pub(crate) fn judge(topology: &Topology, assembly: &mut Assembly, last: Txg) {
     assembly.judge_leaves(&|node| {
         let Some(leaf) = topology.tree.find_leaf(node.guid) else {
@@ -38,7 +40,7 @@ pub(crate) fn judge(topology: &Topology, assembly: &mut Assembly, last: Txg) {
         node.missed_txgs = count(topology.health.missed(leaf), last);
         let condition = topology.condition(leaf);
         (node.state, node.aux) = match condition.state {
-            // Whether its labels can be read was found out when the assembly was made.
+            // The assembly already knows whether the labels are readable.
             LeafState::Online if !node.state.is_usable() => (node.state, node.aux),
             LeafState::Online if node.missed_txgs > 0 => (VdevState::Degraded, VdevAux::None),
             LeafState::Online => (VdevState::Healthy, VdevAux::None),
@@ -46,7 +48,7 @@ pub(crate) fn judge(topology: &Topology, assembly: &mut Assembly, last: Txg) {
             LeafState::Faulted => (VdevState::Faulted, aux(condition.reason)),
             LeafState::Offline => (VdevState::Offline, VdevAux::None),
             LeafState::Removed => (VdevState::Removed, VdevAux::None),
-            // Why it could not be opened the assembly knows better.
+            // The assembly knows more precisely why the leaf could not be opened.
             LeafState::Unavailable if node.state == VdevState::CannotOpen => (node.state, node.aux),
             LeafState::Unavailable => (VdevState::CannotOpen, VdevAux::OpenFailed),
         };
@@ -57,7 +59,7 @@ fn aux(reason: LeafReason) -> VdevAux {
     match reason {
         LeafReason::None => VdevAux::None,
         LeafReason::OpenFailed => VdevAux::OpenFailed,
-        // A leaf whose probe failed is shown like one with too many errors.
+        // A leaf whose probe failed is reported like one with too many errors.
         LeafReason::ErrorsExceeded | LeafReason::IoFailures | LeafReason::Hung => {
             VdevAux::ErrorsExceeded
         }
@@ -65,7 +67,7 @@ fn aux(reason: LeafReason) -> VdevAux {
     }
 }
 
-/// How many txgs up to `last` the ranges hold.
+/// The number of txgs up to `last` in the ranges.
 fn count(missed: &[Range<u64>], last: Txg) -> u64 {
     let end = last.0.saturating_add(1);
     let lengths = missed
@@ -74,7 +76,7 @@ fn count(missed: &[Range<u64>], last: Txg) -> u64 {
     lengths.fold(0, u64::saturating_add)
 }
 
-/// The keys of a leaf's configuration that tell of its state.
+/// The keys of a leaf's configuration that describe its state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct StoredState {
     offline: bool,
@@ -85,7 +87,8 @@ pub(crate) struct StoredState {
 }
 
 impl StoredState {
-    /// What is to be stored of a condition; `None` for a leaf that is only absent: of it what was stored stays.
+    /// The keys to store for a condition. `None` for a leaf that is only unavailable: its stored keys stay
+    /// unchanged.
     pub(crate) fn of(condition: LeafCondition) -> Option<Self> {
         let mut stored = Self::default();
         if condition.is_temporary {

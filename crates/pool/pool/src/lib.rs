@@ -1,8 +1,8 @@
-//! Layer `pool`: finding, assembling and opening pools, and what belongs to a pool as a whole.
+//! Layer `pool`: finds, assembles and opens pools, and holds the state that belongs to a whole pool.
 //!
-//! From devices to labels ([`import`]), from labels to the meta object set ([`Pool::open`]), and from
-//! there the pool's features, configuration, history, error log and figures. This crate knows no dataset
-//! and no file. Its changing side is [`live`].
+//! [`import`] finds labels on devices. [`Pool::open`] leads from the labels to the meta object set, and
+//! from there to the pool's features, configuration, history, error log and statistics. This crate does not
+//! know datasets or files. [`live`] is the part that changes pools.
 //!
 //! Pages: `docs/format/import.md`, `docs/format/pool-config.md`, `docs/format/features.md`.
 #![forbid(unsafe_code)]

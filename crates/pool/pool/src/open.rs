@@ -1,8 +1,9 @@
-//! Opening a pool for reading: from labels to the trusted configuration.
+//! Opens a pool for reading: from the labels to the trusted configuration.
 //!
-//! The labels' configuration is good enough to read the MOS; the configuration stored there replaces
-//! it. Then mappings of removed vdevs, feature tables, dirty time logs and the checksum salt are
-//! loaded, in the order in which each makes the next readable. Nothing is written.
+//! The configuration in the labels is good enough to read the MOS. The configuration stored in the MOS then
+//! replaces it. After that the pool loads the mappings of removed vdevs, the feature tables, the dirty time
+//! logs and the checksum salt, in an order in which each step makes the next one readable. Opening writes
+//! nothing.
 //!
 //! Page `docs/format/import.md`.
 
@@ -24,28 +25,29 @@ use millpond_ondisk::{DecodeError, ObjectId, Txg, Uberblock, VdevId};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree};
 use millpond_zap::Zap;
 
-/// How a pool is to be opened.
+/// Options for opening a pool.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// How far back to go when the newest state cannot be read.
+    /// How far to rewind if the newest state cannot be read.
     pub rewind: Rewind,
-    /// Open the state that `zpool checkpoint` kept, instead of the newest.
+    /// Opens the state that `zpool checkpoint` kept instead of the newest one.
     pub at_checkpoint: bool,
-    /// Open although whole top-level vdevs cannot be used: what lies on them is lost, the rest can be
-    /// read. For rescue.
+    /// Opens the pool even if whole top-level vdevs are unusable, for rescue: data on them is lost, the
+    /// rest is readable.
     pub allow_missing_tops: bool,
-    /// Memory for cached blocks, in bytes.
+    /// Size of the block cache in bytes.
     pub cache_bytes: u64,
-    /// Whether threads of the pool read what readers from front to back will ask for next. It is never
-    /// done for a pool that its caller drives (`Drive::Caller`).
+    /// Whether threads of the pool prefetch for sequential readers. A pool in sync mode `Drive::Caller`
+    /// never prefetches.
     pub reads_ahead: bool,
-    /// How long a device may take before it is done without; by default any time, which spares threads for each device. A pool that
-    /// is opened for changes goes by its [`WriteOptions`](crate::live::WriteOptions).
+    /// How long a device may take to answer before the pool continues without it. The default is no limit,
+    /// which needs no threads per device. A pool opened for changes uses the deadline of its
+    /// [`WriteOptions`](crate::live::WriteOptions).
     pub deadline: RequestDeadline,
 }
 
 impl Default for OpenOptions {
-    /// The newest state, complete, with 256 MiB of cache.
+    /// The newest state with all top-level vdevs and 256 MiB of cache.
     fn default() -> Self {
         Self {
             rewind: Rewind::Never,
@@ -62,48 +64,48 @@ impl Default for OpenOptions {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No uberblock can be tried.
+    /// There is no uberblock to try.
     #[error(transparent)]
     Rewind(#[from] RewindError),
-    /// The configuration cannot be understood.
+    /// The configuration is malformed.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The vdev tree cannot be one of a pool.
+    /// The vdev tree is invalid for a pool.
     #[error("the pool's configuration is damaged: {0}")]
     Tree(#[from] TreeError),
-    /// The pool is of a version that does not exist, or is newer than this program.
+    /// The pool's version does not exist or is newer than this program supports.
     #[error("the pool is formatted using an unsupported ZFS version ({version})")]
     Version {
         /// The version.
         version: u64,
     },
-    /// A state of the pool could not be read.
+    /// A state of the pool is unreadable.
     #[error("txg {txg}: {error}")]
     State {
-        /// The txg of its uberblock.
+        /// The txg of the state's uberblock.
         txg: Txg,
         /// What went wrong.
         error: PoolError,
     },
-    /// Too few devices are there.
+    /// Too few devices are available.
     #[error("one or more devices are missing and there are insufficient replicas to go on")]
     Devices {
-        /// Which are there and which are not.
+        /// The vdev tree with the state of each device.
         assembly: Box<Assembly>,
     },
-    /// The guids of the configuration do not add up to the uberblock's sum.
+    /// The sum of the guids in the configuration differs from the sum in the uberblock.
     #[error("one or more devices are missing from the configuration (guid sum does not match)")]
     GuidSum,
-    /// The pool uses features that must be known to read it.
+    /// The pool uses unsupported features that are required to read it.
     #[error("the pool uses features that are not supported: {}", list(features))]
     Features {
-        /// Which.
+        /// The unsupported features.
         features: Vec<UnsupportedFeature>,
     },
-    /// Something about the pool keeps it from being written to.
+    /// The pool cannot be opened for writing.
     #[error(transparent)]
     ReadOnly(#[from] crate::live::WhyReadOnly),
-    /// There is no checkpoint to open.
+    /// The pool has no checkpoint to open.
     #[error("the pool has no checkpoint")]
     NoCheckpoint,
 }
@@ -123,7 +125,7 @@ impl Pool {
     /// Opens the newest readable state that `options` allow.
     ///
     /// # Errors
-    /// [`OpenError`] of the newest state tried, which tells most.
+    /// [`OpenError`] of the newest state tried, which is the most informative one.
     pub fn open(
         env: &Env,
         candidate: &PoolCandidate,
@@ -138,7 +140,7 @@ impl Pool {
                 }
                 Ok(pool) => return Ok(pool),
                 Err(error) => {
-                    // Another uberblock cannot mend what is wrong with all of them.
+                    // These errors hold for every uberblock; trying an older one does not help.
                     let is_final = matches!(
                         error,
                         OpenError::Features { .. } | OpenError::Version { .. }
@@ -153,10 +155,10 @@ impl Pool {
         Err(first_error.unwrap_or(OpenError::Rewind(RewindError::NoUberblock)))
     }
 
-    /// The uberblock that the pool's checkpoint kept; `None` if there is no checkpoint.
+    /// Reads the uberblock of the pool's checkpoint; `None` if there is no checkpoint.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the object directory or the uberblock cannot be read.
     pub fn checkpoint(&self) -> Result<Option<Uberblock>, OpenError> {
         let at = |error| OpenError::State {
             txg: self.uberblock.txg,
@@ -196,7 +198,7 @@ fn open_at(
     store.set_read_ahead(options.reads_ahead);
     let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
         Ok(mos) => mos,
-        // That devices are missing says more than that a block could not be read.
+        // Missing devices are a better explanation than one unreadable block.
         Err(_) if !untrusted.state().is_usable() => {
             return Err(OpenError::Devices {
                 assembly: Box::new(untrusted),
@@ -327,7 +329,7 @@ pub(crate) fn load_list(
         .to_vec())
 }
 
-/// The tree of an assembly with what has been learnt about its vdevs so far.
+/// The vdev tree of an assembly, with what is known about each vdev so far.
 struct Members<'a> {
     assembly: &'a Assembly,
     clock: IoClock,
@@ -353,7 +355,7 @@ impl<'a> Members<'a> {
             let is_spare = matches!(node.kind, VdevKind::DraidSpare { .. });
             entry.is_readable = is_spare || leaf.device.is_some();
             if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
-                // It was away when its siblings' labels were written.
+                // The leaf was absent when the labels of its siblings were written.
                 entry.missed.push(txg.saturating_add(1)..u64::MAX);
             }
         }
@@ -415,8 +417,10 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Loads the mappings of removed vdevs, newest removal first: older mappings may lie on vdevs that
-/// were removed later.
+/// Loads the mappings of removed vdevs, newest removal first.
+///
+/// An older mapping may be stored on a vdev that was removed later, so the newer mapping must be loaded
+/// first.
 fn load_indirect(
     mos: &Arc<ObjectSet>,
     store: &Arc<BlockStore>,
@@ -429,7 +433,7 @@ fn load_indirect(
         .filter(|(_, node)| node.kind == VdevKind::Indirect)
         .map(|(id, node)| (id, node.config.prev_indirect_vdev))
         .collect();
-    // The newest is the one that no other names as its predecessor.
+    // The newest mapping is the one that no other mapping names as its predecessor.
     let is_newest = |id: VdevId| removed.iter().all(|(_, previous)| *previous != Some(id));
     let mut next = removed.iter().map(|(id, _)| *id).find(|id| is_newest(*id));
     for _ in 0..removed.len() {

@@ -1,4 +1,4 @@
-//! Packed lists of names and values kept in objects of the pool.
+//! Packed name/value lists stored in objects of the pool.
 //!
 //! Page `docs/format/pool-config.md`.
 
@@ -9,13 +9,15 @@ use millpond_nvlist::NvList;
 use millpond_object::ObjectSet;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectType};
 
-/// The largest packed list that is read, in bytes: a configuration of some hundred thousand vdevs.
+/// The largest packed list that is read, in bytes. Enough for the configuration of some hundred thousand
+/// vdevs.
 pub const PACKED_LIST_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads a packed list. Allocates what its bonus claims, at most [`PACKED_LIST_BYTES_MAX`].
+/// Reads a packed list. Allocates the size stored in its bonus, at most [`PACKED_LIST_BYTES_MAX`].
 ///
 /// # Errors
-/// If the object is no packed list, claims too much, cannot be read or does not decode.
+/// If the object is not a packed list, its stored size is too large, it cannot be read, or it does not
+/// decode.
 pub fn read_packed_list(
     mos: &Arc<ObjectSet>,
     id: ObjectId,

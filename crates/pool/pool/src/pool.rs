@@ -12,7 +12,7 @@ use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{Guid, ObjectId, Uberblock};
 use millpond_zap::Zap;
 
-/// A pool opened for reading: the MOS as of one uberblock. Nothing of it changes while it is open.
+/// A pool opened for reading: the MOS as of one uberblock. It does not change while it is open.
 pub struct Pool {
     pub(crate) env: Env,
     pub(crate) name: String,
@@ -39,74 +39,75 @@ impl std::fmt::Debug for Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Who opens the devices next is not to find them held.
+        // Wait for prefetch requests, so that the next caller to open the devices does not find them in
+        // use.
         self.store.recall_ahead();
     }
 }
 
 impl Pool {
-    /// The name it was opened under.
+    /// The name the pool was opened under.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Its identity.
+    /// The pool's guid.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.store.topology().tree.pool_guid()
     }
-    /// Version 1 to 28, or 5000 with feature flags.
+    /// The pool's version: 1 to 28, or 5000 with feature flags.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.uberblock.version
     }
-    /// The uberblock that it was opened at.
+    /// The uberblock that the pool was opened at.
     #[must_use]
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
     }
-    /// The trusted configuration, as the MOS holds it.
+    /// The trusted configuration, as stored in the MOS.
     #[must_use]
     pub fn config(&self) -> &NvList {
         &self.config
     }
-    /// Its feature flags.
+    /// The pool's feature flags.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
     }
-    /// Its vdevs by the trusted configuration, with state and device of each.
+    /// The vdevs of the trusted configuration, with the state and device of each.
     #[must_use]
     pub fn assembly(&self) -> &Assembly {
         &self.assembly
     }
-    /// The configurations of its hot spares.
+    /// The configurations of the pool's hot spares.
     #[must_use]
     pub fn spares(&self) -> &[NvList] {
         &self.spares
     }
-    /// The configurations of its cache devices.
+    /// The configurations of the pool's cache devices.
     #[must_use]
     pub fn caches(&self) -> &[NvList] {
         &self.caches
     }
-    /// Its own objects.
+    /// The meta object set.
     #[must_use]
     pub fn mos(&self) -> &Arc<ObjectSet> {
         &self.mos
     }
-    /// Where its blocks are read from.
+    /// The store that the pool's blocks are read from.
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.store
     }
-    /// Clock and randomness.
+    /// The pool's clock and randomness.
     #[must_use]
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// An entry of the object directory.
+    /// Looks up an entry of the object directory.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -115,7 +116,7 @@ impl Pool {
             .lookup(key.as_bytes())
             .reading("object directory")
     }
-    /// The names of all entries of the object directory, in the order of their hashes.
+    /// The names of all entries of the object directory, in hash order.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -128,14 +129,14 @@ impl Pool {
             })
             .collect()
     }
-    /// An entry of the object directory that is one number.
+    /// Looks up an entry of the object directory that holds a single number.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_number(&self, key: &str) -> Result<Option<u64>, PoolError> {
         Ok(self.directory_value(key)?.and_then(|value| value.first()))
     }
-    /// An entry of the object directory that names an object; `None` where it is absent or 0.
+    /// Looks up an entry of the object directory that names an object; `None` if it is absent or 0.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -145,10 +146,10 @@ impl Pool {
             .filter(|id| *id != 0)
             .map(ObjectId))
     }
-    /// As [`Pool::find_directory_object`], where every pool has the entry.
+    /// Like [`Pool::find_directory_object`], for entries that every pool has.
     ///
     /// # Errors
-    /// [`PoolError::NoEntry`] if it is absent; if the directory cannot be read.
+    /// [`PoolError::NoEntry`] if the entry is absent, or an error if the directory cannot be read.
     pub fn directory_object(&self, key: &str) -> Result<ObjectId, PoolError> {
         self.find_directory_object(key)?
             .ok_or_else(|| PoolError::NoEntry {

@@ -1,4 +1,4 @@
-//! What vdevs keep in objects of the pool: dirty time logs, mappings of removed vdevs, classes.
+//! Data of vdevs stored in MOS objects: dirty time logs, mappings of removed vdevs, allocation classes.
 //!
 //! Pages `docs/format/vdev-tree.md`, `docs/format/indirect-vdev.md`, `docs/format/space-map.md`.
 
@@ -16,13 +16,13 @@ use millpond_vdev::{AllocationClass, IndirectMapping};
 use millpond_zap::Zap;
 use std::ops::Range;
 
-/// The largest mapping of a removed vdev that is loaded, in bytes: 20 million pieces.
+/// The largest mapping of a removed vdev that is loaded, in bytes: 20 million segments.
 const MAPPING_BYTES_MAX: u64 = 512 << 20;
 
-/// A leaf's dirty time log: half-open ranges of txgs whose data is not on it.
+/// Loads a leaf's dirty time log: half-open ranges of txgs whose data the leaf lacks.
 ///
 /// # Errors
-/// If its object cannot be read or is no space map.
+/// If the object cannot be read or is not a space map.
 pub(crate) fn load_dirty_time_log(
     mos: &Arc<ObjectSet>,
     id: ObjectId,
@@ -48,10 +48,10 @@ pub(crate) fn load_dirty_time_log(
     Ok(ranges)
 }
 
-/// Calls `each` for every entry of the first `length_bytes` of a space map, in order.
+/// Calls `each` for every entry in the first `length_bytes` of a space map, in order.
 ///
 /// # Errors
-/// If a block cannot be read, an entry is cut off, or `each` fails.
+/// If a block cannot be read, an entry is truncated, or `each` fails.
 pub(crate) fn each_space_map_entry(
     object: &Object,
     length_bytes: u64,
@@ -77,10 +77,10 @@ pub(crate) fn each_space_map_entry(
     Ok(())
 }
 
-/// Where everything on a removed vdev went.
+/// Loads the mapping that says where the data of a removed vdev is now.
 ///
 /// # Errors
-/// If its objects cannot be read, claim too much or contradict themselves.
+/// If its objects cannot be read, their stored sizes are too large, or they contradict each other.
 pub(crate) fn load_indirect_mapping(
     mos: &Arc<ObjectSet>,
     mapping: ObjectId,
@@ -121,7 +121,7 @@ fn read_all(object: &Object, length: u64, what: &'static str) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// What a top-level vdev is reserved for, by its ZAP; `None` if it says nothing.
+/// Reads the allocation class of a top-level vdev from its ZAP; `None` if the ZAP names none.
 ///
 /// # Errors
 /// If the ZAP cannot be read.

@@ -1,23 +1,23 @@
-//! Whether another system may be writing to the pool, and how long to watch for it.
+//! Checks whether another system is writing to the pool, and how long to watch for it.
 //!
 //! Page `docs/format/import.md`, "Multihost".
 
 use super::pools::PoolState;
 use millpond_ondisk::Uberblock;
 
-/// What the check goes by beside the pool itself.
+/// Settings of the check that do not come from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivitySettings {
     /// This system's host id; 0 if it has none.
     pub hostid: u64,
     /// Milliseconds between this system's own heartbeats.
     pub interval_ms: u64,
-    /// How many intervals to watch where the pool does not say.
+    /// How many intervals to watch if the pool does not specify a number.
     pub import_intervals: u64,
 }
 
 impl ActivitySettings {
-    /// The usual intervals: 1000 ms, 20 of them.
+    /// The default intervals: 1000 ms, 20 of them.
     #[must_use]
     pub fn new(hostid: u64) -> Self {
         Self {
@@ -28,23 +28,24 @@ impl ActivitySettings {
     }
 }
 
-/// What has to be done before the pool may be opened for writing.
+/// What must happen before the pool may be opened for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActivityCheck {
-    /// Nothing: multihost is off, or the pool was exported or destroyed, or it was ours.
+    /// No check: multihost is off, the pool was exported or destroyed, or this system used it last.
     NotNeeded,
-    /// The pool has multihost on, and this system has no host id: refuse.
+    /// The pool has multihost on, and this system has no host id: refuse the import.
     HostidRequired,
-    /// Reread the best uberblock about once a second for this long and up to a quarter longer (by
-    /// chance); refuse if its rank changes.
+    /// Reread the best uberblock about once a second for this duration plus up to a quarter at random.
+    /// Refuse the import if the uberblock's rank changes.
     Watch {
         /// Nanoseconds.
         duration_ns: u64,
     },
 }
 
-/// What the uberblock and the configuration demand. `config_hostid` is the configuration's, 0 if
-/// absent.
+/// The check that the uberblock and the configuration require.
+///
+/// `config_hostid` is the host id in the configuration, 0 if absent.
 #[must_use]
 pub fn activity_check(
     uberblock: &Uberblock,
@@ -83,7 +84,7 @@ pub fn activity_check(
             }
         },
     };
-    // No pool may keep an import waiting for ever.
+    // A hostile pool must not delay an import without limit.
     ActivityCheck::Watch {
         duration_ns: duration_ns.min(WATCH_MAX_NS),
     }

@@ -1,4 +1,4 @@
-//! From a configuration and the devices found to a tree whose leaves have devices.
+//! Assembles a vdev tree from a configuration and the devices found.
 //!
 //! Page `docs/format/import.md`, "Assembly".
 
@@ -14,17 +14,18 @@ use millpond_vdev::{VdevConfig, VdevType};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// How much a configuration is worth.
+/// How far a configuration can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Pieced together from labels or read from a cache file: good enough to find the meta object
-    /// set. Top-level vdevs that no label describes count as present, since they may be removed
-    /// ones that have no devices any more.
+    /// From labels or a cache file: sufficient to find the meta object set.
+    ///
+    /// Top-level vdevs without a label count as present, since they may be removed vdevs, which have no
+    /// devices.
     Untrusted {
-        /// The txg of the uberblock, once one was chosen: older labels go before newer ones.
+        /// The txg of the chosen uberblock, if any. Labels up to this txg take precedence over newer ones.
         txg_max: Option<Txg>,
     },
-    /// Read from the pool itself, at this txg.
+    /// Read from the pool itself at this txg.
     Trusted {
         /// The txg.
         txg: Txg,
@@ -40,15 +41,14 @@ impl Trust {
     }
 }
 
-/// A pool's tree with a device for each leaf that has one.
+/// A pool's vdev tree, with a device for each leaf that was found.
 #[derive(Debug, Clone)]
 pub struct Assembly {
-    /// The tree; paths of leaves that were found are those under which they were found. Made for
-    /// `VdevTree::new`.
+    /// The tree, ready for `VdevTree::new`. The path of a leaf that was found is the path of its device.
     pub root: VdevConfig,
-    /// The leaves in the order of `VdevTree::leaves`, distributed spares included.
+    /// The leaves in the order of `VdevTree::leaves`, including distributed spares.
     pub leaves: Vec<AssembledLeaf>,
-    /// The state of every vdev in the order of `VdevTree::nodes`: the root first, each before its
+    /// The state of every vdev in the order of `VdevTree::nodes`: the root first, each vdev before its
     /// children.
     pub nodes: Vec<NodeHealth>,
 }
@@ -58,48 +58,48 @@ pub struct Assembly {
 pub struct AssembledLeaf {
     /// Its guid.
     pub guid: Guid,
-    /// Its place in [`Assembly::nodes`].
+    /// Its index in [`Assembly::nodes`].
     pub node: usize,
-    /// The device, if it can be used.
+    /// The device, if it is usable.
     pub device: Option<Arc<dyn Device>>,
     /// The path in the configuration.
     pub config_path: Option<String>,
-    /// The name under which its device was found, usable or not.
+    /// The name under which its device was found, whether or not it is usable.
     pub found_as: Option<String>,
     /// The txg of its label.
     pub label_txg: Option<Txg>,
-    /// Whether its label is older than those of its siblings: it was away when they were written.
-    /// Its dirty time log tells what it missed.
+    /// Whether its label is older than those of its siblings, so it was absent when they were written. Its
+    /// dirty time log records what it missed.
     pub is_stale: bool,
-    /// The first txg that it has of its own: it was used without the others, which were used meanwhile too. It is left alone as
-    /// long as the pool can do without it.
+    /// The first txg that only this leaf has. It was used without the other leaves while they were used
+    /// too. It is not used as long as the pool works without it.
     pub diverged_since: Option<Txg>,
 }
 
 impl AssembledLeaf {
-    /// Whether it was found under another name than it had.
+    /// Whether its device was found under a different path than the configured one.
     #[must_use]
     pub fn is_moved(&self) -> bool {
         self.found_as.is_some() && self.found_as != self.config_path
     }
 }
 
-/// What became of one vdev.
+/// The state of one vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeHealth {
-    /// Its guid; 0 for holes and missing ones.
+    /// Its guid; 0 for holes and missing vdevs.
     pub guid: Guid,
     /// Its kind.
     pub kind: VdevType,
     /// Its state.
     pub state: VdevState,
-    /// Why.
+    /// The reason for its state.
     pub aux: VdevAux,
-    /// Whether it belongs to the intent log's devices.
+    /// Whether it is a log device.
     pub is_log: bool,
-    /// Whether it is below a vdev that is being replaced, where failures are no surprise.
+    /// Whether it is below a `replacing` vdev, where failures are expected.
     pub is_being_replaced: bool,
-    /// Of a leaf: how many txgs it misses, as far as that is known.
+    /// For a leaf: the number of txgs it misses, as far as is known.
     pub missed_txgs: u64,
 }
 
@@ -111,19 +111,20 @@ impl Assembly {
             .first()
             .map_or(VdevState::CannotOpen, |root| root.state)
     }
-    /// Why.
+    /// The reason for the pool's state.
     #[must_use]
     pub fn aux(&self) -> VdevAux {
         self.nodes.first().map_or(VdevAux::None, |root| root.aux)
     }
-    /// The sum of all guids, modulo 2^64, to compare with the uberblock's.
+    /// The sum of all guids, modulo 2^64, for comparison with the uberblock.
     #[must_use]
     pub fn guid_sum(&self) -> u64 {
         self.nodes
             .iter()
             .fold(0, |sum, node| sum.wrapping_add(node.guid.0))
     }
-    /// Lets `judge` put leaves that have devices of their own into other states, and works out the states of the vdevs above.
+    /// Lets `judge` change the state of leaves that have devices, then recomputes the states of interior
+    /// vdevs.
     pub(crate) fn judge_leaves(&mut self, judge: &dyn Fn(&mut NodeHealth)) {
         let mut nodes = self.nodes.iter_mut();
         let Some(root) = nodes.next() else { return };
@@ -134,7 +135,7 @@ impl Assembly {
         (root.state, root.aux) = root_state(&states);
     }
 
-    /// Top-level log vdevs that cannot be used: an import must be told to go on without.
+    /// Unusable top-level log vdevs. An import needs permission to continue without them.
     #[must_use]
     pub fn unusable_logs(&self) -> Vec<Guid> {
         let tops = self.root.children.iter().filter(|top| top.is_log);
@@ -149,13 +150,13 @@ impl Assembly {
     }
 }
 
-/// Gives every leaf of `config` the device that carries its label, and works out the state of each
-/// vdev.
+/// Finds the device with the label of each leaf of `config`, and computes the state of each vdev.
 ///
-/// `config` is the root configuration: of a candidate, of the cache file, of the pool.
+/// `config` is a root configuration: of a candidate, of the cache file, or of the pool.
 ///
 /// # Errors
-/// [`ConfigError`] if the configuration is not one of a pool. Missing or unsuitable devices are
+/// [`ConfigError`] if the configuration is not that of a pool. Missing or unsuitable devices are states,
+/// not errors.
 /// no errors but states.
 pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly, ConfigError> {
     let pool = config.opt_u64("pool_guid")?;
@@ -166,11 +167,11 @@ pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly
     if diverged.is_empty() || assembly.state().is_usable() {
         return Ok(assembly);
     }
-    // What they have of the others' txgs is all that is left.
+    // The diverged leaves are needed: their copies of the shared txgs are all that is left.
     assemble_without(config, found, trust, &BTreeMap::new())
 }
 
-/// `diverged`: leaves that are left alone, by guid, with their first txgs of their own.
+/// Assembles without the leaves in `diverged`, which maps guids to the first txg that only the leaf has.
 fn assemble_without(
     config: &NvList,
     found: &Found,
@@ -220,13 +221,13 @@ fn assemble_without(
     })
 }
 
-/// What a vdev inherits from those above.
+/// Properties that a vdev inherits from its ancestors.
 #[derive(Clone, Copy)]
 struct Place {
     ashift: u64,
     is_log: bool,
     is_being_replaced: bool,
-    /// Bytes that the vdev must offer.
+    /// The capacity that the vdev must have, in bytes.
     needed_bytes: u64,
     is_top: bool,
 }
@@ -253,7 +254,7 @@ impl Work<'_> {
         });
         self.nodes.len().saturating_sub(1)
     }
-    /// Places a vdev and all below it; recursion is bounded by the depth of a configuration.
+    /// Adds a vdev and its descendants. Recursion depth is bounded by the depth of a configuration.
     fn vdev(&mut self, vdev: &mut VdevConfig, place: Place) -> VdevState {
         let node = self.push(vdev, place.is_log, place.is_being_replaced);
         let (state, aux) = match vdev.kind {
@@ -301,7 +302,7 @@ impl Work<'_> {
             .as_ref()
             .is_some_and(|path| self.found.is_met(Path::new(path)))
         {
-            // Something is there, but it is not this leaf (any more).
+            // The device exists but does not carry this leaf's label (any more).
             state = (VdevState::CannotOpen, VdevAux::BadLabel);
         }
         leaf.diverged_since = self.diverged.get(&vdev.guid.0).copied();
@@ -309,7 +310,8 @@ impl Work<'_> {
             state = (VdevState::CannotOpen, VdevAux::Diverged);
         }
         match administered_state(vdev) {
-            // Out of service whatever the device is like; degraded only if it works at all.
+            // An administrative state that takes the leaf out of service always applies; `degraded` applies
+            // only if the leaf is usable.
             Some(ordered) if !ordered.0.is_usable() || state.0.is_usable() => state = ordered,
             _ => {}
         }
@@ -322,17 +324,19 @@ impl Work<'_> {
         self.leaves.push(leaf);
         state
     }
-    /// The device with the leaf's label.
+    /// Finds the device with the leaf's label.
     fn find(&self, vdev: &VdevConfig, is_top: bool) -> Option<&FoundLeaf> {
         self.found.leaf(self.pool, vdev.guid).or_else(|| {
-            // After a detach the last child takes over guid and place of its mirror.
+            // After a detach the last child takes over its mirror's guid and position.
             self.found
                 .leaf_by_top_guid(self.pool, vdev.guid)
                 .filter(|_| is_top)
         })
     }
-    /// Marks those leaves from `first` on, all of one top-level vdev, whose labels are older than
-    /// the newest: labels of one top-level vdev are written together.
+    /// Marks the leaves from index `first` on, all of one top-level vdev, whose labels are older than the
+    /// newest.
+    ///
+    /// Labels of one top-level vdev are written together, so an older label means that the leaf was absent.
     fn mark_stale(&mut self, first: usize) {
         let leaves = self.leaves.get_mut(first..).unwrap_or(&mut []);
         let newest = leaves.iter().filter_map(|leaf| leaf.label_txg).max();
@@ -355,13 +359,13 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
     }
 }
 
-/// Whether a device can serve as the leaf.
+/// Whether a device is suitable for the leaf.
 fn suitability(device: &dyn Device, place: Place) -> (VdevState, VdevAux) {
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return (VdevState::CannotOpen, VdevAux::TooSmall);
     };
     let sector_bytes = u64::from(device.sector_bytes());
-    // 0: the configuration has no ashift, and VdevTree::new will have its say.
+    // 0: the configuration has no ashift; `VdevTree::new` validates that case.
     if place.ashift != 0
         && u32::try_from(place.ashift).is_ok_and(|shift| {
             1u64.checked_shl(shift)
@@ -376,7 +380,7 @@ fn suitability(device: &dyn Device, place: Place) -> (VdevState, VdevAux) {
     (VdevState::Healthy, VdevAux::None)
 }
 
-/// The state that somebody put the leaf in for good.
+/// The persistent state that an administrator or an error set for the leaf.
 fn administered_state(vdev: &VdevConfig) -> Option<(VdevState, VdevAux)> {
     if vdev.offline {
         return Some((VdevState::Offline, VdevAux::None));
@@ -384,7 +388,7 @@ fn administered_state(vdev: &VdevConfig) -> Option<(VdevState, VdevAux)> {
     if vdev.removed {
         return Some((VdevState::Removed, VdevAux::None));
     }
-    // Faults that were only counted get another chance at the next import; ordered ones do not.
+    // A fault from error counts is retried at the next import; a fault set by an administrator is not.
     if vdev.faulted && vdev.aux_state.as_deref() == Some("external") {
         return Some((VdevState::Faulted, VdevAux::External));
     }
@@ -398,8 +402,10 @@ fn administered_state(vdev: &VdevConfig) -> Option<(VdevState, VdevAux)> {
     None
 }
 
-/// The state of a vdev, once that of its leaves was judged again. Recursion is bounded by the depth of a configuration; `nodes`
-/// are those of the tree in the same order.
+/// Recomputes the state of a vdev after its leaves changed.
+///
+/// Recursion depth is bounded by the depth of a configuration. `nodes` are the vdevs of the tree in the
+/// same order.
 fn judge_again(
     vdev: &VdevConfig,
     nodes: &mut std::slice::IterMut<'_, NodeHealth>,
@@ -422,7 +428,7 @@ fn judge_again(
     node.state
 }
 
-/// The state of a vdev that is made of others.
+/// The state of an interior vdev.
 fn interior_state(vdev: &VdevConfig, children: &[VdevState]) -> (VdevState, VdevAux) {
     let lost = children.iter().filter(|state| !state.is_usable()).count();
     let spareable = match vdev.kind {
@@ -446,7 +452,7 @@ fn interior_state(vdev: &VdevConfig, children: &[VdevState]) -> (VdevState, Vdev
     (VdevState::Healthy, VdevAux::None)
 }
 
-/// The pool's state: a lost log device costs what was logged there, nothing else.
+/// The state of the pool. A lost log device loses only the intent log records on it.
 fn root_state(tops: &[(VdevState, bool)]) -> (VdevState, VdevAux) {
     if tops
         .iter()
@@ -460,7 +466,7 @@ fn root_state(tops: &[(VdevState, bool)]) -> (VdevState, VdevAux) {
     (VdevState::Healthy, VdevAux::None)
 }
 
-/// Bytes that a top-level vdev must offer: its whole metaslabs.
+/// The capacity in bytes that a top-level vdev must have: its whole metaslabs.
 fn needed_bytes(top: &VdevConfig) -> u64 {
     let metaslab_bytes = u32::try_from(top.metaslab_shift)
         .ok()
@@ -475,7 +481,7 @@ fn needed_bytes(top: &VdevConfig) -> u64 {
     }
 }
 
-/// Bytes that each child of a vdev must offer for the vdev to offer `needed_bytes`.
+/// The capacity in bytes that each child needs for the vdev to have `needed_bytes`.
 fn child_needed_bytes(vdev: &VdevConfig, needed_bytes: u64) -> u64 {
     let children = vdev.children.len() as u64;
     match vdev.kind {
@@ -492,5 +498,5 @@ fn child_needed_bytes(vdev: &VdevConfig, needed_bytes: u64) -> u64 {
     }
 }
 
-/// At the end of each child of a dRAID vdev.
+/// Bytes reserved at the end of each child of a dRAID vdev.
 const DRAID_RESERVED_BYTES: u64 = LEAF_BYTES_MIN / 2;

@@ -1,5 +1,4 @@
-//! Configurations that come from elsewhere than labels: the cache file, and the paths in any
-//! configuration.
+//! Configurations in the cache file, and device paths in any configuration.
 //!
 //! Page `docs/format/pool-config.md`, "Cache file".
 
@@ -11,13 +10,13 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheFileError {
-    /// The file is no packed name/value list.
+    /// The file is not a packed name/value list.
     #[error("the cache file is damaged: {0}")]
     Damaged(#[from] DecodeError),
 }
 
-/// The pools of a cache file: name and configuration, in the order of the file. What is not a
-/// configuration is passed over.
+/// Reads the pools of a cache file: name and configuration, in file order. Skips entries that are not
+/// configurations.
 ///
 /// # Errors
 /// [`CacheFileError`].
@@ -30,8 +29,7 @@ pub fn cached_pools(file: &[u8]) -> Result<Vec<(String, NvList)>, CacheFileError
     Ok(pools.collect())
 }
 
-/// The paths of all leaves that a configuration (of a label, the MOS, the cache file) names, with
-/// the leaves' guids.
+/// The paths and guids of all leaves in a configuration (of a label, the MOS or the cache file).
 #[must_use]
 pub fn leaf_paths(config: &NvList) -> Vec<(Guid, PathBuf)> {
     let mut paths = Vec::new();
@@ -41,7 +39,7 @@ pub fn leaf_paths(config: &NvList) -> Vec<(Guid, PathBuf)> {
     paths
 }
 
-/// Recursion is bounded by the depth of name/value lists.
+/// Recursion depth is bounded by the depth of name/value lists.
 fn collect(vdev: &NvList, paths: &mut Vec<(Guid, PathBuf)>) {
     if let (Ok(guid), Ok(path)) = (vdev.u64("guid"), vdev.raw_string("path")) {
         use std::os::unix::ffi::OsStrExt;

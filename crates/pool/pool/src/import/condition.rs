@@ -1,4 +1,4 @@
-//! What stands in the way of an import, or should be told before it.
+//! Conditions that prevent an import or that the user should know before it.
 //!
 //! Page `docs/format/import.md`, "Conditions".
 
@@ -6,8 +6,8 @@ use super::assemble::Assembly;
 use super::health::{VdevAux, VdevState};
 use millpond_ondisk::{Guid, Txg};
 
-/// The features that may stand under `features_for_read` in a label and that this software knows:
-/// those that are needed to read the pool's own objects.
+/// The features in a label's `features_for_read` that this software supports: those required to read the
+/// pool's own objects.
 pub const READ_FEATURES: [&str; 7] = [
     "com.delphix:hole_birth",
     "com.delphix:embedded_data",
@@ -18,38 +18,40 @@ pub const READ_FEATURES: [&str; 7] = [
     "com.klarasystems:dynamic_gang_header",
 ];
 
-/// Something to tell about a pool that could be imported, as far as labels and uberblocks know it.
-/// What only the pool's own objects tell (features needed to write, log records) comes later.
+/// A condition of an importable pool, as far as labels and uberblocks show it.
+///
+/// Conditions that only the pool's own objects show (features required for writing, log records) are
+/// detected later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportCondition {
-    /// The pool is neither exported nor destroyed, and another system (or one without a host id)
-    /// had it last: it needs force.
+    /// The pool is neither exported nor destroyed, and another system (or one without a host id) used it
+    /// last. Importing it needs force.
     HostidMismatch {
         /// The host id in the configuration, 0 if it has none.
         hostid: u64,
         /// The name of that system.
         hostname: Option<String>,
-        /// Seconds since 1970 of the last sync, if there is an uberblock.
+        /// Time of the last sync in seconds since 1970, if there is an uberblock.
         last_access_s: Option<u64>,
     },
-    /// The pool is of a version that this software does not know.
+    /// The pool has a version that this software does not support.
     VersionNewer {
         /// The version.
         version: u64,
     },
-    /// The pool uses features without which not even its own objects can be read.
+    /// The pool uses unsupported features that are required to read its own objects.
     UnsupportedReadFeatures {
         /// Their names.
         features: Vec<String>,
     },
-    /// A pool of version 5000 must say which features it takes to read it, and does not.
+    /// The pool has version 5000 but lacks the list of features required to read it.
     NoFeatureList,
     /// No device has a valid uberblock.
     NoUberblock,
-    /// The configuration cannot be understood.
+    /// The configuration is malformed.
     CorruptConfig {
-        /// Why.
+        /// The reason.
         error: super::ConfigError,
     },
     /// No label describes this top-level vdev: it was removed, or its devices are missing.
@@ -57,7 +59,7 @@ pub enum ImportCondition {
         /// Its index.
         id: usize,
     },
-    /// A top-level log vdev cannot be used.
+    /// A top-level log vdev is unusable.
     MissingLog {
         /// Its guid.
         guid: Guid,
@@ -70,12 +72,12 @@ pub enum ImportCondition {
         path: Option<String>,
         /// Its state.
         state: VdevState,
-        /// Why.
+        /// The reason.
         aux: VdevAux,
-        /// Whether redundancy makes up for it.
+        /// Whether redundancy covers the failure.
         is_covered: bool,
     },
-    /// A device was away when the labels of its siblings were last written.
+    /// A device was absent when the labels of its siblings were last written.
     StaleDevice {
         /// Its guid.
         guid: Guid,
@@ -87,7 +89,7 @@ pub enum ImportCondition {
         /// Its guid.
         guid: Guid,
     },
-    /// Somebody holds a device for writing: what is read may change meanwhile.
+    /// Another program has a device open for writing, so its content may change during reading.
     LiveDevice {
         /// Its guid.
         guid: Guid,
@@ -97,7 +99,7 @@ pub enum ImportCondition {
         /// Its number.
         number: u64,
     },
-    /// The pool has a version from before features.
+    /// The pool has a version older than feature flags.
     VersionOlder {
         /// The version.
         version: u64,
@@ -105,7 +107,7 @@ pub enum ImportCondition {
 }
 
 impl ImportCondition {
-    /// Whether an import cannot work, whatever it is allowed.
+    /// Whether the import fails regardless of its options.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
@@ -122,7 +124,7 @@ impl ImportCondition {
     }
 }
 
-/// Conditions of the devices, worst first.
+/// Conditions of the devices, most severe first.
 pub(crate) fn device_conditions(assembly: &Assembly) -> Vec<ImportCondition> {
     let is_covered = assembly.state().is_usable();
     let mut conditions: Vec<ImportCondition> = assembly
@@ -160,7 +162,7 @@ pub(crate) fn device_conditions(assembly: &Assembly) -> Vec<ImportCondition> {
     conditions
 }
 
-/// The order in which devices in trouble are told of.
+/// The order in which device conditions are reported.
 fn severity(state: VdevState, aux: VdevAux) -> u8 {
     match (state, aux) {
         (VdevState::Faulted, _) => 0,

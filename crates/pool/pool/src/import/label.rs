@@ -1,4 +1,4 @@
-//! Reading the four labels of one device.
+//! Reads the four labels of one device.
 
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
@@ -8,23 +8,23 @@ use millpond_ondisk::{
     LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LeafLayout, Txg,
 };
 
-/// What a label says its device is for (`state`).
+/// The use of a device according to its label (`state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeafState {
-    /// A leaf of a pool that was in use when the label was written.
+    /// A leaf of a pool that was imported when the label was written.
     Active,
-    /// A leaf of a pool that was exported.
+    /// A leaf of an exported pool.
     Exported,
-    /// A leaf of a pool that was destroyed.
+    /// A leaf of a destroyed pool.
     Destroyed,
-    /// A hot spare that stands in for nothing; it may serve several pools.
+    /// A hot spare that is not in use; several pools may share it.
     Spare,
     /// A cache device.
     Cache,
 }
 
 impl LeafState {
-    /// The state with this number, `None` for those that never lie on disk.
+    /// The state with this number; `None` for states that are not stored in labels.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {
@@ -47,20 +47,21 @@ impl LeafState {
             Self::Cache => 4,
         }
     }
-    /// Whether such a label names the pool that it belongs to.
+    /// Whether labels in this state name a pool.
     #[must_use]
     pub fn has_pool(self) -> bool {
         !matches!(self, Self::Spare | Self::Cache)
     }
 }
 
-/// The configuration in one label, with the keys that every label must have. Page
-/// `docs/format/label.md`.
+/// The configuration in one label, with the keys that every label must have.
+///
+/// Page `docs/format/label.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafLabel {
-    /// All of it.
+    /// The whole configuration.
     pub config: Arc<NvList>,
-    /// `guid`: the leaf's own.
+    /// `guid`: the guid of the leaf itself.
     pub guid: Guid,
     /// `state`.
     pub state: LeafState,
@@ -68,39 +69,39 @@ pub struct LeafLabel {
     pub pool_guid: Guid,
     /// `top_guid`; 0 for spares and cache devices.
     pub top_guid: Guid,
-    /// `txg` in which it was written; 0 for spares and cache devices.
+    /// `txg` in which the label was written; 0 for spares and cache devices.
     pub txg: Txg,
-    /// Whether the label's checksum holds. A label that decodes without is used only where the
-    /// device has none with.
+    /// Whether the label's checksum is valid. A label with an invalid checksum that still decodes is used
+    /// only if the device has no valid one.
     pub is_verified: bool,
 }
 
-/// Why a label is not one.
+/// Why a label is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelFault {
     /// The device is too small to have labels.
     #[error("the device is too small")]
     TooSmall,
-    /// The device could not be read there.
+    /// The device could not be read at the label's offset.
     #[error(transparent)]
     Unreadable(#[from] DeviceError),
-    /// Nothing was ever written there, or it was wiped.
+    /// The label was never written, or it was wiped.
     #[error("blank")]
     Blank,
-    /// There is no name/value list.
+    /// The label does not hold a valid name/value list.
     #[error("no configuration: {0}")]
     Damaged(DecodeError),
-    /// The list lacks what a label must have.
+    /// The list lacks a required key.
     #[error("not a label: {0}")]
     Incomplete(&'static str),
-    /// The label was written when the device was added, and the pool never took it
-    /// (or has given it back since).
+    /// The label was written when the device was added, but the pool never used the device or has released
+    /// it since.
     #[error("the device never became part of a pool")]
     NeverUsed,
 }
 
-/// Reads the four labels of a device, each with its own outcome. Reads 448 KiB.
+/// Reads the four labels of a device, each with its own result. Reads 448 KiB.
 pub fn read_labels(device: &dyn Device) -> [Result<LeafLabel, LabelFault>; LABEL_COUNT] {
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return [0; LABEL_COUNT].map(|_| Err(LabelFault::TooSmall));
@@ -116,12 +117,12 @@ fn read_label(device: &dyn Device, offset_bytes: u64) -> Result<LeafLabel, Label
     decode_label(&region, offset_bytes)
 }
 
-/// Decodes the configuration region that lies at `offset_bytes` of its device.
+/// Decodes a configuration region located at `offset_bytes` of its device.
 fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFault> {
     if region.iter().all(|byte| *byte == 0) {
         return Err(LabelFault::Blank);
     }
-    // Zeros would do as an empty list of the native encoding, which labels never have.
+    // Zeros decode as an empty list in the native encoding, which labels never use.
     if Encoding::decode(region).map_err(LabelFault::Damaged)? != Encoding::Xdr {
         return Err(LabelFault::Incomplete("not in XDR"));
     }
@@ -162,12 +163,12 @@ fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFaul
     })
 }
 
-/// Whether the checksum of a label's region holds, for a region at `offset_bytes` of its device.
+/// Whether the checksum of a label region is valid, for a region at `offset_bytes` of its device.
 pub(crate) fn is_region_intact(region: &[u8], offset_bytes: u64) -> bool {
     millpond_checksum::verify_label(region, offset_bytes).is_ok()
 }
 
-/// The boot environment block of the first label whose checksum holds; `None` if there is none.
+/// Reads the boot environment block of the first label with a valid checksum; `None` if there is none.
 #[must_use]
 pub fn read_boot_environment(device: &dyn Device) -> Option<BootEnvironment> {
     let layout = LeafLayout::new(device.size_bytes())?;

@@ -1,22 +1,22 @@
-//! Finding pools: from devices to labels, from labels to pools, from a pool's configuration to the
-//! device of each leaf.
+//! Finds pools: labels on devices, pools from labels, and the device of each leaf in a pool's
+//! configuration.
 //!
-//! The way of an import, each step a function here:
+//! An import takes these steps, each a function of this module:
 //!
-//! 1. [`scan`] searches paths (or [`scan_devices`] takes devices found elsewhere) and reads the four
-//!    labels of each: [`Found`].
-//! 2. [`find_pools`] groups them into [`PoolCandidate`]s. Each has a configuration pieced together
-//!    from its labels, every uberblock whose checksum holds, and what is wrong as far as that can
-//!    be known without the pool's own objects ([`ImportCondition`]).
-//! 3. [`assemble`] turns a configuration into a vdev tree and gives each leaf its device, by guid
-//!    and never by path. The configuration pieced together is good enough to read the meta object
-//!    set; the one stored there is then assembled the same way, [trusted](Trust).
+//! 1. [`scan`] searches paths, or [`scan_devices`] takes devices found elsewhere, and reads the four labels
+//!    of each: [`Found`].
+//! 2. [`find_pools`] groups the labels into [`PoolCandidate`]s. Each has a configuration assembled from its
+//!    labels, every uberblock with a valid checksum, and the problems that can be detected without the
+//!    pool's own objects ([`ImportCondition`]).
+//! 3. [`assemble`] turns a configuration into a vdev tree and assigns each leaf its device, by guid and
+//!    never by path. The configuration from the labels is sufficient to read the meta object set. The
+//!    configuration stored there is then assembled the same way, as [trusted](Trust).
 //!
-//! Nothing here writes, and nothing believed here can do more than make an import fail: the tree is
-//! checked again by `millpond_vdev`, every block by its own checksum.
+//! Nothing here writes. Wrong input can only make an import fail: `millpond_vdev` validates the tree again,
+//! and every block has its own checksum.
 //!
-//! Page `docs/format/import.md`; `docs/format/label.md`, `docs/format/uberblock.md` and
-//! `docs/format/pool-config.md` for what is read.
+//! Page `docs/format/import.md`; for the structures read: `docs/format/label.md`,
+//! `docs/format/uberblock.md` and `docs/format/pool-config.md`.
 
 mod activity;
 mod assemble;
@@ -46,13 +46,13 @@ pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_u
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A key is absent or of another type than pools write.
+    /// A key is absent or has the wrong type.
     #[error("configuration: {0}")]
     Lookup(#[from] millpond_nvlist::LookupError),
-    /// A vdev cannot be understood.
+    /// A vdev is malformed.
     #[error(transparent)]
     Vdev(#[from] millpond_vdev::VdevConfigError),
-    /// The tree does not begin with a root vdev.
+    /// The tree does not start with a root vdev.
     #[error("configuration: the tree does not begin with a root vdev")]
     NoRoot,
 }

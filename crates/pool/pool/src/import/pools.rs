@@ -1,4 +1,4 @@
-//! From labels to pools.
+//! Groups labels into pools.
 //!
 //! Page `docs/format/import.md`, "Grouping".
 
@@ -14,10 +14,10 @@ use millpond_ondisk::{Guid, Txg, UberblockRank};
 use millpond_vdev::CHILDREN_MAX;
 use std::collections::BTreeMap;
 
-/// What a pool's labels say about its use.
+/// A pool's state according to its labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolState {
-    /// In use when the labels were written, and maybe still.
+    /// The pool was imported when the labels were written, and may still be.
     Active,
     /// Exported.
     Exported,
@@ -25,20 +25,20 @@ pub enum PoolState {
     Destroyed,
 }
 
-/// A pool that was found, not open. Page `docs/format/import.md`.
+/// A pool that was found but is not open. Page `docs/format/import.md`.
 #[derive(Debug, Clone)]
 pub struct PoolCandidate {
     /// Its name.
     pub name: String,
     /// Its guid.
     pub guid: Guid,
-    /// What its labels say about its use.
+    /// The pool's state according to its labels.
     pub state: PoolState,
-    /// Its version; 1 if it does not say.
+    /// Its version; 1 if the labels do not state one.
     pub version: u64,
     /// The txg of the configuration.
     pub config_txg: Txg,
-    /// The host id of the system that had it last, 0 if it had none.
+    /// The host id of the system that used the pool last; 0 if it had none.
     pub hostid: u64,
     /// The name of that system.
     pub hostname: Option<String>,
@@ -46,20 +46,21 @@ pub struct PoolCandidate {
     pub comment: Option<String>,
     /// The compatibility property.
     pub compatibility: Option<String>,
-    /// The configuration pieced together from the labels, in the form that the pool itself stores:
-    /// `vdev_tree` is the root with all top-level vdevs.
+    /// The configuration assembled from the labels, in the form that the pool itself stores: `vdev_tree` is
+    /// the root with all top-level vdevs.
     pub config: NvList,
-    /// Every uberblock whose checksum holds, newest first.
+    /// Every uberblock with a valid checksum, newest first.
     pub uberblocks: Vec<FoundUberblock>,
-    /// The tree of that configuration with its devices, judged at the newest uberblock's txg.
+    /// The tree of that configuration with its devices, evaluated at the newest uberblock's txg.
     pub assembly: Result<Assembly, ConfigError>,
-    /// What there is to tell, the gravest first.
+    /// Conditions to report, most severe first.
     pub conditions: Vec<ImportCondition>,
     found: Found,
 }
 
-/// The pools among what was found, in the order in which they were met. `own_hostid` is this
-/// system's, 0 if it has none. Destroyed ones are among them.
+/// Returns the pools among the labels found, in the order of discovery, including destroyed pools.
+///
+/// `own_hostid` is the host id of this system, 0 if it has none.
 #[must_use]
 pub fn find_pools(found: &Found, own_hostid: u64) -> Vec<PoolCandidate> {
     let mut order: Vec<Guid> = Vec::new();
@@ -93,11 +94,11 @@ pub fn find_pools(found: &Found, own_hostid: u64) -> Vec<PoolCandidate> {
         .collect()
 }
 
-/// The pool of a configuration that came from elsewhere (a cache file), with its devices among what
-/// was found.
+/// Creates a candidate from a configuration that came from elsewhere, such as a cache file, and the devices
+/// found.
 ///
 /// # Errors
-/// [`ConfigError`] if the configuration names no pool.
+/// [`ConfigError`] if the configuration does not name a pool.
 pub fn pool_from_config(
     config: &NvList,
     found: &Found,
@@ -158,7 +159,7 @@ impl PoolCandidate {
         pool.conditions = pool.find_conditions(own_hostid);
         pool
     }
-    /// What the scan brought, for the assembly of the pool's own configuration.
+    /// The result of the scan, for assembling the configuration stored in the pool.
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.found
@@ -168,14 +169,14 @@ impl PoolCandidate {
     pub fn newest(&self) -> Option<&FoundUberblock> {
         self.uberblocks.first()
     }
-    /// The uberblocks to try, in this order.
+    /// The uberblocks to try, in order.
     ///
     /// # Errors
-    /// [`RewindError`] if there is none.
+    /// [`RewindError`] if there is none to try.
     pub fn uberblock_choices(&self, rewind: Rewind) -> Result<Vec<&FoundUberblock>, RewindError> {
         choices(&self.uberblocks, rewind)
     }
-    /// Assembles another configuration of this pool, such as the one stored in it, with the same
+    /// Assembles another configuration of this pool, such as the one stored in the MOS, with the same
     /// devices.
     ///
     /// # Errors
@@ -183,7 +184,7 @@ impl PoolCandidate {
     pub fn assemble(&self, config: &NvList, trust: Trust) -> Result<Assembly, ConfigError> {
         assemble(config, &self.found, trust)
     }
-    /// Whether the pool may be in use elsewhere, so that importing it needs force.
+    /// Whether the pool may be in use on another system, so that importing it needs force.
     #[must_use]
     pub fn needs_force(&self) -> bool {
         let is_foreign = |condition: &ImportCondition| {
@@ -191,15 +192,16 @@ impl PoolCandidate {
         };
         self.conditions.iter().any(is_foreign)
     }
-    /// What has to be done before the pool may be opened for writing.
+    /// The check that must pass before the pool may be opened for writing.
     #[must_use]
     pub fn activity_check(&self, settings: ActivitySettings) -> ActivityCheck {
         self.newest().map_or(ActivityCheck::NotNeeded, |newest| {
             activity_check(&newest.uberblock, self.state, self.hostid, settings)
         })
     }
-    /// Reads all rings again and gives the rank of the newest uberblock now. If it is not that of
-    /// [`PoolCandidate::newest`], somebody is writing to the pool.
+    /// Rereads all uberblock rings and returns the rank of the newest uberblock.
+    ///
+    /// If it differs from the rank of [`PoolCandidate::newest`], another system is writing to the pool.
     #[must_use]
     pub fn reread_rank(&self) -> Option<UberblockRank> {
         self.members()
@@ -286,11 +288,10 @@ impl PoolCandidate {
     }
 }
 
-/// The root configuration that the labels of a pool's leaves give together; `None` if there is no
-/// usable label.
+/// Assembles the root configuration from the labels of a pool's leaves; `None` without a usable label.
 fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Option<NvList> {
-    // A label newer than every uberblock belongs to a sync that did not end: it serves only where
-    // the leaf has no other.
+    // A label newer than every uberblock belongs to an incomplete sync. It is used only if the leaf has no
+    // other label.
     let labels: Vec<&LeafLabel> = leaves.iter().map(|leaf| leaf.label_at(txg_max)).collect();
     let rank = |label: &LeafLabel| {
         (
@@ -299,10 +300,10 @@ fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Op
             label.txg,
         )
     };
-    // Of equals the first one found.
+    // Among equals, the first one found.
     let newest = labels.iter().rev().max_by_key(|label| rank(label))?;
 
-    // Of each top-level vdev, and of those that claim one place, the newest description.
+    // For each top-level vdev id, the newest description.
     let mut tops: BTreeMap<u64, &LeafLabel> = BTreeMap::new();
     for label in &labels {
         let Some(id) = label
@@ -320,7 +321,7 @@ fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Op
             }
         }
     }
-    // Old pools do not say how many there are.
+    // Old pools do not store the number of top-level vdevs.
     let count = newest
         .config
         .u64("vdev_children")
@@ -366,7 +367,7 @@ fn piece_together(pool: Guid, leaves: &[&FoundLeaf], txg_max: Option<Txg>) -> Op
     Some(config)
 }
 
-/// Keys of a label that speak of its leaf and not of the pool.
+/// Keys of a label that describe its leaf and not the pool.
 const LEAF_KEYS: [&str; 6] = [
     "top_guid",
     "guid",

@@ -1,4 +1,4 @@
-//! From devices to what their labels say.
+//! Scans devices and reads their labels.
 
 use super::label::{LabelFault, LeafLabel, LeafState, read_labels};
 use super::leaf_paths;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why each of the four labels is none.
+/// Why each of the four labels is unusable.
 pub type LabelFaults = [LabelFault; LABEL_COUNT];
 
 /// A device with at least one label.
@@ -21,9 +21,9 @@ pub type LabelFaults = [LabelFault; LABEL_COUNT];
 pub struct FoundLeaf {
     /// The device and its names.
     pub candidate: Candidate,
-    /// Its four labels, those with another guid than the best one included.
+    /// Its four labels, including any whose guid differs from the best label.
     pub labels: [Result<LeafLabel, LabelFault>; LABEL_COUNT],
-    /// The label that speaks for the device: verified before not, then the newest, then the first.
+    /// The label used for the device: a verified one first, then the newest, then the first.
     pub best: LeafLabel,
     pub(crate) ring: Vec<RingUberblock>,
 }
@@ -32,7 +32,7 @@ impl FoundLeaf {
     fn read(candidate: Candidate) -> Result<Self, Box<LabelFaults>> {
         let labels = read_labels(candidate.device.as_ref());
         let usable = labels.iter().filter_map(|label| label.as_ref().ok());
-        // Of equals max_by_key takes the last one, so the order is turned.
+        // `max_by_key` returns the last of equal elements, so the order is reversed.
         let best = usable
             .rev()
             .max_by_key(|label| (label.is_verified, label.txg))
@@ -66,14 +66,16 @@ impl FoundLeaf {
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.candidate.device
     }
-    /// How many labels agree with the best one about the guid.
+    /// The number of labels with the same guid as the best one.
     #[must_use]
     pub fn label_count(&self) -> usize {
         self.same_guid().count()
     }
-    /// The label to go by while the pool is at `txg_max`: the newest that is not newer, since a
-    /// label newer than the uberblock belongs to a sync that never ended. Where all are newer (a
-    /// pool that is taken back) the newest: whose device it is they all tell.
+    /// The label to use while the pool is at `txg_max`: the newest one that is not newer than the
+    /// uberblock.
+    ///
+    /// A label newer than the uberblock belongs to an incomplete sync. If all are newer (after a rewind),
+    /// the newest label is used, because all of them identify the device.
     #[must_use]
     pub fn label_at(&self, txg_max: Option<Txg>) -> &LeafLabel {
         self.same_guid()
@@ -82,8 +84,9 @@ impl FoundLeaf {
             .max_by_key(|label| (label.is_verified, label.txg))
             .unwrap_or(&self.best)
     }
-    /// Its verified labels that name another pool than the newest one does: a pool gets a new guid by labels 0
-    /// and 2 before its uberblock is written, and by labels 1 and 3 after it.
+    /// The verified labels that name another pool than the newest label.
+    ///
+    /// A guid change (reguid) writes labels 0 and 2 before the uberblock, and labels 1 and 3 after it.
     fn former_pools(&self) -> impl Iterator<Item = &LeafLabel> {
         let best = &self.best;
         self.labels.iter().flatten().filter(move |label| {
@@ -108,7 +111,7 @@ impl FoundLeaf {
     fn own_entry(&self) -> Option<&NvList> {
         own_entry(self.best.config.list("vdev_tree").ok()?, self.guid())
     }
-    /// The name to go by: the one in the label if the device was met under it, else the one by
+    /// The path to report: the one in the label if the device was found under it, otherwise the path under
     /// which it was found.
     #[must_use]
     pub fn path(&self) -> String {
@@ -126,54 +129,56 @@ impl FoundLeaf {
     }
 }
 
-/// The leaf's own entry in the tree of its label.
+/// Finds the leaf's own entry in the vdev tree of its label.
 fn own_entry(tree: &NvList, guid: Guid) -> Option<&NvList> {
     let children = tree.list_array("children").unwrap_or(&[]);
     if tree.u64("guid") == Ok(guid.0) && children.is_empty() {
         return Some(tree);
     }
-    // Lists nest at most 20 deep.
+    // Lists nest at most 20 levels deep, which bounds the recursion.
     children.iter().find_map(|child| own_entry(child, guid))
 }
 
-/// Everything that a scan brought. Cheap to clone: the leaves are shared.
+/// The results of a scan. Cheap to clone: the leaves are shared.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     leaves: Arc<Vec<FoundLeaf>>,
-    /// Every name of every device that could be opened, labelled or not.
+    /// Every name of every device that was opened, with or without a label.
     met: Arc<BTreeSet<PathBuf>>,
-    /// Devices without a label, and why each of the four is none.
+    /// Devices without a label, with the fault of each of the four labels.
     pub unlabelled: Vec<(PathBuf, Box<LabelFaults>)>,
     /// Paths that could not be opened.
     pub failures: Vec<(PathBuf, DeviceError)>,
 }
 
 impl Found {
-    /// Every device with a label, in the order of the search.
+    /// Every device with a label, in scan order.
     #[must_use]
     pub fn leaves(&self) -> &[FoundLeaf] {
         &self.leaves
     }
-    /// The device for the leaf `guid` of pool `pool`. Where several carry its label (two paths to
-    /// one disk, a copy of an image) the best: more labels, the newer label, the name that the label
-    /// itself has, a whole device rather than a partition read through its disk, then the first.
-    /// Labels of spares and cache devices name no pool and serve any.
+    /// Finds the device for the leaf `guid` of pool `pool`.
+    ///
+    /// Several devices may carry its label (two paths to one disk, a copy of an image). Preference order:
+    /// more labels, the newer label, a name equal to the path in the label, a whole device over a partition
+    /// read through its disk, then the first. Labels of spares and cache devices name no pool and match
+    /// every pool.
     #[must_use]
     pub fn leaf(&self, pool: Guid, guid: Guid) -> Option<&FoundLeaf> {
         self.best_of(|leaf| leaf.guid() == guid && is_of(leaf, pool))
     }
-    /// The device for a leaf that took the place and guid of the mirror around it, and whose label
-    /// does not say so yet.
+    /// Finds the device of a leaf that took over the position and guid of its mirror, and whose label is
+    /// not updated yet.
     #[must_use]
     pub fn leaf_by_top_guid(&self, pool: Guid, top_guid: Guid) -> Option<&FoundLeaf> {
         self.best_of(|leaf| leaf.best.top_guid == top_guid && leaf.best.pool_guid == pool)
     }
-    /// Whether a device was opened under this name, whatever its label said.
+    /// Whether a device was opened under this name, whatever its label.
     #[must_use]
     pub fn is_met(&self, path: &Path) -> bool {
         self.met.contains(path)
     }
-    /// Whether the leaf `guid` of pool `pool` now belongs to another pool, that was split from it.
+    /// Whether the leaf `guid` of pool `pool` now belongs to a pool that was split from it.
     #[must_use]
     pub fn went_with_split(&self, pool: Guid, guid: Guid) -> bool {
         self.leaves.iter().any(|leaf| {
@@ -212,19 +217,19 @@ fn is_of(leaf: &FoundLeaf, pool: Guid) -> bool {
     !leaf.best.state.has_pool() || leaf.best.pool_guid == pool
 }
 
-/// What a [`scan`] may do.
+/// Options of a [`scan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanOptions {
     /// How to open devices.
     pub open: OpenOptions,
-    /// Look into partition tables too.
+    /// Search partition tables too.
     pub partitions: bool,
-    /// Also try the paths that labels name, for leaves that the search did not meet.
+    /// Also try the paths in labels, for leaves that the search did not find.
     pub follow_label_paths: bool,
 }
 
 impl Default for ScanOptions {
-    /// Open for reading, look everywhere.
+    /// Open for reading and search everywhere.
     fn default() -> Self {
         Self {
             open: OpenOptions::default(),
@@ -272,10 +277,10 @@ pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
     }
 }
 
-/// Undoes guid changes of pools that were cut off before the uberblock: labels that name the new guid do
-/// not count then.
+/// Reverts guid changes that were interrupted before the uberblock was written: labels with the new guid
+/// are ignored.
 fn take_back_guids(leaves: &mut [FoundLeaf]) {
-    // The newest uberblock of each pool of which a guid change left both kinds of labels.
+    // The newest uberblock of each pool with labels of both guids.
     let mut newest: BTreeMap<Guid, Txg> = BTreeMap::new();
     for leaf in leaves.iter() {
         for label in leaf.former_pools() {
@@ -309,8 +314,9 @@ fn names(candidate: &Candidate) -> impl Iterator<Item = &PathBuf> {
 /// The outcome of reading one device, with its path.
 type ReadOutcome = (PathBuf, Result<FoundLeaf, Box<LabelFaults>>);
 
-/// Reads all devices, several at a time: most of the time is spent waiting for disks. One that does not answer counts as
-/// unreadable, so that a pool can be opened without it.
+/// Reads all devices in parallel, since reading mostly waits for disks.
+///
+/// A device that does not answer counts as unreadable, so that the pool can be opened without it.
 fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
     let read = |candidate: Candidate| (candidate.path.clone(), FoundLeaf::read(candidate));
     if thread::is_alone() {
@@ -326,13 +332,13 @@ fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
             break;
         }
     }
-    // A panic in a reader is a defect of ours, and goes on here.
+    // A panic in a reader thread is a bug here; propagate it.
     assert!(!scan.has_panicked(), "reading labels panicked");
     outcomes.sort_by_key(|(number, _)| *number);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Devices whose labels are read by a few threads. A device that does not answer for [`SILENCE`] is skipped.
+/// Devices whose labels a few threads read. A device is skipped if no device answers for [`SILENCE`].
 struct Scan {
     state: Mutex<ScanState>,
     changed: Condvar,
@@ -347,7 +353,7 @@ struct ScanState {
     has_panicked: bool,
 }
 
-/// While it lives, a device is being read.
+/// Guard: a device is being read while this value lives.
 struct Reading<'a>(&'a Scan, usize);
 
 impl Drop for Reading<'_> {
@@ -370,7 +376,7 @@ impl Scan {
         }
     }
 
-    /// Starts threads for what waits; how many.
+    /// Starts reader threads for the queued devices and returns their number.
     fn begin(self: &Arc<Self>) -> usize {
         let count = self.state.lock().waiting.len().min(READERS_MAX);
         let started = (0..count).filter(|_| {
@@ -384,7 +390,7 @@ impl Scan {
         started
     }
 
-    /// Reads what waits, one after the other.
+    /// Reads queued devices one after the other.
     fn read(&self) {
         loop {
             let (number, candidate) = {
@@ -398,7 +404,7 @@ impl Scan {
             let reading = Reading(self, number);
             let outcome = (candidate.path.clone(), FoundLeaf::read(candidate));
             let mut state = self.state.lock();
-            // A skipped device has an outcome already.
+            // A skipped device already has an outcome.
             if state.under_way.contains_key(&number) {
                 state.done.push((number, outcome));
             }
@@ -407,7 +413,8 @@ impl Scan {
         }
     }
 
-    /// Waits until everything was read, or nothing was for too long: then what is being read is given up.
+    /// Waits until all devices are read, or no device has answered for too long. Then it gives up the
+    /// pending reads.
     fn wait(&self) {
         let mut state = self.state.lock();
         while !state.under_way.is_empty() || !state.waiting.is_empty() {
@@ -437,12 +444,12 @@ impl Scan {
     }
 }
 
-/// A device that has answered nothing for as long is not waited for.
+/// How long a silent device is waited for.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Devices that are read at a time.
+/// The most devices read in parallel.
 const READERS_MAX: usize = 8;
 
-/// Adds leaves that labels place at paths outside the search, if they are there.
+/// Adds leaves at paths that labels name outside the search, if they exist.
 fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     let mut wanted: BTreeSet<(PathBuf, Guid, Guid)> = BTreeSet::new();
     for leaf in found
@@ -460,7 +467,7 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     wanted.retain(|(_, pool, guid)| found.leaf(*pool, *guid).is_none());
     let mut more = Vec::new();
     for (path, pool, guid) in wanted {
-        // What is not there any more was only a guess: no failure to report.
+        // A missing path is not a failure, because the label may be outdated.
         let candidates = discover(&[path], options).candidates;
         Arc::make_mut(&mut found.met).extend(candidates.iter().flat_map(names).cloned());
         let leaves = candidates
@@ -473,11 +480,11 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     take_back_guids(leaves);
 }
 
-/// Labels are anybody's: they may not send us to more places than this.
+/// Labels are untrusted input. This bounds the number of paths they can make the scan open.
 const PATHS_MAX: usize = 4096;
 
 impl LeafState {
-    /// Whether the pool may be in use by somebody: neither exported nor destroyed.
+    /// Whether the pool may be in use: it is neither exported nor destroyed.
     #[must_use]
     pub fn is_active(self) -> bool {
         self == Self::Active

@@ -1,4 +1,4 @@
-//! Every committed state that the rings still hold, and which of them to open.
+//! Finds every committed state that the uberblock rings still hold, and selects which of them to open.
 
 use super::label::{LeafLabel, is_region_intact};
 use super::scan::FoundLeaf;
@@ -9,7 +9,7 @@ use millpond_ondisk::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a copy of an uberblock lies.
+/// The location of a copy of an uberblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UberblockPlace {
     /// The leaf.
@@ -20,16 +20,16 @@ pub struct UberblockPlace {
     pub slot: usize,
 }
 
-/// An uberblock whose checksum holds, with all its copies.
+/// An uberblock with a valid checksum, with the locations of all its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundUberblock {
     /// The uberblock.
     pub uberblock: Uberblock,
-    /// Where it lies, at least one place.
+    /// The locations of its copies, at least one.
     pub places: Vec<UberblockPlace>,
 }
 
-/// One valid slot of one leaf.
+/// One valid slot of a leaf's uberblock rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingUberblock {
     pub(crate) uberblock: Uberblock,
@@ -37,8 +37,9 @@ pub(crate) struct RingUberblock {
     pub(crate) slot: usize,
 }
 
-/// The valid slots of all four rings of a leaf that `label` describes. What cannot be read counts as
-/// empty. Reads 512 KiB and returns at most 512 slots.
+/// Reads the valid slots of all four rings of a leaf with label `label`. Unreadable slots count as empty.
+///
+/// Reads 512 KiB and returns at most 512 slots.
 pub(crate) fn read_ring(device: &dyn Device, label: &LeafLabel) -> Vec<RingUberblock> {
     let ashift = label
         .config
@@ -60,7 +61,7 @@ pub(crate) fn read_ring(device: &dyn Device, label: &LeafLabel) -> Vec<RingUberb
             .ok()
             .map(|()| (label, ring))
     });
-    // The other ways to cut a ring are tried only if the one that the label tells finds nothing.
+    // Other slot sizes are tried only if the size from the label's ashift yields no uberblock.
     cuts.find_map(|cut| {
         let mut valid = Vec::new();
         for (label, place) in rings.iter().enumerate() {
@@ -68,7 +69,7 @@ pub(crate) fn read_ring(device: &dyn Device, label: &LeafLabel) -> Vec<RingUberb
                 continue;
             };
             for (slot, (offset, bytes)) in cut.slots(ring).enumerate() {
-                // The magic first: it spares most of the digests.
+                // Check the magic first; this avoids most checksum computations.
                 if let Ok(uberblock) = Uberblock::decode(bytes)
                     && is_region_intact(bytes, label_offset.saturating_add(offset))
                 {
@@ -85,7 +86,7 @@ pub(crate) fn read_ring(device: &dyn Device, label: &LeafLabel) -> Vec<RingUberb
     .unwrap_or_default()
 }
 
-/// The uberblocks in the rings of `leaves`, newest first, each once.
+/// The distinct uberblocks in the rings of `leaves`, newest first.
 #[must_use]
 pub fn read_uberblocks<'a>(leaves: impl IntoIterator<Item = &'a FoundLeaf>) -> Vec<FoundUberblock> {
     let mut all: Vec<(Uberblock, UberblockPlace)> = Vec::new();
@@ -99,7 +100,7 @@ pub fn read_uberblocks<'a>(leaves: impl IntoIterator<Item = &'a FoundLeaf>) -> V
             all.push((found.uberblock, place));
         }
     }
-    // Equal ones come to lie side by side; words settle the order among unequal ones of one rank.
+    // Sorts equal uberblocks next to each other. The encoding orders different uberblocks of one rank.
     all.sort_by(|(one, _), (other, _)| {
         other
             .rank()
@@ -119,8 +120,10 @@ pub fn read_uberblocks<'a>(leaves: impl IntoIterator<Item = &'a FoundLeaf>) -> V
     merged
 }
 
-/// Leaves that were used without the others, which were used meanwhile too: each has txgs of its own. By guid, the first such
-/// txg. Those that hold the newest uberblock are the pool.
+/// Finds leaves that were used without the others while the others were used too, so each has txgs of its
+/// own.
+///
+/// Returns, by guid, the first such txg. The leaves that hold the newest uberblock are the pool.
 #[must_use]
 pub fn diverged_leaves(newest_first: &[FoundUberblock]) -> BTreeMap<u64, Txg> {
     let mut diverged = BTreeMap::new();
@@ -132,7 +135,8 @@ pub fn diverged_leaves(newest_first: &[FoundUberblock]) -> BTreeMap<u64, Txg> {
     };
     let pool = holders(newest);
     for of_txg in newest_first.chunk_by(|one, other| one.uberblock.txg == other.uberblock.txg) {
-        // Several after a crash: the txg was begun anew. Heartbeats of a txg have its root pointer.
+        // After a crash a txg may occur several times, because it was started again. Heartbeats of a txg
+        // share its root pointer.
         let own: Vec<_> = (of_txg.iter())
             .filter(|found| !holders(found).is_disjoint(&pool))
             .map(|found| found.uberblock.root)
@@ -154,18 +158,17 @@ pub fn diverged_leaves(newest_first: &[FoundUberblock]) -> BTreeMap<u64, Txg> {
     diverged
 }
 
-/// How far back an import may go.
+/// How far an import may rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rewind {
-    /// The newest uberblock and no other.
+    /// Only the newest uberblock.
     #[default]
     Never,
-    /// If the newest fails, those up to two transaction groups older: nothing of theirs has been
-    /// overwritten (`-F`).
+    /// If the newest fails, uberblocks up to two txgs older, whose blocks have not been overwritten (`-F`).
     Recent,
-    /// Any, newest first; their blocks may have been overwritten since (`-F -X`).
+    /// Any uberblock, newest first; its blocks may have been overwritten since (`-F -X`).
     Extreme,
-    /// Any that is not newer than this txg, newest first (`-T`).
+    /// Any uberblock not newer than this txg, newest first (`-T`).
     ToTxg(Txg),
 }
 
@@ -173,21 +176,21 @@ pub enum Rewind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewindError {
-    /// No device has any.
+    /// No device has an uberblock.
     #[error("no valid uberblock on any device")]
     NoUberblock,
-    /// All are newer than the txg wanted.
+    /// All uberblocks are newer than the requested txg.
     #[error("the oldest uberblock is of txg {oldest}")]
     NoneSoOld {
-        /// The oldest there is.
+        /// The oldest uberblock's txg.
         oldest: Txg,
     },
-    /// RAID-Z expansion has moved blocks since, so older states cannot be read.
+    /// A RAID-Z expansion has moved blocks since, so older states are unreadable.
     #[error("the pool cannot be rewound across progress of a RAID-Z expansion")]
     AcrossReflow,
 }
 
-/// The uberblocks to try, in this order, of `newest_first`: of each txg the newest.
+/// The uberblocks of `newest_first` to try, in order: the newest of each txg.
 pub(crate) fn choices(
     newest_first: &[FoundUberblock],
     rewind: Rewind,
@@ -219,7 +222,7 @@ pub(crate) fn choices(
     Ok(wanted)
 }
 
-/// Freed blocks are used again only this many transaction groups later.
+/// Freed blocks are reused only after this many txgs.
 const TXGS_KEPT: u64 = 2;
 
 #[cfg(test)]
@@ -293,7 +296,7 @@ mod tests {
                 .collect();
             found
         };
-        // 3 was away and never used; 2 was used without 1 from txg 11 on; 4 has only a heartbeat's copy.
+        // 3 was absent and unused; 2 was used without 1 from txg 11 on; 4 has only a copy from a heartbeat.
         let list = [
             with_root(13, 1, &[1]),
             with_root(12, 1, &[1]),
@@ -304,7 +307,7 @@ mod tests {
             with_root(9, 1, &[1, 2, 3]),
         ];
         assert_eq!(diverged_leaves(&list), BTreeMap::from([(2, Txg(11))]));
-        // The same txg once more after a crash, on one side only, with both on the other.
+        // The same txg again after a crash: one copy on one leaf, the other on both.
         let list = [
             with_root(11, 1, &[1]),
             with_root(11, 2, &[1, 2]),

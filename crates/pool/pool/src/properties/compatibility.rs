@@ -1,8 +1,9 @@
-//! The sets of features that property `compatibility` can name.
+//! The feature sets that the property `compatibility` can name.
 //!
-//! Systems with OpenZFS keep them as files; these are the same sets for systems without.
+//! Systems with OpenZFS keep these sets as files. This module provides the same sets where the files are
+//! absent.
 
-/// A set: another one that it contains, and what it adds.
+/// A feature set: the base set it extends and the features it adds.
 struct Set {
     name: &'static str,
     base: Option<&'static str>,
@@ -58,7 +59,7 @@ const OTHER_NAMES: [(&str, &[&str]); 13] = [
     ("grub2-2.12", &["grub2"]),
 ];
 
-/// The short names of the features in a set; `None` for a set that is not known.
+/// The short names of the features in a set; `None` for an unknown set.
 #[must_use]
 pub fn known_set(name: &str) -> Option<Vec<&'static str>> {
     let alias = OTHER_NAMES
@@ -75,8 +76,9 @@ pub fn known_set(name: &str) -> Option<Vec<&'static str>> {
     Some(features)
 }
 
-/// The features that the text of a compatibility file lists: names separated by blanks and commas,
-/// `#` begins a comment.
+/// The features listed in the text of a compatibility file.
+///
+/// Blanks and commas separate the names; `#` starts a comment.
 #[must_use]
 pub fn listed(text: &str) -> Vec<String> {
     let lines = text

@@ -1,8 +1,7 @@
-//! What properties there are: names, types, defaults and how their values are written.
+//! Property tables: names, types, defaults and value formats.
 //!
-//! Tables first: who computes values (`values`, for pools) and who prints them read the same rows,
-//! so that they cannot disagree. The rows follow OpenZFS
-//! 2.3.2; what 2.4 adds is marked. Page: `docs/cli.md`.
+//! The code that computes values (`values`, for pools) and the code that prints them use the same rows, so
+//! they cannot disagree. The rows follow OpenZFS 2.3.2; additions of 2.4 are marked. Page: `docs/cli.md`.
 
 pub mod compatibility;
 mod of_vdevs;

@@ -1,4 +1,4 @@
-//! What is stored of vdevs by users.
+//! Stored properties of vdevs.
 //!
 //! Page `docs/format/properties.md`, "Vdevs".
 
@@ -11,12 +11,13 @@ use millpond_ondisk::{Guid, ObjectId};
 use millpond_vdev::{VdevKind, VdevTree};
 use millpond_zap::Zap;
 
-/// So many properties of a vdev are read; the ZAP has a few entries of other kinds, too.
+/// The most properties of a vdev that are read. The ZAP also holds a few entries of other kinds.
 const STORED_MAX: usize = 4096;
-/// What the ZAPs of vdevs hold besides properties has names that begin so.
+/// Name prefixes of entries in vdev ZAPs that are not properties.
 const OTHERS: [&str; 3] = ["com.delphix:", "org.zfsonlinux:", "org.openzfs:"];
 
-/// The ZAP that holds the properties of a vdev (`guid` is the pool's for the root); `None` if it has none.
+/// The ZAP that holds the properties of a vdev; `None` if it has none. For the root, `guid` is the pool's
+/// guid.
 #[must_use]
 pub fn vdev_property_zap(tree: &VdevTree, guid: Guid) -> Option<ObjectId> {
     let node = tree.node(tree.find(guid)?)?;
@@ -29,7 +30,10 @@ pub fn vdev_property_zap(tree: &VdevTree, guid: Guid) -> Option<ObjectId> {
 }
 
 impl Pool {
-    /// Properties that users set of the vdev with this guid, by name: those of the table, then their own. Of a vdev that keeps none: nothing.
+    /// Reads the properties set on the vdev `guid`, by name: first those of the table, then user
+    /// properties.
+    ///
+    /// Returns an empty list for a vdev without stored properties.
     ///
     /// # Errors
     /// If its ZAP cannot be read.

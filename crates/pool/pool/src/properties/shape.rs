@@ -1,33 +1,33 @@
-//! The vocabulary that the property tables are written in.
+//! Types of the rows in the property tables.
 
-/// The words of an indexed property with the number that the disk holds for each.
+/// The words of an indexed property, with the number stored on disk for each.
 ///
-/// Several words may share a number; the first is the one that is printed.
+/// Several words may share a number; the first of them is printed.
 pub type WordTable = &'static [(&'static str, u64)];
 
-/// What a property's value is, and so how it is stored and shown.
+/// The type of a property's value, which determines how it is stored and printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Text, stored and shown as it is.
+    /// Text, stored and printed verbatim.
     Text,
-    /// One of a few words, stored as a number.
+    /// One of a fixed set of words, stored as a number.
     Words(WordTable),
     /// A number.
     Number(NumberForm),
 }
 
-/// How a number is shown to people. With `-p` it is shown in digits, but for the exceptions named.
+/// How a number is printed. `-p` prints digits, with the exceptions listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NumberForm {
     /// Scaled, `0` for none: `1.50K`.
     Count,
     /// Scaled with `B` below one kibibyte: `512B`.
     Bytes,
-    /// As [`NumberForm::Bytes`], `none` for 0.
+    /// Like [`NumberForm::Bytes`], `none` for 0.
     BytesOrNone,
-    /// As [`NumberForm::Bytes`], `-` for 0, with `-p` too.
+    /// Like [`NumberForm::Bytes`], `-` for 0, with `-p` too.
     BytesOrUnset,
-    /// As [`NumberForm::Count`], `none` for 2^64-1, with `-p` too.
+    /// Like [`NumberForm::Count`], `none` for 2^64-1, with `-p` too.
     CountOrNone,
     /// Hundredths: `1.50x`; with `-p` `1.50`.
     Ratio,
@@ -39,22 +39,22 @@ pub enum NumberForm {
     DateSeconds,
     /// `9%`; with `-p` `9`.
     Percent,
-    /// As [`NumberForm::Percent`], `-` for 2^64-1 (no histogram kept).
+    /// Like [`NumberForm::Percent`], `-` for 2^64-1 (no histogram kept).
     PercentOrUnknown,
-    /// A state's number, shown as its word.
+    /// The number of a state, printed as its word.
     State,
-    /// A pool version; `-` once feature flags took over (5000).
+    /// A pool version; `-` for 5000 (feature flags).
     Version,
-    /// Limit of the deduplication table: 0 `none`, 2^64-1 `auto`.
+    /// Quota of the deduplication table: 0 `none`, 2^64-1 `auto`.
     TableQuota,
     /// A limit on events or seconds; `-` for 2^64-1.
     Limit,
 }
 
-/// The value in force where nobody set one.
+/// The default value of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// There is none: the property is computed, or simply absent.
+    /// No default: the property is computed or absent.
     Unset,
     /// A number.
     Number(u64),
@@ -62,28 +62,28 @@ pub enum Preset {
     Text(&'static str),
 }
 
-/// Who may change a property, and when.
+/// Whether and when a property can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edit {
-    /// Nobody.
+    /// Never.
     ReadOnly,
-    /// At any time; not passed on to children.
+    /// At any time; children do not inherit it.
     Settable,
     /// At any time; children inherit it.
     Inheritable,
-    /// When the dataset is made, and never again.
+    /// Only when the dataset is created.
     Once,
-    /// When the dataset is made, afterwards only by changing its key.
+    /// When the dataset is created, later only by changing its key.
     OnceByKey,
 }
 
 impl Edit {
-    /// Whether usage texts say that the property can be edited.
+    /// Whether usage texts list the property as editable.
     pub fn is_editable(self) -> bool {
         matches!(self, Edit::Settable | Edit::Inheritable)
     }
 
-    /// Whether usage texts say that children inherit the property.
+    /// Whether usage texts list the property as inheritable.
     pub fn is_inheritable(self) -> bool {
         matches!(self, Edit::Inheritable | Edit::Once)
     }
@@ -92,37 +92,37 @@ impl Edit {
 /// The first release of OpenZFS that has a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
-    /// 2.3 or before.
+    /// 2.3 or earlier.
     V2_3,
     /// 2.4.
     V2_4,
 }
 
-/// What every kind of property (dataset, pool, vdev) has.
+/// The description that every kind of property (dataset, pool, vdev) has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// The name, as stored and as shown.
+    /// The name, as stored and as printed.
     pub name: &'static str,
-    /// The title of its column in `list`; in lower case, an alias of the name.
+    /// The title of its column in `list`; its lower-case form is an alias of the name.
     pub header: &'static str,
-    /// What its values are.
+    /// The type of its values.
     pub form: Form,
     /// Whether `list` aligns it to the right.
     pub is_right_aligned: bool,
-    /// Who may change it.
+    /// Whether and when it can be changed.
     pub edit: Edit,
-    /// The value where none is set.
+    /// The default value.
     pub preset: Preset,
-    /// Whether `get all` and usage texts name it.
+    /// Whether `get all` and usage texts list it.
     pub is_listed: bool,
-    /// The values as usage texts describe them.
+    /// The allowed values, as usage texts describe them.
     pub values: &'static str,
 }
 
 impl Shape {
-    /// Whether `word` names this property, by its name or by its column's title.
+    /// Whether `word` names this property, by its name or by its column title.
     ///
-    /// Names are exact and their case counts: `Used` names nothing.
+    /// Names are case-sensitive: `Used` matches no property.
     pub fn is_named(&self, word: &str) -> bool {
         self.name == word
             || (self.header.len() == word.len()
@@ -133,7 +133,7 @@ impl Shape {
                     .all(|(title, given)| title.to_ascii_lowercase() == given))
     }
 
-    /// The number that the disk holds for `word`, if this is an indexed property that knows it.
+    /// The number stored for `word`; `None` unless this is an indexed property with that word.
     pub fn number_of(&self, word: &str) -> Option<u64> {
         match self.form {
             Form::Words(words) => words.iter().find(|(w, _)| *w == word).map(|(_, n)| *n),
@@ -141,7 +141,7 @@ impl Shape {
         }
     }
 
-    /// The word that is printed for the stored number, if this is an indexed property that knows it.
+    /// The word printed for a stored number; `None` unless this is an indexed property with that number.
     pub fn word_of(&self, number: u64) -> Option<&'static str> {
         match self.form {
             Form::Words(words) => words.iter().find(|(_, n)| *n == number).map(|(w, _)| *w),
@@ -149,7 +149,7 @@ impl Shape {
         }
     }
 
-    /// Whether a column of this property keeps its width whatever the values are.
+    /// Whether a column of this property has a fixed width for all values.
     pub fn is_fixed_width(&self) -> bool {
         match self.form {
             Form::Text | Form::Words(_) => false,
@@ -192,10 +192,10 @@ mod tests {
     }
 }
 
-/// A property that `get all` shows.
+/// Marks a property that `get all` shows.
 #[allow(non_upper_case_globals)] // reads as a word of the tables
 pub(super) const Listed: bool = true;
-/// A property that only its name asks for.
+/// Marks a property that is shown only when requested by name.
 #[allow(non_upper_case_globals)] // reads as a word of the tables
 pub(super) const Hidden: bool = false;
 

@@ -1,4 +1,4 @@
-//! The properties of a pool. `feature@NAME`, `unsupported@GUID` and user properties come after these.
+//! The pool properties. `feature@NAME`, `unsupported@GUID` and user properties follow them in output.
 #![allow(non_upper_case_globals)] // Listed and Hidden read as words of the table
 
 use super::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, WordTable, row};
@@ -53,7 +53,7 @@ pub const POOL_PROPERTIES: [Shape; 40] = [
     row("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Number(Digits), true, ReadOnly, Preset::Unset, Listed, "<txg>"),
 ];
 
-/// The pool property of that name or alias.
+/// Finds a pool property by name or alias.
 pub fn find(word: &str) -> Option<&'static Shape> {
     POOL_PROPERTIES.iter().find(|shape| shape.is_named(word))
 }

@@ -1,28 +1,28 @@
-//! A property's value as it is, where it comes from, and how programs are shown it.
+//! A property's value, its source, and its form for programs.
 
 use super::shape::{Form, NumberForm, Shape};
 
 /// A property's raw value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PropertyValue {
-    /// Sizes, counts, times, hundredths, and the numbers of words.
+    /// Sizes, counts, times, hundredths, and the numbers of indexed words.
     Number(u64),
-    /// Text, without its NUL.
+    /// Text without its terminating NUL.
     Text(String),
 }
 
 /// Where a property's value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PropertySource {
-    /// Set on this very dataset or pool.
+    /// Set on this dataset or pool.
     Local,
-    /// Came with a received stream.
+    /// Set by a received stream.
     Received,
     /// Set on this ancestor.
     Inherited(String),
-    /// Set nowhere.
+    /// Not set.
     Default,
-    /// Not a setting (figures, identities).
+    /// Not a setting (statistics, identities).
     None,
 }
 
@@ -49,12 +49,12 @@ pub struct Property {
     pub value: Option<PropertyValue>,
     /// Where it comes from.
     pub source: PropertySource,
-    /// The value that a received stream brought, even if another is in force.
+    /// The value from a received stream, even if another value is in effect.
     pub received: Option<PropertyValue>,
 }
 
 impl Property {
-    /// A property that never was received.
+    /// Creates a property without a received value.
     #[must_use]
     pub fn new(name: &str, value: Option<PropertyValue>, source: PropertySource) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Property {
             received: None,
         }
     }
-    /// A figure that nobody sets.
+    /// Creates a read-only number such as a statistic.
     #[must_use]
     pub fn figure(name: &str, number: u64) -> Self {
         Self::new(
@@ -73,7 +73,7 @@ impl Property {
             PropertySource::None,
         )
     }
-    /// The value as `get -p` prints it. `shape` is the property's row in its table, if it has one.
+    /// The value as `get -p` prints it. `shape` is the property's table row, if it has one.
     #[must_use]
     pub fn literal(&self, shape: Option<&Shape>) -> String {
         match (&self.value, shape) {
@@ -86,7 +86,7 @@ impl Property {
 }
 
 impl Shape {
-    /// A number as `get -p` prints it: words for indexed properties, digits for most others.
+    /// Formats a number as `get -p` prints it: words for indexed properties, digits for most others.
     #[must_use]
     pub fn literal(&self, number: u64) -> String {
         let form = match self.form {

@@ -14,18 +14,19 @@ use millpond_ondisk::pool_directory::key;
 use millpond_vdev::NodeId;
 use millpond_zap::Zap;
 
-/// Block and dnode sizes with and without the features that raise them, in bytes.
+/// Block and dnode sizes in bytes, without and with the features that raise them.
 const BLOCK_BYTES: (u64, u64) = (128 << 10, 16 << 20);
 const DNODE_BYTES: (u64, u64) = (512, 16 << 10);
 
 impl Pool {
-    /// Every native property that `zpool get all` lists, in its order, then those set by users.
-    /// Features are not among them ([`Pool::feature_properties`]). `bootfs`, where set, is the
-    /// dataset's object number: names of datasets are not known here. Figures of space have no value
-    /// where space maps or tables are damaged ([`Pool::space`] says how).
+    /// Every native property that `zpool get all` lists, in its order, then the user properties.
+    ///
+    /// Features are not included; see [`Pool::feature_properties`]. If `bootfs` is set, its value is the
+    /// dataset's object number, because this layer does not know dataset names. Space statistics have no
+    /// value if space maps or tables are damaged; [`Pool::space`] returns the error.
     ///
     /// # Errors
-    /// If something else they are made from cannot be read.
+    /// If another source of the values cannot be read.
     pub fn properties(&self) -> Result<Vec<Property>, PoolError> {
         let stored = self.stored_properties()?;
         let listed = POOL_PROPERTIES.iter().filter(|shape| shape.is_listed);
@@ -40,11 +41,12 @@ impl Pool {
         Ok(properties)
     }
 
-    /// One property by its full name: a native one (hidden ones too) or one set by users. `None`
-    /// if there is no such property.
+    /// Looks up one property by its full name: a native one (hidden ones too) or a user property.
+    ///
+    /// Returns `None` if there is no such property.
     ///
     /// # Errors
-    /// If something it is made from cannot be read.
+    /// If a source of the value cannot be read.
     pub fn property(&self, name: &str) -> Result<Option<Property>, PoolError> {
         let stored = self.stored_properties()?;
         if let Some(shape) = POOL_PROPERTIES.iter().find(|shape| shape.name == name) {
@@ -56,8 +58,10 @@ impl Pool {
             .map(|(name, value)| Property::new(&name, Some(value), PropertySource::Local)))
     }
 
-    /// `feature@NAME` for every known feature in their order, then `unsupported@GUID` for the
-    /// others that the pool has. Below version 5000 all are disabled.
+    /// `feature@NAME` for every known feature in order, then `unsupported@GUID` for unknown features of the
+    /// pool.
+    ///
+    /// Below version 5000 all known features are disabled.
     #[must_use]
     pub fn feature_properties(&self) -> Vec<Property> {
         let text = |name: String, word: &str| {
@@ -82,7 +86,7 @@ impl Pool {
         known.chain(unknown).collect()
     }
 
-    /// What `pool_props` holds, in the order of its hashes.
+    /// The entries of `pool_props`, in hash order.
     fn stored_properties(&self) -> Result<Vec<(String, PropertyValue)>, PoolError> {
         let what = "pool properties";
         let Some(id) = self.find_directory_object(key::POOL_PROPERTIES)? else {
@@ -110,7 +114,7 @@ impl Pool {
         stored: &[(String, PropertyValue)],
     ) -> Result<Property, PoolError> {
         let number = |number| Ok(Property::figure(shape.name, number));
-        // Damaged space maps hide figures, not the rest of the pool.
+        // Damaged space maps hide only the space statistics; the rest of the pool stays readable.
         let figure = |of: fn(&PoolSpace) -> u64| match self.space() {
             Ok(space) => Ok(Property::figure(shape.name, of(&space))),
             Err(_) => Ok(Property::new(shape.name, None, PropertySource::None)),
@@ -146,7 +150,7 @@ impl Pool {
             "last_scrubbed_txg" => {
                 number(self.directory_number(key::LAST_SCRUBBED_TXG)?.unwrap_or(0))
             }
-            // Never written: this program opens pools for reading.
+            // Constant, because a `Pool` is open for reading only.
             "readonly" => number(1),
             "version" => {
                 let source = if self.version() >= 5000 {
@@ -165,7 +169,7 @@ impl Pool {
         }
     }
 
-    /// The state of the pool by its vdevs.
+    /// The state of the pool, derived from its vdevs.
     #[must_use]
     pub fn health(&self) -> VdevState {
         self.assembly().state()
@@ -183,7 +187,7 @@ impl Pool {
         Some(PropertyValue::Text(text.to_string_lossy().into_owned()))
     }
 
-    /// By how many bytes the pool could grow into its devices.
+    /// The number of bytes by which the pool could grow on its devices.
     #[must_use]
     pub fn expandable_bytes(&self) -> u64 {
         let topology = self.store().topology();
@@ -192,7 +196,7 @@ impl Pool {
             .fold(0, u64::saturating_add)
     }
 
-    /// By how many bytes a top-level vdev could grow into its devices, in whole metaslabs.
+    /// The number of bytes by which a top-level vdev could grow on its devices, in whole metaslabs.
     #[must_use]
     pub fn vdev_expandable_bytes(&self, id: millpond_ondisk::VdevId) -> u64 {
         let topology = self.store().topology();
@@ -222,10 +226,10 @@ impl Pool {
     }
 }
 
-/// A setting's stored value, or what holds where nobody set it.
+/// A setting's stored value, or its default.
 fn or_preset(shape: &Shape, stored: Option<PropertyValue>) -> Property {
     let value = preset_value(shape);
-    // A number that is what holds anyway does not tell who set it.
+    // A stored number equal to the default counts as the default.
     let is_preset = matches!(stored, Some(PropertyValue::Number(_))) && stored == value;
     if let (Some(value), false) = (stored, is_preset) {
         return Property::new(shape.name, Some(value), PropertySource::Local);
@@ -238,7 +242,7 @@ fn or_preset(shape: &Shape, stored: Option<PropertyValue>) -> Property {
     Property::new(shape.name, value, source)
 }
 
-/// The value where nobody set one: of an indexed property the number of its word.
+/// The default value. For an indexed property this is the number of its word.
 #[must_use]
 pub fn preset_value(shape: &Shape) -> Option<PropertyValue> {
     match shape.preset {

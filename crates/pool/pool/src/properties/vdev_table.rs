@@ -1,4 +1,4 @@
-//! The properties of a vdev, whether leaf or inner or root.
+//! The vdev properties, for leaf, interior and root vdevs.
 #![allow(non_upper_case_globals)] // Listed and Hidden read as words of the table
 
 use super::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, WordTable, row};
@@ -63,7 +63,7 @@ pub const VDEV_PROPERTIES: [Shape; 52] = [
     row("slow_ios", "SLOW", Number(Count), true, ReadOnly, Preset::Unset, Listed, "<slowios>"),
 ];
 
-/// The vdev property of that name or alias.
+/// Finds a vdev property by name or alias.
 pub fn find(word: &str) -> Option<&'static Shape> {
     VDEV_PROPERTIES.iter().find(|shape| shape.is_named(word))
 }

@@ -1,4 +1,4 @@
-//! What the tables of cloned blocks sum up to.
+//! Totals of the tables of cloned blocks.
 //!
 //! Page `docs/format/space-accounting.md`, "Cloned blocks".
 
@@ -6,14 +6,14 @@ use crate::error::Reading;
 use crate::{Pool, PoolError};
 use millpond_ondisk::pool_directory::clone_table_key;
 
-/// Sums over the clone tables of all vdevs.
+/// Totals of the clone tables of all vdevs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CloneTotals {
-    /// Blocks that have further references.
+    /// The number of blocks with additional references.
     pub entries: u64,
-    /// Deflated bytes of those blocks, each once.
+    /// Deflated bytes of those blocks, each counted once.
     pub used_bytes: u64,
-    /// Deflated bytes that the further references do not take.
+    /// Deflated bytes saved by the additional references.
     pub saved_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the dedup tables sum up to: their histograms, and the entries that are only in logs yet.
+//! Totals of the dedup tables: their histograms, and the entries that are still only in the logs.
 //!
 //! Page `docs/format/space-accounting.md`, "Deduplicated blocks".
 
@@ -11,10 +11,10 @@ use millpond_ondisk::pool_directory::{dedup_directory_key, dedup_log_key, dedup_
 use millpond_ondisk::{ChecksumKind, ObjectId};
 use millpond_zap::Zap;
 
-/// Rows of a histogram.
+/// The number of rows of a histogram.
 pub const DEDUP_BUCKETS: usize = 64;
 
-/// The checksums that blocks can be told equal by.
+/// The checksums that deduplication may use.
 const CHECKSUMS: [ChecksumKind; 5] = [
     ChecksumKind::Sha256,
     ChecksumKind::Sha512,
@@ -24,7 +24,7 @@ const CHECKSUMS: [ChecksumKind; 5] = [
 ];
 const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
 
-/// One row of the histogram: blocks with at least `2^row` and fewer than twice as many references.
+/// One row of the histogram: blocks with at least `2^row` and fewer than `2^(row + 1)` references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DedupBucket {
     /// Distinct blocks.
@@ -63,14 +63,14 @@ impl DedupBucket {
     }
 }
 
-/// Sums over all dedup tables of a pool.
+/// Totals of all dedup tables of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DedupTotals {
     /// The histogram, by log2 of the number of references.
     pub buckets: [DedupBucket; DEDUP_BUCKETS],
     /// Deflated bytes of the objects of tables and logs: `dedup_table_size`.
     pub disk_bytes: u64,
-    /// Bytes of the tables' blocks in memory, as `zpool status -D` counts them.
+    /// In-memory size of the tables' blocks in bytes, as `zpool status -D` counts it.
     pub core_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ impl DedupTotals {
             .checked_div(u128::from(total.allocated_bytes));
         percent.map_or(100, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
     }
-    /// Deflated bytes that datasets are charged for and that are not allocated.
+    /// Deflated bytes that datasets are charged for but that are not allocated.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
         let total = self.total();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_stored_histogram_gives_ratio_and_savings() {
-        // Two blocks of 16 KiB referenced three times, two twice.
+        // Two blocks of 16 KiB with three references each, two with two.
         let mut words = vec![0; 512];
         words[8..16].copy_from_slice(&[4, 65536, 65536, 65536, 10, 163_840, 163_840, 163_840]);
         let mut totals = DedupTotals::default();

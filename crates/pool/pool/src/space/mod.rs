@@ -1,8 +1,8 @@
-//! How much of a pool is used, free and scattered: the figures behind `zpool list` and `available`.
+//! Space usage of a pool: the statistics behind `zpool list` and `available`.
 //!
-//! Everything comes from headers: of the metaslabs' own space maps, with what is only in the logs
-//! added, of the dedup and clone tables, and of the block lists. No map is replayed for it but the
-//! logs. The figures are worked out at the first question and kept.
+//! All values come from headers: of the metaslabs' space maps (plus entries that are only in the logs), of
+//! the dedup and clone tables, and of the block pointer lists. Only the logs are replayed; the space maps
+//! are not. The values are computed on first use and cached.
 //!
 //! Page `docs/format/space-accounting.md`.
 
@@ -28,18 +28,18 @@ use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{BlockPointer, BpObjectPhys, DslDirectoryPhys, ObjectId, VdevId};
 use millpond_zap::Zap;
 
-/// The figures of a pool, as of the uberblock that it was opened at. All in bytes.
+/// Space usage of a pool as of the uberblock that it was opened at. All values in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpace {
-    /// Every top-level vdev that space is allocated from, in order.
+    /// Every top-level vdev that allocates space, in order.
     pub vdevs: Vec<VdevSpace>,
-    /// The sums and what `available` is made from.
+    /// The totals from which `available` is computed.
     pub figures: PoolFigures,
     /// The dedup tables.
     pub dedup: DedupTotals,
     /// The clone tables.
     pub clones: CloneTotals,
-    /// Deflated bytes that wait to be freed in the background: `freeing`.
+    /// Deflated bytes waiting to be freed in the background: `freeing`.
     pub freeing_bytes: u64,
     /// Deflated bytes that could not be freed: `leaked`.
     pub leaked_bytes: u64,
@@ -51,7 +51,7 @@ impl PoolSpace {
     pub fn pool(&self) -> ClassFigures {
         self.figures.pool()
     }
-    /// Per cent, or `None` where no histograms are kept.
+    /// Fragmentation in per cent; `None` if no histograms are kept.
     #[must_use]
     pub fn fragmentation_percent(&self) -> Option<u8> {
         let normal: Vec<(Option<u8>, u64)> = self
@@ -68,12 +68,12 @@ impl PoolSpace {
             .collect();
         pool_fragmentation(&normal)
     }
-    /// What datasets may use in all, and how much is held back.
+    /// The space that datasets may use in total, and the space held in reserve.
     #[must_use]
     pub fn limit(&self) -> PoolLimit {
         self.figures.limit(SlopShare::All)
     }
-    /// The figures of one top-level vdev; `None` for removed ones and holes.
+    /// The usage of one top-level vdev; `None` for removed vdevs and holes.
     #[must_use]
     pub fn vdev(&self, id: VdevId) -> Option<&VdevSpace> {
         self.vdevs.iter().find(|vdev| vdev.vdev == id)
@@ -81,18 +81,18 @@ impl PoolSpace {
 }
 
 impl Pool {
-    /// The pool's figures of space. Worked out at the first call, which reads one object for each
-    /// metaslab, and kept.
+    /// Space usage of the pool. The first call computes it, reading one object per metaslab, and caches the
+    /// result.
     ///
     /// # Errors
-    /// If something they are made from cannot be read. Remembered, too.
+    /// If a source of the values cannot be read. The error is cached too.
     pub fn space(&self) -> Result<Arc<PoolSpace>, PoolError> {
         self.space
             .get_or_init(|| self.measure_space().map(Arc::new))
             .clone()
     }
 
-    /// What a block pointer charges to its dataset, in deflated bytes.
+    /// The number of deflated bytes that a block pointer charges to its dataset.
     #[must_use]
     pub fn deflated_pointer_bytes(&self, pointer: &BlockPointer) -> u64 {
         let is_deflated = matches!(self.directory_number(key::DEFLATE), Ok(Some(1..)));
@@ -129,9 +129,10 @@ impl Pool {
         })
     }
 
-    /// Whether OpenZFS 2.4 ever wrote the pool: it always leaves records of the times of txgs,
-    /// which no feature announces. Since then special and dedup vdevs count for `available`, and a
-    /// few properties look different.
+    /// Whether OpenZFS 2.4 ever wrote to the pool.
+    ///
+    /// OpenZFS 2.4 always stores records of txg times, which no feature flag announces. Since 2.4, special
+    /// and dedup vdevs count towards `available`, and a few properties are printed differently.
     ///
     /// # Errors
     /// If the object directory cannot be read.
@@ -147,11 +148,11 @@ impl Pool {
         };
         let object = self.mos().object(id).reading(what)?;
         let bonus = object.bonus().reading(what)?;
-        // Pools of the first version keep it without sums.
+        // The oldest pools store the list without totals.
         Ok(BpObjectPhys::decode(bonus, object.dnode().endian).map_or(0, |list| list.bytes))
     }
 
-    /// The bytes charged to one of the root's hidden directories; 0 where it does not exist.
+    /// The bytes charged to one of the root's hidden directories; 0 if it does not exist.
     fn internal_directory_used(&self, name: &str) -> Result<u64, PoolError> {
         let what = "DSL directory";
         let root = self.directory_phys(self.directory_object(key::ROOT_DATASET)?)?;

@@ -1,4 +1,4 @@
-//! Space maps in the pool's own objects, as the allocator's crate asks for them.
+//! Space maps in the pool's own objects, in the form that the allocator crate requests.
 //!
 //! Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 
@@ -15,39 +15,40 @@ use millpond_vdev::{VdevKind, VdevNode};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
-/// A pool of more metaslabs than this is refused: correct writers make a few hundred for each vdev, and
-/// for the largest vdevs some 2^18. Bounds the memory that a hostile configuration can ask for, to
-/// some hundred megabytes.
+/// The most metaslabs of a pool that are accepted.
+///
+/// Correct writers create a few hundred per vdev, and about 2^18 for the largest vdevs. The limit bounds
+/// the memory that a hostile configuration can request to some hundred megabytes.
 const METASLABS_MAX: u64 = 1 << 21;
 
-/// The space maps of an open pool: which object belongs to which metaslab, what is unflushed.
+/// The space maps of an open pool: the object of each metaslab, and what is unflushed.
 ///
-/// Holds two words for each metaslab in memory.
+/// Keeps two words per metaslab in memory.
 #[derive(Debug)]
 pub struct PoolSpaceMaps<'a> {
     pool: &'a Pool,
     vdevs: BTreeMap<VdevId, Vdev>,
 }
 
-/// A vdev's metaslabs: the numbers of their maps, and from when on their changes are in logs only.
+/// A vdev's metaslabs: their space map objects, and the txg since which their changes are only in the logs.
 #[derive(Debug)]
 pub(crate) struct Vdev {
     pub(crate) geometry: VdevGeometry,
-    /// The object with `maps`.
+    /// The object that stores `maps`.
     pub(crate) array: Option<ObjectId>,
-    /// By metaslab; 0 for none.
+    /// Space map object by metaslab; 0 for none.
     pub(crate) maps: Vec<u64>,
-    /// The object with `unflushed`.
+    /// The object that stores `unflushed`.
     pub(crate) unflushed_array: Option<ObjectId>,
-    /// By metaslab.
+    /// First unflushed txg by metaslab.
     pub(crate) unflushed: Vec<u64>,
 }
 
 impl<'a> PoolSpaceMaps<'a> {
-    /// Reads the arrays of all top-level vdevs that space is allocated from.
+    /// Reads the arrays of all top-level vdevs that allocate space.
     ///
     /// # Errors
-    /// If one cannot be read, or the configuration's geometry is impossible.
+    /// If an array cannot be read, or the configuration's geometry is impossible.
     pub fn load(pool: &'a Pool) -> Result<Self, PoolError> {
         let topology = pool.store().topology();
         let mut vdevs = BTreeMap::new();
@@ -70,8 +71,9 @@ impl<'a> PoolSpaceMaps<'a> {
             .map(|(id, vdev)| (*id, vdev.geometry))
             .collect()
     }
-    /// A vdev's metaslabs with the headers of their maps, all at once: some 400 bytes for each. See
-    /// [`PoolSpaceMaps::each_header`].
+    /// All metaslabs of a vdev with the headers of their space maps.
+    ///
+    /// Takes about 400 bytes per metaslab; [`PoolSpaceMaps::each_header`] avoids that.
     ///
     /// # Errors
     /// If a header cannot be read.
@@ -80,8 +82,8 @@ impl<'a> PoolSpaceMaps<'a> {
         self.each_header(id, &mut |metaslab, header| headers.push((metaslab, header)))?;
         Ok(headers)
     }
-    /// Calls `each` with every metaslab of a vdev and the header of its map; `None` for a metaslab
-    /// that was never used.
+    /// Calls `each` with every metaslab of a vdev and the header of its space map; `None` for an unused
+    /// metaslab.
     ///
     /// # Errors
     /// If a header cannot be read.
@@ -106,8 +108,8 @@ impl<'a> PoolSpaceMaps<'a> {
         Ok(())
     }
 
-    /// Every object that vdevs keep their space in, with words for it: space maps, arrays of them and
-    /// of what is unflushed. The logs are in [`PoolSpaceMaps::logs`].
+    /// Every object in which vdevs store their space usage, with a description: space maps, arrays of space
+    /// maps, and arrays of unflushed txgs. [`PoolSpaceMaps::logs`] returns the logs.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &'static str)> + '_ {
         self.vdevs.values().flat_map(|vdev| {
             let maps = vdev.maps.iter().map(|map| (ObjectId(*map), "a space map"));
@@ -127,15 +129,15 @@ impl<'a> PoolSpaceMaps<'a> {
         Some((self.vdevs.get(&metaslab.vdev)?, index))
     }
 
-    /// What was read, for whoever goes on to change it.
+    /// Returns the loaded vdevs to a caller that will change them.
     pub(crate) fn into_vdevs(self) -> BTreeMap<VdevId, Vdev> {
         self.vdevs
     }
 
-    /// The logs by txg.
+    /// The log space maps by txg.
     ///
     /// # Errors
-    /// If their table cannot be read.
+    /// If the table of logs cannot be read.
     pub fn logs(&self) -> Result<BTreeMap<Txg, ObjectId>, PoolError> {
         let what = "log space maps";
         let Some(id) = self.pool.find_directory_object(key::LOG_SPACE_MAP_ZAP)? else {
@@ -155,7 +157,7 @@ impl<'a> PoolSpaceMaps<'a> {
 }
 
 impl Vdev {
-    /// `room` is how many metaslabs the pool may still have.
+    /// `room` is the number of metaslabs that the pool may still have.
     fn load(pool: &Pool, id: VdevId, node: &VdevNode, room: u64) -> Result<Self, PoolError> {
         let config = &node.config;
         let refuse = |reason| AllocError::Geometry { vdev: id.0, reason };
@@ -243,7 +245,7 @@ impl SpaceMapStore for PoolSpaceMaps<'_> {
     }
 }
 
-/// Whether space is allocated from this top-level vdev.
+/// Whether this top-level vdev allocates space.
 pub(super) fn is_concrete(node: &VdevNode) -> bool {
     !matches!(
         node.kind,
@@ -260,7 +262,7 @@ pub(super) fn open_map(pool: &Pool, id: ObjectId) -> Result<(Object, SpaceMapPhy
     Ok((object, phys))
 }
 
-/// An entry of a vdev's ZAP that names an object.
+/// Looks up an entry of a vdev's ZAP that names an object.
 pub(super) fn vdev_zap_object(
     pool: &Pool,
     zap: ObjectId,
@@ -272,8 +274,7 @@ pub(super) fn vdev_zap_object(
     Ok(id.and_then(|id| ObjectId(id).some()))
 }
 
-/// The first `count` words of an array; what the object is too short for is 0. Holes are passed
-/// over, not read.
+/// Reads the first `count` words of an array. Words beyond the end of the object are 0. Holes are skipped.
 fn read_words(
     pool: &Pool,
     id: ObjectId,
@@ -302,10 +303,10 @@ fn read_words(
     Ok(words)
 }
 
-/// Takes the valid bytes of a block of a map, and the block.
+/// Callback that receives the valid bytes of a block of a space map, and the block.
 type EachPiece<'a> = &'a mut dyn FnMut(&[u8], &Block) -> Result<(), AllocError>;
 
-/// Gives the valid bytes of each block of a map to `each`, in order.
+/// Passes the valid bytes of each block of a space map to `each`, in order.
 fn each_piece(
     object: &Object,
     length_bytes: u64,

@@ -1,4 +1,4 @@
-//! The figures of each top-level vdev.
+//! Space usage of each top-level vdev.
 
 use super::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
 use crate::{Pool, PoolError};
@@ -10,7 +10,7 @@ use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ObjectId, Txg, VdevId};
 use millpond_vdev::{VdevNode, VdevTree};
 
-/// The block whose size on a vdev tells the vdev's overhead, in bytes.
+/// The block size used to compute a vdev's overhead, in bytes.
 const TYPICAL_BLOCK_BYTES: u64 = 128 << 10;
 /// The ratio of a vdev without overhead, and of every vdev before pool version 3.
 const RATIO_ONE: u64 = 512;
@@ -22,18 +22,18 @@ pub struct VdevSpace {
     pub vdev: VdevId,
     /// Size, allocation, class.
     pub figures: VdevFigures,
-    /// Per cent, or `None` where no histograms are kept.
+    /// Fragmentation in per cent; `None` if no histograms are kept.
     pub fragmentation_percent: Option<u8>,
-    /// Raw bytes that only the checkpoint keeps allocated.
+    /// Raw bytes that are allocated only because of the checkpoint.
     pub checkpoint_bytes: u64,
 }
 
-/// What one metaslab adds.
+/// The contribution of one metaslab.
 struct Measured {
     size_bytes: u64,
     in_map_bytes: i64,
     unflushed_bytes: i64,
-    /// `None` where no histogram is kept.
+    /// `None` if no histogram is kept.
     percent: Option<u8>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
     Ok(spaces)
 }
 
-/// The deflate ratio of a vdev, which never changes: it is that of the width it was made with.
+/// The deflate ratio of a vdev. It never changes: it is computed from the width the vdev was created with.
 pub(crate) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
     tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0))
         .map_or(RATIO_ONE, deflate_ratio)
@@ -128,7 +128,7 @@ fn checkpoint_bytes(pool: &Pool, node: &VdevNode) -> Result<u64, PoolError> {
     let Some(map) = vdev_zap_object(pool, zap, vdev_key::CHECKPOINT_SPACE_MAP)? else {
         return Ok(0);
     };
-    // The map only frees, so that its sum is negative.
+    // The space map of the checkpoint contains only frees, so its sum is negative.
     let (_, header) = open_map(pool, map)?;
     Ok(u64::try_from(header.allocated_bytes.saturating_neg()).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Labels, trees and devices that tests write.
+//! Labels, trees and devices written by tests.
 
 use millpond_checksum::seal_label;
 use millpond_device::{Candidate, Device, MemoryDevice};
@@ -35,7 +35,7 @@ pub(super) fn with(mut list: NvList, name: &'static str, value: impl Into<NvValu
     list
 }
 
-/// A vdev of `kind` over leaves.
+/// A vdev of `kind` with the given leaves.
 pub(super) fn over(kind: &'static str, guid: u64, leaves: Vec<NvList>) -> NvList {
     let numbered = (0u64..)
         .zip(leaves)
@@ -89,7 +89,7 @@ pub(super) fn uberblock(txg: u64) -> Uberblock {
     }
 }
 
-/// An empty device that is written label by label.
+/// An empty device to which tests write labels.
 pub(super) struct Disk(pub(super) MemoryDevice);
 
 impl Disk {
@@ -138,7 +138,7 @@ impl Disk {
     }
 }
 
-/// A whole, well member of the pool: all labels at txg 10, uberblocks 9 and 10.
+/// A healthy member of the pool: all labels at txg 10, uberblocks 9 and 10.
 pub(super) fn member(guid: u64, top: &NvList) -> Disk {
     Disk::new()
         .config(&[0, 1, 2, 3], &label(guid, top, 10))

@@ -1,4 +1,4 @@
-//! Whole imports on devices in memory, made of labels that the tests write themselves.
+//! Complete imports from devices in memory, with labels that the tests write.
 
 mod disks;
 
@@ -22,7 +22,7 @@ fn the_pool(candidates: Vec<Candidate>) -> PoolCandidate {
     pools.remove(0)
 }
 
-/// The states of all vdevs of a pool whose members are all there.
+/// The states of all vdevs of a pool with all members present.
 fn states(top: &NvList, members: &[u64]) -> Vec<(VdevState, VdevAux)> {
     let disks = members
         .iter()
@@ -111,7 +111,7 @@ fn an_uberblock_that_was_torn_or_copied_elsewhere_does_not_count() {
     let mut slot = uberblock(99).encode_slot(ring).unwrap();
     let at = Disk::offset(0) + ring.slot_offset_bytes(3).unwrap();
     seal_label(&mut slot, at).unwrap();
-    // The right slot in the wrong label, and half of it in the right one.
+    // The right slot in the wrong label, and a truncated slot in the right label.
     disk.0
         .write(Disk::offset(1) + ring.slot_offset_bytes(3).unwrap(), &slot)
         .unwrap();
@@ -240,7 +240,7 @@ fn a_device_under_another_name_is_found_and_gets_that_name() {
         Some("/images/copy")
     );
     assert_eq!(assembly.leaves[0].config_path.as_deref(), Some("/dev/d11"));
-    // Met under several names the one that the label has is kept.
+    // If the device has several names, the name in the label is kept.
     let mut candidate = member(11, &leaf(11)).named("/dev/disk/by-id/x");
     candidate.aliases.push(PathBuf::from("/dev/d11"));
     assert!(!the_pool(vec![candidate]).assembly.unwrap().leaves[0].is_moved());
@@ -280,7 +280,7 @@ fn a_wiped_device_at_the_leafs_own_path_has_a_bad_label_and_elsewhere_the_leaf_i
 
 #[test]
 fn after_a_detach_the_last_child_is_found_by_the_guid_that_it_took_over() {
-    // The label still knows leaf 11 below mirror 10; the pool knows a single device 10.
+    // The label still has leaf 11 below mirror 10; the pool has a single device 10.
     let pool = the_pool(vec![member(11, &mirror()).named("/dev/d11")]);
     let mut config = pool.config.clone();
     let root = with(
@@ -508,7 +508,7 @@ fn members_outside_the_search_are_followed_by_their_paths_and_checked_by_their_g
     };
     let leaves = [11u64, 12, 13].map(|guid| with(leaf(guid), "path", path(guid).to_str().unwrap()));
     let top = over("mirror", 10, leaves.to_vec());
-    // At the place of leaf 13 lies another's.
+    // The path of leaf 13 holds another leaf.
     for (guid, at) in [(11, 11), (12, 12), (14, 13)] {
         std::fs::write(path(at), member(guid, &top).0.to_vec()).unwrap();
     }
@@ -547,7 +547,7 @@ fn somebody_writing_is_seen_by_reading_again() {
     assert!(pool.reread_rank() > Some(before));
 }
 
-/// Devices whose labels are `configs`, whatever stands in them.
+/// Imports devices with arbitrary bytes `configs` as label configurations.
 fn import_all(configs: &[Vec<u8>]) {
     let disks = configs.iter().map(|config| {
         let disk = Disk::new().uberblocks(&[1], &[10]);
@@ -586,7 +586,7 @@ proptest! {
             let at = index.index(bytes.len());
             bytes[at] = byte;
         }
-        // Whole numbers changed, with everything around them intact.
+        // Modified integers in otherwise intact labels.
         let numbers: Vec<usize> = (0..bytes.len() - 16).step_by(4).filter(|at| bytes[*at..at + 8] == [0, 0, 0, 8, 0, 0, 0, 1]).collect();
         for (index, value) in values {
             if !numbers.is_empty() {

@@ -1,5 +1,6 @@
-//! Entries of fast dedup tables that are in logs and not, or differently, in the stored tables.
-//! Histograms leave out what a log supersedes, so that both add up.
+//! Entries of fast dedup tables that are only in the logs, or that differ from the stored tables.
+//!
+//! The stored histograms omit entries that a log supersedes, so the sum of both is exact.
 
 use super::DedupTotals;
 use crate::error::Reading;
@@ -10,12 +11,13 @@ use millpond_object::Object;
 use millpond_ondisk::{BlockId, DecodeError, Dva, Endian, VdevId, WordArray};
 use std::collections::BTreeMap;
 
-/// More entries than this in the logs of one table are refused: writers flush long before.
-/// At some 150 bytes each this bounds memory to about 600 MiB.
+/// The most entries in the logs of one table that are accepted. Writers flush long before that.
+///
+/// At about 150 bytes per entry this bounds memory to about 600 MiB.
 const ENTRIES_MAX: usize = 4 << 20;
-/// Words of a log's header.
+/// Number of words in the header of a log.
 const HEADER_WORDS: usize = 8;
-/// Words of a record of a flat table: head, key, body.
+/// Number of words in a record of a flat table: head, key, body.
 const RECORD_WORDS: usize = 15;
 const FLAG_FLUSHING: u64 = 1;
 const FLAG_CHECKPOINT: u64 = 2;
@@ -23,7 +25,7 @@ const FLAG_CHECKPOINT: u64 = 2;
 type Key = [u64; 5];
 type Body = [u64; 9];
 
-/// Adds what the logs of one table hold.
+/// Adds the entries in the logs of one table.
 pub(super) fn add(pool: &Pool, logs: &[Object], totals: &mut DedupTotals) -> Result<(), PoolError> {
     let what = "dedup log";
     let mut headers = vec![];
@@ -32,7 +34,7 @@ pub(super) fn add(pool: &Pool, logs: &[Object], totals: &mut DedupTotals) -> Res
         let words: [u64; HEADER_WORDS] = log.dnode().endian.words(what, bonus).reading(what)?;
         headers.push((log, words));
     }
-    // The active log overrules the one being flushed, so it is read last.
+    // The active log overrides the log being flushed, so it is read last.
     headers.sort_by_key(|(_, words)| ((words[0] >> 8) & FLAG_FLUSHING) == 0);
     let mut entries: BTreeMap<Key, Body> = BTreeMap::new();
     for (log, [info, length, _, checkpoint @ ..]) in headers {
@@ -76,7 +78,7 @@ fn read(
     Ok(())
 }
 
-/// Calls `each` for the records of one block. The first that is no whole entry ends it.
+/// Calls `each` for the records of one block. Stops at the first incomplete entry.
 fn each_record(
     bytes: &[u8],
     endian: Endian,
@@ -104,7 +106,7 @@ fn each_record(
 fn count(key: Key, body: Body, ratio: &dyn Fn(VdevId) -> u64, totals: &mut DedupTotals) {
     let references = body[6];
     let Some(row) = references.checked_ilog2() else {
-        return; // on its way out
+        return; // about to be removed
     };
     let sectors = |shift: u32| (((key[4] >> shift) & 0xffff) + 1) << 9;
     let (logical, physical) = (sectors(0), sectors(16));
