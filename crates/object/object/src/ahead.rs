@@ -1,4 +1,4 @@
-//! Errands that read the next blocks of an object before its reader asks for them.
+//! Prefetch of an object's next blocks before its reader asks for them.
 
 use crate::streams::{Read, Streams, Stretch};
 use crate::tree::Tree;
@@ -7,31 +7,32 @@ use millpond_env::sync::Mutex;
 use millpond_ondisk::Dnode;
 use std::ops::Range;
 
-/// Content that one errand reads, in bytes: small blocks are read several at a time.
+/// Content that one prefetch request reads, in bytes. Small blocks are read several at a time.
 const ERRAND_BYTES: u64 = 128 << 10;
 
-/// What becomes of content in memory when its reader has it.
+/// What happens to cached content after its reader has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keeping {
-    /// It is kept for whoever asks next, as the cache decides.
+    /// It stays cached, subject to the cache's eviction.
     #[default]
     Here,
-    /// The reader keeps what it gets, as the kernel does with the pages of files: blocks that it has read from front
-    /// to back are let go of. Who jumps about may come back for another part of a block: those stay.
+    /// The reader keeps its own copy, as the kernel's page cache does for files. Blocks that a sequential
+    /// reader has passed are evicted. A random reader may ask for another part of a block, so its blocks stay
+    /// cached.
     ByReader,
 }
 
-/// One errand.
+/// One prefetch request.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// An indirect block directly above data, by its number.
+    /// An indirect block of level 1, by its block id.
     Indirect(u64),
-    /// Data blocks, with memory for each.
+    /// Data blocks, with a buffer for each.
     Blocks(Stretch, Vec<Room>),
 }
 
 impl Errand {
-    /// Reads, and gives up at the first trouble. Blocks that `is_wanted` says no to are left out.
+    /// Reads the blocks and stops at the first failure. Skips blocks for which `is_wanted` returns false.
     pub(crate) fn run(self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
         match self {
             Self::Indirect(id) => {
@@ -49,9 +50,11 @@ impl Errand {
     }
 }
 
-/// Takes note of a read of `length` bytes, which is about to be made, and sends errands for what belongs to it and
-/// what will follow. `send` is given each with the bytes that it reads, and tells whether there will be more of them.
-/// Returns the blocks that a reader from front to back has left behind.
+/// Notes a read of `length` bytes that is about to be made and sends prefetch requests for the rest of it and
+/// for what will follow.
+///
+/// `send` receives each request with the number of bytes that it reads, and returns whether it accepts more.
+/// Returns the blocks that a sequential reader has left behind.
 pub(crate) fn before_read(
     store: &BlockStore,
     streams: &Mutex<Streams>,
@@ -84,7 +87,7 @@ fn send_errands(
     mut send: impl FnMut(u64, Errand) -> bool,
 ) {
     if shape.has_indirect {
-        // The reader meets the indirect block above its first block itself.
+        // The reader itself reads the indirect block above its first block.
         let above = |block: u64| block.checked_shr(shape.pointers_shift).unwrap_or(0);
         let (known, reach) = stretch.reach;
         for id in above(known.saturating_sub(1)).saturating_add(1)..=above(reach.saturating_sub(1))
@@ -108,7 +111,7 @@ fn send_errands(
     }
 }
 
-/// What of an object matters here.
+/// The properties of an object that prefetching needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) block_bytes: u64,
@@ -130,7 +133,8 @@ impl Shape {
     }
 }
 
-/// Long reads are noted in pieces of this length, so that what is sent for one at a time is bounded.
+/// Length of the pieces in which long reads are noted, in bytes. This bounds what one call of `before_read`
+/// sends.
 pub(crate) fn piece_bytes(store: &BlockStore) -> usize {
     match store.ahead_bytes_max() {
         0 => usize::MAX,

@@ -1,11 +1,13 @@
-//! Telling when a tree of blocks claims more than there can be.
+//! Detects block trees that claim more space than the pool has.
 
 use millpond_block::BlockStore;
 use millpond_ondisk::BlockPointer;
 
-/// What a walk over blocks of metadata has met so far. Each of them belongs to one place in one tree,
-/// so all together they cannot be larger than the pool's devices; where many pointers lead to one
-/// block, a few kilobytes could stand for 2^60 blocks. Holds 32 bytes.
+/// Running total of the metadata blocks that a traversal has met.
+///
+/// Each metadata block belongs to one position in one tree, so all of them together cannot exceed the
+/// capacity of the pool's devices. Without this bound, a few kilobytes in which many pointers lead to one
+/// block could stand for 2^60 blocks. Takes 32 bytes.
 pub(crate) struct Claims {
     last: Option<[u64; 2]>,
     left_bytes: u64,
@@ -19,7 +21,7 @@ impl Claims {
         }
     }
 
-    /// Notes a block that the walk comes to; the reason why it cannot be, if so.
+    /// Counts a block that the traversal reaches. The error is the reason why the block is impossible.
     pub(crate) fn charge(&mut self, pointer: &BlockPointer) -> Result<(), &'static str> {
         let place = [pointer.words[0], pointer.words[1]];
         let is_stored = !pointer.is_embedded() && !pointer.is_hole();
@@ -29,7 +31,7 @@ impl Claims {
         self.charge_bytes(pointer.psize_bytes())
     }
 
-    /// Notes a block of which only the size is known.
+    /// Counts a block of which only the size is known.
     pub(crate) fn charge_bytes(&mut self, bytes: u64) -> Result<(), &'static str> {
         let left = self.left_bytes.checked_sub(bytes);
         self.left_bytes = left.ok_or("its pointers claim more than fits on the pool's devices")?;

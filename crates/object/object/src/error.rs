@@ -1,22 +1,22 @@
 use millpond_block::BlockError;
 use millpond_ondisk::{DecodeError, ObjectId};
 
-/// Why an object could not be read.
+/// Why an object could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// A block of it could not be read.
+    /// A block of the object could not be read.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// No object has this number.
+    /// No object has this id.
     #[error("dataset {dataset}: object {object} does not exist")]
     NotFound {
         /// The dataset's object number in the MOS; 0 is the MOS itself.
         dataset: u64,
-        /// The number asked for.
+        /// The requested object id.
         object: ObjectId,
     },
-    /// Its dnode, or a pointer in its tree, cannot be what a correct writer wrote.
+    /// The dnode, or a pointer in its tree, is not valid: no correct writer wrote it.
     #[error("dataset {dataset}, object {object}: {error}")]
     Invalid {
         /// The dataset's object number in the MOS; 0 is the MOS itself.
@@ -36,25 +36,25 @@ pub enum ObjectError {
         /// The object.
         object: ObjectId,
     },
-    /// A change that cannot be made to this object.
+    /// The object does not permit this change.
     #[error("dataset {dataset}, object {object}: {reason}")]
     Refused {
         /// The dataset's object number in the MOS; 0 is the MOS itself.
         dataset: u64,
         /// The object.
         object: ObjectId,
-        /// Why not.
+        /// The reason for the refusal.
         reason: &'static str,
     },
 }
 
 impl ObjectError {
-    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
         matches!(self, Self::Block(BlockError::Missing { .. }))
     }
-    /// Whether the dataset's key would help.
+    /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {

@@ -1,19 +1,19 @@
-//! Finding data and holes without reading data.
+//! Finds data and holes without reading data blocks.
 
 use crate::{Object, ObjectError};
 use millpond_ondisk::BlockId;
 
 impl Object {
-    /// The first data block at or after `from` that is not a hole, or `None`.
+    /// Returns the first data block at or after `from` that is not a hole, or `None`.
     ///
     /// # Errors
-    /// If an indirect block cannot be read, or more of them would have to be read than fit on the
-    /// pool's devices, which only happens where many pointers lead to one.
+    /// If an indirect block cannot be read, or if more indirect blocks are met than fit on the pool's
+    /// devices, which only happens where many pointers lead to one block.
     pub fn next_data_block(&self, from: BlockId) -> Result<Option<BlockId>, ObjectError> {
         Ok(self.tree().next(from.0, false)?.map(BlockId))
     }
 
-    /// The first hole at or after `from`; the end of the object counts as one.
+    /// Returns the first hole at or after `from`. The end of the object counts as a hole.
     ///
     /// # Errors
     /// As [`Object::next_data_block`].

@@ -1,8 +1,8 @@
 //! Layer `object`: object sets and objects.
 //!
-//! An [`ObjectSet`] is the numbered objects of a dataset (or of the pool itself); an [`Object`] is
-//! one of them: its dnode, its bonus bytes and its tree of blocks. This crate knows pointers and
-//! block trees; it knows no name, no dataset and no file.
+//! An [`ObjectSet`] holds the objects of a dataset, or of the pool itself, by object id. An [`Object`] is one
+//! of them: its dnode, its bonus bytes and its tree of blocks. This crate works on block pointers and block
+//! trees. Names, datasets and files belong to the layers above.
 //!
 //! ```no_run
 //! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_object::ObjectError> {

@@ -9,14 +9,15 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
 use std::ops::Range;
 
-/// An open object. Cheap to clone; holds its object set open.
+/// An open object. Cheap to clone. Keeps its object set open.
 #[derive(Debug, Clone)]
 pub struct Object {
     set: Arc<ObjectSet>,
     id: ObjectId,
     dnode: Arc<Dnode>,
     is_locked: bool,
-    /// Its readers, of all clones; none where there is nothing to be read ahead.
+    /// The sequential readers of the object, shared by all clones. `None` if the object has only one block,
+    /// so that there is nothing to prefetch.
     streams: Option<Arc<Mutex<Streams>>>,
 }
 
@@ -37,17 +38,17 @@ impl Object {
         }
     }
 
-    /// Its number.
+    /// The object id.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.id
     }
-    /// Its dnode. The bonus in it is ciphertext if [`Object::bonus`] says locked.
+    /// The dnode. Its bonus is ciphertext if [`Object::bonus`] returns [`ObjectError::Locked`].
     #[must_use]
     pub fn dnode(&self) -> &Dnode {
         &self.dnode
     }
-    /// The set that it belongs to.
+    /// The object set that the object belongs to.
     #[must_use]
     pub fn object_set(&self) -> &Arc<ObjectSet> {
         &self.set
@@ -79,12 +80,12 @@ impl Object {
             .saturating_add(1)
             .saturating_mul(self.block_bytes())
     }
-    /// The largest data block id that may be other than a hole.
+    /// The largest data block id that may hold data.
     #[must_use]
     pub fn block_id_max(&self) -> BlockId {
         self.dnode.block_id_max
     }
-    /// How one of its blocks is named in errors.
+    /// The address of one of its blocks, as errors name it.
     #[must_use]
     pub fn address(&self, level: Level, block: BlockId) -> BlockAddress {
         BlockAddress {
@@ -105,7 +106,7 @@ impl Object {
         }
     }
 
-    /// The pointer to block `id` at `level`; a hole for whatever lies beyond the tree.
+    /// Returns the pointer to block `id` at `level`. Beyond the tree this is a hole.
     ///
     /// # Errors
     /// If an indirect block above it cannot be read, or a pointer on the way contradicts the dnode.
@@ -115,7 +116,7 @@ impl Object {
             .map(|(pointer, _)| pointer)
     }
 
-    /// The content of a data block; zeros for a hole and for whatever lies beyond the end.
+    /// Returns the content of a data block. Holes and blocks beyond the end read as zeros.
     ///
     /// # Errors
     /// If the block or one above it cannot be read, or its pointer contradicts the dnode.
@@ -123,8 +124,10 @@ impl Object {
         self.tree().read_block(id.0)
     }
 
-    /// Fills `buffer` from `offset_bytes`; zeros for holes and beyond the end. Blocks behind the first are read by
-    /// other threads meanwhile, and those that a reader from front to back will ask for next.
+    /// Fills `buffer` from `offset_bytes`. Holes and bytes beyond the end read as zeros.
+    ///
+    /// Other threads meanwhile prefetch the blocks after the first one of this read, and the blocks that a
+    /// sequential reader will ask for next.
     ///
     /// # Errors
     /// As [`Object::read_block`]; the buffer's content is then undefined.
@@ -132,7 +135,7 @@ impl Object {
         self.read_keeping(offset_bytes, buffer, Keeping::Here)
     }
 
-    /// As [`Object::read`], saying what is to become of the content in memory.
+    /// Reads as [`Object::read`] does; `keeping` says what happens to the cached content afterwards.
     ///
     /// # Errors
     /// As [`Object::read`].
@@ -161,7 +164,7 @@ impl Object {
         let shape = Shape::of(&self.dnode);
         let store = self.set.store();
         before_read(store, streams, shape, offset, length, |bytes, errand| {
-            // Errands must not keep a set that everybody else has let go of.
+            // A prefetch request must not keep a set alive that has no other user.
             let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
             store.send_ahead(bytes, move || {
                 let Some(set) = set.upgrade() else { return };
@@ -199,7 +202,7 @@ impl Object {
         Ok(())
     }
 
-    /// The spill block, if the dnode has one.
+    /// Returns the spill block, if the dnode has one.
     ///
     /// # Errors
     /// If it cannot be read.

@@ -1,4 +1,4 @@
-//! Object sets: finding objects by number and listing them.
+//! Object sets: finds objects by id and lists them.
 
 use crate::claims::Claims;
 use crate::{Object, ObjectError};
@@ -10,7 +10,7 @@ use millpond_ondisk::{
     ObjectSetPhys, ObjectType,
 };
 
-/// Which accounting object of a file system is meant.
+/// Selects an accounting object of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accounting {
     /// Space and objects by user.
@@ -21,7 +21,7 @@ pub enum Accounting {
     Project,
 }
 
-/// The numbered objects of one dataset, snapshot or of the pool itself.
+/// The objects of one dataset, of one snapshot, or of the pool itself.
 pub struct ObjectSet {
     store: Arc<BlockStore>,
     dataset: u64,
@@ -40,9 +40,10 @@ impl std::fmt::Debug for ObjectSet {
 }
 
 impl ObjectSet {
-    /// Opens the object set behind `root`. `dataset` is its object number in the MOS (0 for the
-    /// MOS itself) and appears in errors. Without `key` the contents of an encrypted set are
-    /// locked, but its objects can be listed.
+    /// Opens the object set at `root`.
+    ///
+    /// `dataset` is its object id in the MOS (0 for the MOS itself) and appears in errors. Without `key` the
+    /// contents of an encrypted set are locked, but its objects can be listed.
     ///
     /// # Errors
     /// If the block cannot be read or is not an object set.
@@ -90,7 +91,7 @@ impl ObjectSet {
     pub fn dataset(&self) -> u64 {
         self.dataset
     }
-    /// What the set holds.
+    /// What kind of object set this is.
     #[must_use]
     pub fn kind(&self) -> ObjectSetKind {
         self.phys.kind
@@ -105,23 +106,23 @@ impl ObjectSet {
     pub fn root(&self) -> &BlockPointer {
         &self.root
     }
-    /// Where its blocks are read from.
+    /// The block store that its blocks are read from.
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.store
     }
-    /// The key it was opened with.
+    /// The encryption key that the set was opened with.
     #[must_use]
     pub fn key(&self) -> Option<&Arc<DatasetKey>> {
         self.key.as_ref()
     }
-    /// How many objects exist, as the root pointer tells.
+    /// The number of objects, according to the root pointer's fill count.
     #[must_use]
     pub fn object_count(&self) -> u64 {
         self.root.fill()
     }
 
-    /// The array of dnodes as an object (number 0).
+    /// The dnode array as an object (id 0).
     #[must_use]
     pub fn meta_object(self: &Arc<Self>) -> Object {
         Object::new(
@@ -132,7 +133,7 @@ impl ObjectSet {
         )
     }
 
-    /// An accounting object, or `None` where the set has none.
+    /// Returns an accounting object, or `None` if the set has none.
     #[must_use]
     pub fn accounting(self: &Arc<Self>, which: Accounting) -> Option<Object> {
         let (id, dnode) = match which {
@@ -148,11 +149,11 @@ impl ObjectSet {
         self.meta_dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64
     }
 
-    /// The object with this number.
+    /// Opens the object with this id.
     ///
     /// # Errors
-    /// [`ObjectError::NotFound`] for a free slot, for a slot inside a larger dnode and for numbers
-    /// that were never used; otherwise if its dnode cannot be read or is not valid.
+    /// [`ObjectError::NotFound`] for a free slot, for a slot inside a larger dnode and for ids that were
+    /// never used. Otherwise if the dnode cannot be read or is not valid.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, ObjectError> {
         let missing = ObjectError::NotFound {
             dataset: self.dataset,
@@ -165,8 +166,8 @@ impl ObjectSet {
         }
         let block = self.meta_object().read_block(BlockId(block_id))?;
         let wanted = (id.0 % per_block) as usize;
-        // Slots inside a large dnode look like anything, so only a walk from the block's first
-        // slot tells whether this one begins a dnode.
+        // Slots inside a large dnode can hold any bytes. Only a walk from the first slot of the block shows
+        // whether a dnode begins at this one.
         for slot in used_slots(&block) {
             if slot == wanted {
                 return self.decode(&block, slot, id);
@@ -204,8 +205,8 @@ impl ObjectSet {
         ))
     }
 
-    /// The first object whose number is above `after`, or `None` at the end. An object with an
-    /// invalid dnode is returned as an error that names it; the caller may go on after it.
+    /// Returns the first object whose id is above `after`, or `None` at the end. An object with an invalid
+    /// dnode is returned as an error that names it; the caller may continue after it.
     ///
     /// # Errors
     /// If a block of dnodes cannot be read, or a dnode is not valid.
@@ -245,10 +246,11 @@ impl ObjectSet {
             })
     }
 
-    /// Every object in order of number. After an error the walk goes on with the next block of
-    /// dnodes, so that one bad block does not hide the rest. It ends with an error where one block
-    /// comes twice in a row, or blocks of dnodes are more than fit on the pool's devices: a few
-    /// indirect blocks could claim 2^60 objects.
+    /// Iterates over all objects in order of their ids.
+    ///
+    /// After an error the iteration continues with the next block of dnodes, so that one bad block does not
+    /// hide the rest. It ends with an error if the same block appears twice in a row, or if the blocks of
+    /// dnodes exceed the capacity of the pool's devices: a few indirect blocks could claim 2^60 objects.
     pub fn objects(self: &Arc<Self>) -> impl Iterator<Item = Result<Object, ObjectError>> + use<> {
         let set = Arc::clone(self);
         let mut after = Some(ObjectId(0));
@@ -280,7 +282,7 @@ impl ObjectSet {
                                 .saturating_mul(set.slots_per_block())
                                 .saturating_sub(1)
                         }
-                        // An indirect block of dnodes is gone: pass over all it covers.
+                        // An indirect block of the dnode array is unreadable: skip everything below it.
                         ObjectError::Block(block) => {
                             let address = block.address();
                             let shift = set.meta_dnode.pointers_shift()
@@ -303,7 +305,7 @@ impl ObjectSet {
     }
 }
 
-/// The slots of a block of dnodes at which a used dnode begins.
+/// Iterates over the slots of a block of dnodes at which a used dnode begins.
 pub(crate) fn used_slots(block: &Block) -> impl Iterator<Item = usize> + '_ {
     let count = block.bytes.len() / DNODE_SLOT_BYTES;
     let mut next = 0;

@@ -1,26 +1,27 @@
-//! Who reads an object from front to back.
+//! Detects sequential readers of an object.
 //!
-//! Each reader that goes on where it stopped is a stream, several at once in one object. What a stream will ask
-//! for next is worth reading before; the further it has come, the more of it. Readers that jump about never
-//! become streams.
+//! Each reader that continues where it stopped is a stream. One object can have several streams at once. The
+//! next blocks of a stream are worth prefetching, and more of them the further the stream has come. Random
+//! readers never become streams.
 //!
-//! Pure reckoning: nothing is read here.
+//! This module only computes; it reads no blocks.
 
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Streams of one object that are remembered.
+/// Maximum number of streams that are tracked for one object.
 const STREAMS_MAX: usize = 8;
-/// A stream that has been recognised may step back or jump ahead by as much, in bytes, within what was read ahead
-/// of it: readers in the kernel send several requests at once, and they overtake each other.
+/// How far a recognised stream may step back or jump ahead, in bytes, within its prefetched range. Kernel
+/// readers send several requests at once, and these overtake each other.
 const DISORDER_BYTES_MAX: u64 = 1 << 20;
-/// So much behind a stream, in bytes, what it has read may still be asked for: by what was overtaken.
+/// Distance behind a stream, in bytes, within which overtaken requests may still read blocks.
 const BEHIND_BYTES: u64 = DISORDER_BYTES_MAX;
-/// That is, if it was met within the last so many reads: else somebody who jumps about came by.
+/// A stream accepts reads out of order only if it was met within this many reads of the object. After that,
+/// an unrelated random read is more likely.
 const DISORDER_READS_MAX: u64 = 64;
 
-/// The readers of one object. Takes some 500 bytes.
+/// The readers of one object. Takes about 500 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
@@ -29,50 +30,51 @@ pub(crate) struct Streams {
 
 #[derive(Debug)]
 struct Stream {
-    /// The byte behind the last one that was read.
+    /// The offset just past the last byte read.
     next: u64,
     /// Bytes read in order.
     run: u64,
-    /// Reads that went on where one had stopped.
+    /// Reads that continued where an earlier read stopped.
     steps: u64,
-    /// Bytes to be read ahead; 0 until it is recognised.
+    /// Prefetch window in bytes; 0 until the stream is recognised.
     window: u64,
-    /// The block behind the last one that was asked for ahead.
+    /// The block after the last one that was requested for prefetch.
     issued: u64,
-    /// The block behind the last one whose indirect block was asked for.
+    /// The block after the last one whose indirect block was requested.
     reached: u64,
-    /// The first block that its reader may still ask for; those below, from where it began on, were told of as left behind.
+    /// The first block that the reader may still ask for. Blocks from the stream's start up to here were
+    /// already reported as left behind.
     left: u64,
-    /// When it was last met.
+    /// The count of reads when the stream was last met.
     met: u64,
     passed: Arc<AtomicU64>,
 }
 
-/// What a read tells of what will be read, and of what will not be read again.
+/// What a read predicts: which blocks will be read next, and which will not be read again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Noted {
-    /// To be read by others meanwhile.
+    /// Blocks for other threads to prefetch.
     pub(crate) ahead: Option<Stretch>,
-    /// What a stream has left behind, each block once; may be empty.
+    /// Blocks that a stream has left behind. Each block is reported once. May be empty.
     pub(crate) behind: Range<u64>,
 }
 
-/// Blocks that will be asked for soon.
+/// Blocks that will be read soon.
 #[derive(Debug, Clone)]
 pub(crate) struct Stretch {
-    /// The first of them.
+    /// The first block.
     pub(crate) first: u64,
-    /// The one behind the last.
+    /// The block after the last one.
     pub(crate) end: u64,
-    /// Blocks whose indirect blocks are wanted now, so that they are at hand when these blocks are: the first,
-    /// and the one behind the last. May be empty.
+    /// The blocks whose indirect blocks are wanted now, so that these are cached when the blocks themselves
+    /// are read: the first block and the one after the last. May be empty.
     pub(crate) reach: (u64, u64),
-    /// The reader asked for blocks below this one already.
+    /// The reader has already asked for blocks below this one.
     passed: Arc<AtomicU64>,
 }
 
 impl Stretch {
-    /// Some of its blocks.
+    /// A part of this stretch.
     pub(crate) fn part(&self, first: u64, end: u64) -> Self {
         Self {
             first,
@@ -81,29 +83,30 @@ impl Stretch {
         }
     }
 
-    /// Whether the reader has gone past a block that it was to find ready.
+    /// Whether the reader has already passed a block of this stretch.
     pub(crate) fn is_passed(&self, block: u64) -> bool {
         block < self.passed.load(Ordering::Relaxed)
     }
 }
 
-/// What of an object and its reader matters.
+/// A read and the properties of its object that stream detection needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Read {
     /// The first byte.
     pub(crate) offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub(crate) length: u64,
-    /// Size of a block in bytes; not 0.
+    /// Size of a block in bytes, never 0.
     pub(crate) block_bytes: u64,
     /// The object's last block.
     pub(crate) last_block: u64,
-    /// The most to be read ahead, in bytes.
+    /// The largest prefetch window, in bytes.
     pub(crate) window_max: u64,
 }
 
 impl Stream {
-    /// Whether a read is one of this stream's out of order. `reads` of the object were made so far.
+    /// Whether an out-of-order read belongs to this stream. `reads` is the number of reads of the object so
+    /// far.
     fn fits(&self, read: &Read, reads: u64) -> bool {
         let is_fresh = reads.saturating_sub(self.met) < DISORDER_READS_MAX;
         let disorder = self.window.min(DISORDER_BYTES_MAX);
@@ -114,7 +117,7 @@ impl Stream {
             && (self.next.saturating_sub(disorder)..=highest).contains(&read.offset)
     }
 
-    /// The blocks that lie far enough behind, for the first time.
+    /// Returns the blocks that have now fallen far enough behind, each of them once.
     fn leave(&mut self, block_bytes: u64) -> Range<u64> {
         let from = self.left;
         self.left = from.max(self.next.saturating_sub(BEHIND_BYTES) / block_bytes);
@@ -140,8 +143,8 @@ impl Stream {
 }
 
 impl Streams {
-    /// Takes note of a read, before it is made. Tells the blocks to be read by others meanwhile: what the read
-    /// itself wants behind its first block, and what a stream will want.
+    /// Notes a read before it is made. Returns the blocks for other threads to read meanwhile: those of this
+    /// read after its first block, and those that a stream will read next.
     pub(crate) fn note(&mut self, read: &Read) -> Noted {
         let Some(end) = read.offset.checked_add(read.length) else {
             return Noted::default();
@@ -149,9 +152,9 @@ impl Streams {
         let block = read.block_bytes.max(1);
         self.reads += 1;
         let first = read.offset / block;
-        // The block behind the last one of this read.
+        // The block after the last one of this read.
         let behind = end.div_ceil(block);
-        // First those that were recognised: what overtook others may have begun a stream of its own.
+        // Recognised streams come first: a request that overtook others may have started a stream of its own.
         let (reads, at) = (self.reads, read.offset);
         let find = |is_it: &dyn Fn(&Stream) -> bool| self.streams.iter().position(is_it);
         let found = find(&|one| one.window > 0 && one.next == at)
@@ -310,7 +313,7 @@ mod tests {
     fn who_jumps_about_where_a_stream_has_ended_is_not_that_stream() {
         let mut streams = Streams::default();
         (0..100).for_each(|block| drop(streams.note(&read(block * BLOCK, BLOCK))));
-        // Elsewhere, for a while.
+        // Random reads elsewhere, for a while.
         (0..100).for_each(|one| drop(streams.note(&read((5000 - one * 7) * BLOCK, 4096))));
         assert_eq!(blocks(&mut streams, &read(101 * BLOCK + 4096, 4096)), None);
     }

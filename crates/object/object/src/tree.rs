@@ -1,4 +1,4 @@
-//! Reading the block tree that hangs from a dnode.
+//! Reads the block tree of a dnode.
 
 use crate::claims::Claims;
 use crate::{Block, BlockAddress, ObjectError};
@@ -38,14 +38,14 @@ impl Tree<'_> {
         }
     }
 
-    /// Walks down to `level`, stopping early at a hole. Returns the pointer and its level.
+    /// Walks down to `level`, stopping early at a hole. Returns the pointer and the level at which it stands.
     pub(crate) fn descend(&self, level: u8, id: u64) -> Result<(BlockPointer, u8), ObjectError> {
         self.descend_by(level, id, |pointer, address| {
             Ok(self.store.read(pointer, address, self.key)?)
         })
     }
 
-    /// As [`Tree::descend`], but nothing comes of it if there is any trouble on the way: see
+    /// Walks down as [`Tree::descend`] does, but returns `None` on any failure. See
     /// [`BlockStore::read_ahead`].
     fn descend_ahead(&self, level: u8, id: u64) -> Option<(BlockPointer, u8)> {
         let read = |pointer: &BlockPointer, address| {
@@ -55,7 +55,8 @@ impl Tree<'_> {
         self.descend_by(level, id, read).ok()
     }
 
-    /// Reads a block ahead, of whatever level, into `room` if that is large enough; false if it is not to be had, and those behind it neither.
+    /// Prefetches a block of any level into `room`, if that is large enough. Returns false if neither this
+    /// block nor the ones after it can be prefetched.
     pub(crate) fn read_ahead(&self, level: u8, id: u64, room: Room) -> bool {
         let Some((pointer, at)) = self.descend_ahead(level, id) else {
             return false;
@@ -74,7 +75,8 @@ impl Tree<'_> {
         self.store.fetch_ahead(&pointer, address, self.key, room)
     }
 
-    /// Lets go of data blocks whose reader is done with them, if the way to them is in memory.
+    /// Evicts data blocks that their reader has finished with. Stops at the first block whose indirect blocks
+    /// are not cached.
     pub(crate) fn let_go(&self, ids: Range<u64>) {
         let read = |pointer: &BlockPointer, _| {
             let block = self.store.cached(pointer, self.key);
@@ -126,7 +128,7 @@ impl Tree<'_> {
         Ok((pointer, level))
     }
 
-    /// The content of an indirect block, whose pointer must agree with its place.
+    /// Reads an indirect block after checking that its pointer matches its position in the tree.
     pub(crate) fn read_indirect(
         &self,
         pointer: &BlockPointer,
@@ -149,7 +151,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// The content of a data block; zeros for a hole and for whatever lies beyond the end.
+    /// Returns the content of a data block. Holes and blocks beyond the end read as zeros.
     pub(crate) fn read_block(&self, id: u64) -> Result<Arc<Block>, ObjectError> {
         let pointer = if id > self.dnode.block_id_max.0 {
             BlockPointer::default()
@@ -174,7 +176,7 @@ impl Tree<'_> {
         Ok(self.store.read(&pointer, self.address(0, id), self.key)?)
     }
 
-    /// The spill block, if the dnode has one.
+    /// Returns the spill block, if the dnode has one.
     pub(crate) fn read_spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
         let Some(pointer) = &self.dnode.spill else {
             return Ok(None);
@@ -189,11 +191,11 @@ impl Tree<'_> {
         Ok(Some(self.store.read(pointer, address, self.key)?))
     }
 
-    /// The first data block (or hole) at or after `from`, up to the largest block id.
+    /// Returns the first data block (or hole) at or after `from`, up to the largest block id.
     pub(crate) fn next(&self, from: u64, want_hole: bool) -> Result<Option<u64>, ObjectError> {
         let shift = self.dnode.pointers_shift();
         let mut id = from;
-        // Behind what the tree can address is one hole, however large the dnode claims to be.
+        // Beyond what the tree can address everything is one hole, however large the dnode claims to be.
         let end = self.dnode.addressable_blocks().unwrap_or(u64::MAX);
         let mut claims = Claims::new(self.store);
         let mut parent = None;
@@ -202,7 +204,7 @@ impl Tree<'_> {
                 return Ok(want_hole.then_some(id));
             }
             let (pointer, level) = self.descend(0, id)?;
-            // Within one indirect block the number of pointers is the bound.
+            // Within one indirect block, its number of pointers bounds the search.
             if level == 0 && self.dnode.levels > 1 && parent != Some(id >> shift) {
                 parent = Some(id >> shift);
                 let (above, _) = self.descend(1, id >> shift)?;
@@ -213,7 +215,7 @@ impl Tree<'_> {
             if pointer.is_hole() == want_hole {
                 return Ok(Some(id));
             }
-            // A hole above the leaves covers all that could hang below it.
+            // A hole above the leaves covers everything below it.
             let span = shift.saturating_mul(u32::from(level));
             let next = id.checked_shr(span).unwrap_or(0).saturating_add(1);
             id = match next.checked_shl(span) {

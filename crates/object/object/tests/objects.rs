@@ -12,7 +12,7 @@ use millpond_ondisk::{
 };
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 
-/// A device that blocks are written to one after the other.
+/// A device to which blocks are written one after the other.
 struct Image {
     device: Arc<MemoryDevice>,
     end: u64,
@@ -219,7 +219,7 @@ fn data_and_holes_are_found_without_reading_data() {
 fn only_the_first_slot_of_a_large_dnode_is_an_object() {
     let mut large = dnode(ObjectType::PLAIN_FILE, 1, vec![BlockPointer::default()]);
     large.extra_slots = 2;
-    // Interior bytes look like anything, even like dnodes.
+    // Interior bytes can be anything, even valid dnodes.
     large.bonus_type = ObjectType::SA;
     large.bonus = vec![0x13; 1200];
     let small = dnode(ObjectType::DIRECTORY, 1, vec![BlockPointer::default()]);

@@ -1,16 +1,17 @@
-//! Who owns how much: what a sync changes in the accounting objects.
+//! Space and object accounting by owner: how a sync changes the accounting objects.
 
 use super::core::{HeadChange, SyncedHead};
 use crate::Accounting;
 use millpond_ondisk::{DecodeError, Endian, ObjectType, Reader, sa::SaHeader};
 use std::collections::BTreeMap;
 
-/// What one owner's entries change by. Page `docs/format/object-set.md`, "Accounting".
+/// The change of one owner's entries. Page `docs/format/object-set.md`, "Accounting".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountingChange {
-    /// Which accounting object is concerned.
+    /// The accounting object that changes.
     pub which: Accounting,
-    /// The owner: a FUID for users and groups, a project number. The key is this in lower-case hex.
+    /// The owner: a FUID for users and groups, a project id for projects. The key of the entry is this value
+    /// in lower-case hex.
     pub owner: u64,
     /// Change of the bytes entry.
     pub bytes: i64,
@@ -18,23 +19,24 @@ pub struct AccountingChange {
     pub objects: i64,
 }
 
-/// Who an object is accounted to.
+/// The owners that an object is accounted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Owners {
     /// FUID of the user.
     pub user: u64,
     /// FUID of the group.
     pub group: u64,
-    /// Project number.
+    /// Project id.
     pub project: u64,
 }
 
 impl Owners {
-    /// Who the object with this bonus is accounted to; `None` for objects that are not a file's.
-    /// `attributes` is the bonus, or the spill block where the bonus is empty. Reads at fixed offsets.
+    /// Returns the owners of the object with this bonus, or `None` for objects that do not belong to a file.
+    ///
+    /// `attributes` is the bonus, or the spill block if the bonus is empty. Reads at fixed offsets.
     ///
     /// # Errors
-    /// If the bytes are too short for their kind or have a wrong magic.
+    /// If the bytes are too short for their type or have a wrong magic.
     pub fn of(
         bonus_type: ObjectType,
         attributes: &[u8],
@@ -56,7 +58,7 @@ impl Owners {
     }
 
     fn of_attributes(attributes: &[u8]) -> Result<Self, DecodeError> {
-        // An object just made has no attributes yet; it counts for the owners with number 0.
+        // A new object has no attributes yet and counts for the owners with id 0.
         if attributes.iter().take(4).all(|byte| *byte == 0) {
             return Ok(Self::default());
         }
@@ -75,19 +77,19 @@ impl Owners {
     }
 }
 
-/// The flag in a file's flags that says that it has a project number.
+/// The bit in a file's flags that means that it has a project id.
 const HAS_PROJECT: u64 = 1 << 47;
 
-/// The flag of an object set whose accounting of projects is complete.
+/// The flag of an object set whose project accounting is complete.
 const PROJECTS_COMPLETE: u64 = 4;
 
-/// Which objects are in the accounting of projects, before and after a sync: those with smaller numbers. Unlike for users, no
-/// flag of an object tells.
+/// The objects included in project accounting before and after a sync: those with ids below the bound. Unlike
+/// for user accounting, no flag of the object shows this.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProjectBounds {
     pub(super) before: u64,
     pub(super) after: u64,
-    /// Nothing that the accounting object has counts.
+    /// The accounting object's present content is discarded.
     pub(super) restarts: bool,
 }
 
@@ -108,7 +110,7 @@ impl ProjectBounds {
     }
 }
 
-/// Sums of changes, by owner.
+/// Sums of changes by owner.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     sums: BTreeMap<(u8, u64), (i64, i64)>,
@@ -128,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Changes other than none, users first, by number.
+    /// Returns the changes that are not zero, users first, sorted by owner.
     pub(crate) fn into_changes(self) -> Vec<AccountingChange> {
         let kinds = [Accounting::User, Accounting::Group, Accounting::Project];
         let changes = self.sums.into_iter().filter(|(_, sum)| *sum != (0, 0));

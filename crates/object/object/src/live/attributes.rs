@@ -1,4 +1,4 @@
-//! What an object has besides its blocks: types, bonus, spill block.
+//! An object's attributes beside its blocks: types, bonus and spill block.
 
 use super::LiveObject;
 use super::state::DirtyBlock;
@@ -8,26 +8,26 @@ use millpond_ondisk::ObjectType;
 use millpond_txg::Transaction;
 
 impl LiveObject {
-    /// The bonus bytes in use, little-endian.
+    /// The used bonus bytes, little-endian.
     #[must_use]
     pub fn bonus(&self) -> Arc<[u8]> {
         Arc::clone(&self.state().shape().bonus)
     }
-    /// What its bonus is and the bytes in use, little-endian, as they belong together.
+    /// The type of the bonus and its used bytes (little-endian), read together.
     #[must_use]
     pub fn typed_bonus(&self) -> (ObjectType, Arc<[u8]>) {
         let state = self.state();
         let shape = state.shape();
         (shape.bonus_type, Arc::clone(&shape.bonus))
     }
-    /// Gives it other bonus bytes; their number becomes the bonus length.
+    /// Replaces the bonus bytes. Their number becomes the bonus length.
     ///
     /// # Errors
     /// If they do not fit ([`LiveObject::bonus_bytes_max`]), or the object was freed.
     pub fn set_bonus(&self, tx: &Transaction, bytes: Vec<u8>) -> Result<(), ObjectError> {
         self.reshape_bonus(tx, None, bytes)
     }
-    /// As [`LiveObject::set_bonus`], of another type: nobody sees one without the other.
+    /// Replaces the bonus bytes and their type. No reader sees one without the other.
     ///
     /// # Errors
     /// As [`LiveObject::set_bonus`]; if the type does not exist.
@@ -60,7 +60,7 @@ impl LiveObject {
         });
         Ok(())
     }
-    /// Changes what the object and its bonus are.
+    /// Changes the types of the object and its bonus.
     ///
     /// # Errors
     /// If the object was freed, or the type does not exist.
@@ -80,7 +80,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// The spill block, if there is one.
+    /// Returns the spill block, if there is one.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -98,11 +98,11 @@ impl LiveObject {
             }
         }
     }
-    /// Gives it another spill block (a multiple of 512 bytes, at most 128 KiB), or none. The bonus must
-    /// leave room for the pointer: shorten it first.
+    /// Replaces or removes the spill block. Its size is a multiple of 512 bytes and at most 128 KiB. The
+    /// bonus must leave room for the pointer, so shorten it first.
     ///
     /// # Errors
-    /// If the size cannot be, the bonus leaves no room for the pointer, or the object was freed.
+    /// If the size is not valid, the bonus leaves no room for the pointer, or the object was freed.
     pub fn set_spill(&self, tx: &Transaction, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
         if let Some(content) = &content
             && (content.is_empty() || content.len() > 128 << 10 || content.len() % 512 != 0)

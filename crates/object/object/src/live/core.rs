@@ -1,4 +1,4 @@
-//! What an object set and its objects share: the table of objects, what is dirty, the synced head.
+//! State that an object set shares with its objects: the object table, dirty lists and synced head.
 
 use super::numbers::Numbers;
 use super::{LiveObject, WritePolicy, foreign};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Dnodes in a block of the dnode array. Other sizes are not written.
+/// Dnodes in a block of the dnode array. No other block size is written.
 pub(super) const SLOTS_PER_BLOCK: u64 = 32;
 
 pub(super) struct Core {
@@ -23,10 +23,10 @@ pub(super) struct Core {
     pub(super) dataset: u64,
     pub(super) kind: ObjectSetKind,
     pub(super) policy: RwLock<WritePolicy>,
-    /// Innermost of the set's locks: taken with an object's mutex held, never the other way round.
+    /// Innermost lock of the set: taken while an object's mutex is held, never the other way round.
     pub(super) table: Mutex<Table>,
     pub(super) numbers: Mutex<Numbers>,
-    /// Held for writing by a sync. Readers take it only to find out whether an error was due to one.
+    /// Held for writing during a sync. Readers take it only to find out whether a sync caused their error.
     pub(super) gate: RwLock<()>,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Core {
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) objects: HashMap<ObjectId, Weak<LiveObject>>,
-    /// Dead entries are swept out when the table has grown to this.
+    /// Dead entries are removed when the table reaches this size.
     pub(super) sweep_at: usize,
-    /// Objects dirty in each txg, kept in memory until it is synced. The accounting objects are among
-    /// them under their 64-bit numbers.
+    /// Objects dirty in each txg, kept in memory until the txg is synced. Accounting objects are included
+    /// under their 64-bit ids (see [`special_id`]).
     pub(super) dirty: BTreeMap<Txg, BTreeMap<ObjectId, Arc<LiveObject>>>,
-    /// Objects made and not yet synced.
+    /// Objects created and not yet synced.
     pub(super) born: BTreeMap<ObjectId, Txg>,
     /// Objects freed and not yet synced.
     pub(super) dead: BTreeMap<ObjectId, Txg>,
@@ -48,8 +48,8 @@ pub(super) struct Table {
     pub(super) synced: SyncedHead,
     /// Changes of the head by txg.
     pub(super) heads: BTreeMap<Txg, HeadChange>,
-    /// Rises with every sync: whoever looked at the synced tree with the table unlocked sees by it
-    /// whether what it saw is still so.
+    /// Incremented by every sync. A caller that read the synced tree without the table lock compares it to
+    /// see whether its result is still valid.
     pub(super) generation: u64,
 }
 
@@ -82,7 +82,7 @@ impl Default for SyncedHead {
     }
 }
 
-/// What of the head is new in a txg.
+/// Changes of the object set block in one txg.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadChange {
     pub(super) flags: Option<u64>,
@@ -90,7 +90,7 @@ pub(super) struct HeadChange {
     pub(super) log_header: Option<[u64; 24]>,
 }
 
-/// A dnode without blocks and bonus.
+/// A dnode without blocks or bonus.
 pub(super) fn blank_dnode(object_type: ObjectType, sectors: u16, pointers: usize) -> Dnode {
     Dnode {
         object_type,
@@ -111,7 +111,7 @@ pub(super) fn blank_dnode(object_type: ObjectType, sectors: u16, pointers: usize
     }
 }
 
-/// The number under which an accounting object is dirty and named in errors.
+/// The id under which an accounting object is dirty and named in errors.
 pub(super) fn special_id(which: usize) -> ObjectId {
     ObjectId(u64::MAX - which as u64)
 }
@@ -150,7 +150,7 @@ impl Core {
         }
     }
 
-    /// A block size in sectors, if an object of this set may have it.
+    /// Converts a block size to sectors, if an object of this set may have that size.
     pub(super) fn block_sectors(&self, id: ObjectId, bytes: u32) -> Result<u16, ObjectError> {
         let policy = self.policy.read();
         let most = if policy.may_have_large_blocks && !policy.is_mos {
@@ -171,7 +171,8 @@ impl Core {
         dirty.insert(object.id(), object);
     }
 
-    /// The object has no changes after `txg` any more. Its caller holds it, so nothing is dropped here.
+    /// Removes the object from the dirty lists of all txgs after `txg`. The caller holds a reference to the
+    /// object, so nothing is dropped here.
     pub(super) fn forget_newer(&self, txg: Txg, id: ObjectId) {
         let mut table = self.table.lock();
         let newer = table
@@ -182,8 +183,8 @@ impl Core {
         }
     }
 
-    /// The dnode of an object as of the last sync, in native byte order; `None` for a number that is
-    /// free or none.
+    /// Reads an object's dnode as of the last sync, in native byte order. Returns `None` if the id is free or
+    /// out of range.
     pub(super) fn read_dnode(
         &self,
         meta: &Dnode,
@@ -211,8 +212,8 @@ impl Core {
         Ok(Some(dnode))
     }
 
-    /// As [`Core::read_dnode`] and the like: asks with the meta-dnode of the last sync, again if a sync
-    /// came between. Returns the answer with the generation it is of.
+    /// Runs a query such as [`Core::read_dnode`] on the meta-dnode of the last sync, and repeats it if a sync
+    /// came between. Returns the answer with its generation.
     pub(super) fn ask_synced<T>(
         &self,
         ask: impl Fn(&Dnode) -> Result<T, ObjectError>,
@@ -233,8 +234,8 @@ impl Core {
         }
     }
 
-    /// Waits for a sync under way to end: one may have overwritten what a former pass of its txg wrote.
-    /// Not for ever, as the reader may be somebody that the sync itself waits for.
+    /// Waits for a running sync to end, since it may have overwritten blocks of an earlier pass of its txg.
+    /// The wait is bounded, because the sync itself may be waiting for this reader.
     pub(super) fn wait_for_sync(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.try_read_for(Duration::from_secs(10))
     }
@@ -262,7 +263,7 @@ impl Table {
         self.objects.remove(&id);
     }
 
-    /// The newest flags and intent log header.
+    /// The newest flags of the object set block.
     pub(super) fn newest_flags(&self) -> u64 {
         let newest = self.heads.values().rev().find_map(|change| change.flags);
         newest.unwrap_or(self.synced.flags)

@@ -1,4 +1,4 @@
-//! Writing the array of dnodes: blocks in order, each when the last object in it is done.
+//! Writes the dnode array. Each block is written once the last object in it is complete.
 
 use super::LiveObject;
 use super::core::{Core, SLOTS_PER_BLOCK};
@@ -9,10 +9,10 @@ use crate::ObjectError;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{DNODE_SLOT_BYTES, Dnode, Endian, ObjectId};
 
-/// Bytes of finished blocks that are handed to the sink at once.
+/// Bytes of finished blocks that are passed to the sink at once.
 const READY_BYTES_MAX: u64 = 16 << 20;
 
-/// The array of dnodes on its way from one txg to the next. Blocks come in order.
+/// The dnode array between one txg and the next. Blocks come in order.
 pub(super) struct DnodeArray {
     pub(super) tree: TreeWriter,
     old: Arc<Dnode>,
@@ -32,7 +32,7 @@ impl DnodeArray {
         }
     }
 
-    /// Makes the array long enough for these objects.
+    /// Extends the array so that it covers these objects.
     pub(super) fn reach(
         &mut self,
         run: &Run<'_>,
@@ -85,7 +85,7 @@ impl DnodeArray {
         Ok(())
     }
 
-    /// The present content of a block, little-endian.
+    /// Reads the current content of a block, in little-endian order.
     fn load(&self, core: &Core, block: u64) -> Result<Vec<u8>, ObjectError> {
         let size = SLOTS_PER_BLOCK as usize * DNODE_SLOT_BYTES;
         if block > self.old.block_id_max.0 {
@@ -165,7 +165,7 @@ fn used_dnodes(content: &[u8]) -> u64 {
     count
 }
 
-/// A dnode's bytes. Nothing is written that would be refused when it is read.
+/// Encodes a dnode. Refuses a dnode that a reader would reject.
 pub(super) fn encode(core: &Core, id: ObjectId, dnode: &Dnode) -> Result<Vec<u8>, ObjectError> {
     let checked = || {
         let bytes = dnode.encode()?;

@@ -1,11 +1,11 @@
-//! Content of pools that a big-endian machine wrote, made little-endian where it is written again.
+//! Converts content that a big-endian machine wrote to little-endian when it is rewritten.
 
 use millpond_ondisk::{ByteswapClass, Dnode, Endian, ObjectType};
 
-/// Makes the dnode little-endian, its bonus too. An object without bonus has nothing to convert.
+/// Makes the dnode and its bonus little-endian. An object without bonus needs no conversion.
 ///
 /// # Errors
-/// When the bonus is of a kind that is not converted.
+/// If there is no conversion for the type of the bonus.
 pub(super) fn adopt(dnode: &mut Dnode) -> Result<(), &'static str> {
     if dnode.endian == Endian::Big {
         make_native(dnode.bonus_type, &mut dnode.bonus)?;
@@ -17,7 +17,7 @@ pub(super) fn adopt(dnode: &mut Dnode) -> Result<(), &'static str> {
 /// Converts big-endian content of this type in place.
 ///
 /// # Errors
-/// When content of this type is not converted: ZAPs and ACLs, which their owners rewrite whole.
+/// If there is no conversion for this type. This holds for ZAPs and ACLs, which their owners rewrite whole.
 pub(super) fn make_native(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'static str> {
     match object_type.byteswap() {
         Some(ByteswapClass::U8) => {}
@@ -30,15 +30,15 @@ pub(super) fn make_native(object_type: ObjectType, bytes: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Turns each whole unit round; a cut tail stays.
+/// Reverses the bytes of each whole unit. An incomplete unit at the end stays unchanged.
 fn swap_units(bytes: &mut [u8], unit: usize) {
     for chunk in bytes.chunks_exact_mut(unit) {
         chunk.reverse();
     }
 }
 
-/// The fixed part of an old znode: words, then the head of its ACL, then its entries.
-/// Page `docs/format/znode.md`.
+/// Converts the fixed part of an old znode: its words, then the head of its ACL, then the ACL's entries. Page
+/// `docs/format/znode.md`.
 fn swap_znode(bytes: &mut [u8]) {
     let part = |bytes: &mut [u8], from: usize, to: usize, unit| {
         let to = to.min(bytes.len());

@@ -1,7 +1,7 @@
-//! Freeing large objects in bounded steps.
+//! Frees large objects in bounded steps.
 //!
-//! A file of 10 TB has 80 million blocks. Their pointers do not fit into one txg, so that such a file is
-//! freed chunk by chunk, each in a transaction of its own.
+//! A file of 10 TB has 80 million blocks. Their pointers do not fit into one txg, so such a file is freed in
+//! chunks, each in its own transaction.
 
 use super::LiveObject;
 use crate::ObjectError;
@@ -9,24 +9,25 @@ use crate::tree::Tree;
 use millpond_ondisk::{BlockId, BlockPointer, Dnode};
 use std::ops::Range;
 
-/// An indirect block counts for at least this many blocks below it. Its fill count comes from the disk
-/// and may be wrong; this bounds by how much.
+/// Minimum number of blocks that an indirect block counts for. Its fill count comes from disk and may be
+/// wrong; this bounds the error.
 const LEAF_BLOCKS_MIN: u64 = 64;
 
-/// The first part of what an object holds in a range of blocks.
+/// The first chunk of an object's blocks in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeChunk {
-    /// The first data block behind the chunk; `None` if it reaches to the end of the range.
+    /// The first data block after the chunk; `None` if the chunk reaches the end of the range.
     pub end: Option<BlockId>,
-    /// About how many blocks are in it, holes not counted.
+    /// The approximate number of blocks in it, without holes.
     pub blocks: u64,
 }
 
 impl LiveObject {
-    /// How far to free the data blocks of `range` so that about `blocks_max` of them go, and at least those
-    /// of one indirect block. Only synced blocks count. A chunk that is not the last ends where an indirect
-    /// block begins. Reads no lowest-level indirect blocks and never fails: what lies below an indirect
-    /// block that cannot be read counts as one block.
+    /// Returns how far to free the data blocks of `range` so that about `blocks_max` blocks are freed.
+    ///
+    /// A chunk contains at least the blocks of one indirect block. Only synced blocks count. A chunk that is
+    /// not the last one ends at the beginning of an indirect block. Does not read level-1 indirect blocks and
+    /// never fails: blocks below an unreadable indirect block count as one block.
     #[must_use]
     pub fn next_free_chunk(&self, range: Range<BlockId>, blocks_max: u64) -> FreeChunk {
         let synced = self.synced_dnode();
@@ -53,8 +54,8 @@ impl LiveObject {
         }
     }
 
-    /// Checks that freeing whole blocks from or up to block `edge` can be written: the indirect blocks
-    /// that keep some of their pointers must be readable.
+    /// Checks that freeing whole blocks from or up to block `edge` can be synced: indirect blocks that keep
+    /// some of their pointers must be readable.
     pub(super) fn check_free_edge(&self, edge: u64) -> Result<(), ObjectError> {
         loop {
             let synced = self.synced_dnode();
@@ -78,19 +79,19 @@ impl LiveObject {
     }
 }
 
-/// Goes over a tree from its front until enough blocks were met.
+/// Walks a tree from its front until it has counted enough blocks.
 struct Search<'a> {
     tree: Tree<'a>,
     dnode: &'a Dnode,
     from: u64,
-    /// The first leaf behind the range.
+    /// The first leaf after the range.
     end: u64,
     blocks_max: u64,
     blocks: u64,
 }
 
 impl Search<'_> {
-    /// Takes what hangs from a pointer into the chunk. Returns the first leaf that does not fit, if any.
+    /// Adds the blocks below a pointer to the chunk. Returns the first leaf that does not fit, if any.
     fn take(&mut self, level: u8, id: u64, pointer: &BlockPointer) -> Option<u64> {
         let shift = self.dnode.pointers_shift();
         let span_shift = shift.saturating_mul(u32::from(level));
@@ -105,7 +106,7 @@ impl Search<'_> {
         {
             let first = id << shift;
             for (bytes, index) in block.bytes.chunks_exact(128).zip(0u64..) {
-                // Chunks have the size of a pointer: they always decode.
+                // Each chunk has the size of a pointer, so it always decodes.
                 let child = BlockPointer::decode(bytes, block.endian).unwrap_or_default();
                 let end = self.take(level - 1, first.wrapping_add(index), &child);
                 if end.is_some() {
@@ -117,7 +118,7 @@ impl Search<'_> {
         let most = end - start;
         let count = match level {
             1 => pointer.fill().clamp(LEAF_BLOCKS_MIN.min(most), most),
-            // A data block, or an indirect block below which nothing will be freed.
+            // A data block, or an unreadable indirect block below which nothing will be freed.
             _ => 1,
         };
         if self.blocks > 0 && self.blocks.saturating_add(count) > self.blocks_max {

@@ -1,12 +1,13 @@
-//! Blocks that an intent log writes before their txg does.
+//! Blocks that an intent log writes before their txg is synced.
 
 use super::{BlockTraits, LiveObject, WriteJob};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, BlockPointer, Level, Txg};
 
-/// A data block as one txg has it at one moment: what a log may write as a block of its own. It keeps the content
-/// in memory, which is the dirty block's own until that changes. Page `docs/format/intent-log.md`, "Blocks of
-/// their own".
+/// A data block in its state in one txg, which an intent log may write as a separate block.
+///
+/// It shares the content with the dirty block until that changes. Page `docs/format/intent-log.md`, "Blocks
+/// of their own".
 #[derive(Clone)]
 pub struct LoggedBlock {
     object: Arc<LiveObject>,
@@ -33,7 +34,7 @@ impl PartialEq for LoggedBlock {
 impl Eq for LoggedBlock {}
 
 impl LiveObject {
-    /// A data block as `txg` has it now, if all of it is new in that txg.
+    /// Returns a data block in its current state in `txg`, if the whole block is new in that txg.
     #[must_use]
     pub fn logged_block(self: &Arc<Self>, txg: Txg, id: BlockId) -> Option<LoggedBlock> {
         let content = self.state().whole_in(txg, id.0)?;
@@ -47,13 +48,13 @@ impl LiveObject {
 }
 
 impl LoggedBlock {
-    /// Bytes of the content.
+    /// Length of the content in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.content.len() as u64
     }
 
-    /// How to write it in `txg`, to a new place.
+    /// The job that writes the block in `txg` to a new location.
     #[must_use]
     pub fn job(&self, txg: Txg) -> WriteJob {
         let (object_type, checksum, compression) = {
@@ -84,9 +85,11 @@ impl LoggedBlock {
         }
     }
 
-    /// Lets the txg's sync take over a block that was written as [`LoggedBlock::job`] says, if the txg is the one
-    /// that it was written in and the content has not changed since. Whether it may: then the sync takes it over if
-    /// `stored` lives until then, and otherwise the block is the caller's to free.
+    /// Offers the txg's sync a block that was written according to [`LoggedBlock::job`].
+    ///
+    /// Returns true if the block was written in this txg and its content has not changed since. The sync then
+    /// takes over the block if `stored` is still referenced by that time. Otherwise the caller must free the
+    /// block.
     #[must_use]
     pub fn hand_over(&self, stored: Arc<BlockPointer>) -> bool {
         if stored.birth() != self.txg {

@@ -1,8 +1,8 @@
-//! The changing side: object sets whose objects are written, freed and made, group by group.
+//! Live object sets: objects are created, written and freed here, one transaction group at a time.
 //!
-//! A [`LiveObjectSet`] is an object set open for change; a [`LiveObject`] one of its objects. Programs see
-//! the newest state; each change stays apart in its txg until [`LiveObjectSet::sync`] writes that
-//! txg's changes through a [`BlockSink`].
+//! A [`LiveObjectSet`] is an object set open for change; a [`LiveObject`] is one of its objects. Callers see
+//! the newest state. Changes of different txgs are kept apart until [`LiveObjectSet::sync`] writes a txg's
+//! changes through a [`BlockSink`].
 
 mod accounting;
 mod attributes;

@@ -1,59 +1,59 @@
-//! Numbers for new objects.
+//! Allocates object ids for new objects.
 //!
-//! Numbers are handed out going forward through the blocks of the dnode array, so that a number is not
-//! used twice soon; only after many objects were freed does the search begin at the front again. While
-//! the array has one block only no number is ever used twice: readers of incremental streams
-//! take that for granted. Page `docs/format/dnode.md`, "Numbers of new objects".
+//! Ids are allocated going forward through the blocks of the dnode array, so that an id is not soon reused.
+//! Only after many objects were freed does the search restart at the front. While the array has only one
+//! block, no id is ever reused: readers of incremental streams rely on this. Page `docs/format/dnode.md`,
+//! "Numbers of new objects".
 
 use super::core::SLOTS_PER_BLOCK;
 use millpond_env::mark;
 use millpond_ondisk::{ObjectId, Txg};
 use std::collections::BTreeMap;
 
-/// Which slots of a block are taken, as programs see them now.
+/// Which slots of a block are in use, unsynced changes included.
 #[derive(Debug, Clone, Copy, Default)]
 struct Occupancy {
     used: u32,
-    /// Slots freed in this txg, which a later txg may use again.
+    /// Slots freed in this txg. A later txg may reuse them.
     waiting: (Txg, u32),
-    /// The last txg in which a slot was taken: until it is synced the disk does not know.
+    /// The last txg in which a slot was taken. Until it is synced, the on-disk block does not show the slot.
     taken_in: Txg,
 }
 
-/// What a search for a number comes to.
+/// The result of a search for an object id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
-    /// This one; it is taken now.
+    /// This id is free and is now taken.
     Found(ObjectId),
-    /// It must be known first which slots of this block are taken ([`Numbers::learn`]).
+    /// The caller must first report which slots of this block are in use ([`Numbers::learn`]).
     MustLearn(u64),
-    /// No number is left.
+    /// No object id is left.
     Exhausted,
 }
 
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// Where the search goes on.
+    /// Where the search continues.
     next: u64,
     blocks: BTreeMap<u64, Occupancy>,
     freed_since_start: u64,
-    /// Freed in the last synced txg: masks by block, for blocks that are not in `blocks`.
+    /// Slots freed in the last synced txg, as masks by block, for blocks that are not in `blocks`.
     recent: (Txg, BTreeMap<u64, u32>),
     synced: Txg,
 }
 
-/// After so many freed objects the search begins at the front again.
+/// The number of freed objects after which the search restarts at the front.
 const FREED_BEFORE_RESTART: u64 = 131_072;
-/// Blocks whose slots are remembered beyond those that the disk does not know yet.
+/// The number of blocks whose slots are remembered, not counting blocks with unsynced changes.
 const REMEMBERED_MAX: usize = 4096;
 const NUMBERS_MAX: u64 = 1 << 48;
 
 impl Numbers {
-    /// For a set whose dnode array ends with block `block_id_max`, or a new one (`None`).
+    /// Starts a search in a set whose dnode array ends with block `block_id_max`, or in a new set (`None`).
     pub(super) fn new(block_id_max: Option<u64>) -> Self {
         let next = match block_id_max {
             None => 1,
-            // Which numbers of the only block were in use once cannot be known.
+            // It is unknown which ids of the only block were in use before.
             Some(0) => SLOTS_PER_BLOCK,
             Some(last) => last.saturating_mul(SLOTS_PER_BLOCK),
         };
@@ -66,7 +66,7 @@ impl Numbers {
         }
     }
 
-    /// Looks for `slots` free ones in a row within a block. `last_on_disk` is the array's last block.
+    /// Searches for `slots` free slots in a row within a block. `last_on_disk` is the array's last block.
     pub(super) fn search(&mut self, txg: Txg, slots: u8, last_on_disk: u64) -> Search {
         let slots = u64::from(slots.clamp(1, 32));
         loop {
@@ -101,7 +101,7 @@ impl Numbers {
         }
     }
 
-    /// Takes this very number.
+    /// Takes exactly this id.
     pub(super) fn take(&mut self, txg: Txg, id: ObjectId, slots: u8, last_on_disk: u64) -> Search {
         let (block, slot) = (id.0 / SLOTS_PER_BLOCK, id.0 % SLOTS_PER_BLOCK);
         let slots = u64::from(slots.clamp(1, 32));
@@ -125,7 +125,7 @@ impl Numbers {
     }
 
     fn occupancy(&mut self, block: u64, txg: Txg) -> &mut Occupancy {
-        // Number 0 is the array itself.
+        // Id 0 is the dnode array itself.
         let fresh = Occupancy {
             used: u32::from(block == 0),
             ..Occupancy::default()
@@ -144,8 +144,8 @@ impl Numbers {
         }
     }
 
-    /// Notes which slots of a block are taken on disk. No sync may have come between reading that and
-    /// this call.
+    /// Records which slots of a block are in use on disk. No sync may come between reading the block and this
+    /// call.
     pub(super) fn learn(&mut self, block: u64, used: u32) {
         self.forget_some();
         let recent = self.recent.1.get(&block).copied().unwrap_or(0);
@@ -156,7 +156,7 @@ impl Numbers {
         });
     }
 
-    /// A sync of `txg` is complete, in which these objects were freed: later txgs may use their numbers.
+    /// Records that `txg` is synced and freed these objects. Later txgs may reuse their ids.
     pub(super) fn synced(&mut self, txg: Txg, freed: &[(ObjectId, u64)]) {
         if self.recent.0 != txg {
             self.recent = (txg, BTreeMap::new());
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_new_set_counts_from_one() {
         let mut numbers = Numbers::new(None);
-        // The array of a new set has no block yet, so nothing need be learnt but block 0.
+        // The array of a new set has no blocks yet, so only block 0 must be learnt.
         numbers.learn(0, 0);
         let ids: Vec<u64> = (0..40)
             .map(|_| found(numbers.search(Txg(4), 1, 0)))
@@ -239,7 +239,7 @@ mod tests {
         numbers.synced(Txg(9), &[(ObjectId(40), 1)]);
         assert_eq!(numbers.take(Txg(9), ObjectId(40), 1, 1), Search::Exhausted);
         assert_eq!(found(numbers.take(Txg(10), ObjectId(40), 1, 1)), 40);
-        // The same for a block that becomes known only after the sync.
+        // The same for a block that is learnt only after the sync.
         let mut numbers = Numbers::new(Some(1));
         numbers.synced(Txg(9), &[(ObjectId(40), 1)]);
         numbers.learn(1, 0);
@@ -257,7 +257,7 @@ mod tests {
         numbers.synced(Txg(9), &freed);
         numbers.learn(9, u32::MAX);
         numbers.learn(0, 0);
-        // At a block's first slot, so at once here.
+        // The search is at a block's first slot, so it restarts at once.
         assert_eq!(found(numbers.search(Txg(10), 1, 9)), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! One object that changes.
+//! One object open for change.
 
 use super::core::Core;
 use super::foreign;
@@ -15,18 +15,18 @@ use millpond_ondisk::{
 use millpond_txg::Transaction;
 use std::ops::Range;
 
-/// An object open for change: the newest state of its blocks and bonus, and what is dirty in each txg.
-/// There is one for each number in memory. Shared by all threads.
+/// An object open for change: the newest state of its blocks and bonus, and its dirty data in each txg.
 ///
-/// Lock: one mutex, never held across I/O. A block that is only partly overwritten is read with the
-/// mutex free, and the change is tried again if a sync came between. Order: an object's mutex before
-/// its set's table.
+/// There is at most one per object id in memory, shared by all threads.
+///
+/// Lock: one mutex, never held across I/O. A block that is only partly overwritten is read without the mutex,
+/// and the change is retried if a sync came between. Lock order: an object's mutex before its set's table.
 pub struct LiveObject {
     me: Weak<LiveObject>,
     pub(super) core: Arc<Core>,
     id: ObjectId,
     state: Mutex<State>,
-    /// Its readers. Locked for a look; nothing else is locked under it.
+    /// The sequential readers of the object. Locked only briefly; no other lock is taken while it is held.
     streams: OnceLock<Box<Mutex<Streams>>>,
     pointer_count: usize,
     extra_slots: u8,
@@ -60,17 +60,17 @@ impl LiveObject {
         self.state.lock()
     }
 
-    /// Its number.
+    /// The object id.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.id
     }
-    /// What it is.
+    /// The object type.
     #[must_use]
     pub fn object_type(&self) -> ObjectType {
         self.state.lock().shape().object_type
     }
-    /// What its bonus is.
+    /// The type of its bonus.
     #[must_use]
     pub fn bonus_type(&self) -> ObjectType {
         self.state.lock().shape().bonus_type
@@ -80,7 +80,7 @@ impl LiveObject {
     pub fn block_bytes(&self) -> u64 {
         self.state.lock().shape().block_bytes() as u64
     }
-    /// The largest data block id that may be other than a hole; 0 also for an object without blocks.
+    /// The largest data block id that may hold data. Also 0 for an object without blocks.
     #[must_use]
     pub fn block_id_max(&self) -> BlockId {
         BlockId(self.state.lock().shape().block_id_max)
@@ -90,27 +90,27 @@ impl LiveObject {
     pub fn indirect_shift(&self) -> u8 {
         self.state.lock().shape().indirect_shift
     }
-    /// Space that its blocks take as of the last sync, in bytes.
+    /// Space that its blocks took at the last sync, in bytes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().synced.used_bytes()
     }
-    /// Slots of 512 bytes that its dnode takes.
+    /// The number of 512-byte slots of its dnode.
     #[must_use]
     pub fn dnode_slots(&self) -> u8 {
         self.extra_slots.saturating_add(1)
     }
-    /// The longest bonus that fits, in bytes; less while there is a spill block.
+    /// The longest bonus that fits, in bytes. It is shorter while there is a spill block.
     #[must_use]
     pub fn bonus_bytes_max(&self) -> usize {
         self.bonus_room(self.state.lock().shape().has_spill)
     }
-    /// Whether it was freed (perhaps not synced yet). Changes are refused then.
+    /// Whether the object was freed, even if that is not synced yet. Changes are then refused.
     #[must_use]
     pub fn is_freed(&self) -> bool {
         self.state.lock().is_freed()
     }
-    /// How one of its blocks is named in errors.
+    /// The address of one of its blocks, as errors name it.
     #[must_use]
     pub fn address(&self, level: Level, block: BlockId) -> BlockAddress {
         BlockAddress {
@@ -131,8 +131,8 @@ impl LiveObject {
         Arc::clone(&self.state.lock().synced)
     }
 
-    /// Checks that the indirect blocks above a data block can be read: the sync that writes the block
-    /// changes them. Without this check the write would fail only then, and stop the pool.
+    /// Checks that the indirect blocks above a data block can be read. The sync that writes the block changes
+    /// them; without this check the write would fail only then and suspend the pool.
     fn check_parents(&self, id: u64) -> Result<(), ObjectError> {
         loop {
             let (synced, generation) = {
@@ -159,8 +159,8 @@ impl LiveObject {
         self.core.tree(self.id, dnode)
     }
 
-    /// Asks the synced tree with the mutex free. An error counts only if no sync, which may have
-    /// overwritten blocks of a former pass, was under way or came between.
+    /// Runs a query on the synced tree without holding the mutex. An error counts only if no sync ran or came
+    /// between, because a sync may overwrite blocks of an earlier pass.
     pub(super) fn ask_synced<T>(
         &self,
         synced: &Arc<Dnode>,
@@ -176,9 +176,11 @@ impl LiveObject {
         })
     }
 
-    /// Fills `buffer` from byte `offset`; zeros for holes and beyond the end. Sees unsynced changes. Blocks
-    /// behind the first are read by other threads meanwhile, and those that a reader from front to back will ask
-    /// for next.
+    /// Fills `buffer` from byte `offset`. Holes and bytes beyond the end read as zeros. Includes unsynced
+    /// changes.
+    ///
+    /// Other threads meanwhile prefetch the blocks after the first one of this read, and the blocks that a
+    /// sequential reader will ask for next.
     ///
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
@@ -186,7 +188,7 @@ impl LiveObject {
         self.read_keeping(offset, buffer, Keeping::Here)
     }
 
-    /// As [`LiveObject::read`], saying what is to become of the content in memory.
+    /// Reads as [`LiveObject::read`] does; `keeping` says what happens to the cached content afterwards.
     ///
     /// # Errors
     /// As [`LiveObject::read`].
@@ -211,7 +213,7 @@ impl LiveObject {
 
     fn read_ahead(&self, offset: u64, length: u64) -> Range<u64> {
         let synced = Arc::clone(&self.state.lock().synced);
-        // What is not synced is in memory.
+        // Unsynced data is in memory already.
         if synced.block_id_max == BlockId(0) {
             return 0..0;
         }
@@ -251,7 +253,7 @@ impl LiveObject {
 
     fn read_part(&self, id: u64, within: usize, into: &mut [u8]) -> Result<(), ObjectError> {
         let copy = |from: &[u8], into: &mut [u8]| {
-            // A block shrunk or grown since its size was asked ends or goes on with zeros.
+            // If the block shrank or grew since its size was read, the missing part is zeros.
             let from = from.get(within..).unwrap_or(&[]);
             let count = from.len().min(into.len());
             into[..count].copy_from_slice(&from[..count]);
@@ -279,7 +281,8 @@ impl LiveObject {
         }
     }
 
-    /// The content of a data block, unsynced changes included; zeros for a hole and beyond the end.
+    /// Returns the content of a data block with unsynced changes. Holes and blocks beyond the end read as
+    /// zeros.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -314,7 +317,7 @@ impl LiveObject {
                     .map_err(|reason| self.refuse(reason))?;
                 block = native_block(Arc::new(content));
             }
-            // Perhaps a hole of the size that blocks had before it was changed.
+            // This may be a hole of the block size before it was changed.
             let mut block = Block::clone(&block);
             let content = Arc::make_mut(&mut block.bytes);
             content.resize(bytes, 0);
@@ -323,7 +326,7 @@ impl LiveObject {
         }
     }
 
-    /// The state with this transaction's slot in place, the object being dirty in its set.
+    /// Returns the state with this transaction's slot in place. The object is then dirty in its set.
     pub(super) fn change(
         &self,
         tx: &Transaction,
@@ -347,7 +350,7 @@ impl LiveObject {
         slot
     }
 
-    /// Makes a new object dirty, with its first bonus.
+    /// Makes a new object dirty and sets its first bonus.
     pub(super) fn begin(&self, tx: &Transaction, bonus: Vec<u8>) {
         let mut state = self.state.lock();
         let bonus: Arc<[u8]> = bonus.into();
@@ -365,7 +368,7 @@ impl LiveObject {
         if !shape.block_bytes().is_power_of_two() {
             return Err(self.refuse("a block whose size is no power of two is the only one"));
         }
-        // What twelve levels can address.
+        // The limit of twelve levels.
         let shift = u32::from(shape.indirect_shift).saturating_sub(7) * 11;
         let pointers = self.pointer_count as u128;
         if u128::from(id) >= pointers.checked_shl(shift).unwrap_or(u128::MAX) {
@@ -377,8 +380,8 @@ impl LiveObject {
     /// Writes bytes at byte `offset`. Blocks that are only partly overwritten are read first.
     ///
     /// # Errors
-    /// If such a block cannot be read, the object was freed, or its block size is not a power of two and
-    /// the range reaches behind its only block.
+    /// If such a block cannot be read, if the object was freed, or if its block size is not a power of two
+    /// and the range reaches beyond its only block.
     pub fn write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else {
             return Ok(());
@@ -389,7 +392,7 @@ impl LiveObject {
         {
             let state = self.state.lock();
             let shape = state.shape();
-            // Refused before anything is written.
+            // Refuse before anything is written.
             self.raise(shape, last / shape.block_bytes() as u64)?;
         }
         self.check_all_parents(offset, last)?;
@@ -423,10 +426,10 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Gives a whole block new content, without copying it.
+    /// Replaces the content of a whole block without copying it.
     ///
     /// # Errors
-    /// If `content` is not as long as a block, an indirect block above it cannot be read, or as
+    /// If `content` is not as long as a block, if an indirect block above it cannot be read, or as
     /// [`LiveObject::write`].
     pub fn write_block(
         &self,
@@ -447,8 +450,9 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Changes bytes of a block that is little-endian, in place where nobody looks at it meanwhile.
-    /// What `edit` sees is the newest content, and what it leaves stands in this txg and in newer ones.
+    /// Edits a little-endian block, in place if no reader holds it.
+    ///
+    /// `edit` sees the newest content. Its result holds in this txg and in newer ones.
     ///
     /// # Errors
     /// If the block cannot be read, or as [`LiveObject::write`].
@@ -474,7 +478,7 @@ impl LiveObject {
         self.write_block(tx, id, content)
     }
 
-    /// Overwrites a part of one block.
+    /// Overwrites part of one block.
     pub(super) fn patch(
         &self,
         tx: &Transaction,
@@ -491,8 +495,8 @@ impl LiveObject {
                 return Err(self.refuse("block size changed while it was written"));
             }
             self.raise(shape, id)?;
-            // Where the rest of the block is known to be readable: otherwise the write would fail only when
-            // its txg is written, and nobody would be told.
+            // Only where the rest of the block is known to be readable. Otherwise the write would fail when
+            // its txg is written, too late to report an error to the caller.
             let may_be_apart = shape.block_id_max > 0 && !shape.object_type.is_metadata();
             let is_readable = state.slots[slot].blocks.contains_key(&id);
             if may_be_apart
@@ -530,7 +534,8 @@ impl LiveObject {
                     }
                 }
             }
-            // Only made where nothing of the block lies in the slot yet: a block that does is patched where it lies.
+            // Called only if the slot holds nothing of the block yet. Otherwise the block is patched in its
+            // slot.
             let whole = || {
                 base.resize(size, 0);
                 base
@@ -542,12 +547,12 @@ impl LiveObject {
         }
     }
 
-    /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if asked to. Content is
+    /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if requested. Content is
     /// kept up to the smaller size.
     ///
     /// # Errors
-    /// If there is more than block 0, the sizes cannot be, or (for indirect blocks) the tree has more than
-    /// one level.
+    /// If there are blocks other than block 0, if a size is not valid, or (for indirect blocks) if the tree
+    /// has more than one level.
     pub fn set_block_bytes(
         &self,
         tx: &Transaction,
@@ -580,7 +585,7 @@ impl LiveObject {
                         Some(BlockChange::Whole(block)) => content = Some(block.content().to_vec()),
                         _ => {
                             drop(state);
-                            // As a whole, so that it can have another size.
+                            // Written as a whole block, which can have another size.
                             let all = self.read_block(BlockId(0))?.bytes.to_vec();
                             self.write_block(tx, BlockId(0), all)?;
                             continue;
@@ -630,7 +635,7 @@ impl LiveObject {
         }
     }
 
-    /// Marks it as freed in the transaction's txg. Changes of newer txgs, if there are any, are dropped.
+    /// Marks the object as freed in the transaction's txg. Drops changes of newer txgs.
     pub(super) fn free(&self, tx: &Transaction) -> Result<(), ObjectError> {
         let (mut state, slot) = self.change(tx)?;
         state.slots.truncate(slot + 1);
@@ -643,8 +648,8 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Makes its dnode be written again in this txg though nothing else changes, as accounting that is
-    /// completed later needs it. An object that was freed stays so.
+    /// Rewrites the dnode in this txg although nothing else changes, as needed to complete accounting later.
+    /// A freed object stays freed.
     pub fn touch(&self, tx: &Transaction) {
         let mut state = self.state.lock();
         if !state.is_freed() {
@@ -652,12 +657,12 @@ impl LiveObject {
         }
     }
 
-    /// Whether it has changes of any txg that is not committed: figures of space will change then.
+    /// Whether the object has changes in any txg that is not committed. Its space usage will then change.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         !self.state.lock().slots.is_empty()
     }
-    /// Whether it has changes of this txg.
+    /// Whether the object has changes in this txg.
     #[must_use]
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.state.lock().slot_of(txg).is_some()

@@ -1,15 +1,15 @@
-//! Bytes written into a block of which the rest stays as it was.
+//! Bytes written to a part of a block while the rest stays unchanged.
 //!
-//! Of a large record that is only partly overwritten what was written is kept, and put into the
-//! record when its txg is written: so a txg can hold many small writes, and a record that is filled piece by
-//! piece is never copied before it is whole.
+//! When a large record is partly overwritten, only the new bytes are kept. They are merged into the record
+//! when the txg is written. This way a txg can hold many small writes, and a record that is filled piece by
+//! piece is not copied before it is complete.
 
 use std::collections::BTreeMap;
 
-/// More runs than these are not worth keeping apart.
+/// With more runs than this, the block is kept as a whole.
 const RUNS_MAX: usize = 256;
 
-/// Runs of bytes by where they begin; they do not overlap, but may touch.
+/// Runs of bytes by their start. They do not overlap but may touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     runs: BTreeMap<usize, Vec<u8>>,
@@ -18,11 +18,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Puts bytes at `start` over what is there. Returns how many bytes more it holds.
+    /// Writes bytes at `start` over what is held there. Returns by how many bytes the held total grows.
     pub(super) fn put(&mut self, start: usize, bytes: &[u8]) -> usize {
         let before = self.bytes;
         let end = start + bytes.len();
-        // The run that begins before or at the start, if it reaches it.
+        // The run that begins at or before the start, if it reaches the start.
         let left = self.runs.range_mut(..=start).next_back();
         if let Some((first, run)) = left
             && *first + run.len() >= start
@@ -50,7 +50,7 @@ impl Parts {
         self.bytes - before.min(self.bytes)
     }
 
-    /// Takes away what lies between `start` and `end`, but not from the run `kept`.
+    /// Removes the bytes between `start` and `end`, except from the run `kept`.
     fn cut(&mut self, start: usize, end: usize, kept: Option<usize>) {
         let inside: Vec<usize> = (self.runs.range(start..end))
             .map(|(first, _)| *first)
@@ -69,22 +69,22 @@ impl Parts {
         }
     }
 
-    /// Whether there are so many runs that the block is better kept whole.
+    /// Whether there are too many runs to keep them apart from the rest of the block.
     pub(super) fn is_shattered(&self) -> bool {
         self.runs.len() > RUNS_MAX
     }
 
-    /// The bytes held.
+    /// The number of bytes held.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts what there is over a block's content; what lies behind its end is left out.
+    /// Writes the parts over a block's content. Bytes beyond the end of `content` are ignored.
     pub(super) fn apply(&self, content: &mut [u8]) {
         self.apply_window(0, content);
     }
 
-    /// As [`Parts::apply`], for the bytes of the block from `start` on.
+    /// As [`Parts::apply`], for the part of the block that begins at `start`.
     pub(super) fn apply_window(&self, start: usize, window: &mut [u8]) {
         let end = start + window.len();
         let before = self.runs.range(..start).next_back();

@@ -1,41 +1,42 @@
-//! How the blocks of an object set are stored: the set's choices, resolved for each kind of block.
+//! How the blocks of an object set are stored: the set's properties, resolved for each kind of block.
 
 use millpond_compress::ZstdLevel;
 use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType};
 use millpond_vdev::AllocationClass;
 
-/// Property `redundant_metadata`: which metadata gets a copy more than data.
+/// Property `redundant_metadata`: which metadata gets one copy more than data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RedundantMetadata {
-    /// All of it.
+    /// All metadata.
     #[default]
     All,
     /// Blocks of metadata types, spill blocks, and indirect blocks from level 2.
     Most,
-    /// Metadata that is neither dnodes nor directories' content nor attributes.
+    /// Metadata other than dnodes, directory contents and attributes.
     Some,
     /// None.
     None,
 }
 
-/// What an object set's owner chose, and what the pool permits. Dedup and encryption are not among it. The set asks it for each block that
-/// it writes; a change applies to blocks written from then on. Page `docs/format/block-pointer.md`,
-/// "Functions and copies".
+/// The storage properties of an object set, and what the pool permits. Dedup and encryption are not included.
+///
+/// The set consults the policy for each block that it writes. A change applies to blocks written from then
+/// on. Page `docs/format/block-pointer.md`, "Functions and copies".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePolicy {
     /// The checksum function of data, resolved (never "on" or "inherit").
     pub checksum: ChecksumKind,
     /// The compression of data, resolved (never "on" or "inherit").
     pub compression: CompressionKind,
-    /// Looked at by zstd only.
+    /// Used by zstd only.
     pub zstd_level: ZstdLevel,
     /// Copies of data, 1 to 3.
     pub copies: u8,
-    /// Which metadata gets a copy more.
+    /// Which metadata gets one copy more.
     pub redundant_metadata: RedundantMetadata,
-    /// Data blocks of at most so many bytes go to special vdevs; 0 for none.
+    /// Data blocks of at most this many bytes go to special vdevs; 0 for none.
     pub special_small_bytes: u64,
-    /// The pool's own set: fletcher4, three copies of everything.
+    /// This is the pool's own object set: fletcher4, three copies of everything.
     pub is_mos: bool,
     /// The pool's version, 1 to 28 or 5000.
     pub pool_version: u64,
@@ -45,11 +46,11 @@ pub struct WritePolicy {
     pub has_hole_birth: bool,
     /// Feature `embedded_data` is enabled.
     pub may_embed: bool,
-    /// Feature `large_blocks` is enabled: data blocks above 128 KiB may be made.
+    /// Feature `large_blocks` is enabled: data blocks above 128 KiB are allowed.
     pub may_have_large_blocks: bool,
-    /// Feature `large_dnode` is enabled: objects with more than one slot may be made.
+    /// Feature `large_dnode` is enabled: objects with more than one slot are allowed.
     pub may_have_large_dnodes: bool,
-    /// Feature `project_quota` is enabled in the pool: object set blocks have 4 KiB.
+    /// Feature `project_quota` is enabled in the pool: object set blocks are 4 KiB.
     pub has_project_quota: bool,
     /// Space is accounted to users and groups (file systems of pools from version 15).
     pub accounts_users: bool,
@@ -98,13 +99,13 @@ impl WritePolicy {
         }
     }
 
-    /// How a block is to be stored.
+    /// Returns how to store a block.
     #[must_use]
     pub fn block(&self, block: &BlockTraits) -> BlockPolicy {
         let is_metadata = block.is_metadata();
         let compression = match CompressionKind::from_number(block.dnode_compression) {
             _ if block.is_rewritten_late => CompressionKind::Off,
-            // An object that asks for something is obeyed, metadata or not (`sync_bplist`).
+            // A choice of the object itself has precedence, for data and metadata (`sync_bplist`).
             Some(own) if own != CompressionKind::Inherit && block.level == Level(0) => own,
             _ if is_metadata || self.is_mos => self.metadata_compression(),
             _ => self.compression,
@@ -175,10 +176,10 @@ impl WritePolicy {
     }
 }
 
-/// What decides how a block is stored.
+/// The properties that decide how a block is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockTraits {
-    /// The type that its pointer names.
+    /// The object type stored in its pointer.
     pub object_type: ObjectType,
     /// Its height in the tree.
     pub level: Level,
@@ -190,8 +191,7 @@ pub struct BlockTraits {
     pub dnode_checksum: u8,
     /// The dnode's own compression function, 0 to inherit.
     pub dnode_compression: u8,
-    /// Whether it was written in this txg already and the pass is so late that its size must stop
-    /// changing.
+    /// Whether it was already written in this txg and the pass is so late that its size must stop changing.
     pub is_rewritten_late: bool,
 }
 
@@ -204,21 +204,21 @@ impl BlockTraits {
     }
 }
 
-/// How one block is stored: every function resolved.
+/// How to store one block, with every function resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockPolicy {
     /// The checksum function.
     pub checksum: ChecksumKind,
-    /// The compression function; "off" stores zeros as they are.
+    /// The compression function. With "off", zeros are stored like other data.
     pub compression: CompressionKind,
-    /// Looked at by zstd only.
+    /// Used by zstd only.
     pub zstd_level: ZstdLevel,
-    /// Copies, 1 to 3.
+    /// The number of copies, 1 to 3.
     pub copies: u8,
-    /// Which vdevs are preferred. Where the pool has none of them the allocator takes normal ones.
+    /// The preferred vdev class. The allocator uses normal vdevs if the pool has none of this class.
     pub class: AllocationClass,
-    /// Whether a tiny block may stand in its pointer.
+    /// Whether a tiny block may be embedded in its pointer.
     pub may_embed: bool,
-    /// Whether a new hole over something that had a birth gets one.
+    /// Whether a new hole that replaces something with a birth txg gets a birth txg.
     pub has_hole_birth: bool,
 }

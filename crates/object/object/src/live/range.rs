@@ -1,4 +1,4 @@
-//! Freeing ranges of an object, and finding what holds data.
+//! Frees ranges of an object, and finds its data and holes.
 
 use super::LiveObject;
 use super::state::{Place, Slot};
@@ -8,8 +8,8 @@ use millpond_ondisk::BlockId;
 use millpond_txg::Transaction;
 
 impl LiveObject {
-    /// The first data block (or hole) at or after `from`; `None` if there is none up to the end. Sees
-    /// unsynced changes; an unsynced block of zeros counts as data.
+    /// Returns the first data block (or hole) at or after `from`, or `None` if there is none before the end.
+    /// Includes unsynced changes; an unsynced block of zeros counts as data.
     ///
     /// # Errors
     /// If an indirect block cannot be read.
@@ -55,7 +55,7 @@ impl LiveObject {
                     drop(state);
                     let found = self.ask_synced(&synced, |tree| tree.next(id, want_hole))?;
                     let Some(found) = found else { continue };
-                    // Behind the end of the synced tree all is hole.
+                    // Beyond the end of the synced tree everything is a hole.
                     let behind = if want_hole {
                         synced.block_id_max.0.saturating_add(1)
                     } else {
@@ -76,11 +76,12 @@ impl LiveObject {
         }
     }
 
-    /// Makes a byte range read as zeros and frees the whole blocks in it; `length` [`u64::MAX`] means to
-    /// the end. A range that reaches the end shortens the object.
+    /// Makes a byte range read as zeros and frees the whole blocks in it.
+    ///
+    /// `length` [`u64::MAX`] means up to the end. A range that reaches the end shortens the object.
     ///
     /// # Errors
-    /// If a block at the range's edge cannot be read, or the object was freed.
+    /// If a block at an edge of the range cannot be read, or the object was freed.
     pub fn free_range(
         &self,
         tx: &Transaction,
@@ -94,9 +95,9 @@ impl LiveObject {
         }
         let is_to_end = end == u64::MAX;
         let first = offset.div_ceil(size);
-        // The first block behind the whole ones.
+        // The first block after the whole ones.
         let behind = if is_to_end { u64::MAX } else { end / size };
-        // Before anything is changed. What lies between the edges may be unreadable: it leaks then.
+        // Both checks come before any change. Blocks between the edges may be unreadable; these leak.
         self.check_free_edge(first)?;
         if !is_to_end {
             self.check_free_edge(behind)?;
@@ -139,7 +140,7 @@ impl LiveObject {
                 }
             }
         }
-        // At most a block.
+        // At most one block.
         self.patch(tx, id, start as usize, &vec![0; count as usize])
     }
 }

@@ -1,8 +1,8 @@
-//! Sets of block numbers held as ranges.
+//! Sets of block ids stored as ranges.
 
 use std::collections::BTreeMap;
 
-/// Block numbers as disjoint ranges that do not touch: first to last, both inside.
+/// Block ids as disjoint ranges that do not touch. Each range includes its first and its last block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
     by_first: BTreeMap<u64, u64>,
@@ -11,7 +11,7 @@ pub(super) struct Ranges {
 impl Ranges {
     pub(super) fn insert(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last);
-        // Everything that overlaps or touches melts into the new range.
+        // Ranges that overlap or touch the new one are merged into it.
         let reach = last.saturating_add(1);
         while let Some((&at, &end)) = self.by_first.range(..=reach).next_back() {
             if end < first.saturating_sub(1) {
@@ -27,7 +27,7 @@ impl Ranges {
         self.range_from(id).is_some_and(|(first, _)| first <= id)
     }
 
-    /// The range that holds `id`, or else the next one behind it.
+    /// Returns the range that contains `id`, or else the next one after it.
     pub(super) fn range_from(&self, id: u64) -> Option<(u64, u64)> {
         let before = self.by_first.range(..=id).next_back();
         let around = before.filter(|(_, last)| **last >= id);

@@ -1,4 +1,4 @@
-//! Object sets that change.
+//! Object sets open for change.
 
 use super::core::{
     Core, HeadChange, SLOTS_PER_BLOCK, SyncedHead, Table, blank_dnode, special_id, special_index,
@@ -15,7 +15,7 @@ use millpond_ondisk::{
 use millpond_txg::Transaction;
 use std::collections::BTreeSet;
 
-/// What a new object is to be.
+/// Parameters of a new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewObject {
     /// Its type.
@@ -24,9 +24,9 @@ pub struct NewObject {
     pub block_bytes: u32,
     /// log2 of the size of an indirect block, 12 to 17.
     pub indirect_shift: u8,
-    /// What its bonus is.
+    /// The type of its bonus.
     pub bonus_type: ObjectType,
-    /// The bonus bytes; their number decides how many block pointers the dnode has.
+    /// The bonus bytes. Their number decides how many block pointers the dnode has.
     pub bonus: Vec<u8>,
     /// Slots of 512 bytes for the dnode, 1 to 32.
     pub slots: u8,
@@ -48,19 +48,19 @@ impl NewObject {
             compression: 0,
         }
     }
-    /// The same with blocks of so many bytes.
+    /// Sets the size of its data blocks in bytes.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = bytes;
         self
     }
-    /// The same with a bonus.
+    /// Sets its bonus.
     #[must_use]
     pub fn with_bonus(mut self, bonus_type: ObjectType, bonus: Vec<u8>) -> Self {
         (self.bonus_type, self.bonus) = (bonus_type, bonus);
         self
     }
-    /// The same with a dnode of so many slots.
+    /// Sets the number of slots of its dnode.
     #[must_use]
     pub fn with_slots(mut self, slots: u8) -> Self {
         self.slots = slots;
@@ -68,7 +68,7 @@ impl NewObject {
     }
 }
 
-/// The choices of a new object set.
+/// Parameters of a new object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewObjectSet {
     /// log2 of the size of the dnode array's indirect blocks.
@@ -86,7 +86,7 @@ impl Default for NewObjectSet {
     }
 }
 
-/// What was born that the pool or the dataset must have a feature active for.
+/// What was written that requires an active feature of the pool or the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeatureUse {
     /// A block above 128 KiB.
@@ -95,28 +95,29 @@ pub struct FeatureUse {
     pub large_dnodes: bool,
     /// A block compressed with zstd.
     pub zstd: bool,
-    /// Checksum functions of blocks that were born.
+    /// Checksum functions of newly written blocks.
     pub checksums: BTreeSet<ChecksumKind>,
 }
 
-/// What a sync did.
+/// The result of a sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncedSet {
-    /// The object set's new pointer; the old one if nothing was dirty.
+    /// The object set's new pointer, or the old one if nothing was dirty.
     pub root: BlockPointer,
-    /// What owners' entries change by; the caller applies it to the accounting objects and syncs again.
+    /// Changes of the owners' entries. The caller applies them to the accounting objects and syncs again.
     pub accounting: Vec<AccountingChange>,
-    /// Accounting of projects begins anew: the caller empties its object before it applies the changes.
+    /// Project accounting restarts: the caller empties its object before it applies the changes.
     pub restarts_projects: bool,
-    /// What needs a feature.
+    /// What was written that requires a feature.
     pub seen: FeatureUse,
 }
 
-/// An object set open for change: what programs see now, and what is dirty in each txg.
-/// Shared by all threads. Keep it as long as its objects: when it is dropped, unsynced changes are lost.
+/// An object set open for change: its newest state, and its dirty data in each txg.
 ///
-/// Locks: the gate (held by a sync), then numbers, then an object's mutex, then the table; none across
-/// I/O but the gate.
+/// Shared by all threads. Keep it as long as its objects: dropping it loses unsynced changes.
+///
+/// Lock order: the gate (held by a sync), then object ids, then an object's mutex, then the table. Only the
+/// gate is held across I/O.
 pub struct LiveObjectSet {
     core: Arc<Core>,
 }
@@ -130,7 +131,7 @@ impl std::fmt::Debug for LiveObjectSet {
 }
 
 impl Drop for LiveObjectSet {
-    /// Objects hold what they share with the set, which holds the dirty ones.
+    /// Breaks the reference cycle: objects hold the shared core, and its table holds the dirty objects.
     fn drop(&mut self) {
         let table = std::mem::take(&mut *self.core.table.lock());
         drop(table);
@@ -159,11 +160,11 @@ impl LiveObjectSet {
         })
     }
 
-    /// Opens the object set behind `root` for change. `dataset` is its object number in the MOS (0 for
-    /// the MOS itself).
+    /// Opens the object set at `root` for change. `dataset` is its object id in the MOS (0 for the MOS
+    /// itself).
     ///
     /// # Errors
-    /// If the block cannot be read or is not an object set, blocks of dnodes have not 16 KiB, or the
+    /// If the block cannot be read or is not an object set, if blocks of dnodes are not 16 KiB, or if the
     /// dataset is encrypted.
     pub fn open(
         store: Arc<BlockStore>,
@@ -176,7 +177,7 @@ impl LiveObjectSet {
             object: ObjectId(0),
             reason,
         };
-        // Its blocks would be written in the clear.
+        // Its blocks would be written unencrypted.
         if root.has_crypt_bit() {
             return Err(refuse("encrypted datasets are not written yet"));
         }
@@ -219,7 +220,7 @@ impl LiveObjectSet {
         Ok(set)
     }
 
-    /// A new, empty object set, dirty in the transaction's txg.
+    /// Creates an empty object set that is dirty in the transaction's txg.
     #[must_use]
     pub fn create(
         store: Arc<BlockStore>,
@@ -232,7 +233,7 @@ impl LiveObjectSet {
         let mut meta = blank_dnode(ObjectType::DNODE, 32, 3);
         meta.indirect_block_shift = shape.indirect_shift.clamp(12, 17);
         if kind != ObjectSetKind::Meta {
-            // Enough for every number there can be, so that the array never grows a level.
+            // Enough levels for every possible object id, so that the array never adds one.
             while (meta.addressable_blocks()).is_some_and(|blocks| blocks < 1 << (48 - 5)) {
                 meta.levels += 1;
             }
@@ -261,30 +262,30 @@ impl LiveObjectSet {
     pub fn dataset(&self) -> u64 {
         self.core.dataset
     }
-    /// What the set holds.
+    /// What kind of object set this is.
     #[must_use]
     pub fn kind(&self) -> ObjectSetKind {
         self.core.kind
     }
-    /// Where its blocks are read from.
+    /// The block store that its blocks are read from.
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.core.store
     }
-    /// How new blocks are stored.
+    /// The policy for storing new blocks.
     #[must_use]
     pub fn policy(&self) -> WritePolicy {
         self.core.policy.read().clone()
     }
-    /// Changes how blocks are stored from the next sync on.
+    /// Changes the policy, from the next sync on.
     pub fn set_policy(&self, policy: WritePolicy) {
         *self.core.policy.write() = policy;
     }
 
-    /// The object with this number. All callers get the same one.
+    /// Returns the object with this id. All callers get the same instance.
     ///
     /// # Errors
-    /// [`ObjectError::NotFound`] if there is none (also if it was freed and that is not synced yet);
+    /// [`ObjectError::NotFound`] if there is none, or if it was freed and that is not synced yet. Otherwise
     /// if its dnode cannot be read.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Arc<LiveObject>, ObjectError> {
         let core = &self.core;
@@ -300,7 +301,7 @@ impl LiveObjectSet {
             }
             let (dnode, generation) = core.ask_synced(|meta| core.read_dnode(meta, id))?;
             let mut table = core.table.lock();
-            // Somebody may have opened it, or made or changed it and synced that, meanwhile.
+            // Another thread may meanwhile have opened the object, or have created or changed and synced it.
             let is_current = table.generation == generation && !table.dead.contains_key(&id);
             if !is_current || table.get(id).is_some() {
                 continue;
@@ -312,10 +313,10 @@ impl LiveObjectSet {
         }
     }
 
-    /// Makes an object with a free number.
+    /// Creates an object with a free id.
     ///
     /// # Errors
-    /// If a block of dnodes cannot be read, or `new` cannot be ([`ObjectError::Refused`]).
+    /// If a block of dnodes cannot be read, or if `new` is not valid ([`ObjectError::Refused`]).
     pub fn allocate(
         self: &Arc<Self>,
         tx: &Transaction,
@@ -328,10 +329,10 @@ impl LiveObjectSet {
         Ok(self.add(tx, id, dnode))
     }
 
-    /// Makes an object with this number.
+    /// Creates an object with this id.
     ///
     /// # Errors
-    /// [`ObjectError::Refused`] if the number is taken, or was freed in a txg not yet synced; otherwise
+    /// [`ObjectError::Refused`] if the id is in use, or was freed in a txg that is not synced yet. Otherwise
     /// as [`LiveObjectSet::allocate`].
     pub fn allocate_at(
         self: &Arc<Self>,
@@ -346,7 +347,7 @@ impl LiveObjectSet {
         Ok(self.add(tx, id, dnode))
     }
 
-    /// Searches, learning what has to be known, until there is an answer.
+    /// Repeats the search until it has a result, reading in between the blocks of dnodes that it needs.
     fn number(
         &self,
         mut search: impl FnMut(&mut Numbers, u64) -> Search,
@@ -370,7 +371,7 @@ impl LiveObjectSet {
         }
     }
 
-    /// Which slots of a block of dnodes are taken on disk.
+    /// Returns a mask of the slots of a block of dnodes that are in use on disk.
     fn used_slots(&self, meta: &Dnode, block: u64) -> Result<u32, ObjectError> {
         let tree = self.core.tree(ObjectId(0), meta);
         if block > meta.block_id_max.0 {
@@ -417,7 +418,7 @@ impl LiveObjectSet {
         let Some(left) = room.checked_sub(new.bonus.len()) else {
             return refuse("bonus does not fit");
         };
-        // Files keep room for their attributes; other objects for pointers.
+        // Files keep room for attributes, other objects for pointers.
         let pointers = if new.bonus_type == ObjectType::SA {
             1
         } else {
@@ -432,7 +433,7 @@ impl LiveObjectSet {
     }
 
     fn add(&self, tx: &Transaction, id: ObjectId, mut dnode: Dnode) -> Arc<LiveObject> {
-        // Only the slot has it: very many new objects may be in memory at a time.
+        // Only the slot keeps the bonus, because very many new objects may be in memory at once.
         let bonus = std::mem::take(&mut dnode.bonus);
         let object = LiveObject::new(Arc::clone(&self.core), id, dnode, false);
         object.begin(tx, bonus);
@@ -443,7 +444,7 @@ impl LiveObjectSet {
         object
     }
 
-    /// Frees an object of any size: its blocks die when the txg is synced.
+    /// Frees an object of any size. Its blocks are freed when the txg is synced.
     ///
     /// # Errors
     /// [`ObjectError::NotFound`] if there is none; if its dnode cannot be read.
@@ -454,7 +455,7 @@ impl LiveObjectSet {
         Ok(())
     }
 
-    /// The next number above `after` that is an object, unsynced changes included.
+    /// Returns the next object id above `after`, unsynced changes included.
     ///
     /// # Errors
     /// If a block of dnodes cannot be read.
@@ -494,7 +495,7 @@ impl LiveObjectSet {
         }
     }
 
-    /// An accounting object; made when the set has none, as a ZAP of one block of 512 bytes.
+    /// Returns an accounting object. If the set has none, creates it as a ZAP of one 512-byte block.
     ///
     /// # Errors
     /// None at present.
@@ -518,24 +519,25 @@ impl LiveObjectSet {
         object.touch(tx);
         Ok(object)
     }
-    /// An accounting object, or `None` where the set has none.
+    /// Returns an accounting object, or `None` if the set has none.
     #[must_use]
     pub fn special_if_any(self: &Arc<Self>, which: Accounting) -> Option<Arc<LiveObject>> {
         self.core.table.lock().specials[special_index(which)].clone()
     }
 
-    /// Flags of the object set block: 1 user accounting complete, 2 object accounting, 4 projects.
+    /// Flags of the object set block: 1 means that user accounting is complete, 2 object accounting, 4
+    /// project accounting.
     #[must_use]
     pub fn flags(&self) -> u64 {
         self.core.table.lock().newest_flags()
     }
-    /// Changes the flags.
+    /// Changes the flags of the object set block.
     pub fn set_flags(&self, tx: &Transaction, flags: u64) {
         let mut table = self.core.table.lock();
         table.heads.entry(tx.txg()).or_default().flags = Some(flags);
     }
-    /// How far accounting has been completed since the set was opened: objects with smaller numbers were touched. `None` if it
-    /// has not begun.
+    /// How far accounting has been completed since the set was opened: all objects with smaller ids were
+    /// touched. `None` if completion has not begun.
     #[must_use]
     pub fn accounting_cursor(&self) -> Option<u64> {
         let table = self.core.table.lock();
@@ -543,8 +545,8 @@ impl LiveObjectSet {
         let newest = changes.find_map(|change| change.accounting_cursor);
         newest.or(table.synced.accounting_cursor)
     }
-    /// Every object with a smaller number has been touched in the group of `tx` or before. The first call after the set was opened
-    /// makes the accounting of projects begin anew, unless it is complete.
+    /// Records that every object with a smaller id was touched in the txg of `tx` or before. The first call
+    /// after opening the set restarts project accounting, unless it is complete.
     pub fn set_accounting_cursor(&self, tx: &Transaction, cursor: u64) {
         let mut table = self.core.table.lock();
         table.heads.entry(tx.txg()).or_default().accounting_cursor = Some(cursor);
@@ -560,7 +562,7 @@ impl LiveObjectSet {
         table.heads.entry(tx.txg()).or_default().log_header = Some(header);
     }
 
-    /// Whether something of this txg is to be written.
+    /// Whether there is anything to write in this txg.
     #[must_use]
     pub fn is_dirty(&self, txg: Txg) -> bool {
         let table = self.core.table.lock();
@@ -568,13 +570,15 @@ impl LiveObjectSet {
         has_objects || table.heads.contains_key(&txg)
     }
 
-    /// Writes everything dirty in `txg`, all of whose transactions must have ended, and all older txgs
-    /// have been synced. May be called again in the same txg, with a higher `pass`, for what became
-    /// dirty since. If nothing is dirty, nothing is written.
+    /// Writes everything that is dirty in `txg`.
+    ///
+    /// All transactions of `txg` must have ended, and all older txgs must be synced. The caller may call this
+    /// again for the same txg, with a higher `pass`, to write what became dirty since. If nothing is dirty,
+    /// nothing is written.
     ///
     /// # Errors
-    /// If a block could not be read or written: the txg must not commit. What became of `txg`'s blocks is
-    /// then undefined; the set can be read on, but not synced again.
+    /// If a block could not be read or written. The txg must then not commit. The state of its blocks is
+    /// undefined; the set can still be read, but not synced again.
     pub fn sync(
         self: &Arc<Self>,
         txg: Txg,
@@ -584,7 +588,7 @@ impl LiveObjectSet {
         super::sync::sync(&self.core, txg, pass, sink)
     }
 
-    /// The object set's pointer as of the last sync; zeros before the first one of a new set.
+    /// The object set's pointer as of the last sync; zeros before a new set's first sync.
     #[must_use]
     pub fn root(&self) -> BlockPointer {
         self.core.table.lock().synced.root

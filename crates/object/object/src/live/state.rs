@@ -1,8 +1,8 @@
-//! What an object is now, and what of it is dirty in each txg.
+//! An object's current state, and its dirty data in each txg.
 //!
-//! A [`Slot`] holds the changes of one txg. A reader looks into the newest slot first, then the older
-//! ones, then the synced tree. A change in a txg that is not the newest one is made in the newer
-//! slots too where they hold (or freed) the same thing, so that in every state the later call wins.
+//! A [`Slot`] holds the changes of one txg. A reader searches the newest slot first, then older slots, then
+//! the synced tree. A change in a txg that is not the newest is also applied to the newer slots that hold (or
+//! freed) the same block, so that the later call wins in every state.
 
 use super::parts::Parts;
 use super::ranges::Ranges;
@@ -37,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// Puts the fields into a dnode.
+    /// Copies the fields into a dnode.
     pub(super) fn apply(&self, dnode: &mut Dnode) {
         dnode.object_type = self.object_type;
         dnode.bonus_type = self.bonus_type;
@@ -60,12 +60,12 @@ impl Shape {
     }
 }
 
-/// A block's unsynced content.
+/// The unsynced content of a block.
 #[derive(Debug, Clone)]
 pub(super) struct DirtyBlock {
     content: Arc<Vec<u8>>,
-    /// Where an intent log has written this very content already. Whoever wrote it frees it if this goes before
-    /// the sync takes it over.
+    /// Where an intent log has already written exactly this content. If this reference is dropped before the
+    /// sync takes over the block, the writer of the log frees it.
     stored: Option<Arc<BlockPointer>>,
 }
 
@@ -79,7 +79,7 @@ impl DirtyBlock {
     pub(super) fn content(&self) -> &Arc<Vec<u8>> {
         &self.content
     }
-    /// The pointer under which it was written already, if it was written in this txg.
+    /// The pointer under which the block was already written, if that was in this txg.
     pub(super) fn stored_in(&self, txg: Txg) -> Option<BlockPointer> {
         let stored = self.stored.as_deref().copied();
         stored.filter(|pointer| pointer.birth() == txg)
@@ -88,19 +88,20 @@ impl DirtyBlock {
         self.stored = None;
         Arc::make_mut(&mut self.content)
     }
-    /// The content as readers of whole blocks get it. While they hold it a change copies it.
+    /// A view of the content for readers of whole blocks. A change made while they hold it copies the
+    /// content.
     pub(super) fn view(&self) -> Arc<Block> {
         native_block(Arc::clone(&self.content))
     }
 }
 
-/// What a txg makes of a block.
+/// A txg's change to a block.
 #[derive(Debug, Clone)]
 pub(super) enum BlockChange {
-    /// All of it is new.
+    /// The whole block is new.
     Whole(DirtyBlock),
-    /// Some bytes are; the others are those of the next older txg that has the block, or of the synced
-    /// tree. Only in blocks that were synced when the first of the bytes was written.
+    /// Some bytes are new. The rest comes from the next older txg that has the block, or from the synced
+    /// tree. Used only for blocks that were synced when the first of the bytes was written.
     Parts(Parts),
 }
 
@@ -108,7 +109,7 @@ impl BlockChange {
     fn whole(content: Arc<Vec<u8>>) -> Self {
         Self::Whole(DirtyBlock::new(content))
     }
-    /// The block, if all of it is new.
+    /// The block's content, if the whole block is new.
     pub(super) fn as_whole(&self) -> Option<&DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),
@@ -123,17 +124,17 @@ impl BlockChange {
     }
 }
 
-/// What lies below the parts of a block.
+/// The base content below the parts of a block.
 pub(super) enum Bottom {
     /// A whole block of some txg.
     Whole(Arc<Vec<u8>>),
     /// Zeros.
     Nowhere,
-    /// What the synced tree has, which may be a hole.
+    /// The content in the synced tree, which may be a hole.
     Synced,
 }
 
-/// A little-endian block with this content.
+/// Wraps the content in a little-endian block.
 pub(super) fn native_block(content: Arc<Vec<u8>>) -> Arc<Block> {
     Arc::new(Block {
         bytes: content,
@@ -142,7 +143,7 @@ pub(super) fn native_block(content: Arc<Vec<u8>>) -> Arc<Block> {
     })
 }
 
-/// The changes of one txg. Frees come before writes.
+/// The changes of one txg. Its frees take effect before its writes.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) txg: Txg,
@@ -152,36 +153,36 @@ pub(super) struct Slot {
     pub(super) blocks: BTreeMap<u64, BlockChange>,
     /// A new spill block, or its removal.
     pub(super) spill: Option<Option<DirtyBlock>>,
-    /// The object as a whole is freed.
+    /// The whole object is freed.
     pub(super) is_freed: bool,
 }
 
-/// Where the newest content of a block is.
+/// The location of a block's newest content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the slot with this index.
     Slot(usize),
-    /// Nowhere: it was freed, or never was.
+    /// Nowhere: the block was freed or never existed.
     Nowhere,
     /// In the synced tree, where it may be a hole.
     Synced,
 }
 
-/// What an object's places in the tables of its set take while it is dirty, and the rounding up of some ten
-/// pieces of memory, in bytes. Measured (`tests/scale`, "new files in memory").
+/// Bytes that a dirty object takes in the tables of its set, with the rounding up of about ten memory
+/// allocations. Measured by `tests/scale`, "new files in memory".
 const TABLES_BYTES: usize = 384;
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// The dnode as of the last sync; for an object never synced one without blocks.
+    /// The dnode as of the last sync. A dnode without blocks if the object was never synced.
     pub(super) synced: Arc<Dnode>,
-    /// Whether `synced` stands on disk.
+    /// Whether `synced` is on disk.
     pub(super) is_on_disk: bool,
     /// Dirty txgs, oldest first; at most three.
     pub(super) slots: Vec<Slot>,
-    /// How often `synced` was replaced.
+    /// The number of times that `synced` was replaced.
     pub(super) syncs: u64,
-    /// The lowest-level indirect block that was last found readable, with `syncs` of then.
+    /// The level-1 indirect block that was last found readable, with the value of `syncs` at that time.
     pub(super) checked_parent: Option<(u64, u64)>,
     synced_shape: Shape,
 }
@@ -198,7 +199,7 @@ impl State {
         }
     }
 
-    /// Whether the indirect blocks above a data block are known to be readable, or there are none.
+    /// Whether the indirect blocks above a data block are known to be readable, or do not exist.
     pub(super) fn has_checked_parents(&self, id: u64) -> bool {
         let parent = id.checked_shr(self.synced.pointers_shift()).unwrap_or(0);
         self.synced.levels <= 1 || self.checked_parent == Some((self.syncs, parent))
@@ -208,16 +209,16 @@ impl State {
         self.slots.iter().any(|slot| slot.is_freed) || self.synced.object_type == ObjectType::NONE
     }
 
-    /// The fields as programs see them now.
+    /// The fields in their newest state.
     pub(super) fn shape(&self) -> &Shape {
         self.slots
             .last()
             .map_or(&self.synced_shape, |slot| &slot.shape)
     }
 
-    /// What the object takes in memory beside its blocks while it is dirty and written, in bytes: itself, a
-    /// slot, the dnode before and after with pointers and bonus, its places in tables, and what the system
-    /// rounds up.
+    /// Memory that the object takes beside its blocks while it is dirty and being written, in bytes: the
+    /// object itself, a slot, the dnode before and after with pointers and bonus, its entries in tables, and
+    /// the allocator's rounding up.
     pub(super) fn dirty_bytes(&self) -> u64 {
         const FIXED: usize = size_of::<super::LiveObject>()
             + size_of::<Slot>()
@@ -228,7 +229,7 @@ impl State {
         (FIXED + pointers + bonus) as u64
     }
 
-    /// The index of a txg's slot, and whether it had to be made.
+    /// Returns the index of a txg's slot, and whether the slot is new.
     pub(super) fn slot(&mut self, txg: Txg) -> (usize, bool) {
         let index = self.slots.partition_point(|slot| slot.txg < txg);
         if self.slots.get(index).is_some_and(|slot| slot.txg == txg) {
@@ -244,7 +245,7 @@ impl State {
             spill: None,
             is_freed: false,
         };
-        // One is what nearly every object needs.
+        // Nearly every object needs only one slot.
         self.slots.reserve_exact(1);
         self.slots.insert(index, slot);
         (index, true)
@@ -254,14 +255,14 @@ impl State {
         self.slots.iter().find(|slot| slot.txg == txg)
     }
 
-    /// Changes the fields in the slot and in all newer ones.
+    /// Changes the fields in this slot and in all newer ones.
     pub(super) fn reshape(&mut self, slot: usize, mut change: impl FnMut(&mut Shape)) {
         for slot in &mut self.slots[slot..] {
             change(&mut slot.shape);
         }
     }
 
-    /// Where a block's content is, looking at the first `slots` slots.
+    /// Finds a block's content among the first `slots` slots.
     pub(super) fn place(&self, id: u64, slots: usize) -> Place {
         for (index, slot) in self.slots[..slots].iter().enumerate().rev() {
             if slot.blocks.contains_key(&id) {
@@ -278,8 +279,8 @@ impl State {
         }
     }
 
-    /// What the content of a block is made of, looking at the first `slots` slots: the bottom, and the
-    /// parts over it, oldest first.
+    /// Returns what a block's content consists of, looking at the first `slots` slots: the base content, and
+    /// the parts over it, oldest first.
     pub(super) fn layers(&self, id: u64, slots: usize) -> (Bottom, Vec<&Parts>) {
         let mut parts = vec![];
         let mut bottom = None;
@@ -304,18 +305,18 @@ impl State {
         (bottom.unwrap_or(below), parts)
     }
 
-    /// Whether some of a block's bytes are those of the synced tree, looking at the first `slots` slots.
+    /// Whether some of a block's bytes come from the synced tree, looking at the first `slots` slots.
     pub(super) fn needs_synced(&self, id: u64, slots: usize) -> bool {
         matches!(self.layers(id, slots).0, Bottom::Synced)
     }
 
-    /// A block's content if all of it is new in this txg.
+    /// Returns a block's content if the whole block is new in this txg.
     pub(super) fn whole_in(&self, txg: Txg, id: u64) -> Option<Arc<Vec<u8>>> {
         let block = self.slot_of(txg)?.blocks.get(&id)?.as_whole()?;
         Some(Arc::clone(block.content()))
     }
 
-    /// Notes where a block's content of a txg was written, if it is still that content.
+    /// Records where a block's content of a txg was written. Returns false if the content has changed since.
     pub(super) fn note_stored(
         &mut self,
         txg: Txg,
@@ -338,13 +339,13 @@ impl State {
         self.place(id, self.slots.len())
     }
 
-    /// The first block behind which nothing is, neither synced nor dirty, less one.
+    /// The largest block id that may exist, synced or dirty. No block lies beyond it.
     pub(super) fn reach(&self) -> u64 {
         let dirty = self.slots.iter().map(|slot| slot.shape.block_id_max);
         dirty.fold(self.synced.block_id_max.0, u64::max)
     }
 
-    /// Puts a whole block's content. Returns the bytes that became dirty anew.
+    /// Sets a whole block's content. Returns the number of bytes that became dirty.
     pub(super) fn put(&mut self, index: usize, id: u64, content: Arc<Vec<u8>>) -> u64 {
         let bytes = content.len() as u64;
         let is_new = !self.slots[index].blocks.contains_key(&id);
@@ -359,8 +360,8 @@ impl State {
         if is_new { bytes } else { 0 }
     }
 
-    /// Changes bytes of a block whose content up to this slot is known: in a slot, or what the synced tree
-    /// has is given as `base`. Returns the bytes that became dirty anew.
+    /// Changes bytes of a block whose content is known up to this slot: it is in a slot, or `base` gives the
+    /// content of the synced tree. Returns the number of bytes that became dirty.
     pub(super) fn patch(
         &mut self,
         index: usize,
@@ -374,7 +375,7 @@ impl State {
         let own = self.slots[index].blocks.get(&id);
         if own.is_none_or(|change| change.as_whole().is_none()) {
             let base = match self.layers(id, index + 1) {
-                // Copied only when it is changed, which is at once.
+                // The change that follows at once copies it.
                 (Bottom::Whole(content), parts) if parts.is_empty() => content,
                 (bottom, parts) => {
                     let mut content = match bottom {
@@ -417,8 +418,9 @@ impl State {
         charged
     }
 
-    /// Keeps bytes of a block apart from the rest of it, which is in the synced tree. Returns the bytes that
-    /// became dirty anew; `None`, and nothing has changed, if the block has to be changed as a whole.
+    /// Keeps new bytes of a block apart from the rest, which stays in the synced tree. Returns the number of
+    /// bytes that became dirty. Returns `None`, with nothing changed, if the block must be changed as a
+    /// whole.
     pub(super) fn patch_parts(
         &mut self,
         index: usize,
@@ -455,10 +457,10 @@ impl State {
         Some(charged)
     }
 
-    /// Frees whole blocks, `first` to `last`, in the slot and all newer ones; shortens the object if
-    /// they reach its end.
+    /// Frees the whole blocks `first` to `last` in this slot and all newer ones. Shortens the object if they
+    /// reach its end.
     pub(super) fn free_blocks(&mut self, index: usize, first: u64, last: u64) {
-        // Behind the reach there is nothing, so that ranges stay small.
+        // Nothing exists beyond the reach. Cutting the range there keeps range sets small.
         let last_there = last.min(self.reach());
         for slot in &mut self.slots[index..] {
             if first <= last_there {
@@ -476,13 +478,13 @@ impl State {
         }
     }
 
-    /// Takes over what a sync wrote: the slot's changes are in `dnode` now.
+    /// Takes over the result of a sync: `dnode` now contains the slot's changes.
     pub(super) fn settle(&mut self, txg: Txg, dnode: Arc<Dnode>, is_on_disk: bool) {
         self.synced_shape = Shape::of(&dnode);
         self.slots.retain(|slot| {
             let is_settled = slot.txg == txg;
             if is_settled && slot.shape.bonus == self.synced_shape.bonus {
-                // One copy of it is enough.
+                // Slot and synced state share one copy of the bonus.
                 self.synced_shape.bonus = Arc::clone(&slot.shape.bonus);
             }
             !is_settled

@@ -1,4 +1,4 @@
-//! Writing what one txg changed: objects, then the array of their dnodes, then the object set block.
+//! Writes the changes of one txg: objects first, then the dnode array, then the object set block.
 
 use super::accounting::{Ledger, Owners, ProjectBounds};
 use super::core::{Core, SyncedHead, special_id};
@@ -16,15 +16,14 @@ use millpond_ondisk::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of content, which is in memory anyway, and of indirect blocks that are handed to the sink at
-/// once.
+/// Bytes of content (already in memory) and of indirect blocks that are passed to the sink at once.
 pub(super) const BATCH_BYTES: u64 = 64 << 20;
-/// What an object costs in a batch, so that many small ones end it too.
+/// What each object adds to the size of a batch, so that many small objects end it too.
 const OBJECT_BYTES: u64 = 4096;
-/// Blocks taken from an object at once.
+/// Blocks taken from an object in one step.
 const STEP: usize = 256;
 
-/// Where a written block's pointer goes.
+/// The slot that receives a written block's pointer.
 enum Home {
     Leaf(usize, u64),
     Spill(usize),
@@ -37,7 +36,7 @@ struct Batch {
     bytes: u64,
 }
 
-/// What an object was accounted for before.
+/// The accounting state of an object before the sync.
 struct Before {
     owners: Option<Owners>,
     used_bytes: u64,
@@ -51,21 +50,21 @@ struct Active {
     before: Before,
     was_on_disk: bool,
     is_freed: bool,
-    /// All its leaves and the spill block have been handed out.
+    /// Whether all leaves and the spill block have been passed on for writing.
     is_gathered: bool,
     old_spill: BlockPointer,
 }
 
-/// A change to a leaf or to leaves.
+/// A change to one leaf or several.
 enum Step {
     Free(u64, u64),
-    /// With the place where it stands already, if it does.
+    /// With the pointer under which the block is already stored, if there is one.
     Write(u64, Arc<Vec<u8>>, Option<BlockPointer>),
-    /// Over what the synced tree has.
+    /// The parts go over the content in the synced tree.
     Patch(u64, Parts),
 }
 
-/// An object that is done, with its new dnode, or `None` if it was freed.
+/// A completed object with its new dnode, or `None` if it was freed.
 struct Retired {
     object: Arc<LiveObject>,
     dnode: Option<Arc<Dnode>>,
@@ -144,8 +143,8 @@ pub(super) fn sync(
     })
 }
 
-/// The content of the blocks that are only partly overwritten, in their order. What the synced tree has of
-/// them is read by several threads. At most [`STEP`] blocks.
+/// Returns the content of the partly overwritten blocks, in order. Several threads read their base content
+/// from the synced tree. At most [`STEP`] blocks.
 fn patched_blocks(
     object: &LiveObject,
     block_bytes: u64,
@@ -169,7 +168,7 @@ fn patched_blocks(
         } else {
             BlockPointer::default()
         };
-        // A hole may be of the size that blocks had before it was changed.
+        // A hole may still have the block size before it was changed.
         if !pointer.is_hole() && pointer.lsize_bytes() != block_bytes {
             return Err(tree.invalid("data block's size contradicts the dnode"));
         }
@@ -195,13 +194,13 @@ fn patched_blocks(
     Ok(patched)
 }
 
-/// Gets an object's number, slots, whether its dnode stood on disk, and its new dnode's bytes.
+/// Receives an object's id, slots, whether its dnode was on disk, and the new dnode's bytes.
 type Retire<'r> =
     dyn FnMut(&mut Sync<'_>, ObjectId, u64, bool, Option<&[u8]>) -> Result<(), ObjectError> + 'r;
 
 impl Sync<'_> {
-    /// Writes the trees of these objects, which come in order of their numbers, and gives up their
-    /// dnodes in the same order.
+    /// Writes the trees of these objects, which are sorted by id, and passes on their dnodes in the same
+    /// order.
     fn write_objects(
         &mut self,
         objects: Vec<Arc<LiveObject>>,
@@ -237,7 +236,7 @@ impl Sync<'_> {
         }
     }
 
-    /// Begins with an object: its new fields, its death, its levels.
+    /// Starts to write an object: applies its new fields, frees its blocks if it was freed, and adds levels.
     fn open(&self, object: Arc<LiveObject>) -> Result<Option<Active>, ObjectError> {
         let (dnode, shape, was_on_disk, is_freed) = {
             let state = object.state();
@@ -274,7 +273,7 @@ impl Sync<'_> {
         }))
     }
 
-    /// Takes some of an object's changes into the batch.
+    /// Adds some of an object's changes to the batch.
     fn gather(
         &self,
         active: &mut Active,
@@ -405,7 +404,7 @@ impl Sync<'_> {
         Ok(())
     }
 
-    /// Writes the indirect blocks that are complete, lowest level first.
+    /// Writes the complete indirect blocks, lowest level first.
     pub(super) fn write_nodes(&mut self, trees: &mut [&mut TreeWriter]) -> Result<(), ObjectError> {
         let top = trees.iter().map(|tree| tree.levels()).max().unwrap_or(1);
         for level in 1..top {
@@ -425,7 +424,7 @@ impl Sync<'_> {
         Ok(())
     }
 
-    /// Hands jobs to the sink; all must succeed.
+    /// Passes jobs to the sink. All of them must succeed.
     pub(super) fn write(&mut self, jobs: Vec<WriteJob>) -> Result<Vec<BlockPointer>, ObjectError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -447,7 +446,7 @@ impl Sync<'_> {
         Ok(pointers)
     }
 
-    /// Finishes an object's dnode and passes it on.
+    /// Completes an object's dnode and passes it on.
     fn retire(&mut self, done: Active, retire: &mut Retire<'_>) -> Result<(), ObjectError> {
         let Active {
             object,
@@ -635,7 +634,7 @@ impl Sync<'_> {
         })
     }
 
-    /// Makes what was written the synced state.
+    /// Makes the written state the synced state.
     fn commit(&mut self, head: SyncedHead) {
         let (core, txg) = (self.run.core, self.run.txg);
         let mut freed = Vec::new();
@@ -667,12 +666,12 @@ impl Sync<'_> {
             table.dirty.remove(&txg)
         };
         core.numbers.lock().synced(txg, &freed);
-        // Objects that nobody else holds go here, with no lock held.
+        // Objects without other references are dropped here, with no lock held.
         drop(written);
     }
 }
 
-/// What every attributed object is accounted for beyond its blocks, whatever its dnode's size.
+/// Bytes that every accounted object is charged beyond its blocks, regardless of the size of its dnode.
 const ACCOUNTED_BYTES: i64 = 512;
 
 fn signed(bytes: u64) -> i64 {

@@ -1,8 +1,8 @@
-//! Rewriting a block tree in one sweep from its first block to its last.
+//! Rewrites a block tree in one sweep from its first block to its last.
 //!
-//! Leaves are freed and written in order of their number. Indirect blocks are loaded when something
-//! below them changes, and written as soon as the sweep has left their range, so that only the path
-//! to the present place stays in memory, whatever the object's size.
+//! Leaves are freed and written in order of their block ids. An indirect block is loaded when something below
+//! it changes, and is written as soon as the sweep has passed its range. Only the path to the current
+//! position stays in memory, regardless of the size of the object.
 
 use super::core::Core;
 use super::{BlockSink, BlockTraits, FeatureUse, Leak, WriteJob, WritePolicy};
@@ -18,7 +18,7 @@ use millpond_ondisk::{
 };
 use std::collections::BTreeMap;
 
-/// What every part of a sync needs.
+/// The parameters shared by all parts of a sync.
 pub(super) struct Run<'a> {
     pub(super) core: &'a Core,
     pub(super) policy: WritePolicy,
@@ -27,13 +27,14 @@ pub(super) struct Run<'a> {
     pub(super) sink: &'a dyn BlockSink,
 }
 
-/// Indirect blocks of trees that are freed are read ahead by as many at once, up to twice as many.
+/// Number of indirect blocks of a freed tree that are prefetched in one step. Up to twice as many are
+/// outstanding.
 const AHEAD_NODES: usize = 8;
-/// From this pass on blocks that were written in this txg already are not compressed any more.
+/// From this pass on, blocks that were already written in this txg are no longer compressed.
 pub(super) const LATE_PASS: u32 = 8;
 
 impl Run<'_> {
-    /// A job for a block of this object.
+    /// Builds the write job for a block of this object.
     pub(super) fn job(
         &self,
         tree: &TreeWriter,
@@ -66,7 +67,7 @@ impl Run<'_> {
         }
     }
 
-    /// What takes the place of a pointer whose block is gone.
+    /// Returns the pointer that replaces a freed block's.
     fn hole(&self, tree: &TreeWriter, level: u8, had_birth: bool) -> BlockPointer {
         if !had_birth || !self.policy.has_hole_birth {
             return BlockPointer::default();
@@ -80,7 +81,7 @@ impl Run<'_> {
     }
 }
 
-/// A hole that tells since when it is one.
+/// A hole that records its birth txg.
 fn hole(object_type: ObjectType, level: u8, lsize_bytes: u64, birth: Txg) -> BlockPointer {
     let mut pointer = BlockPointer::default();
     let sectors = (lsize_bytes / SECTOR_BYTES).saturating_sub(1) & 0xffff;
@@ -92,21 +93,21 @@ fn hole(object_type: ObjectType, level: u8, lsize_bytes: u64, birth: Txg) -> Blo
 /// An indirect block in memory.
 struct Node {
     pointers: Vec<BlockPointer>,
-    /// Differs from what its pointer leads to.
+    /// Differs from the block that its pointer refers to.
     is_changed: bool,
 }
 
-/// The tree of one object on its way from one txg to the next.
+/// The tree of one object between one txg and the next.
 pub(super) struct TreeWriter {
     pub(super) id: ObjectId,
-    /// The dnode as it will be; its pointers and `used` are kept up to date.
+    /// The new dnode. Its pointers and `used` are kept up to date.
     pub(super) dnode: Dnode,
     used_bytes: u64,
     nodes: BTreeMap<(u8, u64), Node>,
-    /// Everything below this leaf is done with.
+    /// Everything below this leaf is finished.
     pub(super) cursor: u64,
     pub(super) is_swept: bool,
-    /// Of freed blocks: a forged tree that repeats itself must not keep a sync busy for ever.
+    /// Bounds the blocks freed. Without it, a forged tree that repeats itself could occupy a sync forever.
     claims: Claims,
 }
 
@@ -150,7 +151,7 @@ impl TreeWriter {
         self.dnode.levels.saturating_sub(1)
     }
 
-    /// Leaves below a block of this level lie between these two.
+    /// Returns the first and last leaf below a block of this level.
     fn range(&self, level: u8, id: u64) -> (u64, u64) {
         let span = self.shift().saturating_mul(u32::from(level));
         let first = id.checked_shl(span).unwrap_or(u64::MAX);
@@ -158,7 +159,7 @@ impl TreeWriter {
         (first, first.saturating_add(count.wrapping_sub(1)))
     }
 
-    /// Bytes of indirect blocks held.
+    /// Size in bytes of the indirect blocks in memory.
     pub(super) fn held_bytes(&self) -> u64 {
         self.nodes.len() as u64 * self.dnode.indirect_block_bytes()
     }
@@ -177,7 +178,7 @@ impl TreeWriter {
                 &mut self.dnode.block_pointers,
                 vec![BlockPointer::default(); count],
             );
-            // A node above one that is still in memory gets its pointer when that one is written.
+            // A node above one that is still in memory gets its pointer when that node is written.
             let has_content = old
                 .iter()
                 .any(|pointer| *pointer != BlockPointer::default());
@@ -199,7 +200,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// The pointer to a block; its parent is loaded.
+    /// Returns the pointer to a block and loads its parent.
     pub(super) fn pointer(
         &mut self,
         run: &Run<'_>,
@@ -221,7 +222,7 @@ impl TreeWriter {
             .ok_or_else(|| run.core.refuse(self.id, "block is beyond its tree"))
     }
 
-    /// Sets the pointer to a block whose parent is loaded, and accounts for the difference of space.
+    /// Sets the pointer to a block whose parent is loaded, and accounts for the change in space.
     pub(super) fn set_pointer(
         &mut self,
         run: &Run<'_>,
@@ -251,7 +252,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// A pointer took another's place: so does its space.
+    /// Accounts for the space of a pointer that replaces another.
     pub(super) fn account(&mut self, run: &Run<'_>, old: &BlockPointer, new: &BlockPointer) {
         let (old, new) = (run.sink.deflated_bytes(old), run.sink.deflated_bytes(new));
         self.used_bytes = self.used_bytes.saturating_add(new).saturating_sub(old);
@@ -264,7 +265,7 @@ impl TreeWriter {
         let pointer = self.pointer(run, level, id)?;
         let pointers = if pointer.is_hole() {
             let below = level.saturating_sub(1);
-            // Everything below has been a hole since the same txg, or never was anything else.
+            // Everything below became a hole in the same txg, or was never written.
             let filler = match pointer.birth() {
                 Txg(0) => BlockPointer::default(),
                 birth => hole(
@@ -286,8 +287,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// As [`TreeWriter::read_pointers`], of a block without which the txg cannot be written: if no copy
-    /// of it is good, the pool is suspended until a copy can be read.
+    /// Reads as [`TreeWriter::read_pointers`] does a block that the txg cannot be written without. If no copy
+    /// is good, the pool is suspended until a copy can be read.
     fn read_needed(
         &self,
         run: &Run<'_>,
@@ -321,7 +322,8 @@ impl TreeWriter {
             .map_err(|_| tree.invalid("indirect block is too short"))
     }
 
-    /// Frees leaves `first` to `last`. Memory: the paths to the two, and one indirect block a level.
+    /// Frees leaves `first` to `last`. Needs memory for the paths to these two, and one indirect block per
+    /// level.
     pub(super) fn free_leaves(
         &mut self,
         run: &Run<'_>,
@@ -375,8 +377,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Has other threads read indirect blocks that will be met soon: neighbours, of which the one at `at` is met
-    /// now and the first has the number `first`.
+    /// Makes other threads prefetch indirect blocks that the sweep will soon reach. They are siblings: the
+    /// sweep is at index `at`, and the first one has block id `first`.
     fn read_ahead(
         &self,
         run: &Run<'_>,
@@ -388,7 +390,7 @@ impl TreeWriter {
         if level == 0 || !at.is_multiple_of(AHEAD_NODES) {
             return;
         }
-        // At first those of two steps, then always those of the next step but one.
+        // The first call covers two steps, every later call the step after the next.
         let from = if at == 0 { 1 } else { at + AHEAD_NODES };
         let wanted = pointers.iter().zip(0u64..).skip(from);
         for (pointer, index) in wanted.take(at + 2 * AHEAD_NODES - from) {
@@ -400,15 +402,15 @@ impl TreeWriter {
             let (store, pointer) = (Arc::downgrade(&run.core.store), *pointer);
             run.core.store.send_ahead(pointer.lsize_bytes(), move || {
                 if let Some(store) = store.upgrade() {
-                    // The sweep meets what goes wrong itself.
+                    // The sweep itself meets and reports any failure.
                     let _ = store.fetch_ahead(&pointer, address, None, Room::default());
                 }
             });
         }
     }
 
-    /// Kills everything that hangs from a pointer, children before their parent. The space of the
-    /// pointer itself stays accounted until another takes its place.
+    /// Frees everything below a pointer, children before their parent. The space of the pointer itself stays
+    /// accounted for until another pointer replaces it.
     fn kill_tree(
         &mut self,
         run: &Run<'_>,
@@ -421,13 +423,13 @@ impl TreeWriter {
         }
         if level > 0 {
             if let Err(reason) = self.claims.charge(pointer) {
-                // A forged tree. Its blocks may belong to others: none of them is freed.
+                // A forged tree. Its blocks may belong to other objects, so none of them is freed.
                 self.leak(run, pointer, level, id, reason);
                 return Ok(());
             }
             let children = match self.read_pointers(run, pointer, level, id) {
                 Ok(children) => children,
-                // The devices may come back.
+                // The devices may be reopened.
                 Err(error @ ObjectError::Block(BlockError::Missing { .. })) => return Err(error),
                 Err(error) => {
                     mark::hit("freed-tree-unreadable");
@@ -446,7 +448,7 @@ impl TreeWriter {
         run.sink.kill(pointer)
     }
 
-    /// Tells that what hangs below an indirect block stays allocated.
+    /// Reports that the blocks below an indirect block stay allocated.
     fn leak(
         &self,
         run: &Run<'_>,
@@ -462,7 +464,7 @@ impl TreeWriter {
         });
     }
 
-    /// Kills the whole tree: what happens to a freed object.
+    /// Frees the whole tree of a freed object.
     pub(super) fn kill_all(&mut self, run: &Run<'_>) -> Result<(), ObjectError> {
         let top = self.top();
         let pointers = std::mem::take(&mut self.dnode.block_pointers);
@@ -477,8 +479,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Takes out the indirect blocks of this level that the sweep has left; those of lower levels must
-    /// have been taken and written before. What holds nothing but holes becomes one at once.
+    /// Removes and returns the indirect blocks of this level that the sweep has passed. Those of lower levels
+    /// must already be written. A block that contains only holes becomes a hole at once.
     pub(super) fn take_ready(
         &mut self,
         run: &Run<'_>,
@@ -523,17 +525,17 @@ impl TreeWriter {
         Ok(jobs)
     }
 
-    /// The levels at which indirect blocks stand, lowest first.
+    /// The number of levels of the tree.
     pub(super) fn levels(&self) -> u8 {
         self.dnode.levels
     }
 
-    /// Puts `used` into the dnode, in the unit of the pool's version.
+    /// Stores `used` in the dnode, in the unit of the pool's version.
     pub(super) fn finish(&mut self, run: &Run<'_>) {
         let mut pointers = self.dnode.block_pointers.iter().chain(&self.dnode.spill);
         let has_blocks = pointers.any(|pointer| !pointer.is_hole());
         if !has_blocks {
-            // Blocks that leaked were not subtracted one by one.
+            // Leaked blocks were not subtracted one by one.
             self.used_bytes = 0;
         }
         let is_new_unit = run.policy.pool_version >= 3;
@@ -549,7 +551,7 @@ impl TreeWriter {
 }
 
 impl FeatureUse {
-    /// Notes a block that was born.
+    /// Records the features that a newly written block needs.
     pub(super) fn note(&mut self, pointer: &BlockPointer) {
         if pointer.is_hole() {
             return;

@@ -1,11 +1,11 @@
-//! What a sync tells about owners.
+//! The accounting changes that a sync reports.
 
 use super::*;
 use millpond_object::{Accounting, AccountingChange, NewObject};
 use millpond_ondisk::{DnodeFlags, ObjectId, ObjectType};
 use std::collections::BTreeMap;
 
-/// Attributes of a file as every bonus begins with them.
+/// File attributes as they stand at the start of every bonus.
 fn attributes(user: u64, group: u64, project: Option<u64>) -> Vec<u8> {
     let mut bytes = 0x002f_505au32.to_le_bytes().to_vec();
     bytes.extend((2u16 | 1 << 10).to_le_bytes());
@@ -35,7 +35,7 @@ fn bench() -> Bench {
     Bench::with_shape(ObjectSetKind::FileSystem, WritePolicy::dataset(), shape)
 }
 
-/// Adds changes up as the accounting objects would.
+/// Adds up changes as the accounting objects would.
 #[derive(Default)]
 struct Books(BTreeMap<(u8, u64), (i64, i64)>);
 
@@ -71,7 +71,7 @@ fn files_count_for_their_owners_with_512_bytes_and_their_blocks() {
         .set
         .allocate(&tx, file(attributes(10, 21, None)))
         .unwrap();
-    // Not a file: carries the flags, counts nowhere.
+    // Not a file. It has the flags but is not counted.
     let other = NewObject::new(ObjectType::MASTER_NODE);
     let other = bench.set.allocate(&tx, other).unwrap();
     let content: Vec<u8> = (0..512u32).map(|at| (at * at % 251) as u8).collect();
@@ -119,7 +119,7 @@ fn owners_are_found_in_the_spill_block_where_the_bonus_is_empty() {
     let (synced, _) = bench.sync();
     books.apply(&synced.accounting);
     assert_eq!(books.of(0, 30).1, 1);
-    // The spill stays, something else changes.
+    // The spill block stays, other data changes.
     let tx = bench.begin();
     object.write(&tx, 0, &[1; 512]).unwrap();
     drop(tx);
@@ -147,7 +147,7 @@ fn projects_have_objects_up_to_where_they_were_completed() {
     let (synced, _) = bench.sync();
     books.apply(&synced.accounting);
     assert_eq!((books.of(0, 1).1, books.of(2, 3)), (4, (0, 0)));
-    // Two are completed, one behind them changes.
+    // Two objects are completed; one after them changes.
     let tx = bench.begin();
     objects[0].touch(&tx);
     objects[1].touch(&tx);
@@ -159,7 +159,7 @@ fn projects_have_objects_up_to_where_they_were_completed() {
     assert!(synced.restarts_projects);
     books.apply(&synced.accounting);
     assert_eq!((books.of(0, 1).1, books.of(2, 3)), (4, (2 * 512, 2)));
-    // One on either side goes.
+    // One object on each side is freed.
     let tx = bench.begin();
     bench.set.free(&tx, objects[0].id()).unwrap();
     bench.set.free(&tx, objects[2].id()).unwrap();
@@ -168,7 +168,7 @@ fn projects_have_objects_up_to_where_they_were_completed() {
     assert!(!synced.restarts_projects);
     books.apply(&synced.accounting);
     assert_eq!((books.of(0, 1).1, books.of(2, 3)), (2, (512, 1)));
-    // The rest in the group that says that it is complete, and one more.
+    // The rest are touched in the txg that marks accounting complete, together with one more.
     let tx = bench.begin();
     objects[3].touch(&tx);
     bench.set.set_accounting_cursor(&tx, u64::MAX);
@@ -187,7 +187,7 @@ fn projects_have_objects_up_to_where_they_were_completed() {
     assert_eq!(books.of(2, 3), (2 * 512 + 512, 2));
 }
 
-/// Begun and not finished, accounting of projects begins anew when the set is opened again.
+/// If project accounting was begun but not finished, it restarts when the set is opened again.
 #[test]
 fn projects_begin_anew_after_the_set_was_closed() {
     let mut bench = Bench::new(ObjectSetKind::FileSystem, WritePolicy::dataset());
@@ -225,7 +225,7 @@ fn an_old_file_is_added_when_it_is_next_written() {
     drop(tx);
     let (synced, _) = bench.sync();
     assert_eq!(synced.accounting, []);
-    // Users first, counts of objects later: each is added once.
+    // Users first, object counts later: each object is added once.
     let mut books = Books::default();
     for with_objects in [false, true, true] {
         let mut policy = WritePolicy::dataset();

@@ -1,4 +1,4 @@
-//! Reading ahead: what it brings, what it leaves alone.
+//! Prefetch: which blocks it reads and which it leaves alone.
 
 use super::*;
 use millpond_block::AheadFigures;
@@ -10,7 +10,7 @@ use millpond_ondisk::ObjectId;
 const BLOCK: u64 = 16 << 10;
 const BLOCKS: u64 = 200;
 
-/// A bench with one synced object, opened anew with nothing in memory.
+/// A bench with one synced object, reopened with an empty cache.
 struct Cold {
     bench: Bench,
     id: ObjectId,
@@ -56,7 +56,7 @@ fn what_a_reader_from_front_to_back_asks_for_has_been_read() {
     }
     let figures = cold.figures();
     assert_eq!(figures.given_up, 0);
-    // All but the first two, and the indirect blocks behind the first.
+    // All blocks but the first two, and all indirect blocks but the first.
     let indirect = BLOCKS / 32;
     assert_eq!(figures.read, BLOCKS - 2 + indirect);
     let cache = cold.bench.store.cache_statistics();
@@ -94,16 +94,16 @@ fn what_its_reader_keeps_is_let_go_of_behind_a_stream() {
     };
     for is_live in [true, false] {
         for block in 0..BLOCKS {
-            // Neighbours overtake each other.
+            // Neighbouring requests overtake each other.
             read(is_live, block ^ 1, Keeping::ByReader);
             cold.bench.store.settle_ahead();
         }
-        // One MiB behind the reader is kept, and what is no data.
+        // The cache keeps one MiB behind the reader, and blocks that are not data.
         let kept = cold.bench.store.cache_statistics().entries;
         let behind = (1 << 20) / BLOCK;
         assert!((behind..behind + 20).contains(&kept), "{kept}");
     }
-    // Everything is still there for whoever wants it, and stays where nobody says otherwise.
+    // Everything can still be read, and stays cached unless the reader says otherwise.
     let misses = cold.bench.store.cache_statistics().misses;
     (0..BLOCKS).for_each(|block| read(true, block, Keeping::Here));
     let cache = cold.bench.store.cache_statistics();
@@ -208,7 +208,7 @@ fn a_file_cut_overwritten_and_synced_under_its_readers_gives_no_stale_bytes() {
     let stop = AtomicBool::new(false);
     let object = cold.object();
     let bench = &cold.bench;
-    // Every block begins with its round.
+    // Every block begins with the number of its round.
     let contents: Vec<Vec<u8>> = (0..8u8)
         .map(|round| {
             let mut content = noise(round.into(), (BLOCK * BLOCKS) as usize);
@@ -282,11 +282,12 @@ fn indirect_blocks_of_a_tree_that_is_freed_are_read_ahead_of_the_sweep() {
             object.free_range(&tx, 512 * 40, 512 * 1900).unwrap();
         }
         drop(tx);
-        // Compares what is alive with what was killed.
+        // Compares live blocks with the freed ones.
         bench.sync();
         bench.store.settle_ahead();
         let figures = bench.store.ahead_figures();
-        // One for each but the first below each of the two; the sweep may overtake them.
+        // One request for each indirect block but the first below each of the two. The sweep may overtake
+        // requests.
         let expected = if is_whole { 62..=63 } else { 50..=63 };
         assert!(expected.contains(&figures.errands), "{figures:?}");
         assert!(figures.read <= figures.errands, "{figures:?}");

@@ -115,7 +115,7 @@ fn truncation_shortens_keeps_levels_and_leaves_holes_with_births() {
     let (_, set) = bench.sync();
     assert_eq!(at(&set, 0, 2).words[6], 0x0019_0000_0000_0007);
     assert_eq!(at(&set, 0, 2).birth(), Txg(5));
-    // From block 4 to the end; holes that are there stay as they are.
+    // From block 4 to the end. Existing holes stay unchanged.
     let tx = bench.begin();
     object.free_range(&tx, 2 * 4096, u64::MAX).unwrap();
     drop(tx);
@@ -124,7 +124,7 @@ fn truncation_shortens_keeps_levels_and_leaves_holes_with_births() {
     assert_eq!(read.block_id_max(), BlockId(1));
     assert_eq!(at(&set, 0, 2).birth(), Txg(5));
     assert_eq!(at(&set, 0, 4).birth(), Txg(6));
-    // All of it.
+    // The whole object.
     let tx = bench.begin();
     object.free_range(&tx, 0, u64::MAX).unwrap();
     drop(tx);
@@ -135,7 +135,7 @@ fn truncation_shortens_keeps_levels_and_leaves_holes_with_births() {
     let top = read.dnode().block_pointers[0];
     assert_eq!(top.words[6], 0x0119_0000_0000_0007);
     assert_eq!(top.birth(), Txg(7));
-    // What is written again under it fills the rest with holes of that birth.
+    // A block written again below it turns the rest into holes with that birth.
     let tx = bench.begin();
     object.write_block(&tx, BlockId(5), noise(9, 4096)).unwrap();
     drop(tx);
@@ -172,7 +172,7 @@ fn zeros_over_nothing_stay_without_birth_and_zeros_over_data_get_one() {
         .clone();
     assert_eq!(pointers[0].birth(), Txg(5));
     assert_eq!(pointers[1].words, [0; 16]);
-    // A hole with a birth, zeroed again, is a younger hole.
+    // A hole with a birth that is zeroed again gets a newer birth.
     let tx = bench.begin();
     object.write(&tx, 0, &[0; 512]).unwrap();
     drop(tx);

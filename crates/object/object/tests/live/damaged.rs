@@ -1,4 +1,4 @@
-//! Objects whose indirect blocks cannot be read any more.
+//! Objects with unreadable indirect blocks.
 
 use crate::{Bench, dataset, file, noise};
 use millpond_env::mark;
@@ -10,8 +10,8 @@ use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId};
 const SPAN: u64 = 32;
 const BLOCK: u64 = 512;
 
-/// An object of lowest-level indirect blocks below one of level 2; the given ones of level 1 are
-/// damaged. Nothing of it is in memory.
+/// Creates an object with level-1 indirect blocks below one of level 2, damages the given level-1 blocks and
+/// empties the cache.
 fn damaged(blocks: u64, lost: &[u64]) -> (Bench, ObjectId) {
     let mut bench = dataset();
     let tx = bench.begin();
@@ -40,7 +40,7 @@ fn object(bench: &Bench, id: ObjectId) -> Arc<LiveObject> {
     bench.set.object(id).unwrap()
 }
 
-/// Syncs without the judge, who would meet the damage.
+/// Syncs without checking the tree, because the check would meet the damage.
 fn sync(bench: &Bench) -> SyncedSet {
     let syncing = bench.close();
     let synced = bench.set.sync(syncing.txg(), 1, &*bench.sink).unwrap();
@@ -63,7 +63,7 @@ fn a_write_below_an_unreadable_indirect_block_fails_before_the_sync() {
         BlockId(SPAN),
         block.clone()
     )));
-    // A write that reaches there changes nothing before.
+    // A write that reaches the damage fails before it changes anything.
     let both = noise(3, 2 * BLOCK as usize);
     assert!(is_corrupt(object.write(&tx, (SPAN - 1) * BLOCK, &both)));
     object.write(&tx, (SPAN - 1) * BLOCK, &block).unwrap();
@@ -112,7 +112,7 @@ fn an_object_with_an_unreadable_indirect_block_is_freed() {
 fn a_truncation_leaks_what_it_cannot_read_and_charges_nothing_for_it() {
     let (bench, id) = damaged(5 * SPAN, &[1]);
     let object = object(&bench, id);
-    // An edge inside the unreadable block is refused: some of its pointers would have to stay.
+    // An edge inside the unreadable block is refused, because some of its pointers would have to stay.
     let tx = bench.begin();
     let inside = (SPAN + 1) * BLOCK;
     assert!(is_corrupt(object.free_range(&tx, inside, u64::MAX)));
@@ -122,13 +122,13 @@ fn a_truncation_leaks_what_it_cannot_read_and_charges_nothing_for_it() {
     sync(&bench);
     assert_eq!(bench.sink.take_leaks().len(), 1);
     assert_eq!(object.used_bytes(), 0);
-    // The object is an empty one now.
+    // The object is now empty.
     let tx = bench.begin();
     (object.write(&tx, 0, &noise(4, 3 * BLOCK as usize))).unwrap();
     drop(tx);
     sync(&bench);
     assert_eq!(bench.sink.take_leaks(), []);
-    // Two indirect blocks are left of the tree, in two copies of a sector each.
+    // Two indirect blocks of the tree remain, each with two copies of one sector.
     assert_eq!(object.used_bytes(), 3 * BLOCK + 2 * 2 * 512);
 }
 
@@ -150,7 +150,7 @@ fn chunks_cover_an_object_without_reading_its_lowest_indirect_blocks() {
     assert_eq!((inside.end, inside.blocks), (None, 2));
     let behind = object.next_free_chunk(BlockId(100 * SPAN)..BlockId(u64::MAX), 1);
     assert_eq!((behind.end, behind.blocks), (None, 0));
-    // Chunk by chunk, each in a txg of its own.
+    // Chunk by chunk, each in its own txg.
     let (mut at, mut steps) = (BlockId(0), 0);
     loop {
         let chunk = object.next_free_chunk(at..BlockId(u64::MAX), 2 * SPAN);

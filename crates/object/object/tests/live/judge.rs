@@ -1,13 +1,13 @@
-//! Walks a synced set from its root and judges everything that a reader or `zdb` would.
+//! Walks a synced set from its root and checks everything that a reader or `zdb` would check.
 
 use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
 use std::collections::BTreeMap;
 
-/// Blocks that the set refers to.
+/// The blocks that the set refers to.
 pub type Alive = BTreeMap<u64, u64>;
 
-/// Checks every dnode, pointer, fill and size; gives back what is referred to.
+/// Checks every dnode, pointer, fill count and size. Returns the referenced blocks.
 pub fn judge(set: &std::sync::Arc<ObjectSet>) -> Alive {
     let mut alive = Alive::new();
     note(&mut alive, set.root());
@@ -39,7 +39,7 @@ fn note(alive: &mut Alive, pointer: &BlockPointer) -> u64 {
     pointer.asize_bytes()
 }
 
-/// Judges one object's tree; gives back its fill.
+/// Checks one object's tree. Returns its fill count.
 fn judge_tree(object: &Object, alive: &mut Alive) -> u64 {
     let dnode = object.dnode();
     let top = dnode.levels - 1;
@@ -102,7 +102,7 @@ fn judge_pointer(
     fill
 }
 
-/// The birth that tells an incremental reader since when a block is what it is.
+/// The birth txg from which an incremental reader learns since when a block is unchanged.
 pub fn birth_of(object: &Object, id: u64) -> u64 {
     for level in (0..object.dnode().levels).rev() {
         let at = id >> (object.dnode().pointers_shift() * u32::from(level));

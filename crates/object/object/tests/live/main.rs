@@ -1,4 +1,4 @@
-//! Object sets that change, over a sink in memory that knows what is alive.
+//! Object sets open for change, on an in-memory sink that tracks live blocks.
 #![forbid(unsafe_code)]
 
 mod accounting;
@@ -22,7 +22,7 @@ use millpond_txg::{DirtyLimits, SyncingTxg, Transaction, TxgGroups};
 use sink::TestSink;
 use std::time::Duration;
 
-/// A set, its groups and its sink.
+/// A set, its transaction groups and its sink.
 struct Bench {
     groups: Arc<TxgGroups>,
     sink: Arc<TestSink>,
@@ -54,13 +54,13 @@ impl Bench {
         self.groups.begin(0).unwrap()
     }
 
-    /// Closes the open txg and hands it out.
+    /// Closes the open txg and returns it for syncing.
     fn close(&self) -> SyncingTxg {
         self.groups.ask(self.groups.open_txg());
         self.groups.next_to_sync(Duration::ZERO).unwrap()
     }
 
-    /// Writes everything, judges the tree and compares what lives with what was killed.
+    /// Syncs everything, checks the tree and compares live blocks with the freed ones.
     fn sync(&self) -> (SyncedSet, Arc<ObjectSet>) {
         let syncing = self.close();
         let synced = self.set.sync(syncing.txg(), 1, &*self.sink).unwrap();
@@ -79,7 +79,7 @@ impl Bench {
         committed
     }
 
-    /// Forgets everything in memory and opens what was synced last.
+    /// Discards all state in memory and reopens the last synced set.
     fn reopen(&mut self) {
         let (root, policy) = (self.set.root(), self.set.policy());
         self.set = LiveObjectSet::open(Arc::clone(&self.store), 7, root, policy).unwrap();

@@ -1,4 +1,4 @@
-//! Random lives of object sets beside a plain model of them.
+//! Random operations on object sets, compared with a plain model.
 
 use super::*;
 use crate::judge::birth_of;
@@ -7,7 +7,7 @@ use millpond_ondisk::{BlockId, CompressionKind, ObjectId, ObjectType};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an object should be: its blocks that were ever written, its end.
+/// The expected state of an object: every block ever written, and its end.
 #[derive(Debug, Clone, PartialEq)]
 struct ModelObject {
     block_bytes: usize,
@@ -15,9 +15,9 @@ struct ModelObject {
     block_id_max: u64,
     bonus: Vec<u8>,
     spill: Option<Vec<u8>>,
-    /// Tells objects of the same number apart.
+    /// Distinguishes objects that reuse an id.
     identity: u64,
-    /// Rises when the block size changes.
+    /// Incremented when the block size changes.
     shape: u64,
 }
 
@@ -48,7 +48,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
-    // Mostly near the front, now and then far out.
+    // Mostly near the front, sometimes far away.
     let place = || prop_oneof![4 => 0u16..60, 2 => 0u16..900, 1 => 0u16..9000];
     let span = || prop_oneof![4 => 1u16..20, 1 => 1u16..300];
     prop_oneof![
@@ -126,9 +126,9 @@ struct Life {
     /// Closed txgs with the state at their end.
     closed: VecDeque<(Txg, Model)>,
     syncing: Option<SyncingTxg>,
-    /// The last synced state, to judge births by.
+    /// The last synced state, used to check birth txgs.
     synced: Option<(Txg, Model)>,
-    /// Handles stay open while the set is; those of a reopened set are new.
+    /// Handles stay open as long as the set. A reopened set gets new ones.
     open: BTreeMap<u64, Arc<LiveObject>>,
 }
 
@@ -157,7 +157,7 @@ impl Life {
     }
 
     fn object(&mut self, id: u64) -> Arc<LiveObject> {
-        // Half of them are looked up anew each time and may have left memory.
+        // Half of the objects are looked up each time and may have been evicted from memory.
         if id.is_multiple_of(2) {
             return self.bench.set.object(ObjectId(id)).unwrap();
         }
@@ -318,7 +318,7 @@ impl Life {
         }
     }
 
-    /// Data that is found must be where the model has some, and none may be missed.
+    /// Checks that data is found where the model has data, and that none is missed.
     fn look_for_data(&self, object: &LiveObject, model: &ModelObject, from: u64) {
         let found = object.next_data(BlockId(from), false).unwrap();
         let not_zero = |(id, block): (&u64, &Vec<u8>)| {
@@ -341,7 +341,7 @@ impl Life {
 
     fn close(&mut self) {
         let txg = self.bench.groups.open_txg();
-        // At most one may quiesce while one is being written.
+        // At most one txg may quiesce while another syncs.
         if self.closed.len() < 2 {
             self.bench.groups.ask(txg);
             if self.syncing.is_none() {
@@ -391,7 +391,7 @@ impl Life {
         }
     }
 
-    /// The newest state, whatever is synced of it.
+    /// Checks the newest state, synced or not.
     fn judge_live(&mut self) {
         let mut ids = vec![];
         let mut at = ObjectId(0);
@@ -446,7 +446,7 @@ fn judge_object(object: &Object, model: &ModelObject) {
     }
 }
 
-/// An incremental reader that knows the state of `since` must be told of everything that changed.
+/// Checks that an incremental reader that knows the state of `since` sees every change.
 fn judge_births(object: &Object, since: Txg, before: &ModelObject, now: &ModelObject) {
     let end = now.block_id_max;
     for id in before.blocks.keys().chain(now.blocks.keys()) {

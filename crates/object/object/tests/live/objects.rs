@@ -1,4 +1,4 @@
-//! Objects made, freed, found; their bonus areas and spill blocks.
+//! Creating, freeing and finding objects; their bonus areas and spill blocks.
 
 use super::*;
 use millpond_object::ObjectError;
@@ -30,7 +30,7 @@ fn a_freed_object_leaves_nothing() {
     bench.set.free(&tx, kept.id()).unwrap();
     drop(tx);
     let (_, set) = bench.sync();
-    // The array's only block is a hole with a birth, as are the blocks above it.
+    // The array's only block is a hole with a birth txg, and so are the blocks above it.
     assert_eq!(set.phys().meta_dnode.used, 0);
     assert_eq!(set.phys().meta_dnode.block_pointers[0].birth(), Txg(6));
 }
@@ -63,7 +63,7 @@ fn numbers_are_not_used_twice_while_the_array_has_one_block() {
         drop(tx);
         bench.sync();
     }
-    // What was used before it was opened cannot be known.
+    // Which ids were used before the set was opened is unknown.
     bench.reopen();
     let tx = bench.begin();
     assert_eq!(
@@ -265,7 +265,7 @@ fn what_cannot_be_made_is_refused() {
             .set_types(&tx, ObjectType::NONE, ObjectType::NONE)
             .is_err()
     );
-    // A free of everything, twice, and of nothing.
+    // Freeing everything, twice, and freeing an empty range.
     object.free_range(&tx, 0, u64::MAX).unwrap();
     object.free_range(&tx, u64::MAX, u64::MAX).unwrap();
     object.free_range(&tx, 5, 0).unwrap();

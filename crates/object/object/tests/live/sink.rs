@@ -1,4 +1,4 @@
-//! A sink over a device in memory that knows what is alive.
+//! A sink on an in-memory device that tracks live blocks.
 
 use millpond_block::{BlockStore, Topology};
 use millpond_checksum::checksum;
@@ -13,7 +13,7 @@ use millpond_ondisk::{
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 use std::collections::BTreeMap;
 
-/// Space is never used twice, so that every former state can still be read.
+/// Never reuses space, so that every earlier state stays readable.
 pub struct TestSink {
     device: Arc<MemoryDevice>,
     state: Mutex<SinkState>,
@@ -22,7 +22,7 @@ pub struct TestSink {
 #[derive(Default)]
 struct SinkState {
     end: u64,
-    /// Offset and size of every block that is referred to.
+    /// Offset and size of every referenced block.
     alive: BTreeMap<u64, u64>,
     kills: u64,
     writes: u64,
@@ -53,11 +53,11 @@ impl TestSink {
     pub fn alive(&self) -> BTreeMap<u64, u64> {
         self.state.lock().alive.clone()
     }
-    /// What could not be freed since the last call.
+    /// Returns the blocks that could not be freed since the last call.
     pub fn take_leaks(&self) -> Vec<Leak> {
         std::mem::take(&mut self.state.lock().leaks)
     }
-    /// Overwrites a block on its device, all copies.
+    /// Overwrites all copies of a block on the device.
     pub fn damage(&self, pointer: &BlockPointer) {
         for dva in pointer.dvas() {
             let junk = vec![0xa5; pointer.psize_bytes() as usize];

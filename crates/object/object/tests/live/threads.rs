@@ -7,7 +7,7 @@ use millpond_object::NewObject;
 use millpond_ondisk::{BlockId, ObjectId, ObjectType};
 use std::collections::BTreeSet;
 
-/// Syncs until told to stop and nothing is left, and counts txgs.
+/// Syncs until `stop` is set and nothing is left, and counts txgs.
 fn sync_loop(bench: &Bench, stop: &AtomicBool, count: &AtomicU64) {
     loop {
         let is_last = stop.load(Ordering::SeqCst);
@@ -29,7 +29,7 @@ fn threads_write_their_objects_while_txgs_are_synced() {
     let bench = Bench::new(ObjectSetKind::Other, WritePolicy::dataset());
     let stop = AtomicBool::new(false);
     let tx = bench.begin();
-    // One object that all write, each its own blocks.
+    // One object that all threads write, each its own blocks.
     let shared = NewObject::new(ObjectType::OTHER_U8).with_block_bytes(4096);
     let shared = bench.set.allocate(&tx, shared).unwrap();
     drop(tx);
@@ -41,7 +41,7 @@ fn threads_write_their_objects_while_txgs_are_synced() {
                 let (bench, shared, done, count) = (&bench, &shared, &done, &count);
                 scope.spawn(move || {
                     for round in 0..60u64 {
-                        // However the machine deals its processors out, some txgs end between the rounds.
+                        // Makes some txgs end between the rounds, however the threads are scheduled.
                         while round % 20 == 10 && count.load(Ordering::SeqCst) < round / 10 {
                             thread::yield_now();
                         }
@@ -140,7 +140,7 @@ fn everybody_gets_the_same_object() {
     drop(tx);
     bench.sync();
     bench.reopen();
-    // Each adds to the same byte count under its object's own lock; a second copy would lose some.
+    // All threads add to the same byte count under their object's own lock. A second copy would lose updates.
     thread::scope(|scope| {
         for who in 0..4u64 {
             let bench = &bench;

@@ -1,4 +1,4 @@
-//! Changes of several txgs at once, and the passes of one.
+//! Changes in several txgs at once, and the passes of one txg.
 
 use super::*;
 use millpond_env::mark;
@@ -33,7 +33,7 @@ fn what_is_written_into_large_blocks_is_charged_alone_and_put_in_when_synced() {
     }
     drop(tx);
     let syncing = bench.close();
-    // On top of what is being written, in the next txg.
+    // Over the data being written, in the next txg.
     let tx = bench.begin();
     write(&tx, 4000, &noise(9, 3000));
     write(&tx, 300_100, &noise(10, 10));
@@ -72,7 +72,7 @@ fn the_mos_converges_over_passes_by_rewriting_in_place() {
         bench.judged();
     }
     assert!(bench.sink.rewrites() > 20);
-    // What is freed in a txg is not used again in it.
+    // Space freed in a txg is not reused in the same txg.
     bench.set.free(&tx, ObjectId(5)).unwrap();
     bench.set.sync(syncing.txg(), 12, &*bench.sink).unwrap();
     bench.judged();
@@ -145,7 +145,7 @@ fn an_object_freed_in_an_older_txg_has_no_changes_in_the_newer() {
     let syncing = bench.groups.next_to_sync(Duration::ZERO).unwrap();
     bench.set.sync(syncing.txg(), 1, &*bench.sink).unwrap();
     bench.groups.synced(syncing.txg());
-    // The number serves again while the newer txg is open.
+    // The id is reused while the newer txg is open.
     let again = bench
         .set
         .allocate_at(&newer, ObjectId(40), file(512))
@@ -189,7 +189,7 @@ fn a_late_write_in_an_older_txg_is_seen_in_the_newer_one_too() {
     let first = bench.groups.next_to_sync(Duration::ZERO).unwrap();
     bench.set.sync(first.txg(), 1, &*bench.sink).unwrap();
     bench.groups.synced(first.txg());
-    // The older txg has its own state: without what the newer one wrote.
+    // The older txg has its own state, without the newer one's writes.
     let mut synced = vec![0; 512];
     let set = bench.judged();
     set.object(object.id())
