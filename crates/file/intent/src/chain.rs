@@ -66,12 +66,12 @@ pub fn log_block_address(dataset: u64, sequence: u64) -> BlockAddress {
     }
 }
 
-/// Walks the log of a head dataset. A snapshot's header is stale and must not be walked.
+/// Walks the log of a head dataset. Do not walk a snapshot's log: its header is stale.
 ///
-/// Each block's checksum is bound to its place in the chain, so no block can verify twice; should
-/// `read` not verify, a walk that comes back to a place ends there all the same. The walk thus ends
-/// after at most as many blocks as the devices have sectors. One block (at most 16 MiB) is in
-/// memory at a time. Page `docs/format/intent-log.md`.
+/// Each block's checksum is bound to its sequence number, so no block verifies twice. If `read` does not
+/// verify checksums, loop detection ends the walk instead: it stops when a device offset repeats. The walk
+/// therefore ends after at most as many blocks as the devices have sectors. It keeps one block (at most 16
+/// MiB) in memory at a time. Page `docs/format/intent-log.md`.
 pub struct Chain<F> {
     read: F,
     next: BlockPointer,

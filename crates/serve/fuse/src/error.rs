@@ -1,26 +1,26 @@
-//! Why something could not be mounted or unmounted.
+//! Why a mount or unmount failed.
 
 use std::path::PathBuf;
 
-/// What went wrong outside of the files themselves.
+/// An error outside of the mounted files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FuseError {
-    /// The kernel's FUSE cannot be reached.
+    /// The kernel's FUSE device cannot be used.
     #[error("/dev/fuse cannot be opened: {0} (is the kernel's module `fuse` there?)")]
     Device(rustix::io::Errno),
-    /// The mount point is not there or is no directory.
+    /// The mount point does not exist or is not a directory.
     #[error("{}: {error}", path.display())]
     MountPoint {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: rustix::io::Errno,
     },
-    /// The path of the mount point goes upwards.
+    /// The path of the mount point contains `..`.
     #[error("{}: a mount point's path has no '..'", .0.display())]
     Upwards(PathBuf),
-    /// A link on the way that somebody else could turn elsewhere.
+    /// The path contains a symbolic link that another user could redirect.
     #[error(
         "{}: user {user} decides where a symbolic link in {} leads: put a directory in its place, or set another mountpoint",
         path.display(), link.display()
@@ -28,40 +28,40 @@ pub enum FuseError {
     Link {
         /// The mount point.
         path: PathBuf,
-        /// The directory that the link is in.
+        /// The directory that holds the link.
         link: PathBuf,
-        /// Who made the link, or may replace it.
+        /// The user that made the link, or may replace it.
         user: u32,
     },
-    /// The mount point has files in it, and mounting over them was not asked for.
+    /// The mount point contains files, and mounting over them was not requested.
     #[error("{}: directory is not empty", .0.display())]
     NotEmpty(PathBuf),
-    /// The kernel refused.
+    /// The kernel refused to mount.
     #[error("{}: cannot be mounted: {error}", path.display())]
     Mount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: rustix::io::Errno,
     },
-    /// The helper that mounts for ordinary users failed or is not there.
+    /// The helper that mounts for unprivileged users failed or is missing.
     #[error("fusermount3: {0}")]
     Helper(String),
-    /// Somebody uses the mounted file system.
+    /// The mounted file system is in use.
     #[error("{}: in use", .0.display())]
     Busy(PathBuf),
-    /// The kernel would not unmount for another reason.
+    /// The kernel refused to unmount for another reason.
     #[error("{}: cannot be unmounted: {error}", path.display())]
     Unmount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: rustix::io::Errno,
     },
-    /// Threads or descriptors are not to be had.
+    /// Threads or descriptors could not be created.
     #[error("the server cannot be started: {0}")]
     Start(String),
-    /// A name or option that has no place in a mount.
+    /// A name or option that is invalid for a mount.
     #[error("{0}")]
     Invalid(&'static str),
 }

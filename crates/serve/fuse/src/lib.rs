@@ -1,9 +1,9 @@
 //! Layer `serve`: file systems mounted through the kernel's FUSE.
 //!
-//! A [`FuseServer`] holds a bounded set of threads; each mounted file system is a *session* that all of them
-//! serve. The session itself ([`session::Session`]) does no I/O on the connection: it is handed the bytes of a
-//! request and hands back those of the reply, so that it can be tested, and fed with nonsense, without a kernel.
-//! Files come from a [`Vfs`](millpond_posix::vfs::Vfs); this crate knows no pool and no dataset.
+//! A [`FuseServer`] runs a bounded set of threads. Each mounted file system is a *session*, and all threads
+//! serve all sessions. A session ([`session::Session`]) does no I/O on the connection: it takes the bytes of
+//! a request and returns the bytes of the reply. It can thus be tested and fuzzed without a kernel. Files
+//! come from a [`Vfs`](millpond_posix::vfs::Vfs); this crate does not depend on pools or datasets.
 //!
 //! ```no_run
 //! # fn example(files: std::sync::Arc<dyn millpond_posix::vfs::Vfs>) -> Result<(), millpond_fuse::FuseError> {
@@ -15,7 +15,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What FUSE gives and what it cannot: `docs/mount.md`.
+//! What FUSE supports and what it cannot: `docs/mount.md`.
 #![deny(unsafe_code)]
 
 pub mod abi;
@@ -26,7 +26,7 @@ mod rings;
 mod server;
 pub mod session;
 mod shares;
-// Memory that the kernel fills while a thread waits: `transport/ring.rs`.
+// The kernel fills memory while a thread waits; see `transport/ring.rs`.
 #[allow(unsafe_code)]
 mod transport;
 

@@ -1,33 +1,36 @@
-//! Whether a thread that has answered a request waits for the next one awake.
+//! Decides whether a thread that has answered a request busy polls for the next one.
 //!
-//! A program that walks a tree asks, waits for the answer, and asks again some microseconds later. Putting a thread to sleep and
-//! waking it between two such requests takes longer than most answers do. So one thread of a connection asks for the next
-//! request again and again for a moment before it goes to sleep; where nobody came in time it does so more and more seldom, so
-//! that neither an idle mount nor a machine with other work pays for it.
+//! A program that walks a tree sends a request, waits for the reply, and sends the next request microseconds
+//! later. Putting a thread to sleep and waking it between two such requests takes longer than most replies.
+//! Therefore one thread of a connection polls for the next request for a moment before it sleeps. Each poll
+//! without a request doubles the number of requests until the next poll, so that polling costs little on an
+//! idle mount or on a machine with other work.
 
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a thread waits awake. Going to sleep and being woken costs about as much.
+/// How long a thread polls. Sleeping and waking cost about as much.
 pub(crate) const LINGER: Duration = Duration::from_micros(40);
-/// So many requests are taken awake in a row at most; then others get their turn.
+/// The most requests that a thread takes by polling in a row. Then other threads may serve the connection.
 pub(crate) const IN_A_ROW_MAX: u32 = 4096;
-/// After so many waits in vain, or more, 2 to the power of this many requests follow without one.
+/// The most failed polls that count. After n failed polls in a row, 2 to the power of n, less one, requests
+/// follow without a poll.
 const VAIN_MAX: u32 = 10;
 
-/// One connection's.
+/// The busy poll state of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Linger {
-    /// Somebody waits awake.
+    /// Whether a thread is polling.
     is_taken: AtomicBool,
-    /// Waits in vain since the last that was not.
+    /// The number of failed polls since the last successful one.
     vain: AtomicU32,
-    /// So many requests follow without waiting.
+    /// The number of requests to serve without a poll.
     skip: AtomicU32,
 }
 
 impl Linger {
-    /// Whether the caller, who has just answered a request, shall wait; then it must call [`Linger::end`].
+    /// Whether the caller, which has just answered a request, should poll. If so, it must call
+    /// [`Linger::end`].
     pub fn begin(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {
@@ -36,7 +39,7 @@ impl Linger {
         }
         !self.is_taken.swap(true, Ordering::Acquire)
     }
-    /// The wait is over: whether a request came.
+    /// Ends the poll. `has_come` says whether a request arrived.
     pub fn end(&self, has_come: bool) {
         let vain = match has_come {
             true => 0,
@@ -52,7 +55,7 @@ impl Linger {
 mod tests {
     use super::*;
 
-    /// How many of `count` requests that are answered one after the other are followed by a wait, all in vain.
+    /// How many of `count` consecutive requests are followed by a poll, if every poll fails.
     fn waits(linger: &Linger, count: usize) -> usize {
         let waits = (0..count).filter(|_| {
             let waits = linger.begin();

@@ -1,9 +1,11 @@
 //! The threads that serve a mounted file system through io_uring.
 //!
-//! The kernel has a queue for each processor and wants all of them served. Each queue has some threads, each with one
-//! [`Slot`]: a request goes to the thread that answered last, so that others sleep until several are under way at once. The
-//! threads stay on their queue's processor, where the program waits for the answer: waking a thread of the same processor is far
-//! cheaper than waking another processor. Only who moves much data leaves it, since copying can go on beside the program.
+//! The kernel has one queue per processor and requires that all of them are served. Each queue has a few
+//! threads, each with one [`Slot`]. A request goes to the thread that answered last, so the others sleep
+//! until several requests are in flight at once. The threads stay on their queue's processor, where the
+//! program waits for the reply: waking a thread on the same processor is far cheaper than waking another
+//! processor. Only a thread that moves much data leaves it, because copying can then run in parallel with the
+//! program.
 
 use crate::server::{Connection, Shared};
 use crate::transport::{Next, Slot};
@@ -14,31 +16,32 @@ use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// So many requests of one queue are worked on at once, where [`THREADS_MAX`] allows it.
+/// The number of requests of one queue that are served at once, if [`THREADS_MAX`] allows it.
 const THREADS_PER_QUEUE: usize = 4;
-/// With fewer, one slow request would hold up all others of its processor.
+/// With fewer threads, one slow request would block all other requests of its processor.
 const THREADS_PER_QUEUE_MIN: usize = 2;
-/// All mounted file systems of a server have so many of these threads, at most, each with a slot of 1 MiB. Those that are mounted
-/// beyond that are served in the ordinary way.
+/// The most such threads of one server, for all its mounted file systems. Each has a slot of 1 MiB. File
+/// systems beyond the limit are served through `/dev/fuse`.
 const THREADS_MAX: usize = 128;
-/// The number of pages for a request is agreed on as of this size.
+/// The page size on which the negotiated number of pages per request is based, in bytes.
 const PAGE_BYTES_MAX: usize = 4096;
-/// Requests of up to so many bytes are copied; longer ones leave so much room for the reply.
+/// Requests up to this size are copied. For longer requests, this is the size limit of the reply.
 const SCRATCH_BYTES: usize = 16384;
-/// Who moves so many bytes at once leaves its processor, and comes back after so many requests that move less.
+/// A thread leaves its processor when one request moves this many bytes. It returns after this many
+/// consecutive requests that move less.
 const MUCH_BYTES: usize = 65536;
 const LITTLE_IN_A_ROW: u32 = 16;
 
-/// Whether the threads of a connection begin.
+/// Whether the threads of a connection start serving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
-    /// Nothing was agreed on with the kernel yet.
+    /// The features are not negotiated with the kernel yet.
     Closed,
     Open,
     Never,
 }
 
-/// A connection's.
+/// The io_uring threads of one connection.
 #[derive(Debug)]
 pub(crate) struct Rings {
     gate: Mutex<Gate>,
@@ -56,12 +59,13 @@ impl Default for Rings {
     }
 }
 
-/// How many threads of this kind a server has.
+/// The number of io_uring threads of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(AtomicUsize);
 
 impl Taken {
-    /// Takes `queues` times as many as there may be; returns how many for each queue.
+    /// Takes the same number of threads for each of `queues` queues, as many as the limits allow. Returns the
+    /// number per queue.
     fn take(&self, queues: usize) -> Option<usize> {
         let mut each = None;
         let _ = self
@@ -79,19 +83,19 @@ impl Taken {
     }
 }
 
-/// Whether root has allowed it to the kernel's FUSE.
+/// Whether root has enabled io_uring in the kernel's FUSE.
 fn is_enabled() -> bool {
     let text = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     text.is_ok_and(|text| matches!(text.trim(), "Y" | "1"))
 }
 
-/// How many queues the kernel has: as many as there can be processors.
+/// The number of the kernel's queues, which is the number of possible processors.
 fn queues() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     count(text.trim())
 }
 
-/// How many numbers a list as `0-3,8` has.
+/// Counts the numbers in a list like `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     let each = list.split(',').map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -102,10 +106,12 @@ fn count(list: &str) -> Option<usize> {
 }
 
 impl Rings {
-    /// Starts the threads of a connection that is not mounted yet; they wait until [`Rings::decide`] was called. Returns
-    /// whether there are any: otherwise io_uring must not be agreed on.
+    /// Starts the threads of a connection that is not mounted yet. They wait for [`Rings::decide`].
+    ///
+    /// Returns whether they were started. If not, io_uring must not be negotiated.
     pub fn prepare(shared: &Arc<Shared>, connection: &Arc<Connection>) -> bool {
-        // The kernel wants room for as many pages as were agreed on for a request: more than a slot has where they are larger.
+        // The kernel requires space for the negotiated number of pages per request. With larger pages, a slot
+        // is too small for that.
         let fits = rustix::param::page_size() <= PAGE_BYTES_MAX;
         let Some(queues) = (fits && is_enabled()).then(queues).flatten() else {
             return false;
@@ -152,7 +158,7 @@ impl Rings {
         *gate == Gate::Open
     }
 
-    /// Lets the threads begin, or end. Only the first call counts.
+    /// Lets the threads start serving, or end. Only the first call takes effect.
     pub fn decide(&self, begins: bool) {
         let mut gate = self.gate.lock();
         if *gate == Gate::Closed {
@@ -162,12 +168,12 @@ impl Rings {
         self.decided.notify_all();
     }
 
-    /// The kernel did not agree after all.
+    /// Records that the kernel rejected io_uring after all.
     fn forgo(&self) {
         *self.gate.lock() = Gate::Never;
     }
 
-    /// Whether requests come this way.
+    /// Whether requests come through io_uring.
     pub fn are_used(&self) -> bool {
         *self.gate.lock() == Gate::Open
     }
@@ -181,7 +187,7 @@ impl Rings {
     }
 }
 
-/// What each thread does.
+/// The main function of each thread.
 fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
     let mut scratch = vec![0; SCRATCH_BYTES];
     let mut place = Place::new(usize::from(slot.queue()));
@@ -190,10 +196,12 @@ fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
         match slot.next(connection.channel.fd(), shared.stop.as_fd()) {
             Next::Request => is_registered = true,
             Next::Stopped => return,
-            // Root forbade it after it was offered, so that the kernel did not agree: requests come through the device.
+            // Root disabled it after it was offered, so the kernel did not agree. Requests come through the
+            // device.
             Next::Over(Errno::OPNOTSUPP) if !is_registered => return connection.rings.forgo(),
             Next::Over(error) => {
-                // Else it is over already, and something else may be mounted there by now.
+                // In the excluded cases the connection is over, and the mount point may hold another mount by
+                // now.
                 if !matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) {
                     connection.cut_off();
                 }
@@ -207,7 +215,7 @@ fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
     }
 }
 
-/// Where a thread may run.
+/// The processors on which a thread may run.
 struct Place {
     anywhere: Option<CpuSet>,
     here: CpuSet,
@@ -219,7 +227,7 @@ impl Place {
     fn new(processor: usize) -> Self {
         let anywhere = sched_getaffinity(None).ok();
         let mut here = CpuSet::new();
-        // A processor that this process may not use is not insisted on.
+        // Ignore a processor that this process may not use.
         let may = processor < CpuSet::MAX_CPU
             && anywhere.as_ref().is_some_and(|all| all.is_set(processor));
         if may {
@@ -233,7 +241,7 @@ impl Place {
         }
     }
 
-    /// Moves after a request that moved so many bytes, if that is better.
+    /// Changes the affinity after a request that moved this many bytes, if that helps.
     fn note(&mut self, bytes: usize) {
         let Some(anywhere) = &self.anywhere else {
             return;

@@ -22,15 +22,16 @@ use std::time::Duration;
 
 /// The token of the event that ends the threads.
 const STOP: u64 = 0;
-/// How long a thread that was added waits for a request before it ends.
+/// How long an added thread waits for a request before it ends.
 const IDLE: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
 const EIO: i32 = 5;
 
-/// A bounded set of threads for all mounted file systems of this process. Dropped, it ends: whatever is still
-/// mounted is cut off.
+/// A bounded set of threads for all mounted file systems of this process.
+///
+/// Dropping it ends the threads and cuts off everything that is still mounted.
 pub struct FuseServer {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -44,17 +45,17 @@ pub(crate) struct Shared {
     env: Env,
     pub(crate) ring_threads: Taken,
     shares: Shares,
-    /// Threads that wait for a request.
+    /// The number of threads that wait for a request.
     idle: AtomicUsize,
-    /// How many threads there are.
+    /// The number of threads.
     threads: Mutex<usize>,
     thread_ended: Condvar,
-    /// How many stay when there is nothing to do.
+    /// The number of threads that stay when there is no work.
     threads_kept: usize,
     me: Weak<Shared>,
 }
 
-/// A mounted session and the way to it.
+/// A mounted session and its connection.
 pub(crate) struct Connection {
     token: u64,
     pub(crate) channel: Channel,
@@ -63,7 +64,7 @@ pub(crate) struct Connection {
     linger: Linger,
     share: Arc<Share>,
     pub(crate) rings: Rings,
-    /// Features were agreed on with the kernel.
+    /// Whether the features are negotiated with the kernel.
     has_begun: AtomicBool,
     is_over: Mutex<bool>,
     ended: Condvar,
@@ -76,12 +77,14 @@ impl std::fmt::Debug for FuseServer {
 }
 
 impl FuseServer {
-    /// Starts `threads` threads (2 to 256). More are added while all of them are at work, up to 256, and end
-    /// when there is nothing to do; each pool has a share of them, so that one whose requests all wait does not
-    /// stop the others. Each thread keeps two buffers of a little more than 1 MiB.
+    /// Starts `threads` threads (2 to 256).
+    ///
+    /// The server adds threads while all are busy, up to 256. Added threads end when there is no work. Each
+    /// pool has a share of the threads, so a pool whose requests all wait does not block the others. Each
+    /// thread keeps two buffers of a little more than 1 MiB.
     ///
     /// # Errors
-    /// [`FuseError::Start`] if threads or descriptors are not to be had.
+    /// [`FuseError::Start`] if threads or descriptors cannot be created.
     pub fn start(threads: usize) -> Result<Arc<Self>, FuseError> {
         let start = |error: rustix::io::Errno| FuseError::Start(error.to_string());
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(start)?;
@@ -116,7 +119,7 @@ impl FuseServer {
         Ok(server)
     }
 
-    /// Serves a session from now on.
+    /// Starts serving a session.
     pub(crate) fn add(
         &self,
         channel: Channel,
@@ -160,13 +163,13 @@ impl FuseServer {
     }
 }
 
-/// One thread at a time is woken by a connection; it arms it again as soon as it has its request.
+/// A connection wakes one thread at a time, which arms the connection again as soon as it has its request.
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
-/// None is: somebody is awake and asks for the next request.
+/// No thread is woken, because one is polling for the next request.
 const NO_INTEREST: epoll::EventFlags = epoll::EventFlags::ONESHOT;
 
 impl Shared {
-    /// What each thread does.
+    /// The main function of each thread.
     fn serve(&self) {
         if self.serve_until_idle() {
             return;
@@ -175,8 +178,9 @@ impl Shared {
         self.thread_ended.notify_all();
     }
 
-    /// Serves requests. Returns true if the thread is not needed any more and no longer counted, false when
-    /// the server ends.
+    /// Serves requests.
+    ///
+    /// Returns true if the thread is surplus and already uncounted, false when the server ends.
     fn serve_until_idle(&self) -> bool {
         let mut request = vec![0; REQUEST_BYTES_MAX];
         let mut reply = vec![0; REPLY_BYTES_MAX];
@@ -192,7 +196,7 @@ impl Shared {
                 Ok(0) if self.may_end() => return true,
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => {}
-                // The poll descriptor is ours: nothing is left to be served.
+                // The poll descriptor failed, so nothing more can be served.
                 Err(_) => return false,
             }
             let token = { events[0].data }.u64();
@@ -206,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Serves the request that a connection has, and those that follow at once.
+    /// Serves the next request of a connection, and those that follow immediately.
     fn serve_one(&self, connection: &Connection, request: &mut [u8], reply: &mut [u8]) {
         let mut received = connection.channel.receive(request);
         for number in 0.. {
@@ -218,15 +222,15 @@ impl Shared {
                 self.arm_within_share(connection);
                 return;
             };
-            // Armed again before the request is worked on: others go on with the next.
+            // Arm the connection before serving the request, so that other threads take the next ones.
             connection.share.begin();
             self.arm_within_share(connection);
             self.keep_one_idle();
             let message = request.get(..count).unwrap_or_default();
             let answer = Self::answer(connection, message, reply);
             self.end_in_share(connection);
-            // Whoever waits for this answer may ask again as soon as it is there: from here on nobody else need wake up
-            // for that.
+            // The program may send its next request as soon as it has this reply. If this thread polls for
+            // it, no other thread needs to wake up.
             let lingers = number < IN_A_ROW_MAX && connection.linger.begin();
             if lingers {
                 self.arm(connection, NO_INTEREST);
@@ -243,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// A request that comes soon.
+    /// Polls for the next request for a short time.
     fn next(&self, connection: &Connection, request: &mut [u8]) -> Received {
         let clock = &self.env.clock;
         let limit = u64::try_from(LINGER.as_nanos()).unwrap_or(u64::MAX);
@@ -257,8 +261,8 @@ impl Shared {
         }
     }
 
-    /// Lets a thread be woken by the connection's next request, unless its pool has all the threads it may
-    /// have. Then the end of one of their requests does it.
+    /// Lets the connection's next request wake a thread, unless its pool has used up its share of the
+    /// threads. In that case the connection is armed when one of the pool's requests ends.
     fn arm_within_share(&self, connection: &Connection) {
         if connection.share.admits(connection.token) {
             self.arm(connection, INTEREST);
@@ -274,7 +278,7 @@ impl Shared {
         }
     }
 
-    /// Starts a thread if none is left that waits for requests.
+    /// Starts a thread if no thread is waiting for requests.
     fn keep_one_idle(&self) {
         if self.idle.load(Ordering::SeqCst) > 0 {
             return;
@@ -288,13 +292,13 @@ impl Shared {
         }
         mark::hit("fuse-thread-added");
         let name = format!("fuse-{threads}");
-        // If the system refuses another thread the present ones serve all.
+        // If the system refuses another thread, the existing ones continue.
         if thread::spawn(&name, move || shared.serve()).is_ok() {
             *threads += 1;
         }
     }
 
-    /// Whether the calling thread, which has nothing to do, may end.
+    /// Whether the calling thread, which has no work, may end. If so, it is no longer counted.
     fn may_end(&self) -> bool {
         let mut threads = self.threads.lock();
         let may_end = *threads > self.threads_kept;
@@ -312,8 +316,10 @@ impl Shared {
         }
     }
 
-    /// The reply to a request, if it wants one. A request without an answer would hang its program for ever; what broke is told
-    /// as an error of the device, and the thread lives on for others.
+    /// Computes the reply to a request; `None` if the request needs no reply.
+    ///
+    /// A request without a reply would hang its program forever. After a panic the reply is therefore `EIO`,
+    /// and the thread continues with other requests.
     pub(crate) fn answer<'b>(
         connection: &Connection,
         message: &[u8],
@@ -345,15 +351,17 @@ impl Shared {
 }
 
 impl Connection {
-    /// Ends the connection from this side: it was agreed that requests come through io_uring, and they cannot be taken. Only the
-    /// superuser can do that; others' programs wait until it is unmounted.
+    /// Ends the connection from this side, when requests were to come through io_uring but cannot be
+    /// received.
+    ///
+    /// Only root can do that. For other users, programs wait until the file system is unmounted.
     pub(crate) fn cut_off(&self) {
         let flags = UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
         if !self.is_over() {
             let _ = rustix::mount::unmount(&*self.mountpoint, flags);
         }
     }
-    /// Lets the threads for io_uring begin or end, as soon as it is known which.
+    /// Lets the io_uring threads start or end, as soon as the negotiation has decided which.
     fn begin_rings(&self) {
         if !self.has_begun.load(Ordering::Relaxed)
             && let Some(begins) = self.session.uses_rings()
@@ -372,7 +380,7 @@ impl Connection {
             self.ended.wait(&mut is_over);
         }
     }
-    /// Waits until the session is over, or `limit` passed. Tells whether it is.
+    /// Waits until the session is over or `limit` has passed. Returns whether it is over.
     pub fn wait_for_end(&self, limit: Duration) -> bool {
         let mut is_over = self.is_over.lock();
         if !*is_over {
@@ -388,7 +396,7 @@ impl Drop for FuseServer {
         for thread in std::mem::take(self.threads.get_mut()) {
             let _ = thread.join();
         }
-        // Threads that were added are not joined one by one.
+        // Added threads are counted, not joined individually.
         let mut left = self.shared.threads.lock();
         while *left > 0 {
             self.shared.thread_ended.wait(&mut left);

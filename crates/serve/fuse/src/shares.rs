@@ -1,36 +1,36 @@
-//! How many threads the requests of one pool may have.
+//! How many threads the requests of one pool may use.
 //!
-//! A request may wait for its pool: for the disks, for a txg, or, if the pool is suspended, without an end.
-//! So threads are added while all are at work, up to a limit, and each pool has a share of the limit:
-//! whatever waits in one pool, others go on.
+//! A request may wait for its pool: for the disks, for a txg, or, if the pool is suspended, indefinitely. The
+//! server therefore adds threads while all are busy, up to a limit, and each pool has a share of the limit.
+//! When requests of one pool wait, other pools continue.
 
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, Weak};
 use std::collections::HashMap;
 
-/// Threads in all, at most.
+/// The most threads in total.
 pub(crate) const THREADS_MAX: usize = 256;
-/// A pool's share is never smaller.
+/// The minimum share of a pool.
 const SHARE_MIN: usize = 4;
 
-/// The shares of all pools that have something mounted.
+/// The shares of all pools with mounted file systems.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     by_pool: Mutex<HashMap<String, Weak<Share>>>,
     pools: Arc<AtomicUsize>,
 }
 
-/// The requests of one pool.
+/// The share of one pool.
 #[derive(Debug)]
 pub(crate) struct Share {
     pools: Arc<AtomicUsize>,
     active: AtomicUsize,
-    /// Connections that no thread waits for while the share is used up.
+    /// Connections that are not armed because the share is used up.
     parked: Mutex<Vec<u64>>,
 }
 
 impl Shares {
-    /// The share of a dataset's pool.
+    /// The share of the dataset's pool.
     pub(crate) fn of(&self, dataset: &str) -> Arc<Share> {
         let pool = dataset.split(['/', '@']).next().unwrap_or_default();
         let mut by_pool = self.by_pool.lock();
@@ -56,31 +56,31 @@ impl Drop for Share {
 }
 
 impl Share {
-    /// One thread is left over for each pool that comes later.
+    /// The limit of one pool's share. It leaves one further share for a pool that is added later.
     fn limit(&self) -> usize {
         let pools = self.pools.load(Ordering::SeqCst);
         (THREADS_MAX / (pools + 1)).max(SHARE_MIN)
     }
 
-    /// A request begins.
+    /// Counts a request that begins.
     pub(crate) fn begin(&self) {
         self.active.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A request is over. Returns a connection that threads may wait for again.
+    /// Counts a request that ends. Returns a connection that can be armed again.
     pub(crate) fn end(&self) -> Option<u64> {
         self.active.fetch_sub(1, Ordering::SeqCst);
         self.unpark()
     }
 
-    /// Whether threads may wait for more requests of this connection. If not, it is remembered until
-    /// [`Share::end`] returns it.
+    /// Whether the connection may be armed for more requests. If not, it is parked until [`Share::end`]
+    /// returns it.
     pub(crate) fn admits(&self, token: u64) -> bool {
         if self.has_room() {
             return true;
         }
         self.parked.lock().push(token);
-        // The last request may have ended before the connection was remembered.
+        // The last request may have ended before the connection was parked.
         if self.has_room() {
             let mut parked = self.parked.lock();
             if let Some(at) = parked.iter().position(|one| *one == token) {
@@ -120,7 +120,7 @@ mod tests {
         assert!(!one.admits(1) && !same.admits(2));
         let other = shares.of("other");
         assert!(other.admits(3));
-        // With a second pool the first one's share is a third.
+        // With a second pool, the first pool's share drops to a third.
         let mut back = vec![];
         for _ in 0..THREADS_MAX / 2 - THREADS_MAX / 3 {
             back.extend(one.end());

@@ -1,4 +1,4 @@
-//! A session on a real pool, without a kernel: messages in, replies out.
+//! Tests a session on a real pool, without a kernel: sends messages and checks the replies.
 
 use millpond::live::{LivePool, PoolPlan, Vfs, WriteOptions};
 use millpond::{OpenOptions, Search};
@@ -43,7 +43,7 @@ impl Rig {
         assert_eq!((error, body.len()), (0, 64));
         rig
     }
-    /// The error (as a positive number) and the body of a reply; `None` if there is none.
+    /// The error (as a positive number) and the body of a reply; `None` if there is no reply.
     fn ask(&self, opcode: u32, node: u64, body: &[u8]) -> Option<(i32, Vec<u8>)> {
         let message = message(opcode, node, body);
         let mut buffer = vec![0; REPLY_BYTES_MAX];
@@ -54,13 +54,13 @@ impl Rig {
         let error = i32::from_ne_bytes(*reply[4..].first_chunk().unwrap());
         Some((-error, reply[16..].to_vec()))
     }
-    /// As [`Rig::ask`], of what must succeed.
+    /// Like [`Rig::ask`], for a request that must succeed.
     fn done(&self, opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
         let (error, body) = self.ask(opcode, node, body).unwrap();
         assert_eq!(error, 0, "request {opcode}");
         body
     }
-    /// The error of a request by another user than the one who makes files here.
+    /// The error of a request by a uid other than that of the file's creator.
     fn error_of(&self, user: u32, opcode: u32, node: u64, body: &[u8]) -> i32 {
         let mut message = message(opcode, node, body);
         message[24..28].copy_from_slice(&user.to_ne_bytes());
@@ -115,7 +115,7 @@ fn nothing_is_served_before_both_sides_agree_on_a_version() {
     assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
     assert_eq!(rig.error(opcode::INIT, 0, &init(7, 12)), EPROTO);
     assert_eq!(rig.error(opcode::INIT, 0, &init(6, 45)), EPROTO);
-    // A newer kernel is told the version spoken here, and asks again.
+    // A newer kernel gets the supported version and sends `INIT` again.
     let reply = rig.done(opcode::INIT, 0, &init(8, 0));
     assert_eq!(reply[..4], 7u32.to_ne_bytes());
     assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
@@ -150,7 +150,7 @@ fn flags_that_an_old_kernel_does_not_judge_are_judged_here() {
     assert_eq!(error(1000, IMMUTABLE | NODUMP), EPERM);
     assert_eq!(error(0, IMMUTABLE), 0);
     assert_eq!(error(1000, 0), EPERM);
-    // A kernel that judges for itself lets through whom it finds entitled.
+    // A kernel that checks permissions itself only sends permitted requests.
     let new = Rig::begun();
     let node = new.create(b"note");
     let error = |user, flags| new.error_of(user, opcode::IOCTL, node, &set_flags(flags));
@@ -167,7 +167,7 @@ fn a_file_is_made_written_read_and_found_again() {
     assert_eq!(rig.done(opcode::READ, node, &read(5, 1)), b"x");
     let found = rig.done(opcode::LOOKUP, ROOT_NODE, b"note\0");
     assert_eq!(found[..8], node.to_ne_bytes());
-    // What is not there is told as such, with how long that holds.
+    // The reply for a missing name says how long the kernel may cache that.
     let absent = rig.done(opcode::LOOKUP, ROOT_NODE, b"nothing\0");
     assert_eq!(absent[..8], [0; 8]);
     assert_ne!(absent[16..24], [0; 8]);
@@ -179,14 +179,14 @@ fn a_file_is_made_written_read_and_found_again() {
 fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking() {
     let rig = Rig::begun();
     let node = rig.create(b"note");
-    // The first one makes the log's chain, for which a txg is waited for.
+    // The first write creates the log's chain and waits for a txg.
     let mut first = write(0, b"first");
     first[32..36].copy_from_slice(&0o4_010_000u32.to_ne_bytes());
     rig.done(opcode::WRITE, node, &first);
     let mut synced = write(5, b" and second");
     synced[32..36].copy_from_slice(&0o10_000u32.to_ne_bytes());
     rig.done(opcode::WRITE, node, &synced);
-    // What stands on the disk at this moment.
+    // The content of the disk at this moment.
     let crashed = tempfile::tempdir().unwrap();
     let image = "disk.img";
     std::fs::copy(rig.folder.path().join(image), crashed.path().join(image)).unwrap();
@@ -209,7 +209,7 @@ fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
         .collect();
     rig.done(opcode::WRITE, node, &write(0, &noise));
     rig.pool.sync().unwrap();
-    // Wherever these bytes stand on the disk, one of them is another now.
+    // Change one of these bytes on the disk, wherever they are.
     let spoilt = tempfile::tempdir().unwrap();
     let mut image = std::fs::read(rig.folder.path().join("disk.img")).unwrap();
     let at = image.windows(64).position(|found| found == &noise[..64]);
@@ -230,7 +230,7 @@ fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
     for _ in 0..3 {
         assert_eq!(again.error(opcode::READ, node, &read(0, 4096)), EIO);
     }
-    // What is nobody's fault is not remembered.
+    // Ordinary errors are not recorded.
     assert_eq!(again.error(opcode::UNLINK, ROOT_NODE, b"nothing\0"), ENOENT);
     let troubles = again.session.take_troubles();
     assert_eq!(troubles.len(), 1, "{troubles:?}");
@@ -308,7 +308,7 @@ fn nonsense_is_answered_with_errors_and_the_pool_stays_whole() {
     let mut buffer = vec![0; REPLY_BYTES_MAX];
     for _ in 0..4000 {
         let opcode = roll(58) as u32;
-        // Waiting for txgs would only cost time.
+        // Skip requests that wait for txgs, to save time.
         if matches!(opcode, opcode::FSYNC | opcode::FSYNCDIR | opcode::INIT) {
             continue;
         }

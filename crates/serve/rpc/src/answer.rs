@@ -1,14 +1,14 @@
-//! What is answered to a call, encoded.
+//! Computes and encodes the answer to a call.
 
 use crate::message::{About, Call, Failure, Reply};
 use crate::outbox::Outbox;
 use millpond::control::{ChangeError, ChangeFailure, ControlError, ImportError, Keep};
 use serde::Serialize;
 
-/// So many entries of a list go into one reply.
+/// The most entries of a list in one reply.
 const ENTRIES_PER_REPLY: usize = 256;
 
-/// Asks for what the call wants and puts the whole answer into `out`.
+/// Executes the call and puts the complete answer into `out`.
 pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Keep, call: Call) {
     if let Err(text) = put_answer(out, verbs, call) {
         out.clear();
@@ -19,7 +19,7 @@ pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Keep, call: Call) {
 /// Puts a failure into `out`.
 pub fn refuse(out: &mut Outbox<'_>, failure: Failure) {
     if put(out, false, Err::<(), _>(failure)).is_err() {
-        // The connection ends without an answer then.
+        // The connection then ends without an answer.
         out.clear();
     }
 }
@@ -43,7 +43,7 @@ fn put<T: Serialize>(
     })
 }
 
-/// A list that goes out in pieces.
+/// A list that is sent in several replies.
 struct Pieces<'m, 'o, T> {
     out: &'m mut Outbox<'o>,
     waiting: Vec<T>,
@@ -75,8 +75,10 @@ impl<T: Serialize> Pieces<'_, '_, T> {
     }
 }
 
+/// Executes the call and puts its replies into `out`.
+///
 /// # Errors
-/// The text of why the answer cannot be had in one piece.
+/// The message of an error that makes the answer incomplete.
 fn put_answer(out: &mut Outbox<'_>, verbs: &dyn Keep, call: Call) -> Result<(), String> {
     let change = |error: ChangeError| Failure::Change(error.portable());
     match call {

@@ -1,4 +1,4 @@
-//! The asking end.
+//! The client side of a connection.
 
 use crate::message::{About, Call, Failure, decode_reply};
 use crate::secret::Secret;
@@ -18,15 +18,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// A connection to the daemon. Calls go one after the other.
+/// A connection to the daemon. Calls run one after the other.
 #[derive(Debug)]
 pub struct Client {
     messages: Mutex<Messages<UnixStream>>,
-    /// Where to connect again.
+    /// The socket to reconnect to.
     socket: Option<PathBuf>,
 }
 
-/// What went wrong: the daemon said so, or there was no answer.
+/// Why a call failed: the daemon returned a failure, or there was no answer.
 enum Trouble {
     Failure(Failure),
     Stream(StreamError),
@@ -78,10 +78,12 @@ impl From<Trouble> for ImportError {
 }
 
 impl Client {
-    /// Connects to a daemon's socket. Keys and names are told to root's daemons and those of the own user only.
+    /// Connects to a daemon's socket.
+    ///
+    /// Keys and names are sent only to a daemon of root or of this process's own user.
     ///
     /// # Errors
-    /// If nobody listens there, or somebody else.
+    /// If no daemon listens there, or one of another user.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let mut client = Self::new(connect_trusted(socket)?);
         client.socket = Some(socket.to_owned());
@@ -106,7 +108,7 @@ impl Client {
         last.ok_or_else(|| StreamError::Malformed("no answer".into()).into())
     }
 
-    /// Gives each reply to `each` as long as that says true; those behind are read and dropped.
+    /// Passes each reply to `each` until that returns false. The remaining replies are read and dropped.
     fn call_for_each<T: DeserializeOwned>(
         &self,
         call: &Call,
@@ -136,14 +138,17 @@ impl Client {
         }
     }
 
-    /// Sends a call; the first reply. A connection that was idle for long may be gone: a question is asked once more then.
+    /// Sends a call and returns the first reply.
+    ///
+    /// The daemon may have closed a connection that was idle for long. In that case a call that changes
+    /// nothing is sent once more over a new connection.
     fn ask(
         &self,
         messages: &mut Messages<UnixStream>,
         call: &Call,
     ) -> Result<Zeroizing<Vec<u8>>, StreamError> {
         let sent = messages.write(call);
-        // Who was turned away cannot send, and is told why.
+        // A client that was turned away cannot send, but a reply with the reason is waiting.
         let error = match (messages.read(), sent) {
             (Ok(Some(bytes)), _) => return Ok(bytes),
             (_, Err(error)) | (Err(error), _) => error,
@@ -180,10 +185,10 @@ impl Client {
         outcome
     }
 
-    /// What the daemon is.
+    /// Asks for the daemon's version, process and user.
     ///
     /// # Errors
-    /// If it does not say.
+    /// If the daemon does not answer.
     pub fn about(&self) -> Result<About, ControlError> {
         Ok(self.call(&Call::About {})?)
     }
@@ -358,6 +363,8 @@ impl Keep for Client {
     }
 }
 
+/// Connects, and checks that the other end belongs to root or to this process's user.
+///
 /// # Errors
 /// [`io::ErrorKind::PermissionDenied`] if another user listens.
 fn connect_trusted(socket: &Path) -> io::Result<UnixStream> {

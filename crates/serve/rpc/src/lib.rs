@@ -1,14 +1,15 @@
-//! Layer `serve`: the control verbs over a unix socket, both ends of it.
+//! Layer `serve`: the control requests over a unix socket, client and server.
 //!
 //! [`Client`] implements [`millpond::control::Control`], [`millpond::control::Change`] and
-//! [`millpond::control::Keep`], so that a command cannot tell it from pools in its own process.
-//! [`serve`] answers one connection from whoever implements the same traits. Messages are JSON objects that
-//! end with a zero byte, in the manner of Varlink: a call names a method, a reply has parameters, an
-//! error or, for lists, more replies behind it. The page is `docs/daemon.md`.
+//! [`millpond::control::Keep`]. A command thus uses it exactly like pools in its own process. [`serve`]
+//! answers one connection from any implementation of the same traits. Messages are JSON objects that end with
+//! a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error; for
+//! lists, more replies may follow. The page is `docs/daemon.md`.
 //!
-//! Nothing from the other end is trusted: messages have a longest length ([`MESSAGE_BYTES_MAX`]), their nesting is
-//! bounded by the decoder, and what does not fit ends the connection. Callers who may only look have a smaller limit
-//! ([`LOOKER_MESSAGE_BYTES_MAX`]), and parameters of methods that they may not use are not decoded. This crate opens no pool.
+//! Nothing from the other end is trusted. Messages have a maximum length ([`MESSAGE_BYTES_MAX`]), the decoder
+//! bounds their nesting, and input beyond a limit ends the connection. Read-only callers have a smaller limit
+//! ([`LOOKER_MESSAGE_BYTES_MAX`]), and parameters of methods that they may not use are not decoded. This
+//! crate opens no pool.
 #![forbid(unsafe_code)]
 
 mod answer;

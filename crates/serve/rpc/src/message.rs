@@ -1,4 +1,4 @@
-//! Calls and replies. Every method has the name `org.millpond.` and its variant's.
+//! Calls and replies. A method's name is `org.millpond.` followed by the variant's name.
 
 use crate::StreamError;
 use crate::secret::Secret;
@@ -10,7 +10,7 @@ use millpond::control::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What can be asked for.
+/// A call with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "parameters")]
 #[allow(missing_docs)] // the verbs of `millpond::control`, with their arguments
@@ -21,10 +21,10 @@ pub enum Call {
     Pool { name: String },
     #[serde(rename = "org.millpond.VdevProperties")]
     VdevProperties { pool: String, guid: u64 },
-    /// A reply for some of them at a time.
+    /// The answer is a list in several replies.
     #[serde(rename = "org.millpond.Datasets")]
     Datasets { query: DatasetQuery },
-    /// A reply for some of them at a time.
+    /// The answer is a list in several replies.
     #[serde(rename = "org.millpond.History")]
     History { pool: String },
     #[serde(rename = "org.millpond.Holds")]
@@ -76,13 +76,13 @@ pub enum Call {
     Events { after: u64 },
     #[serde(rename = "org.millpond.ClearEvents")]
     ClearEvents {},
-    /// What the daemon is; the answer is a [`crate::message::About`].
+    /// Asks for the daemon's version, process and user; the answer is a [`crate::message::About`].
     #[serde(rename = "org.millpond.About")]
     About {},
 }
 
 impl Call {
-    /// Whether it may change something, or look at what only the daemon's user may see.
+    /// Whether the call may change something, or may read data that only the daemon's user may see.
     #[must_use]
     pub fn needs_right(&self) -> bool {
         !matches!(
@@ -99,7 +99,7 @@ impl Call {
     }
 }
 
-/// The methods that need no right: [`Call::needs_right`] by name.
+/// The names of the methods that are allowed to every user; see [`Call::needs_right`].
 const LOOKING: [&str; 8] = [
     "Pools",
     "Pool",
@@ -111,29 +111,29 @@ const LOOKING: [&str; 8] = [
     "About",
 ];
 
-/// What comes before the parameters of a call: they are decoded only for a caller who may ask for the method.
+/// The part of a call before its parameters. Parameters are decoded only if the caller may use the method.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Head {
-    /// The method, with its `org.millpond.`.
+    /// The method's full name, with `org.millpond.`.
     pub method: String,
 }
 
 impl Head {
-    /// The method without the part that all have.
+    /// The method's name without the common prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         let name = self.method.strip_prefix("org.millpond.");
         name.unwrap_or_default()
     }
 
-    /// As [`Call::needs_right`]; methods that there are not need a right, too.
+    /// Like [`Call::needs_right`]. Unknown methods also need the right.
     #[must_use]
     pub fn needs_right(&self) -> bool {
         !LOOKING.contains(&self.name())
     }
 }
 
-/// What a call went wrong with.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the errors of the verbs
 pub enum Failure {
@@ -145,41 +145,41 @@ pub enum Failure {
     Mount(MountProblem),
     Unmount(String, MountProblem),
     Key(KeyProblem),
-    /// The call itself makes no sense; the text says why.
+    /// The call is invalid, for this reason.
     Call(String),
 }
 
-/// One reply. `value` is what the method gives, `more` says that another reply follows.
+/// One reply. `value` is the method's result; `more` says that another reply follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reply {
-    /// What the method gives.
+    /// The method's result.
     #[serde(default, rename = "parameters")]
     pub value: serde_json::Value,
-    /// Another reply follows.
+    /// Whether another reply follows.
     #[serde(
         default,
         rename = "continues",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub more: bool,
-    /// It went wrong.
+    /// The failure, if the call failed.
     #[serde(default, rename = "error", skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// What the daemon tells of itself.
+/// What the daemon reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Its version.
+    /// The daemon's version.
     pub version: String,
-    /// Its process.
+    /// The daemon's process id.
     pub process: u32,
-    /// Its user.
+    /// The daemon's uid.
     pub user: u32,
 }
 
-/// Reads only a call's method. Parameters are passed over without being kept.
+/// Decodes only a call's method. Parameters are skipped and not kept in memory.
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
@@ -187,7 +187,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
-/// Takes a call apart. Nesting is bounded by the decoder (128 levels).
+/// Decodes a call. The decoder limits nesting to 128 levels.
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
@@ -195,7 +195,7 @@ pub fn decode_call(bytes: &[u8]) -> Result<Call, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
-/// Takes a reply apart.
+/// Decodes a reply.
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
@@ -301,7 +301,7 @@ mod tests {
         for name in LOOKING {
             let text = format!(r#"{{"method":"org.millpond.{name}","parameters":7}}"#);
             assert!(!decode_head(text.as_bytes()).unwrap().needs_right());
-            // It is the name of a method indeed: what is wrong with it are the parameters.
+            // It is the name of a method: the error must be about the parameters.
             let error = decode_call(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("unknown variant"), "{error}");
         }

@@ -1,14 +1,16 @@
-//! An answer that waits to be sent: complete before its first byte goes out, so that nothing of a pool is held while the
-//! other end reads.
+//! An answer that waits to be sent.
+//!
+//! It is complete before its first byte is sent, so the server holds nothing of a pool while the other end
+//! reads.
 
 use crate::stream::{Messages, StreamError, encode};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// So much of an answer stays in memory, in bytes; the rest goes into a file without a name.
+/// The most bytes of an answer that stay in memory. The rest goes into an unnamed file.
 const MEMORY_BYTES_MAX: usize = 1 << 20;
-/// So much of the file is sent at once, in bytes.
+/// How many bytes of the file are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Encoded messages, in order.
@@ -21,7 +23,7 @@ pub struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// An empty one; `scratch` makes its file when it is needed.
+    /// An empty outbox. `scratch` creates its file on demand.
     pub fn new(scratch: &'a dyn Fn() -> io::Result<File>, bytes_max: u64) -> Self {
         Self {
             memory: vec![],
@@ -35,7 +37,8 @@ impl<'a> Outbox<'a> {
     /// Adds a message.
     ///
     /// # Errors
-    /// The answer's text instead of it: it is too long, or there is no space for it.
+    /// A message for the caller, to be sent instead of the answer: the answer is too long, or there is no
+    /// space for it.
     pub fn add(&mut self, message: &impl Serialize) -> Result<(), String> {
         let bytes = encode(message).map_err(|error| match error {
             StreamError::TooLong(_) => "the answer is too long".to_owned(),
@@ -64,7 +67,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Forgets everything that was added.
+    /// Removes everything that was added.
     pub fn clear(&mut self) {
         self.memory.clear();
         self.file = None;

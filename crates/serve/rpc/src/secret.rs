@@ -1,4 +1,4 @@
-//! A key on its way: wiped at both ends, and never shown.
+//! A key in a message: wiped from memory at both ends, and never printed.
 
 use millpond::control::KEY_BYTES_MAX;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The bytes of a key. Wiped when it goes.
+/// The bytes of a key. Dropping it wipes them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A copy of a key.
+    /// Copies a key.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         Self(Zeroizing::new(key.to_vec()))
     }
 
-    /// The key.
+    /// The key's bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Bytes {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<Secret, A::Error> {
-        // Memory that grows would leave copies behind.
+        // Allocate the full capacity, because growing the buffer would leave copies behind.
         let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX));
         while let Some(byte) = bytes.next_element::<u8>()? {
             if key.len() >= KEY_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The answering end.
+//! The server side of a connection.
 
 use crate::answer::{answer, refuse};
 use crate::message::{Failure, Head, decode_call, decode_head};
@@ -16,32 +16,32 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// The longest answer to a caller who may only look, in bytes.
+/// The longest answer to a read-only caller, in bytes.
 const LOOKER_ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Who is at the other end.
+/// The process at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Number of the user.
+    /// The uid.
     pub user: u32,
-    /// Number of the process; 0 if not known.
+    /// The process id; 0 if not known.
     pub process: u32,
 }
 
-/// What somebody may do.
+/// The access rights of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Look at pools and datasets.
+    /// Read-only access to pools and datasets.
     Look,
-    /// Everything.
+    /// Full access.
     All,
 }
 
 impl Access {
-    /// The daemon's own user and root may do all, others may look.
+    /// The daemon's own user and root have full access; other users have read-only access.
     #[must_use]
     pub fn of(caller: Caller, own_user: u32) -> Self {
         match caller.user == 0 || caller.user == own_user {
@@ -52,7 +52,7 @@ impl Access {
 }
 
 impl Access {
-    /// The longest message that is read, in bytes.
+    /// The longest message that is read from the caller, in bytes.
     #[must_use]
     pub fn message_bytes_max(self) -> usize {
         match self {
@@ -61,7 +61,7 @@ impl Access {
         }
     }
 
-    /// How long the other end may take. A terminal may stand still for long with a pager before it.
+    /// How long the other end may take. A terminal with a pager may stop reading for long.
     #[must_use]
     pub fn times(self, env: &Env) -> TimeLimits {
         let (idle_ns, write_ns) = match self {
@@ -85,12 +85,12 @@ impl Access {
 }
 
 impl Caller {
-    /// Who connected, as the kernel says.
+    /// The credentials of the connected process, from the kernel.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report them.
     pub fn of(stream: &UnixStream) -> std::io::Result<Self> {
-        // The process of a caller from outside of this process's pid namespace has no number here: 0.
+        // A caller outside of this process's pid namespace has no process id here: it is 0.
         let credentials = getsockopt(stream, PeerCredentials)?;
         Ok(Self {
             user: credentials.uid(),
@@ -99,11 +99,11 @@ impl Caller {
     }
 }
 
-/// Whoever answers.
+/// The service that executes calls.
 pub trait Service: Sync {
-    /// The verbs, for somebody: history notes who it was.
+    /// The request handler for a caller. The pool history records the caller.
     fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Keep + 's>;
-    /// A call begins or ends: the daemon does not go while it is answered.
+    /// A call begins or ends. The daemon must not exit during a call.
     fn busy(&self, is_busy: bool) {
         let _ = is_busy;
     }
@@ -112,10 +112,10 @@ pub trait Service: Sync {
         let _ = access;
         None
     }
-    /// A file without a name for an answer that is too long for memory.
+    /// Creates an unnamed file for an answer that is too long for memory.
     ///
     /// # Errors
-    /// If none is to be had.
+    /// If none can be created.
     fn scratch(&self) -> io::Result<File> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -123,11 +123,11 @@ pub trait Service: Sync {
 
 /// Answers calls until the other end hangs up.
 ///
-/// A caller's right is looked at before parameters are decoded. An answer is complete before it is sent: while the other
-/// end reads, nothing of the service is in use.
+/// A caller's access is checked before parameters are decoded. An answer is complete before it is sent: while
+/// the other end reads, nothing of the service is in use.
 ///
 /// # Errors
-/// If the stream breaks, or the other end does not keep to the protocol; the connection is to be closed then.
+/// If the stream fails, or the other end violates the protocol. The connection must then be closed.
 pub fn serve<S: Read + Write>(
     stream: S,
     service: &dyn Service,
@@ -172,10 +172,10 @@ pub fn serve<S: Read + Write>(
     }
 }
 
-/// Tells a caller that it is not listened to, without waiting for it.
+/// Sends a caller the reason why it is not served, without waiting for it.
 pub fn turn_away(stream: UnixStream, why: &str) {
     if stream.set_nonblocking(true).is_ok() {
-        // The buffer of a new connection has room for it; if not, nobody waits for that.
+        // The send buffer of a new connection has space for the message. If not, the message is dropped.
         let _ = tell(&mut Messages::new(stream), Failure::Call(why.into()));
     }
 }
@@ -187,7 +187,7 @@ fn tell<S: Write>(messages: &mut Messages<S>, failure: Failure) -> Result<(), St
     out.send(messages)
 }
 
-/// A call that is answered; over when it goes, on the way out of a panic, too.
+/// Marks a call as in progress until it is dropped, also on the way out of a panic.
 struct UnderWay<'s>(&'s dyn Service);
 
 impl<'s> UnderWay<'s> {

@@ -1,52 +1,52 @@
-//! Messages on a stream: each ends with a zero byte.
+//! Messages on a stream. Each ends with a zero byte.
 
 use millpond_env::Env;
 use std::io::{self, Read, Write};
 use zeroize::Zeroizing;
 
-/// The longest message, in bytes: a pool of some ten thousand devices, or a reply's share of a list.
+/// The longest message in bytes: enough for a pool of ten thousand devices, or for one reply of a list.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// The longest message of a caller who may only look, in bytes.
+/// The longest message of a read-only caller, in bytes.
 pub const LOOKER_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// How much is read at once, in bytes.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 << 10;
-/// How much is written before the time limit starts again, in bytes.
+/// How many bytes are written before the time limit starts again.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Why there is no next message.
+/// Why a message could not be received or sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The stream cannot be used.
+    /// The stream failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It ended inside a message.
+    /// The stream ended inside a message.
     #[error("the other end hung up in the middle of a message")]
     CutOff,
-    /// It goes on without an end.
+    /// The message exceeds the maximum length.
     #[error("a message of more than {0} bytes")]
     TooLong(usize),
-    /// The other end sends nothing, or does not take what is sent.
+    /// The other end sends nothing, or does not read what is sent.
     #[error("the other end took too long")]
     TooSlow,
-    /// It is not what was agreed.
+    /// The message cannot be decoded or encoded.
     #[error("not a message of this protocol: {0}")]
     Malformed(String),
 }
 
 /// How long the other end may take.
 ///
-/// The clock is looked at between reads and writes, so the stream itself must give up waiting now and then
-/// (`SO_RCVTIMEO`, `SO_SNDTIMEO`): [`io::ErrorKind::WouldBlock`] is not an error then.
+/// The clock is checked between reads and writes. The stream itself must therefore time out from time to time
+/// (`SO_RCVTIMEO`, `SO_SNDTIMEO`); [`io::ErrorKind::WouldBlock`] is then not an error.
 #[derive(Clone)]
 pub struct TimeLimits {
-    /// Tells the time.
+    /// Provides the clock.
     pub env: Env,
-    /// From the end of one message to the first byte of the next; `None` for no limit.
+    /// The limit from the end of one message to the first byte of the next; `None` for no limit.
     pub idle_ns: Option<u64>,
-    /// From a message's first byte to its last.
+    /// The limit from a message's first byte to its last.
     pub message_ns: u64,
-    /// For each MiB that is written.
+    /// The limit for each MiB that is written.
     pub write_ns: u64,
 }
 
@@ -70,20 +70,20 @@ impl TimeLimits {
     }
 }
 
-/// A stream cut into messages. Memory is bounded by the longest message and one read.
+/// Splits a stream into messages. Its memory use is bounded by the longest message plus one read.
 #[derive(Debug)]
 pub struct Messages<S> {
     stream: S,
-    /// Bytes that were read and not given out yet.
+    /// Bytes that were read and not returned yet.
     rest: Zeroizing<Vec<u8>>,
-    /// So many of them hold no end.
+    /// How many of these bytes are known to contain no end of a message.
     searched: usize,
     bytes_max: usize,
     times: Option<TimeLimits>,
 }
 
 impl<S> Messages<S> {
-    /// Around a stream.
+    /// Wraps a stream.
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -94,14 +94,14 @@ impl<S> Messages<S> {
         }
     }
 
-    /// With another limit for messages that are read.
+    /// Sets another length limit for received messages.
     #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// With limits of time.
+    /// Sets time limits.
     #[must_use]
     pub fn with_times(mut self, times: Option<TimeLimits>) -> Self {
         self.times = times;
@@ -126,7 +126,7 @@ fn is_wait(error: &io::Error) -> bool {
     )
 }
 
-/// Appends bytes. Memory that was too small is wiped: there may be a key in it.
+/// Appends bytes. If the buffer must grow, the old one is wiped, because it may contain a key.
 fn append(to: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
     let length = to.len().saturating_add(bytes.len());
     if length > to.capacity() {
@@ -139,7 +139,8 @@ fn append(to: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
 }
 
 impl<S: Read> Messages<S> {
-    /// The next message without its zero byte; `None` at the end of the stream. It is wiped when it goes.
+    /// The next message without its zero byte; `None` at the end of the stream. Dropping the message wipes
+    /// it.
     ///
     /// # Errors
     /// [`StreamError`].
@@ -189,7 +190,7 @@ impl<S: Read> Messages<S> {
     }
 }
 
-/// Where a message is put together: memory that was too small is wiped.
+/// The buffer for a message being encoded. If it must grow, the old memory is wiped.
 struct Encoded(Zeroizing<Vec<u8>>);
 
 impl Write for Encoded {
@@ -202,10 +203,10 @@ impl Write for Encoded {
     }
 }
 
-/// A message as it is sent, with its zero byte.
+/// Encodes a message with its zero byte.
 ///
 /// # Errors
-/// [`StreamError::TooLong`] for one that the other end would not take.
+/// [`StreamError::TooLong`] for a message that the other end would reject.
 pub(crate) fn encode(message: &impl serde::Serialize) -> Result<Zeroizing<Vec<u8>>, StreamError> {
     let mut encoded = Encoded(Zeroizing::default());
     serde_json::to_writer(&mut encoded, message)
@@ -214,7 +215,7 @@ pub(crate) fn encode(message: &impl serde::Serialize) -> Result<Zeroizing<Vec<u8
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(StreamError::TooLong(MESSAGE_BYTES_MAX));
     }
-    // JSON has no zero byte: in texts it is written as an escape.
+    // JSON text contains no zero byte: strings escape it.
     append(&mut bytes, &[0]);
     Ok(bytes)
 }
@@ -223,13 +224,13 @@ impl<S: Write> Messages<S> {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`StreamError::TooLong`] for one that the other end would not take; [`StreamError::Io`].
+    /// [`StreamError::TooLong`] for a message that the other end would reject; [`StreamError::Io`].
     pub fn write(&mut self, message: &impl serde::Serialize) -> Result<(), StreamError> {
         let bytes = encode(message)?;
         self.write_bytes(&bytes)
     }
 
-    /// Sends messages that were encoded before.
+    /// Sends messages that are already encoded.
     ///
     /// # Errors
     /// [`StreamError::TooSlow`], [`StreamError::Io`].
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);
 
     impl Read for Drops<'_> {
@@ -300,7 +301,7 @@ mod tests {
         assert!(messages.rest.capacity() <= 4 * LOOKER_MESSAGE_BYTES_MAX);
     }
 
-    /// A clock that a second passes on each look.
+    /// A clock that advances by one second at each reading.
     struct Ticking(millpond_env::sync::atomic::AtomicU64);
 
     impl millpond_env::Clock for Ticking {
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Gives the bytes one at a time, then would wait; takes nothing.
+    /// Returns the bytes one at a time, then would block; accepts no writes.
     struct Dawdler(&'static [u8]);
 
     impl Read for Dawdler {
@@ -355,7 +356,7 @@ mod tests {
         let idle = Dawdler(b"");
         let mut messages = Messages::new(idle).with_times(Some(times(Some(3_000_000_000))));
         assert!(matches!(messages.read(), Err(StreamError::TooSlow)));
-        // Byte by byte, each in time, the whole message not.
+        // Each byte arrives in time, but the whole message does not.
         let drip = Dawdler(b"{\"method\":\"org.millpond.Pools\"}\0");
         let mut messages = Messages::new(drip).with_times(Some(times(None)));
         assert!(matches!(messages.read(), Err(StreamError::TooSlow)));

@@ -14,26 +14,26 @@ pub use request::{
     InitRequest, NewFile, Operation, ProtocolError, Request, SetAttr, decode_device,
 };
 
-/// The only major version there is.
+/// The only major version.
 pub const MAJOR: u32 = 7;
-/// The newest minor version spoken here.
+/// The newest minor version this server supports.
 pub const MINOR: u32 = 45;
-/// The oldest kernel interface that is served: Linux 5.4.
+/// The oldest minor version this server supports: Linux 5.4.
 pub const MINOR_MIN: u32 = 31;
-/// The root directory's node.
+/// The node of the root directory.
 pub const ROOT_NODE: u64 = 1;
-/// Bytes of the header of every request.
+/// The size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 40;
-/// Bytes of the header of every reply.
+/// The size of a reply header in bytes.
 pub const REPLY_HEADER_BYTES: usize = 16;
 /// The most bytes of data in one request or reply.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// What a buffer for requests must hold: data, header and arguments, and room for names.
+/// The size of a request buffer in bytes: data, header and arguments, and space for names.
 pub const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX + 16384;
-/// What a buffer for replies must hold.
+/// The size of a reply buffer in bytes.
 pub const REPLY_BYTES_MAX: usize = DATA_BYTES_MAX + 4096;
 
-/// What a request wants.
+/// Request types.
 #[allow(missing_docs)]
 pub mod opcode {
     pub const LOOKUP: u32 = 1;
@@ -81,7 +81,7 @@ pub mod opcode {
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What kernel and server agree on at the start. Bits above 31 travel in a second word.
+/// Features that the kernel and the server negotiate at the start. Bits above 31 are sent in a second word.
 #[allow(missing_docs)]
 pub mod feature {
     pub const ASYNC_READ: u64 = 1;
@@ -105,7 +105,7 @@ pub mod feature {
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// Which fields of a `SETATTR` request count.
+/// The bits that mark which fields of a `SETATTR` request are set.
 #[allow(missing_docs)]
 pub mod set_attr {
     pub const MODE: u32 = 1;
@@ -119,11 +119,11 @@ pub mod set_attr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// `FUSE_WRITE_KILL_SUIDGID`: the writer has no right to keep the set-user and set-group bits.
+/// `FUSE_WRITE_KILL_SUIDGID`: the writer may not keep the set-user and set-group bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// `FUSE_SETXATTR_ACL_KILL_SGID`: as there, of who sets an access control list.
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller that sets an access control list may not keep the set-group bit.
 pub const SETXATTR_KILL_SGID: u32 = 1;
-/// `FOPEN_KEEP_CACHE`: what the kernel has of the file stays good.
+/// `FOPEN_KEEP_CACHE`: the kernel's cached content of the file stays valid.
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;
-/// `FOPEN_CACHE_DIR`: the kernel may keep the listing.
+/// `FOPEN_CACHE_DIR`: the kernel may cache the directory listing.
 pub const OPEN_CACHE_DIR: u32 = 1 << 3;

@@ -1,9 +1,11 @@
-//! Replies and notices: values in, bytes out, into a buffer that the caller lends.
+//! Encodes replies and notices into a buffer that the caller provides.
 
 use super::REPLY_HEADER_BYTES;
 
-/// A reply under construction. What does not fit the buffer is left out, and [`Reply::finish`] then makes an
-/// error of it: no reply is ever cut short.
+/// A reply under construction.
+///
+/// Bytes that do not fit the buffer are dropped, and [`Reply::finish`] then returns an error reply. A reply
+/// is never truncated.
 #[derive(Debug)]
 pub struct Reply<'b> {
     buffer: &'b mut [u8],
@@ -11,12 +13,12 @@ pub struct Reply<'b> {
     is_overfull: bool,
 }
 
-/// How long the kernel may believe what it is told, in seconds.
+/// How long the kernel may cache a reply, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryValidity {
-    /// That the name stands for this file.
+    /// How long the name may be cached as referring to this file.
     pub entry_s: u64,
-    /// The attributes.
+    /// How long the attributes may be cached.
     pub attributes_s: u64,
 }
 
@@ -35,10 +37,10 @@ pub struct Attributes {
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Major and minor number.
+    /// The major and minor device number.
     pub device: (u32, u32),
     pub block_bytes: u32,
-    /// Bits of `statx`'s `stx_attributes`.
+    /// The bits of `statx`'s `stx_attributes`.
     pub flags: u64,
 }
 
@@ -51,14 +53,14 @@ pub struct StatxTime {
     pub nanoseconds: u32,
 }
 
-/// A device number as replies have it.
+/// Encodes a device number for a reply.
 #[must_use]
 pub fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
 impl<'b> Reply<'b> {
-    /// An empty reply in `buffer`, which must be longer than the header.
+    /// Creates an empty reply in `buffer`, which must be longer than the header.
     #[must_use]
     pub fn new(buffer: &'b mut [u8]) -> Self {
         Self {
@@ -67,12 +69,12 @@ impl<'b> Reply<'b> {
             is_overfull: false,
         }
     }
-    /// Takes everything back.
+    /// Removes everything added so far.
     pub fn clear(&mut self) {
         self.length = REPLY_HEADER_BYTES;
         self.is_overfull = false;
     }
-    /// Bytes of arguments and data so far.
+    /// The size of the arguments and data so far, in bytes.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
         self.length.saturating_sub(REPLY_HEADER_BYTES)
@@ -100,18 +102,20 @@ impl<'b> Reply<'b> {
     pub fn put_u64(&mut self, value: u64) {
         self.put(&value.to_ne_bytes());
     }
-    /// Up to `length` bytes to be filled with data; [`Reply::filled`] says how many were.
+    /// Returns up to `length` bytes of the buffer, for the caller to fill.
+    ///
+    /// The caller reports with [`Reply::filled`] how many bytes it filled.
     pub fn room(&mut self, length: usize) -> &mut [u8] {
         let from = self.length.min(self.buffer.len());
         let room = self.buffer.get_mut(from..).unwrap_or_default();
         let length = length.min(room.len());
         room.get_mut(..length).unwrap_or_default()
     }
-    /// Counts bytes that were put into [`Reply::room`].
+    /// Adds the bytes that the caller put into [`Reply::room`].
     pub fn filled(&mut self, length: usize) {
         self.length = self.length.saturating_add(length).min(self.buffer.len());
     }
-    /// Completes the reply. With an error (a positive number) nothing but that is told.
+    /// Completes the reply. With an error (a positive number) the reply holds only the error.
     #[must_use]
     pub fn finish(mut self, unique: u64, error: i32) -> &'b [u8] {
         const EIO: i32 = 5;
@@ -129,7 +133,7 @@ impl<'b> Reply<'b> {
         buffer.get(..length).unwrap_or_default()
     }
 
-    /// Adds attributes in the old form.
+    /// Adds attributes in the older format, without the birth time.
     pub fn put_attributes(&mut self, a: &Attributes) {
         for word in [a.inode, a.size_bytes, a.sectors] {
             self.put_u64(word);
@@ -145,17 +149,17 @@ impl<'b> Reply<'b> {
             self.put_u32(word);
         }
     }
-    /// Adds the answer of `GETATTR` and `SETATTR`.
+    /// Adds the reply to `GETATTR` and `SETATTR`.
     pub fn put_attributes_reply(&mut self, validity: EntryValidity, attributes: &Attributes) {
         self.put_u64(validity.attributes_s);
         self.put_u64(0);
         self.put_attributes(attributes);
     }
-    /// Adds the answer of `STATX`.
+    /// Adds the reply to `STATX`.
     pub fn put_statx_reply(&mut self, validity: EntryValidity, a: &Attributes) {
-        /// All basic fields, and birth.
+        /// All basic fields, and the birth time.
         const MASK: u32 = 0x7ff | 0x800;
-        /// Compressed, immutable, append-only, not dumped.
+        /// Compressed, immutable, append-only, nodump.
         const KNOWN_FLAGS: u64 = 0x4 | 0x10 | 0x20 | 0x40;
         self.put_u64(validity.attributes_s);
         self.put(&[0; 24]);
@@ -180,7 +184,7 @@ impl<'b> Reply<'b> {
         }
         self.put(&[0; 112]);
     }
-    /// Adds a file found or made.
+    /// Adds a directory entry that was found or created.
     pub fn put_entry(
         &mut self,
         node: u64,
@@ -194,14 +198,14 @@ impl<'b> Reply<'b> {
         self.put_u64(0);
         self.put_attributes(attributes);
     }
-    /// Adds that a name is not there, for the kernel to remember.
+    /// Adds a negative entry: the kernel caches that the name does not exist.
     pub fn put_absence(&mut self, entry_s: u64) {
         self.put_u64(0);
         self.put_u64(0);
         self.put_u64(entry_s);
         self.put(&[0; 104]);
     }
-    /// Adds an open file: no handle, since nodes are all that is needed.
+    /// Adds an open file. There is no handle, because nodes identify files.
     pub fn put_open(&mut self, flags: u32) {
         self.put_u64(0);
         self.put_u32(flags);
@@ -209,19 +213,19 @@ impl<'b> Reply<'b> {
     }
 }
 
-/// Fills a reply with entries of a directory as long as they fit what was asked for.
+/// Fills a reply with directory entries, up to the requested size.
 #[derive(Debug)]
 pub struct DirectoryWriter {
     left: usize,
 }
 
-/// Bytes of an entry before its name.
+/// The size of an entry without its name, in bytes.
 const ENTRY_BYTES: usize = 24;
-/// Bytes of the file's description before an entry that has one.
+/// The size of the file's attributes before an entry that includes them, in bytes.
 const DESCRIPTION_BYTES: usize = 128;
 
 impl DirectoryWriter {
-    /// Room for `length` bytes.
+    /// A writer for up to `length` bytes.
     #[must_use]
     pub fn new(length: u32) -> Self {
         Self {
@@ -238,7 +242,7 @@ impl DirectoryWriter {
         };
         description + (ENTRY_BYTES + name.len()).next_multiple_of(8) <= self.left
     }
-    /// Adds an entry, of which a file's description stands in the reply already if it has one.
+    /// Adds an entry. If it includes attributes, they must already be in the reply.
     pub fn put(
         &mut self,
         reply: &mut Reply<'_>,
@@ -263,7 +267,7 @@ impl DirectoryWriter {
     }
 }
 
-/// The notice that what the kernel has of a file is no longer right: its attributes, and its content.
+/// A notice that the kernel's cached attributes and content of a file are invalid.
 #[must_use]
 pub fn notify_invalidate_inode(node: u64) -> Vec<u8> {
     let mut notice = notice(2, 24);
@@ -272,7 +276,7 @@ pub fn notify_invalidate_inode(node: u64) -> Vec<u8> {
     notice.extend(0u64.to_ne_bytes());
     notice
 }
-/// The notice that a name in a directory may stand for something else now.
+/// A notice that a name in a directory may refer to another file now.
 #[must_use]
 pub fn notify_invalidate_entry(directory: u64, name: &[u8]) -> Vec<u8> {
     let mut notice = notice(3, 17 + name.len());
@@ -283,13 +287,13 @@ pub fn notify_invalidate_entry(directory: u64, name: &[u8]) -> Vec<u8> {
     notice.push(0);
     notice
 }
-/// The notice that all names may stand for something else now (7.44).
+/// A notice that any name may refer to another file now (7.44).
 #[must_use]
 pub fn notify_epoch() -> Vec<u8> {
     notice(8, 0)
 }
 
-/// The head of a notice: a reply to request 0 with its kind in the place of an error.
+/// The start of a notice: a reply to request 0, with the notice type in the error field.
 fn notice(code: i32, body_bytes: usize) -> Vec<u8> {
     let length = REPLY_HEADER_BYTES + body_bytes;
     let mut notice = Vec::with_capacity(length);

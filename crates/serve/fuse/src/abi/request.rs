@@ -1,13 +1,14 @@
-//! Requests: bytes in, values out. Whatever the bytes are, the answer is a value or an error; names and data are
-//! borrowed, so nothing is allocated.
+//! Decodes requests.
+//!
+//! Any bytes decode to a value or an error. Names and data are borrowed, so decoding allocates nothing.
 
 use super::{MAJOR, REQUEST_HEADER_BYTES, feature, opcode};
 
-/// A request that the kernel cannot have meant.
+/// A malformed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("request {opcode}: {reason}")]
 pub struct ProtocolError {
-    /// The request's kind, 0 if not even that is known.
+    /// The request's type; 0 if the header could not be read.
     pub opcode: u32,
     /// What is wrong.
     pub reason: &'static str,
@@ -16,36 +17,36 @@ pub struct ProtocolError {
 /// A request with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request<'r> {
-    /// The number that the reply repeats.
+    /// The request's number, which the reply repeats.
     pub unique: u64,
-    /// The file that it is about.
+    /// The file of the request.
     pub node: u64,
-    /// Who asks.
+    /// The caller's uid.
     pub uid: u32,
-    /// With which group.
+    /// The caller's gid.
     pub gid: u32,
-    /// The process, 0 if it lives elsewhere.
+    /// The caller's process id; 0 if it is in another pid namespace.
     pub pid: u32,
-    /// The kind, as a number.
+    /// The request type as a number.
     pub opcode: u32,
-    /// The kind, with arguments.
+    /// The request type with its arguments.
     pub operation: Operation<'r>,
 }
 
-/// The first words of a session.
+/// The arguments of `INIT`, the first request of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitRequest {
     /// Must be 7.
     pub major: u32,
-    /// The kernel's version.
+    /// The kernel's minor version.
     pub minor: u32,
-    /// Bytes that the kernel would read ahead.
+    /// The kernel's maximum readahead, in bytes.
     pub max_readahead: u32,
-    /// What it can do: [`feature`].
+    /// The kernel's features; see [`feature`].
     pub features: u64,
 }
 
-/// `SETATTR`: fields that count are named in `valid`, as [`super::set_attr`] lists.
+/// The arguments of `SETATTR`. `valid` marks the fields that are set; see [`super::set_attr`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct SetAttr {
@@ -58,18 +59,18 @@ pub struct SetAttr {
     pub gid: u32,
 }
 
-/// The name and permissions of what is to be made.
+/// The name and permissions of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewFile<'r> {
-    /// Name in the request's directory.
+    /// The name in the request's directory.
     pub name: &'r [u8],
-    /// Mode with kind of file.
+    /// The mode, with the file type.
     pub mode: u32,
-    /// Bits that the process never sets.
+    /// The process's umask.
     pub umask: u32,
 }
 
-/// What is asked, with its arguments as the kernel gave them.
+/// A request with its arguments as the kernel sent them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Operation<'r> {
@@ -80,7 +81,7 @@ pub enum Operation<'r> {
     Forget {
         lookups: u64,
     },
-    /// Pairs of node and lookups, 16 bytes each.
+    /// Pairs of node and lookup count, 16 bytes each.
     BatchForget {
         pairs: &'r [u8],
     },
@@ -190,11 +191,11 @@ pub enum Operation<'r> {
     },
     SyncFs,
     Destroy,
-    /// One that is not served; the kernel is told so once and does without.
+    /// A request that is not supported. The kernel gets `ENOSYS` once and does without it.
     Other,
 }
 
-/// A device number as requests have it.
+/// Decodes a device number from a request.
 #[must_use]
 pub fn decode_device(device: u32) -> (u32, u32) {
     let major = (device & 0xf_ff00) >> 8;
@@ -202,7 +203,7 @@ pub fn decode_device(device: u32) -> (u32, u32) {
     (major, minor)
 }
 
-/// What is left of a request's bytes.
+/// The bytes of a request that are not decoded yet.
 struct Arguments<'r> {
     bytes: &'r [u8],
     opcode: u32,
@@ -243,7 +244,7 @@ impl<'r> Arguments<'r> {
         self.bytes = rest;
         Ok(first)
     }
-    /// A name that ends with a zero byte.
+    /// Takes a name that ends with a zero byte.
     fn name(&mut self) -> Result<&'r [u8], ProtocolError> {
         let end = self.bytes.iter().position(|byte| *byte == 0);
         let (name, rest) = end
@@ -255,11 +256,11 @@ impl<'r> Arguments<'r> {
 }
 
 impl<'r> Request<'r> {
-    /// Takes a message apart. `features` are those that were agreed on, 0 before `INIT`.
+    /// Decodes a message. `features` are the negotiated features, 0 before `INIT`.
     ///
     /// # Errors
-    /// If it is cut off or contradicts itself. The kernel gets an error for an answer if the number of the
-    /// request is known: [`Request::unique_of`].
+    /// If it is truncated or inconsistent. The server replies with an error if the request's number is known;
+    /// see [`Request::unique_of`].
     pub fn decode(message: &'r [u8], features: u64) -> Result<Self, ProtocolError> {
         let mut header = Arguments {
             bytes: message,
@@ -296,7 +297,8 @@ impl<'r> Request<'r> {
         })
     }
 
-    /// The number of a request whose arguments could not be read; `None` if it has not even a header.
+    /// The number of a request whose arguments could not be decoded; `None` if not even the header is
+    /// complete.
     #[must_use]
     pub fn unique_of(message: &[u8]) -> Option<u64> {
         if message.len() < REQUEST_HEADER_BYTES {
@@ -492,7 +494,7 @@ fn operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_>, Proto
 
 fn init(mut a: Arguments<'_>) -> Result<Operation<'_>, ProtocolError> {
     let (major, minor) = (a.u32()?, a.u32()?);
-    // Another major version says nothing more that could be read.
+    // With another major version, the rest of the message has an unknown format.
     if major != MAJOR {
         return Ok(Operation::Init(InitRequest {
             major,
@@ -519,7 +521,7 @@ fn set_attr(mut a: Arguments<'_>) -> Result<Operation<'_>, ProtocolError> {
     a.skip::<12>()?;
     let size = a.u64()?;
     a.u64()?;
-    // Seconds are signed, whatever the header file calls them.
+    // Seconds are signed, although the header file declares them unsigned.
     let (atime_s, mtime_s) = (a.u64()?.cast_signed(), a.u64()?.cast_signed());
     a.u64()?;
     let (atime_ns, mtime_ns) = (a.u32()?, a.u32()?);

@@ -1,6 +1,7 @@
-//! What lies where in the memory that is shared with the kernel for requests through io_uring.
+//! The layout of the memory that is shared with the kernel for requests through io_uring.
 //!
-//! What a slot's memory holds, in bytes (`fuse_uring_req_header` of `linux/fuse.h`, interface 7.42, then the payload):
+//! The layout of a slot's memory in bytes (`fuse_uring_req_header` of `linux/fuse.h`, interface 7.42, then
+//! the payload):
 //!
 //! ```text
 //! 0    header of the request, 40; of the reply, 16
@@ -15,31 +16,34 @@ use std::ops::Range;
 const ARGUMENTS_AT: usize = 128;
 const ARGUMENTS_BYTES_MAX: usize = 128;
 const FLAGS_AT: usize = 256;
-/// Where the number stands that the kernel wants back with the reply.
+/// The offset of the commit number, which the kernel expects back with the reply.
 pub const COMMIT_AT: usize = 264;
-/// Where the number of bytes of payload stands.
+/// The offset of the payload length in bytes.
 pub const PAYLOAD_BYTES_AT: usize = 272;
-/// Bytes before the payload that the kernel reads and writes.
+/// The size of the area before the payload that the kernel reads and writes, in bytes.
 pub const HEAD_BYTES: usize = 288;
-/// Where the payload begins.
+/// The offset of the payload.
 pub const PAYLOAD_AT: usize = 4096;
-/// Bytes of a slot's memory.
+/// The size of a slot's memory in bytes.
 pub const MEMORY_BYTES: usize = PAYLOAD_AT + DATA_BYTES_MAX;
-/// Where a reply begins, so that what follows its header lies where the payload is.
+/// The offset of a reply. Its body then starts exactly at the payload.
 pub const REPLY_AT: usize = PAYLOAD_AT - REPLY_HEADER_BYTES;
 const EINVAL: i32 = 22;
 
 fn get_u32(memory: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
 }
-/// The integer at `at`, in the machine's byte order; `None` where the memory ends before it.
+/// The integer at `at`, in the machine's byte order; `None` if the memory ends before it.
 #[must_use]
 pub fn get_u64(memory: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*memory.get(at..)?.first_chunk()?))
 }
 
-/// Puts header and first arguments before the payload, so that the message lies in one piece as `/dev/fuse` would give it. Returns
-/// where; `None` if the lengths contradict each other or are more than the memory has, which is then as it was.
+/// Moves the header and the first arguments next to the payload, so that the message is contiguous, as
+/// `/dev/fuse` delivers it.
+///
+/// Returns the message's range. Returns `None`, and changes nothing, if the lengths are inconsistent or
+/// exceed the memory.
 #[must_use]
 pub fn unpack(memory: &mut [u8]) -> Option<Range<usize>> {
     let length = usize::try_from(get_u32(memory, 0)?).ok()?;
@@ -60,7 +64,7 @@ pub fn unpack(memory: &mut [u8]) -> Option<Range<usize>> {
     Some(begin..PAYLOAD_AT + payload)
 }
 
-/// A reply that says nothing but that the request made no sense. Returns its length.
+/// Writes a reply that reports an invalid request (`EINVAL`). Returns its length.
 pub fn refuse(memory: &mut [u8], unique: u64) -> usize {
     if let Some(reply) = memory.get_mut(REPLY_AT..)
         && let Some((length, rest)) = reply.split_first_chunk_mut::<4>()
@@ -74,8 +78,10 @@ pub fn refuse(memory: &mut [u8], unique: u64) -> usize {
     REPLY_HEADER_BYTES
 }
 
-/// Puts the header of a reply at [`REPLY_AT`] of `length` bytes, and what the kernel must know of the rest, where it looks. Memory
-/// that is too short stays as it was.
+/// Moves the header of a reply of `length` bytes from [`REPLY_AT`] to where the kernel reads it, and sets the
+/// payload length.
+///
+/// Does nothing if the memory is too short.
 pub fn commit(memory: &mut [u8], length: usize) {
     if memory.len() < PAYLOAD_AT {
         return;
@@ -96,7 +102,7 @@ pub fn commit(memory: &mut [u8], length: usize) {
 mod tests {
     use super::*;
 
-    /// A slot's memory with a request as the kernel puts it there.
+    /// A slot's memory with a request, laid out as the kernel does it.
     fn given(header: &[u8; 40], arguments: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut memory = vec![0xee; MEMORY_BYTES];
         let length = (40 + arguments.len() + payload.len()) as u32;

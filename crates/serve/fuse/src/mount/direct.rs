@@ -1,4 +1,4 @@
-//! Mounting with the system call, as the superuser.
+//! Mounts with the system call, as root.
 
 use super::MountOptions;
 use super::place::{Parent, Place, find_mount};
@@ -28,7 +28,7 @@ pub(super) fn mount(
             flags |= flag;
         }
     }
-    // The kernel checks permissions: requests do not say in which groups a process is.
+    // The kernel must check permissions: requests do not include the supplementary groups of a process.
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         channel.fd().as_raw_fd(),
@@ -48,7 +48,7 @@ pub(super) fn mount(
     })
 }
 
-/// The number of the mount that lies at a place now.
+/// The id of the mount that is now at a mount point.
 pub(super) fn mount_id(place: &Place) -> Option<u64> {
     Parent::open(place.path()).ok()?.mount_id()
 }
@@ -57,7 +57,7 @@ pub(super) fn unmount(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
     told(path, unmount_at(path, id, UnmountFlags::empty())?)
 }
 
-/// Cuts the connection off, then takes the mount away.
+/// Cuts off the connection, then removes the mount.
 pub(super) fn unmount_forced(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
     match unmount_at(path, id, UnmountFlags::FORCE)? {
         Err(Errno::BUSY) => detach(path, id),
@@ -69,7 +69,7 @@ pub(super) fn detach(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
     told(path, unmount_at(path, id, UnmountFlags::DETACH)?)
 }
 
-/// Unmounts what has this number, and nothing else. Where it was mounted may have become another place.
+/// Unmounts the mount with this id, and no other. Another mount may be at its path by now.
 fn unmount_at(
     path: &Path,
     id: Option<u64>,
@@ -79,14 +79,14 @@ fn unmount_at(
     let parent = match Parent::open(path) {
         Ok(parent) if is_there(&parent) => parent,
         first => {
-            // Without a number there is nothing to look for.
+            // Without an id the mount cannot be searched for.
             let Some(moved) = id.and_then(find_mount) else {
                 first?;
                 return Ok(Err(Errno::INVAL));
             };
             let parent = Parent::open(&moved)?;
             if !is_there(&parent) {
-                // Something else lies over it.
+                // Another mount covers it.
                 return Ok(Err(Errno::BUSY));
             }
             parent
@@ -98,9 +98,9 @@ fn unmount_at(
     ))
 }
 
-/// Whether a dead mount lies there: its server was killed.
+/// Whether there is a dead mount: its server was killed.
 pub(super) fn is_dead(parent: &Parent) -> bool {
-    // Figures of the file system are asked for each time; attributes may still be in the kernel's cache.
+    // `statfs` always reaches the server, while attributes may still be in the kernel's cache.
     let asked = parent.open_child().and_then(rustix::fs::fstatfs);
     matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }

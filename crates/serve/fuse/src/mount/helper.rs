@@ -1,5 +1,6 @@
-//! Mounting through `fusermount3`, as anybody. It mounts with its own rights and hands the connection back over a
-//! socket.
+//! Mounts through `fusermount3`, as any user.
+//!
+//! The helper mounts with its own privileges and passes the connection's descriptor back over a socket.
 
 use super::MountOptions;
 use crate::error::FuseError;

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and what killed servers leave behind.
+//! Mounts and unmounts file systems, and clears mounts of killed servers.
 
 mod direct;
 mod helper;
@@ -16,19 +16,20 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long unmounting waits for the last requests of a session. It is not over by then if the file system is
-/// mounted in another namespace too.
+/// How long unmounting waits for the last requests of a session. If the file system is also mounted in
+/// another namespace, the session continues after that.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// What is mounted where.
+/// What to mount, and where.
 pub struct MountTarget {
-    /// The files.
+    /// The files to serve.
     pub files: Arc<dyn Vfs>,
-    /// What stands as the source in tables of mounts: the dataset's name.
+    /// The source in mount tables: the dataset's name.
     pub source: String,
-    /// An existing directory. Links on the way are followed where only root and this user could have made them.
+    /// An existing directory. Symbolic links in its path are followed only if no user but root and this one
+    /// could have made them.
     pub mountpoint: PathBuf,
-    /// A folder that the mount point is in and that no link below it leads out of.
+    /// A directory that contains the mount point, and that no symbolic link below it can leave.
     pub root: Option<PathBuf>,
 }
 
@@ -41,23 +42,25 @@ impl std::fmt::Debug for MountTarget {
     }
 }
 
-/// How it is mounted. The default is what OpenZFS's properties have for defaults.
+/// Mount options. The defaults are those of OpenZFS's properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// Nothing can be changed. Forced where the files cannot change.
+    /// Whether the mount is read-only. Always so if the files cannot change.
     pub read_only: bool,
-    /// Programs can be run.
+    /// Whether programs can be executed.
     pub exec: bool,
-    /// Set-user and set-group bits count.
+    /// Whether set-user and set-group bits take effect.
     pub suid: bool,
-    /// Device nodes work.
+    /// Whether device nodes work.
     pub devices: bool,
-    /// Access times are shown as kept. Whether they are is a setting of the files.
+    /// Whether access times are updated, as far as the mount is concerned. The files' own setting also
+    /// applies.
     pub atime: bool,
-    /// Mounting over a directory that has files in it is fine.
+    /// Whether mounting over a directory with files is allowed.
     pub overlay: bool,
-    /// Other users may look into it. Ordinary users may say so only where `/etc/fuse.conf` lets them.
+    /// Whether other users may access the mount. Unprivileged users can set this only if `/etc/fuse.conf`
+    /// allows it.
     pub allow_other: bool,
 }
 
@@ -75,15 +78,16 @@ impl Default for MountOptions {
     }
 }
 
-/// A mounted file system. Dropped, it is unmounted, and detached if it is in use: then it goes when its last user
-/// does.
+/// A mounted file system. Dropping it unmounts it.
+///
+/// If it is in use, dropping it detaches the mount, which then ends when its last user closes it.
 pub struct Mount {
     connection: Arc<Connection>,
     mountpoint: PathBuf,
-    /// The mount's number in this namespace.
+    /// The mount's id in this namespace.
     id: Option<u64>,
     is_by_helper: bool,
-    /// Its threads serve the session.
+    /// The server whose threads serve the session.
     _server: Arc<FuseServer>,
 }
 
@@ -99,7 +103,7 @@ impl FuseServer {
     /// Mounts a file system and serves it until it is unmounted.
     ///
     /// # Errors
-    /// [`FuseError`] tells which step failed; nothing is mounted then.
+    /// [`FuseError`] says which step failed; nothing is mounted then.
     pub fn mount(
         self: &Arc<Self>,
         target: MountTarget,
@@ -141,43 +145,46 @@ impl FuseServer {
 }
 
 impl Mount {
-    /// Where it is mounted, without links.
+    /// The mount point, without symbolic links.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
-    /// Whether it is still served: not after somebody else unmounted it.
+    /// Whether it is still served. It is not after it was unmounted, here or by another process.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.connection.is_over()
     }
-    /// Waits until it is not served any more, because it was unmounted here or elsewhere.
+    /// Waits until it is no longer served, because it was unmounted here or elsewhere.
     pub fn wait(&self) {
         self.connection.wait();
     }
-    /// Whether requests come through io_uring: root has allowed it to the kernel's FUSE (`enable_uring`), this process may use
-    /// it, and the server has threads left for it. Not before the first request.
+    /// Whether requests come through io_uring.
+    ///
+    /// This requires that root has enabled it in the kernel's FUSE (`enable_uring`), that this process may
+    /// use it, and that the server has threads left for it. It is false before the first request.
     #[must_use]
     pub fn is_by_ring(&self) -> bool {
         self.connection.rings.are_used()
     }
-    /// Files that programs were told `EIO` about since the last call: each once, and not more than a log bears.
+    /// Files for which programs got `EIO` since the last call. Each file is reported once, and the number of
+    /// reports is limited to what a log can hold.
     #[must_use]
     pub fn take_troubles(&self) -> Vec<Trouble> {
         self.connection.session.take_troubles()
     }
-    /// How many files the kernel knows.
+    /// The number of files that the kernel knows.
     #[must_use]
     pub fn known_files(&self) -> usize {
         self.connection.session.known_files()
     }
 
-    /// Unmounts. What programs wrote is with the files when this returns; whether it is on stable storage is
-    /// for the pool to say.
+    /// Unmounts. When this returns, all writes of programs have reached the files; the pool decides whether
+    /// they are on stable storage.
     ///
     /// # Errors
-    /// [`FuseError::Busy`] if somebody uses it and `force` is not set. With `force` the connection is cut
-    /// off: whoever still has files open gets errors.
+    /// [`FuseError::Busy`] if it is in use and `force` is not set. With `force` the connection is cut off,
+    /// and programs with open files get errors.
     pub fn unmount(&self, force: bool) -> Result<(), FuseError> {
         if !self.is_alive() {
             self.connection.rings.join();
@@ -196,17 +203,18 @@ impl Mount {
                 }
                 Ok(())
             }
-            // Somebody else was faster.
+            // Another process has unmounted it already.
             Err(FuseError::Unmount { .. }) if !self.is_alive() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the kernel forget all that it holds of the files: they were changed from elsewhere, as by a
-    /// rollback. Files that programs have open stay theirs.
+    /// Makes the kernel drop everything it has cached of the files, because they were changed by other means,
+    /// for example by a rollback. Files that programs have open stay open.
     ///
     /// # Errors
-    /// If the kernel does not know the notices (names: Linux 6.16); what it could be told it was told.
+    /// If the kernel does not support a notice (the one for names needs Linux 6.16). The other notices are
+    /// still sent.
     pub fn invalidate_all(&self) -> Result<(), FuseError> {
         let channel = &self.connection.channel;
         let names = channel.send(&notify_epoch());
@@ -216,7 +224,7 @@ impl Mount {
         tolerate_absence(names)
     }
 
-    /// Makes the kernel forget content and attributes of a file that was changed from elsewhere.
+    /// Makes the kernel drop the cached content and attributes of a file that was changed by other means.
     ///
     /// # Errors
     /// If the connection is over.
@@ -225,7 +233,7 @@ impl Mount {
         tolerate_absence(self.connection.channel.send(&notify_invalidate_inode(node)))
     }
 
-    /// Makes the kernel forget what a name in a directory stands for.
+    /// Makes the kernel drop its cached entry for a name in a directory.
     ///
     /// # Errors
     /// If the connection is over.
@@ -239,7 +247,7 @@ impl Mount {
     }
 }
 
-/// What the kernel does not know it need not forget.
+/// A file or name that the kernel does not know needs no invalidation.
 fn tolerate_absence(sent: Result<(), Errno>) -> Result<(), FuseError> {
     match sent {
         Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
@@ -273,32 +281,35 @@ fn check_empty(place: &Place, is_overlay: bool) -> Result<(), FuseError> {
     }
 }
 
-/// Makes the directory of a mount point where it is missing, as [`FuseServer::mount`] will find it, and says where it is
-/// without links.
+/// Creates the directory of a mount point if it is missing, as [`FuseServer::mount`] will find it.
+///
+/// Returns its path without symbolic links.
 ///
 /// # Errors
-/// [`FuseError::Upwards`], [`FuseError::Link`], [`FuseError::MountPoint`]; [`FuseError::NotEmpty`] without `overlay`.
+/// [`FuseError::Upwards`], [`FuseError::Link`], [`FuseError::MountPoint`]; [`FuseError::NotEmpty`] without
+/// `overlay`.
 pub fn prepare_mountpoint(
     root: Option<&Path>,
     path: &Path,
     overlay: bool,
 ) -> Result<PathBuf, FuseError> {
-    // A server that was killed may have left a mount here, whichever state directory it had.
+    // A killed server may have left a mount here, no matter which state directory it used.
     clear_dead_mount(path)?;
     let place = Place::open(root, path, true)?;
     check_empty(&place, overlay)?;
     Ok(place.path().to_owned())
 }
 
-/// Unmounts what a server left behind when it was killed: a mount whose every use ends in "not connected". Anything
-/// else is left alone.
+/// Unmounts a mount of a killed server, where every access fails with "not connected".
+///
+/// Other mounts are not touched.
 ///
 /// # Errors
-/// If such a mount is there and cannot be unmounted.
+/// If there is such a mount and it cannot be unmounted.
 pub fn clear_dead_mount(path: &Path) -> Result<(), FuseError> {
-    // Several may lie one above the other.
+    // Several dead mounts may be stacked.
     for _ in 0..16 {
-        // A place that is not there has no mount.
+        // A path that does not exist has no mount.
         let Ok(parent) = Parent::open(path) else {
             return Ok(());
         };

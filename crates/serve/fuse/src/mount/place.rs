@@ -1,8 +1,8 @@
-//! From the path of a mount point to the directory that is meant, whoever owns what lies on the way.
+//! Resolves the path of a mount point to a directory, even if other users own parts of the path.
 //!
-//! A user who may write to a parent directory can replace a directory by a symbolic link at any time. So the path is
-//! walked one name at a time, links are followed here and not by the kernel, and what is mounted over is the
-//! directory that was opened, whatever its path leads to by then.
+//! A user who may write to a parent directory can replace a directory by a symbolic link at any time.
+//! Therefore this code walks the path one name at a time and follows links itself, instead of the kernel. It
+//! then mounts over the directory that it opened, wherever the path leads by then.
 
 use crate::error::FuseError;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,31 +13,32 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// So many links are followed on one way, as by the kernel.
+/// The most links that are followed in one path. The kernel has the same limit.
 const LINKS_MAX: u32 = 40;
-/// So often a directory that vanishes again is made.
+/// How often a directory that vanishes again is created.
 const TRIES: u32 = 4;
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// An opened directory to mount over.
+/// An open directory to mount over.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: OwnedFd,
     path: PathBuf,
 }
 
-/// Whose links are followed.
+/// Which links are followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
-    /// Those of root and of this process's user, where nobody else could have put them.
+    /// Links of root and of this process's user, in directories where no other user could have placed them.
     Trusted,
-    /// All: none leads out of the directory where the walk began.
+    /// All links. None can leave the directory where the walk began.
     Within,
 }
 
 impl Place {
-    /// Opens the directory at `path`; `create` makes what is missing. `root`, if given, is a folder that `path` begins
-    /// with and that nothing below it leads out of.
+    /// Opens the directory at `path`. `create` creates missing directories.
+    ///
+    /// `root`, if given, is a prefix of `path`. No link below it can lead out of it.
     pub(super) fn open(root: Option<&Path>, path: &Path, create: bool) -> Result<Self, FuseError> {
         let wrong = |error| FuseError::MountPoint {
             path: path.to_owned(),
@@ -57,17 +58,17 @@ impl Place {
         Ok(Self { directory, path })
     }
 
-    /// Where it is, without links.
+    /// The directory's path, without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path that leads to the opened directory and to nothing else.
+    /// A path that always refers to the opened directory.
     pub(super) fn handle(&self) -> PathBuf {
         handle(self.directory.as_fd())
     }
 
-    /// Whether nothing lies in it.
+    /// Whether the directory is empty.
     pub(super) fn is_empty(&self) -> Result<bool, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())?;
@@ -80,7 +81,7 @@ impl Place {
     }
 }
 
-/// The parent of a path without links, opened, and the last name.
+/// The opened parent of a path without links, and the last name.
 pub(super) struct Parent {
     directory: OwnedFd,
     name: OsString,
@@ -95,7 +96,7 @@ impl Parent {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(wrong(Errno::BUSY));
         };
-        // What was remembered has no links, and mostly has none still.
+        // A remembered path has no links, and usually still has none.
         let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = HANDLE | OFlags::DIRECTORY;
         let directory = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), no_links) {
@@ -108,24 +109,24 @@ impl Parent {
         })
     }
 
-    /// A path whose last name alone has to be looked up.
+    /// A path of which only the last name has to be looked up.
     pub(super) fn path(&self) -> PathBuf {
         handle(self.directory.as_fd()).join(&self.name)
     }
 
-    /// What lies there, mounted or not. As long as it is open it keeps the file system busy.
+    /// Opens the child, mounted or not. The open descriptor keeps its file system busy.
     pub(super) fn open_child(&self) -> Result<OwnedFd, Errno> {
         let flags = HANDLE | OFlags::NOFOLLOW;
         rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())
     }
 
-    /// The number of the mount that lies there.
+    /// The id of the mount at the child.
     pub(super) fn mount_id(&self) -> Option<u64> {
         mount_id(self.open_child().ok()?.as_fd())
     }
 }
 
-/// Where a mount is now, by its number: directories above it may have been moved.
+/// The current path of a mount, by its id. Directories above it may have been moved.
 pub(super) fn find_mount(id: u64) -> Option<PathBuf> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let mut lines = table.split(|byte| *byte == b'\n');
@@ -139,7 +140,7 @@ pub(super) fn find_mount(id: u64) -> Option<PathBuf> {
     })
 }
 
-/// Blanks and the like are written as three octal digits.
+/// Decodes blanks and similar characters, which are written as three octal digits.
 fn unescape(word: &[u8]) -> PathBuf {
     let (mut bytes, mut rest) = (vec![], word);
     while let Some((first, after)) = rest.split_first() {
@@ -177,7 +178,7 @@ fn mount_id(opened: BorrowedFd<'_>) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// The names of a path that says plainly where it leads.
+/// The names of a path that has no `..`.
 fn names(path: &Path) -> Result<Vec<&OsStr>, FuseError> {
     let mut names = vec![];
     for part in path.components() {
@@ -193,7 +194,7 @@ fn names(path: &Path) -> Result<Vec<&OsStr>, FuseError> {
 }
 
 struct Walk<'p> {
-    /// For messages.
+    /// The original path, for messages.
     path: &'p Path,
     links: Links,
     create: bool,
@@ -222,7 +223,7 @@ impl<'p> Walk<'p> {
         let (mut above, mut here) = (vec![], top);
         while let Some(name) = todo.pop_front() {
             if name == ".." {
-                // Only links say so. At the top it stays there.
+                // Only links contain `..`. At the top, it stays there.
                 if let Some(parent) = above.pop() {
                     here = parent;
                 }
@@ -272,7 +273,7 @@ impl<'p> Walk<'p> {
         Err(self.wrong(Errno::AGAIN))
     }
 
-    /// Whether the link may be followed: nobody else has made it or could have moved it there.
+    /// Checks that a link may be followed: no other user made it or could have moved it there.
     fn check_link(&mut self, directory: &OwnedFd, link: &Stat) -> Result<(), FuseError> {
         self.followed += 1;
         if self.followed > LINKS_MAX {
@@ -342,7 +343,7 @@ mod tests {
         symlink("self", path.join("self")).unwrap();
         let error = Place::open(None, &path.join("self"), true).unwrap_err();
         assert!(matches!(&error, FuseError::MountPoint { error, .. } if *error == Errno::LOOP));
-        // Anybody could replace a link in a directory that all may write.
+        // Any user could replace a link in a world-writable directory.
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&path, open).unwrap();
@@ -362,7 +363,7 @@ mod tests {
         std::os::unix::fs::lchown(path.join("home/mnt"), Some(65_534), None).unwrap();
         let error = Place::open(None, &path.join("home/mnt"), true).unwrap_err();
         assert!(error.to_string().contains("user 65534"), "{error}");
-        // A link of root's in a directory of somebody else's.
+        // A link that belongs to root, in a directory of another user.
         std::os::unix::fs::lchown(path.join("home/mnt"), Some(0), None).unwrap();
         std::os::unix::fs::chown(path.join("home"), Some(65_534), None).unwrap();
         let error = Place::open(None, &path.join("home/mnt/x"), true).unwrap_err();

@@ -1,14 +1,14 @@
-//! What is told of a file, and changed in it.
+//! Reads and changes file attributes.
 
 use super::{Answered, Session};
 use crate::abi::{Attributes, Reply, Request, SetAttr, StatxTime, set_attr};
 use millpond_posix::live::{Caller, SetAttributes, SetTime};
 use millpond_posix::{FileFlags, Stat, Timestamp};
 
-/// The attribute with a program's capabilities, which whoever changes the program takes away.
+/// The extended attribute with a program's capabilities. A change of the program removes it.
 pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Attributes as the kernel takes them.
+/// Converts attributes to the kernel's format.
 pub(super) fn shown(inode: u64, stat: &Stat) -> Attributes {
     let time = |time: Timestamp| StatxTime {
         seconds: time.seconds,
@@ -71,8 +71,8 @@ impl Session {
                 }),
             })
         };
-        // A change of owner in which nothing changes comes without any field: it takes set-user and set-group
-        // away like any other.
+        // A chown that changes nothing arrives without any field. It clears the set-user and set-group bits
+        // like any other chown.
         let is_empty_chown = asked.valid == 0;
         let old = is_empty_chown.then(|| self.vfs.stat(&node)).transpose()?;
         let set = SetAttributes {
@@ -88,8 +88,8 @@ impl Session {
             ..SetAttributes::default()
         };
         let changes_owner = set.uid.is_some() || set.gid.is_some();
-        // Linux takes the bits away with every change of owner, whoever makes it; with a change of length only
-        // if the kernel says so.
+        // Linux clears the bits at every change of owner, no matter which user makes it. At a change of
+        // length it clears them only if the kernel says so.
         let caller = Caller {
             is_privileged: !(changes_owner || has(set_attr::KILL_SUIDGID)),
             ..Self::caller(request)

@@ -1,4 +1,4 @@
-//! The bytes of files.
+//! Reads and writes file content.
 
 use super::attributes::CAPABILITIES;
 use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
@@ -17,17 +17,18 @@ const ZERO_RANGE: u32 = 0x10;
 const ZERO_AND_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// `FUSE_WRITE_CACHE`: pages that a mapping made dirty.
+/// `FUSE_WRITE_CACHE`: the data comes from dirty pages of a mapping.
 const WRITE_CACHE: u32 = 1;
-/// The file was opened with `O_DSYNC` (of which `O_SYNC` is more) on all of Linux's machines but Alpha, MIPS, PA-RISC
-/// and SPARC.
+/// The file was opened with `O_DSYNC`, which `O_SYNC` includes. The value holds on all of Linux's
+/// architectures but Alpha, MIPS, PA-RISC and SPARC.
 const O_DSYNC: u32 = 0o10_000;
-/// As much is copied for one request at most; the caller asks for the rest again.
+/// The most bytes copied for one request. The caller sends another request for the rest.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Session {
-    /// Opening needs no message: nodes serve for handles, and the kernel has judged. It is told so once, and
-    /// neither asks nor closes again; what it has cached stays good.
+    /// Opening a file needs no request: nodes serve as handles, and the kernel has checked permissions. The
+    /// reply is `ENOSYS` once; the kernel then sends neither open nor close requests, and its cache stays
+    /// valid.
     pub(super) fn open(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
         if self.is_offered(feature::NO_OPEN_SUPPORT) {
             return Err(Refusal::Number(ENOSYS));
@@ -46,7 +47,7 @@ impl Session {
     ) -> Answered {
         let node = self.node(node)?;
         let room = reply.room((length as usize).min(DATA_BYTES_MAX));
-        // What the kernel has in its pages need not be here, too.
+        // Content in the kernel's page cache need not be cached here too.
         let keeping = match flags & OFlags::DIRECT.bits() {
             0 => Keeping::ByReader,
             _ => Keeping::Here,
@@ -78,7 +79,8 @@ impl Session {
         let at = WriteAt::Offset(offset);
         self.vfs.write(&caller, &node, at, data)?;
         if flags & O_DSYNC != 0 {
-            // For cached writes the kernel asks itself, which then finds nothing left to do; for direct ones nobody does.
+            // For cached writes the kernel sends its own fsync, which then has nothing left to do. For direct
+            // writes it sends none.
             self.vfs.fsync(&node)?;
         }
         reply.put_u32(u32::try_from(data.len()).unwrap_or(u32::MAX));
@@ -86,8 +88,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a program's capabilities away, because it is about to change. Whether a file has any is looked up
-    /// once.
+    /// Removes a program's capabilities before the program changes. Whether a file has any is looked up once.
     pub(super) fn take_capabilities(&self, node: &VfsNode) -> Answered {
         let number = node.number();
         match self.inodes.capabilities(number) {

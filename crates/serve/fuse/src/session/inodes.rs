@@ -1,4 +1,4 @@
-//! Which files the kernel knows.
+//! Tracks which files the kernel knows.
 
 use millpond_env::sync::Mutex;
 use millpond_posix::live::FileError;
@@ -6,12 +6,14 @@ use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
 use std::collections::{HashMap, VecDeque};
 
 const SHARDS: usize = 16;
-/// As many files of one shard are held open at once; others that the kernel knows are opened again when it
-/// asks for them.
+/// The most files of one shard that are held open at once. Other files that the kernel knows are opened again
+/// when a request needs them.
 const HELD_MAX: usize = 2048;
 
-/// Every file that the kernel knows, with how often it was told of it. What one costs when it is not held is
-/// some hundred bytes, less than what the kernel keeps of it: its memory bounds this table.
+/// Every file that the kernel knows, with its lookup count.
+///
+/// A file that is not held costs a few hundred bytes, less than what the kernel itself keeps for it. The
+/// kernel's memory therefore bounds this table.
 #[derive(Debug, Default)]
 pub(super) struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
@@ -20,8 +22,7 @@ pub(super) struct Inodes {
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<InodeNumber, Known>,
-    /// Those that are held, in the order in which they came. Numbers that were forgotten meanwhile may
-    /// stand in it.
+    /// The held files, oldest first. It may still contain the numbers of forgotten files.
     held: VecDeque<InodeNumber>,
 }
 
@@ -30,12 +31,12 @@ struct Known {
     lookups: u64,
     generation: u64,
     node: Option<VfsNode>,
-    /// Whether it has capabilities that a write would have to take away, once that was looked up.
+    /// Whether the file has capabilities that a write must remove; `None` if not looked up yet.
     has_capabilities: Option<bool>,
 }
 
 impl Shard {
-    /// Holds a node. Returns the one that gives way: it must be dropped without the lock.
+    /// Holds a node. Returns the node that it displaces, which must be dropped without the lock.
     fn hold(&mut self, number: InodeNumber, node: VfsNode) -> Option<VfsNode> {
         let known = self.known.get_mut(&number)?;
         let before = known.node.replace(node);
@@ -61,7 +62,7 @@ impl Inodes {
         &self.shards[(number.0 % SHARDS as u64) as usize]
     }
 
-    /// Notes that the kernel is told of a file once more.
+    /// Counts one more lookup by the kernel.
     pub fn add(&self, node: &VfsNode) {
         let number = node.number();
         let mut shard = self.shard(number).lock();
@@ -82,7 +83,7 @@ impl Inodes {
         drop(dropped);
     }
 
-    /// The file of a number that the kernel knows.
+    /// Returns the file with a number that the kernel knows.
     pub fn get(&self, vfs: &dyn Vfs, number: InodeNumber) -> Result<VfsNode, FileError> {
         let shard = self.shard(number).lock();
         let generation = match shard.known.get(&number) {
@@ -99,7 +100,7 @@ impl Inodes {
         Ok(node)
     }
 
-    /// Holds a file whose last name is gone, as long as the kernel knows it.
+    /// Holds a file whose last name was removed, as long as the kernel knows it.
     pub fn keep_unlinked(&self, node: &VfsNode) {
         if node.is_unlinked() {
             let number = node.number();
@@ -108,7 +109,7 @@ impl Inodes {
         }
     }
 
-    /// Notes that the kernel forgot a file so many times. Returns the file if that was the last time.
+    /// Subtracts `lookups` from a file's lookup count. Returns the held file if the count drops to 0.
     pub fn forget(&self, number: InodeNumber, lookups: u64) -> Option<VfsNode> {
         let mut shard = self.shard(number).lock();
         let known = shard.known.get_mut(&number)?;
@@ -117,7 +118,7 @@ impl Inodes {
             return None;
         }
         let gone = shard.known.remove(&number)?;
-        // Numbers of forgotten files are swept out when they are too many.
+        // Remove the numbers of forgotten files when there are too many of them.
         let shard = &mut *shard;
         if shard.held.len() > HELD_MAX / 2 && shard.held.len() > 2 * shard.known.len() {
             shard.held.retain(|number| shard.known.contains_key(number));
@@ -125,12 +126,12 @@ impl Inodes {
         gone.node
     }
 
-    /// Whether the file is known to have no capabilities.
+    /// Whether the file has capabilities; `None` if that is unknown.
     pub fn capabilities(&self, number: InodeNumber) -> Option<bool> {
         let shard = self.shard(number).lock();
         shard.known.get(&number)?.has_capabilities
     }
-    /// Notes what was found out about capabilities; `None` when it has to be looked up again.
+    /// Records whether the file has capabilities; `None` means that it must be looked up again.
     pub fn note_capabilities(&self, number: InodeNumber, has_some: Option<bool>) {
         let mut shard = self.shard(number).lock();
         if let Some(known) = shard.known.get_mut(&number) {
@@ -145,14 +146,14 @@ impl Inodes {
             .flat_map(|shard| shard.lock().known.keys().copied().collect::<Vec<_>>())
             .collect()
     }
-    /// How many files the kernel knows.
+    /// The number of files that the kernel knows.
     pub fn len(&self) -> usize {
         self.shards
             .iter()
             .map(|shard| shard.lock().known.len())
             .sum()
     }
-    /// Forgets everything.
+    /// Forgets all files.
     pub fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.lock());

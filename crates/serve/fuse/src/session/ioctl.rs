@@ -1,4 +1,4 @@
-//! `lsattr`, `chattr` and project numbers, which travel as ioctl requests.
+//! `lsattr`, `chattr` and project ids, which arrive as ioctl requests.
 
 use super::{Answered, Refusal, Session};
 use crate::abi::{Reply, Request, feature};
@@ -9,11 +9,11 @@ const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_XFLAGS: u32 = 0x801c_581f;
 const SET_XFLAGS: u32 = 0x401c_5820;
-/// "Not a typewriter": the file knows no such request.
+/// "Not a typewriter": the file does not support the request.
 const ENOTTY: i32 = 25;
 const EPERM: i32 = 1;
 
-/// Flags of files: here, in `FS_IOC_GETFLAGS`, in `FS_IOC_FSGETXATTR`.
+/// File flags: here, in `FS_IOC_GETFLAGS`, in `FS_IOC_FSGETXATTR`.
 const FLAGS: [(FileFlags, u32, u32); 4] = [
     (FileFlags::IMMUTABLE, 0x10, 0x8),
     (FileFlags::APPENDONLY, 0x20, 0x10),
@@ -21,7 +21,7 @@ const FLAGS: [(FileFlags, u32, u32); 4] = [
     (FileFlags::PROJECT_INHERIT, 0x2000_0000, 0x200),
 ];
 
-/// What a change of flags sets and clears; `None` if it sets one that there is not.
+/// Which flags a change sets and clears; `None` if it sets an unknown flag.
 fn changes(
     old: &Stat,
     bits: u32,
@@ -52,10 +52,12 @@ fn word(input: &[u8], at: usize) -> Result<u32, Refusal> {
 }
 
 impl Session {
-    /// Whether the caller may change flags. Kernels since Linux 5.13 judge that themselves, by capabilities that a request does not
-    /// tell of; older ones hand over whatever a program asks for.
+    /// Checks whether the caller may change flags.
+    ///
+    /// Kernels since Linux 5.13 check that themselves, by capabilities that are not part of the request.
+    /// Older kernels pass on every change that a program requests.
     fn judge_flags(&self, user: u32, stat: &Stat, set: &SetAttributes) -> Result<(), Refusal> {
-        // It came with the same release.
+        // This feature came with the same release.
         if user == 0 || self.is_offered(feature::SETXATTR_EXT) {
             return Ok(());
         }
@@ -79,7 +81,7 @@ impl Session {
     ) -> Answered {
         let node = self.node(request.node)?;
         let caller = Self::caller(request);
-        // result, flags, and two counts that only unrestricted requests have.
+        // The result, flags, and two counts that only unrestricted requests use.
         reply.put(&[0; 16]);
         let stat = self.vfs.stat(&node)?;
         match command {

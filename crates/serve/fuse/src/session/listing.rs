@@ -1,18 +1,19 @@
-//! Directories, listed.
+//! Lists directories.
 
 use super::{Answered, Refusal, Session};
 use crate::abi::{DATA_BYTES_MAX, DirectoryWriter, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, Reply};
 use millpond_posix::vfs::{VfsEntry, VfsNode};
 
-/// As many entries are asked for at once, at most: as many as an ordinary reply holds, since a directory whose table is in no order is
-/// sorted for each time.
+/// The most entries listed in one call. It matches an ordinary reply, because a directory whose table is
+/// unordered is sorted anew for each call.
 const BATCH: usize = 1024;
-/// What an entry takes in a reply at least, and with attributes.
+/// The minimum size of an entry in a reply, without and with attributes, in bytes.
 const ENTRY_BYTES: usize = 32;
 const ENTRY_BYTES_WITH_ATTRIBUTES: usize = 160;
 
 impl Session {
-    /// Unlike files, directories are opened by message: only so can it be told which listings stay good.
+    /// Replies to opening a directory. Unlike for files, this request is needed: only its reply can say which
+    /// listings the kernel may cache.
     pub(super) fn open_directory(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
         let node = self.node(node)?;
         reply.put_open(match node.is_virtual() {
@@ -46,7 +47,7 @@ impl Session {
             let count = (left / smallest).clamp(1, BATCH);
             let entries = match self.vfs.list(&node, cookie, count) {
                 Ok(entries) => entries,
-                // What came before the error is told first; the next request meets it again.
+                // Return the entries before the error first. The next request reports the error.
                 Err(_) if reply.body_bytes() > 0 => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
@@ -71,8 +72,7 @@ impl Session {
         }
     }
 
-    /// Puts what is known of an entry's file before the entry. Where that cannot be told the kernel will look the
-    /// name up.
+    /// Adds the attributes of an entry's file before the entry. Without them the kernel looks the name up.
     fn describe(&self, directory: &VfsNode, entry: &VfsEntry, reply: &mut Reply<'_>) {
         let is_described = !directory.is_virtual() && !matches!(&*entry.name, b"." | b"..");
         let found = is_described

@@ -1,4 +1,5 @@
-//! A mounted file system, without I/O on its connection: bytes of a request in, bytes of the reply out.
+//! A mounted file system without I/O on its connection: takes the bytes of a request, returns those of the
+//! reply.
 
 mod attributes;
 mod content;
@@ -22,12 +23,12 @@ use millpond_posix::live::{Caller, FileError};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
 use troubles::Troubles;
 
-/// How long the kernel may believe what cannot change behind its back, in seconds.
+/// How long the kernel may cache data that only changes through it, in seconds.
 const LONG_S: u64 = 24 * 60 * 60;
-/// How long it may believe figures of space of a file whose last change is not committed: they are known when its
-/// txg is written.
+/// How long the kernel may cache the attributes of a file whose last change is not committed, in seconds: its
+/// space usage becomes known when its txg is written.
 const SHORT_S: u64 = 1;
-/// Requests that the kernel may have under way in the background (reads ahead, writes of dirty pages).
+/// The most background requests the kernel may have in flight (readahead, writes of dirty pages).
 const BACKGROUND_MAX: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;
 
@@ -36,7 +37,7 @@ const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const EPROTO: i32 = 71;
 
-/// Why a request is answered with an error.
+/// Why a request fails.
 #[derive(Debug, Clone, PartialEq)]
 enum Refusal {
     File(FileError),
@@ -58,20 +59,20 @@ impl Refusal {
     }
 }
 
-/// The end of a request: whether it is answered at all.
+/// The outcome of a request.
 type Answered = Result<(), Refusal>;
 
-/// One mounted file system. Shared by all threads.
+/// One mounted file system. All threads share it.
 pub struct Session {
     vfs: Arc<dyn Vfs>,
     inodes: Inodes,
-    /// The root directory's number, which the kernel knows as node 1.
+    /// The number of the root directory, which the kernel knows as node 1.
     root: InodeNumber,
-    /// What was agreed on; 0 before that.
+    /// The negotiated features; 0 before that.
     features: AtomicU64,
-    /// What the kernel offered.
+    /// The features that the kernel offered.
     offered: AtomicU64,
-    /// Threads are ready to serve it through io_uring.
+    /// Whether threads are ready to serve the session through io_uring.
     has_rings: AtomicBool,
     is_destroyed: AtomicBool,
     troubles: Troubles,
@@ -84,14 +85,14 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// A session that waits for the kernel's first words.
+    /// Creates a session that waits for the kernel's `INIT`.
     ///
     /// # Errors
     /// If the root directory cannot be opened.
     pub fn new(vfs: Arc<dyn Vfs>) -> Result<Self, FileError> {
         let root = vfs.root()?;
         let inodes = Inodes::default();
-        // The kernel never looks its root up, and never forgets it.
+        // The kernel never looks up its root, and never forgets it.
         inodes.add(&root);
         Ok(Self {
             root: root.number(),
@@ -105,10 +106,11 @@ impl Session {
         })
     }
 
-    /// Answers a request. The reply is made in `buffer`, which should have
-    /// [`crate::abi::REPLY_BYTES_MAX`] bytes; `None` if the request wants no reply, or is so broken that
-    /// nothing can be replied to it. Allocates no more than a few times the length that the request asks
-    /// for, which is cut to [`DATA_BYTES_MAX`].
+    /// Answers a request.
+    ///
+    /// The reply is built in `buffer`, which should have [`crate::abi::REPLY_BYTES_MAX`] bytes. Returns
+    /// `None` if the request needs no reply, or is so malformed that no reply is possible. Allocates at most
+    /// a few times the length that the request asks for, which is limited to [`DATA_BYTES_MAX`].
     pub fn answer<'b>(&self, message: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let mut reply = Reply::new(buffer);
         let features = self.features.load(Ordering::Acquire);
@@ -198,17 +200,17 @@ impl Session {
                 self.is_destroyed.store(true, Ordering::Release);
                 Ok(())
             }
-            // Nothing is to be done when a descriptor is closed; told so, the kernel stops asking.
+            // Closing a descriptor needs no work. After `ENOSYS` the kernel stops sending this request.
             Operation::Flush | Operation::SyncFs | Operation::Other => Err(Refusal::Number(ENOSYS)),
         }
     }
 
-    /// Agrees with the kernel on what both can do.
+    /// Negotiates features with the kernel.
     fn init(&self, init: &InitRequest, reply: &mut Reply<'_>) -> Answered {
         reply.put_u32(MAJOR);
         reply.put_u32(MINOR);
         if init.major > MAJOR {
-            // The kernel asks again in the version that is spoken here.
+            // The kernel sends `INIT` again with the version of this reply.
             reply.put(&[0; 56]);
             return Ok(());
         }
@@ -244,7 +246,7 @@ impl Session {
         reply.put_u16(BACKGROUND_MAX);
         reply.put_u16(BACKGROUND_MAX / 4 * 3);
         reply.put_u32(DATA_BYTES_MAX as u32);
-        // Times are exact to the nanosecond.
+        // The time granularity is one nanosecond.
         reply.put_u32(1);
         reply.put_u16((DATA_BYTES_MAX / 4096) as u16);
         reply.put_u16(0);
@@ -255,12 +257,12 @@ impl Session {
         Ok(())
     }
 
-    /// Lets requests come through io_uring, if the kernel wants that too: somebody must be ready to take them. Before the
-    /// kernel's first words.
+    /// Offers io_uring, if the kernel supports it. Threads must be ready to serve it. Call this before the
+    /// kernel's `INIT`.
     pub(crate) fn allow_rings(&self) {
         self.has_rings.store(true, Ordering::Release);
     }
-    /// Once the kernel has said its first words: whether requests will come through io_uring.
+    /// After `INIT`, whether requests will come through io_uring; `None` before.
     pub(crate) fn uses_rings(&self) -> Option<bool> {
         let features = self.features.load(Ordering::Acquire);
         (features != 0).then_some(features & feature::OVER_IO_URING != 0)
@@ -271,36 +273,37 @@ impl Session {
         self.offered.load(Ordering::Acquire) & feature != 0
     }
 
-    /// Whether the kernel said that it is done.
+    /// Whether the kernel has ended the session.
     #[must_use]
     pub fn is_destroyed(&self) -> bool {
         self.is_destroyed.load(Ordering::Acquire)
     }
-    /// Files that programs were told `EIO` about since the last call: each once, and not more than a log bears.
+    /// Files for which programs got `EIO` since the last call. Each file is reported once, and the number of
+    /// reports is limited to what a log can hold.
     #[must_use]
     pub fn take_troubles(&self) -> Vec<Trouble> {
         self.troubles.take()
     }
-    /// How many files the kernel knows.
+    /// The number of files that the kernel knows.
     #[must_use]
     pub fn known_files(&self) -> usize {
         self.inodes.len()
     }
-    /// The kernel's numbers of all files that it knows.
+    /// The kernel's node numbers of all files that it knows.
     #[must_use]
     pub fn known_nodes(&self) -> Vec<u64> {
         let numbers = self.inodes.numbers().into_iter();
         numbers.map(|number| self.node_number(number)).collect()
     }
-    /// Releases all files, and puts what was written to them on stable storage: the connection is over.
+    /// Syncs and releases all files after the connection has ended.
     pub fn close(&self) {
         let _ = self.vfs.sync();
         self.inodes.clear();
-        // Files without a name are freed now, or when the file system is opened again.
+        // Free unlinked files now. Any that remain are freed when the file system is opened again.
         let _ = self.vfs.reap();
     }
 
-    /// The kernel's number of a file.
+    /// The kernel's node number of a file.
     pub(crate) fn node_number(&self, number: InodeNumber) -> u64 {
         match number == self.root {
             true => ROOT_NODE,
@@ -317,8 +320,10 @@ impl Session {
         self.inodes.get(&*self.vfs, self.inode_number(node))
     }
 
-    /// Who asks, with every right: the kernel has judged already, and takes bits of the mode away itself or
-    /// says in the request that it is to be done.
+    /// The request's caller, with full privileges.
+    ///
+    /// The kernel has already checked permissions. It clears mode bits itself, or says in the request that
+    /// they are to be cleared.
     fn caller(request: &Request<'_>) -> Caller {
         Caller {
             uid: request.uid,
@@ -328,12 +333,13 @@ impl Session {
         }
     }
 
-    /// Tells the kernel of a file, and counts that.
+    /// Adds a file to the reply, and counts the lookup.
     fn tell(&self, node: &VfsNode, reply: &mut Reply<'_>) -> Result<(), FileError> {
         self.tell_found(node, false, reply)
     }
 
-    /// As [`Session::tell`]; what was found among things that come and go by themselves `is_passing`.
+    /// Like [`Session::tell`]. `is_passing` marks entries that come and go by themselves; their names are not
+    /// cached.
     fn tell_found(
         &self,
         node: &VfsNode,
@@ -350,8 +356,10 @@ impl Session {
         Ok(())
     }
 
-    /// How long what is told of a file may be believed. To be asked before its attributes are looked at: a change that is
-    /// committed in between would leave old figures of space with the kernel for long.
+    /// How long the kernel may cache a file's entry and attributes.
+    ///
+    /// Call this before reading the attributes. Otherwise a change that is committed in between would let the
+    /// kernel cache the old space usage for long.
     fn validity(&self, node: &VfsNode) -> EntryValidity {
         if node.is_virtual() {
             return EntryValidity {

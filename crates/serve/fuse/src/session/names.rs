@@ -1,4 +1,4 @@
-//! Names: looked up, made, moved and removed.
+//! Looks up, creates, renames and removes names.
 
 use super::{Answered, EINVAL, ENOSYS, LONG_S, Refusal, Session, place};
 use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device, feature};
@@ -26,7 +26,7 @@ impl Session {
             Err(FileError::NotFound) if name.len() > self.vfs.name_bytes_max() => {
                 Err(FileError::NameTooLong.into())
             }
-            // What is not there is remembered as well, where nobody else can make it.
+            // The kernel also caches missing names, if no other name can match the same file.
             Err(FileError::NotFound) if self.keeps_absence(&directory) => {
                 reply.put_absence(LONG_S);
                 Ok(())
@@ -40,7 +40,7 @@ impl Session {
     }
 
     pub(super) fn forget(&self, node: u64, lookups: u64) -> Answered {
-        // The root stays, whatever the kernel says.
+        // The root stays, regardless of the kernel's count.
         if self.inode_number(node) == self.root {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a file as `make` does in the directory that the request names, and tells the kernel of it.
+    /// Creates a file with `make` in the request's directory, and adds it to the reply.
     fn made(
         &self,
         request: &Request<'_>,
@@ -122,7 +122,7 @@ impl Session {
             }
         })?;
         if let Some(number) = made {
-            // Nobody gave it any yet, so that the first write need not look.
+            // The new file has no capabilities, so the first write need not look them up.
             self.inodes.note_capabilities(number, Some(false));
         }
         Ok(())
@@ -148,8 +148,8 @@ impl Session {
         reply: &mut Reply<'_>,
     ) -> Answered {
         if self.is_offered(feature::NO_OPEN_SUPPORT) {
-            // Told so, the kernel makes a file as it makes a pipe, and has nothing to close then: a request less for
-            // each new file.
+            // After `ENOSYS` the kernel creates files like pipes, with `MKNOD`, and closes nothing
+            // afterwards. That saves one request per new file.
             return Err(Refusal::Number(ENOSYS));
         }
         let is_exclusive = flags & O_EXCL != 0;
@@ -161,7 +161,7 @@ impl Session {
             Ok(node)
         })?;
         if let Some(number) = made {
-            // Nobody gave it any yet, so that the first write need not look.
+            // The new file has no capabilities, so the first write need not look them up.
             self.inodes.note_capabilities(number, Some(false));
         }
         reply.put_open(OPEN_KEEP_CACHE);
@@ -181,7 +181,8 @@ impl Session {
         Ok(())
     }
 
-    /// The file that a name stands for, to be held while the name goes: the kernel may still use it.
+    /// The file that a name refers to. It is held while the name is removed, because the kernel may still use
+    /// it.
     fn victim(&self, at: VfsPlace<'_>) -> Option<VfsNode> {
         self.vfs.lookup(at).ok()
     }

@@ -1,24 +1,24 @@
-//! Files that could not be read or written, for those who keep a log.
+//! Files that could not be read or written, for the log.
 
 use millpond_env::sync::Mutex;
 use millpond_posix::vfs::InodeNumber;
 use std::collections::BTreeSet;
 
-/// So many wait to be asked for; more are forgotten.
+/// The most files that wait for [`Troubles::take`]. Further ones are dropped.
 const WAITING_MAX: usize = 64;
-/// So many files are told of in the life of a session.
+/// The most files that one session reports.
 const TOLD_MAX: usize = 1000;
 
-/// A file that a program was told `EIO` about.
+/// A file for which a program got `EIO`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// The file.
     pub file: InodeNumber,
-    /// Why, in words.
+    /// The error message.
     pub reason: String,
 }
 
-/// A session's. Each file is told of once.
+/// The failed files of one session. Each is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles(Mutex<State>);
 

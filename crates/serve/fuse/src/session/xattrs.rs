@@ -1,4 +1,4 @@
-//! Extended attributes, and the access control lists among them.
+//! Extended attributes, including access control lists.
 
 use super::attributes::CAPABILITIES;
 use super::{Answered, EINVAL, Refusal, Session};
@@ -29,7 +29,7 @@ impl Session {
         };
         let caller = Caller {
             is_privileged: ext_flags & SETXATTR_KILL_SGID == 0,
-            // Who may not keep the bit is in none of the file's groups.
+            // A caller that may not keep the bit is treated as a member of none of the file's groups.
             gid: match ext_flags & SETXATTR_KILL_SGID {
                 0 => request.gid,
                 _ => u32::MAX,
@@ -72,7 +72,7 @@ impl Session {
     }
 }
 
-/// A value, or only its length if that was asked for.
+/// Adds a value, or only its length if that was requested.
 fn told(value: &[u8], length: u32, reply: &mut Reply<'_>) -> Answered {
     if length == 0 {
         reply.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));

@@ -1,6 +1,7 @@
 //! Requests and replies through `/dev/fuse`.
 //!
-//! One descriptor for each session, which all threads share: the kernel hands each request to exactly one reader.
+//! Each session has one descriptor, which all threads share: the kernel hands each request to exactly one
+//! reader.
 
 mod ring;
 
@@ -10,31 +11,31 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// The connection of a session. Reading does not wait.
+/// The connection of a session. Reads do not block.
 #[derive(Debug)]
 pub(crate) struct Channel {
     device: OwnedFd,
 }
 
-/// What became of an attempt to read a request.
+/// The outcome of reading a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// None just now.
+    /// No request at present.
     Nothing,
-    /// Unmounted, or cut off.
+    /// The connection is unmounted or cut off.
     Over,
 }
 
 impl Channel {
-    /// Opens the device, for a new connection that is not mounted yet.
+    /// Opens the device for a new connection that is not mounted yet.
     pub fn open() -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let device = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
         Ok(Self { device })
     }
-    /// Takes over a descriptor whose connection is mounted.
+    /// Takes ownership of the descriptor of a mounted connection.
     pub fn of_mounted(device: OwnedFd) -> Result<Self, Errno> {
         let flags = rustix::fs::fcntl_getfl(&device)?;
         rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
@@ -50,13 +51,13 @@ impl Channel {
         match rustix::io::read(&self.device, buffer) {
             Ok(0) => Received::Over,
             Ok(count) => Received::Request(count),
-            // "No entry": a request that was taken back before it could be read.
+            // "No entry": the request was cancelled before it could be read.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Received::Nothing,
             Err(_) => Received::Over,
         }
     }
 
-    /// Sends a reply or a notice, whole.
+    /// Sends a whole reply or notice.
     pub fn send(&self, message: &[u8]) -> Result<(), Errno> {
         loop {
             match rustix::io::write(&self.device, message) {

@@ -1,11 +1,11 @@
-//! Requests and replies through io_uring (Linux 6.14), where root has allowed it.
+//! Requests and replies through io_uring (Linux 6.14), where root has enabled it.
 //!
-//! Without it a request costs two calls of the system and wakes whichever thread waits first. Here the kernel has a queue for
-//! each processor, puts a request straight into the memory of a [`Slot`] that waits on the queue of the processor on which
-//! the program runs, and takes the reply out of the same memory in the call that waits for the next. Notices of what was
-//! forgotten, and what the server tells by itself, still pass through `/dev/fuse`.
+//! Without io_uring, a request costs two system calls and wakes any waiting thread. With it, the kernel has a
+//! queue for each processor. It writes a request directly into the memory of a [`Slot`] that waits on the
+//! queue of the processor on which the program runs. It takes the reply out of the same memory in the system
+//! call that waits for the next request. Forget requests and the server's notices still use `/dev/fuse`.
 //!
-//! What lies where in a slot's memory: `abi/slot.rs`.
+//! The layout of a slot's memory: `abi/slot.rs`.
 
 use super::{BorrowedFd, Errno};
 use crate::abi::slot::{
@@ -20,10 +20,10 @@ use rustix::fd::AsRawFd;
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// What completions are known by.
+/// The user data that identifies completions.
 const REQUEST: u64 = 1;
 const STOP: u64 = 2;
-/// How often in a row the kernel may put a command off.
+/// How often in a row the kernel may defer a command.
 const PUT_OFF_MAX: u32 = 1000;
 
 /// `struct iovec`.
@@ -33,33 +33,33 @@ struct Stretch {
     bytes: usize,
 }
 
-/// Who may touch a slot's memory.
+/// Which side may access a slot's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// We, and the kernel does not know it yet.
+    /// This process; the slot is not registered with the kernel yet.
     New,
-    /// We: a request is in it, or its reply.
+    /// This process: the memory holds a request or its reply.
     Us,
     /// The kernel.
     Kernel,
 }
 
-/// What became of waiting for a request.
+/// The outcome of waiting for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// There is one.
+    /// A request arrived.
     Request,
-    /// The server ends.
+    /// The server is stopping.
     Stopped,
-    /// The connection is over, or the kernel wants none of it.
+    /// The connection is over, or the kernel refuses the command.
     Over(Errno),
 }
 
-/// Room for one request of one queue, with a ring of its own for the thread that serves it.
+/// The memory for one request of one queue, with its own ring for the thread that serves it.
 ///
-/// What keeps it sound: the kernel writes to the memory only between the submission of a command and its completion. Both happen in
-/// [`Slot::next`]; while it has not seen the completion, `owner` says that the memory is the kernel's, nobody can
-/// look at it, and it is never given back.
+/// Soundness: the kernel writes to the memory only between the submission of a command and its completion.
+/// Both happen in [`Slot::next`]. Until it has seen the completion, `owner` is [`Owner::Kernel`]: the memory
+/// cannot be accessed, and it is never freed.
 pub(crate) struct Slot {
     ring: IoUring<Entry128, cqueue::Entry>,
     memory: *mut [u8],
@@ -80,8 +80,9 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// A slot for a queue; the kernel does not know it yet. Takes a little more than 1 MiB, of which untouched pages cost
-    /// nothing.
+    /// Creates a slot for a queue; it is not registered with the kernel yet.
+    ///
+    /// It allocates a little more than 1 MiB, of which untouched pages cost nothing.
     ///
     /// # Errors
     /// If the process may not use io_uring, or there is no memory for it.
@@ -112,13 +113,14 @@ impl Slot {
         })
     }
 
-    /// The processor whose requests come here.
+    /// The processor whose requests arrive in this slot.
     pub fn queue(&self) -> u16 {
         self.queue
     }
 
-    /// Gives the kernel the slot, with the reply if there was a request in it, and waits for the next one, for the end of the
-    /// connection, or until `stop` can be read.
+    /// Gives the slot to the kernel, with the reply if it holds a request, and waits.
+    ///
+    /// Returns at the next request, at the end of the connection, or when `stop` becomes readable.
     pub fn next(&mut self, device: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Next {
         for _ in 0..PUT_OFF_MAX {
             match self.fetch(device, stop) {
@@ -133,21 +135,23 @@ impl Slot {
         let is_new = match self.owner {
             Owner::New => true,
             Owner::Us => false,
-            // A completion was never seen: nothing can follow.
+            // The completion was never seen, so the slot cannot be used again.
             Owner::Kernel => return Next::Over(Errno::BUSY),
         };
         let entry = self.command(device, is_new);
         if !self.watches_stop {
             let readable = u32::from(rustix::event::PollFlags::IN.bits());
             let watch = opcode::PollAdd::new(types::Fd(stop.as_raw_fd()), readable).build();
-            // SAFETY: it names no memory; the descriptor is looked up when it is submitted, below.
+            // SAFETY: the command refers to no memory. The descriptor is looked up when it is submitted,
+            // below.
             if unsafe { self.ring.submission().push(&watch.user_data(STOP).into()) }.is_err() {
                 return Next::Over(Errno::BUSY);
             }
             self.watches_stop = true;
         }
-        // SAFETY: the memory and the table of it are this slot's, nobody looks at them, and they stay until the completion
-        // was seen (`owner`); the descriptor is borrowed until the command is submitted, which is below.
+        // SAFETY: this slot owns the memory and the table of it, no other code accesses them, and they stay
+        // allocated until the completion is seen (`owner`). The descriptor is borrowed until the command is
+        // submitted, below.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             return Next::Over(Errno::BUSY);
         }
@@ -191,13 +195,13 @@ impl Slot {
         }
     }
 
-    /// The command that registers the slot, or commits the reply and fetches.
+    /// The command that registers the slot, or that commits the reply and fetches the next request.
     fn command(&mut self, device: BorrowedFd<'_>, is_new: bool) -> Entry128 {
         let commit = self
             .memory()
             .and_then(|memory| get_u64(memory, COMMIT_AT))
             .unwrap_or(0);
-        // `fuse_uring_cmd_req`: flags, what to commit, the queue.
+        // `fuse_uring_cmd_req`: flags, commit number, queue.
         let mut words = [0; 80];
         if let Some((_, rest)) = words.split_first_chunk_mut::<8>()
             && let Some((number, rest)) = rest.split_first_chunk_mut::<8>()
@@ -215,19 +219,22 @@ impl Slot {
         with_length(entry, 2)
     }
 
-    /// The memory, while it is ours.
+    /// The memory, unless the kernel owns it.
     fn memory(&mut self) -> Option<&mut [u8]> {
         if self.owner == Owner::Kernel {
             return None;
         }
-        // SAFETY: it was allocated in `new` and lives until `drop`; the kernel does not touch it now (`owner`), and
-        // it is borrowed as this slot is.
+        // SAFETY: the memory was allocated in `new` and lives until `drop`. The kernel does not access it now
+        // (`owner`), and the borrow is tied to the borrow of this slot.
         Some(unsafe { &mut *self.memory })
     }
 
-    /// Hands the request in the slot to `answer`, with a buffer for the reply, and puts the reply where [`Slot::next`] takes it.
-    /// `scratch` is the thread's, for whichever of both is short; the reply to a request longer than it has no more
-    /// room than `scratch`. Returns how many bytes the longer of both has.
+    /// Passes the request in the slot to `answer`, with a buffer for the reply, and stores the reply for
+    /// [`Slot::next`].
+    ///
+    /// `scratch` belongs to the thread. A short request is copied there; a longer request stays in place, and
+    /// its reply is limited to the size of `scratch`. Returns the size of the longer of request and reply, in
+    /// bytes.
     pub fn answer(
         &mut self,
         scratch: &mut [u8],
@@ -261,11 +268,11 @@ impl Slot {
     }
 }
 
-/// Sets the word of a submission that says how many stretches of memory there are; the crate has no name for it.
+/// Sets the number of memory ranges in a submission entry. The crate has no name for this field.
 fn with_length(entry: Entry128, stretches: u32) -> Entry128 {
     /// `len` of `io_uring_sqe`.
     const LENGTH_AT: usize = 24;
-    // SAFETY: an entry is 128 bytes of integers for the kernel, without padding: any bytes are one.
+    // SAFETY: an entry is 128 bytes of integers for the kernel, without padding, so any bytes are valid.
     let mut bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(entry) };
     if let Some(word) = bytes.get_mut(LENGTH_AT..).and_then(<[u8]>::first_chunk_mut) {
         *word = stretches.to_ne_bytes();
@@ -276,9 +283,9 @@ fn with_length(entry: Entry128, stretches: u32) -> Entry128 {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // What the kernel may still write to is never given back.
+        // Memory that the kernel may still write to is never freed.
         if self.owner != Owner::Kernel {
-            // SAFETY: both were made by `Box` in `new` and are given back once; the kernel has no command on them.
+            // SAFETY: both were made by `Box` in `new` and are freed once. The kernel has no command on them.
             unsafe {
                 drop(Box::from_raw(self.memory));
                 drop(Box::from_raw(self.stretches));
@@ -295,7 +302,7 @@ mod tests {
     fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
         Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
     }
-    /// A slot's memory with a request as the kernel puts it there.
+    /// A slot's memory with a request, laid out as the kernel does it.
     fn given(header: &[u8; 40], arguments: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut memory = vec![0xee; MEMORY_BYTES];
         let length = (40 + arguments.len() + payload.len()) as u32;
