@@ -1,8 +1,9 @@
-//! Adding vdevs to a pool (`zpool add`).
+//! Adds vdevs to a pool (`zpool add`).
 //!
-//! New devices get labels of no pool first; in the same txg the tree grows, and its commit makes them
-//! members. A crash before it leaves devices that belong to nobody. Blocks are placed on them from
-//! the next txg on, so that what the last committed tree can reach is always on its own vdevs.
+//! New devices first get labels that belong to no pool. The vdev tree grows in the same txg, and its commit
+//! makes the devices members of the pool. After a crash before the commit the devices belong to no pool.
+//! Allocation on the new vdevs starts in the next txg, so the last committed tree always covers every block
+//! it can reach.
 //!
 //! Page `docs/format/pool-config.md`, "Writing".
 
@@ -22,12 +23,12 @@ use millpond_vdev::{AllocationClass, VdevConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl LivePool {
-    /// Adds top-level vdevs, hot spares and cache devices; they belong to the pool when this returns.
+    /// Adds top-level vdevs, hot spares and cache devices. They belong to the pool when this returns.
     ///
-    /// `is_open_here` as for [`LivePool::create`]; devices of this very pool are refused in any case.
+    /// `is_open_here` is as for [`LivePool::create`]; devices of this pool are always refused.
     ///
     /// # Errors
-    /// [`CreateError`]. Unless it is [`CreateError::Pool`] the pool goes on as it was.
+    /// [`CreateError`]. Except after [`CreateError::Pool`], the pool is unchanged and continues to work.
     pub fn add_vdevs(
         &self,
         new: &NewVdevs,
@@ -35,12 +36,12 @@ impl LivePool {
         is_open_here: &dyn Fn(Guid) -> bool,
     ) -> Result<(), CreateError> {
         let is_ours = |guid: Guid| guid == self.guid() || is_open_here(guid);
-        // Checks that need nothing of the MOS come before a txg is disturbed.
+        // Run the checks that do not need the MOS first, before interrupting a txg.
         self.build_added(new, options, Txg(0), &BTreeSet::new(), &is_ours)?;
         self.sync_task(|ctx| ctx.add_vdevs(new, options, &is_ours))?
     }
 
-    /// The top-level vdevs that the pool has, with the class of each.
+    /// The pool's top-level vdevs with their allocation classes.
     fn existing_tops(&self) -> Vec<(VdevConfig, AllocationClass)> {
         let topology = self.store.topology();
         let tops = self.state.read().config.root.children.clone();
@@ -91,7 +92,7 @@ fn note_guids(vdev: &VdevConfig, taken: &mut BTreeSet<u64>) {
 }
 
 impl SyncContext<'_> {
-    /// The outer error suspends the pool; the inner one says that nothing was changed.
+    /// The outer error suspends the pool; the inner error means that nothing changed.
     fn add_vdevs(
         &self,
         new: &NewVdevs,
@@ -121,7 +122,7 @@ impl SyncContext<'_> {
         if let Err(refusal) = label_devices(&config, &built, txg, Some(&uberblock)) {
             return Ok(Err(refusal));
         }
-        // From here on only the pool's own writing can fail.
+        // From here on only a write by the pool itself can fail.
         let added = Added {
             devices: built.devices.clone(),
             classes: (first.0..)
@@ -160,7 +161,7 @@ impl SyncContext<'_> {
         Ok(Ok(()))
     }
 
-    /// Property `ashift`, which speaks for vdevs of which nothing was said.
+    /// The property `ashift`: the default for vdevs without an explicit ashift.
     fn ashift_property(&self) -> Result<Option<u8>, PoolError> {
         let Some(table) = self.directory_object(key::POOL_PROPERTIES)? else {
             return Ok(None);
@@ -169,7 +170,7 @@ impl SyncContext<'_> {
         Ok(u8::try_from(stored).ok().filter(|ashift| *ashift != 0))
     }
 
-    /// The hot spares or cache devices that the pool lists.
+    /// The pool's list of hot spares or cache devices.
     ///
     /// # Errors
     /// If the list cannot be read.

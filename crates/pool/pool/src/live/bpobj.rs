@@ -1,8 +1,8 @@
-//! Lists of block pointers, changed in syncing context.
+//! Block pointer lists (bpobjs), changed in syncing context.
 //!
-//! A list is what stands between a block that nobody references any more and the space that it
-//! frees: deadlists, `free_bpobj`, `sync_bplist` and livelists are made of them. Sums in the header
-//! cover sub-lists, so whoever moves a list below another one moves its sums too.
+//! A list holds dead blocks until their space is freed. Deadlists, `free_bpobj`, `sync_bplist` and
+//! livelists consist of such lists. The totals in a list's header include its sub-lists, so code that moves
+//! a list below another one must move the totals too.
 //!
 //! Page `docs/format/bpobj.md`.
 
@@ -19,21 +19,23 @@ use millpond_ondisk::{
 
 const WHAT: &str = "block pointer list";
 const ENTRY_BYTES: u64 = BLOCK_POINTER_BYTES as u64;
-/// Data blocks of lists; of `sync_bplist` [`SYNC_LIST_BLOCK_BYTES`].
+/// Size of a list's data blocks in bytes; `sync_bplist` uses [`SYNC_LIST_BLOCK_BYTES`].
 const BLOCK_BYTES: u32 = 128 << 10;
 const SYNC_LIST_BLOCK_BYTES: u32 = 16 << 10;
-/// A dnode's own compression: none.
+/// The dnode's compression setting for uncompressed blocks.
 const COMPRESSION_OFF: u8 = 2;
-/// Lists nest at most this deep: a writer hangs lists below lists that hang below nothing, and moves
-/// of moves make few levels. Bounds the walk over hostile ones.
+/// The deepest nesting of lists that is accepted.
+///
+/// Writers create few levels: they append lists without parents, and moving a list again adds few levels.
+/// The limit bounds the walk over hostile lists.
 const DEPTH_MAX: u32 = 64;
 
-/// What the visitor of a drained list answers.
+/// The result of the visitor of a drained list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
-    /// The entry is done with and leaves the list.
+    /// The entry is processed and leaves the list.
     Taken,
-    /// Enough for now: this entry and all before it stay.
+    /// Stop: this entry and all before it stay in the list.
     Enough,
 }
 
@@ -44,7 +46,7 @@ pub struct BpObject {
 }
 
 impl BpObject {
-    /// The longest header that the pool allows at this moment.
+    /// The longest header form that the pool currently allows.
     #[must_use]
     pub fn form_for_new(ctx: &SyncContext<'_>) -> BpObjectForm {
         match ctx.pool().version() {
@@ -55,7 +57,7 @@ impl BpObject {
         }
     }
 
-    /// Makes an empty list.
+    /// Creates an empty list.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -68,8 +70,9 @@ impl BpObject {
         Ok(Self { object })
     }
 
-    /// Makes the list of frees that wait for the next txg: its blocks are never compressed, so that
-    /// appending to it late in a txg does not change their size.
+    /// Creates the list of frees deferred to the next txg.
+    ///
+    /// Its blocks are never compressed, so that appending late in a txg does not change their size.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -86,7 +89,7 @@ impl BpObject {
     /// Opens a list.
     ///
     /// # Errors
-    /// If there is none of this number.
+    /// If the object does not exist or is not such a list.
     pub fn open(ctx: &SyncContext<'_>, id: ObjectId) -> Result<Self, PoolError> {
         let object = ctx.mos().object(id).reading(WHAT)?;
         let list = Self { object };
@@ -94,18 +97,18 @@ impl BpObject {
         Ok(list)
     }
 
-    /// Its object number.
+    /// The list's object id.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.object.id()
     }
 
-    /// Its header, with the sums over everything below it.
+    /// The list's header, with totals that include its sub-lists.
     ///
     /// # Errors
-    /// If the bonus is too short to be one.
+    /// If the bonus is too short for a header.
     pub fn phys(&self) -> Result<BpObjectPhys, PoolError> {
-        // Bonuses in memory are little-endian, whoever wrote them.
+        // Bonus buffers in memory are little-endian, whatever the on-disk byte order.
         BpObjectPhys::decode(&self.object.bonus(), Endian::Little).reading(WHAT)
     }
 
@@ -113,7 +116,7 @@ impl BpObject {
         self.object.set_bonus(ctx.tx(), phys.encode()).reading(WHAT)
     }
 
-    /// Appends a pointer; holes are passed over. `is_freed` is for livelists.
+    /// Appends a pointer; ignores holes. `is_freed` is for livelists.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -126,7 +129,7 @@ impl BpObject {
         self.append_all(ctx, &[(*pointer, is_freed)])
     }
 
-    /// Appends several pointers with one change of the header.
+    /// Appends several pointers with a single header update.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -165,9 +168,10 @@ impl BpObject {
         self.set_phys(ctx, &phys)
     }
 
-    /// Moves everything of the list `other` into this one; `other` is gone afterwards or hangs below
-    /// this one, either way its number must not be used again. The shared empty list is only
-    /// released.
+    /// Moves the content of the list `other` into this one.
+    ///
+    /// Afterwards `other` is either freed or a sub-list of this list, so the caller must not use its object
+    /// id again. If `other` is the shared empty list, only its reference is released.
     ///
     /// # Errors
     /// If a list cannot be read or the MOS cannot be changed.
@@ -182,8 +186,8 @@ impl BpObject {
         if from.is_empty() {
             return ctx.mos().free(ctx.tx(), other).reading(WHAT);
         }
-        // Short arrays of sub-lists are poured into ours, so that lists do not nest deeper with
-        // each snapshot that goes.
+        // Short arrays of sub-lists are merged into this list's array, so that nesting does not grow with
+        // each destroyed snapshot.
         if let Some(array) = from.sub_objects {
             let array = ctx.mos().object(array).reading(WHAT)?;
             if from.sub_object_count.saturating_mul(8) <= array.block_bytes() {
@@ -200,7 +204,7 @@ impl BpObject {
         if from.sub_objects.is_none() && own <= sub.object.block_bytes() {
             let block = sub.object.read_block(BlockId(0)).reading(WHAT)?;
             let valid = block.bytes.len().min(own as usize);
-            // Through the decoder, since the block may be of the other byte order.
+            // Decode and encode, since the block may have the other byte order.
             let bytes: Vec<u8> = BpObjectEntries::new(&block.bytes[..valid], block.endian)
                 .filter_map(|entry| entry.encode())
                 .flatten()
@@ -224,7 +228,7 @@ impl BpObject {
         self.set_phys(ctx, &phys)
     }
 
-    /// Hangs a list below this one. The sums are the caller's business.
+    /// Attaches a list as a sub-list. The caller updates the totals.
     fn add_sub_object(&self, ctx: &SyncContext<'_>, id: ObjectId) -> Result<(), PoolError> {
         let mut phys = self.phys()?;
         if phys.form < BpObjectForm::SubObjects {
@@ -248,7 +252,7 @@ impl BpObject {
         self.set_phys(ctx, &phys)
     }
 
-    /// Calls `each` with every entry, those of sub-lists too; nothing changes.
+    /// Calls `each` with every entry, including those of sub-lists. Does not change the list.
     ///
     /// # Errors
     /// If a list cannot be read, lists nest deeper than any writer nests them, or `each` fails.
@@ -300,12 +304,15 @@ impl BpObject {
         read_numbers(&array, 0, phys.sub_object_count)
     }
 
-    /// Takes entries from the end until `each` has enough or none is left. What was taken is gone
-    /// from the list, and its sums with it, so that a list is whole at every txg. Returns whether
-    /// the list is empty now.
+    /// Removes entries from the end until `each` returns [`Drain::Enough`] or the list is empty. Returns
+    /// whether it is empty.
+    ///
+    /// The entries and their share of the totals leave the list together, so the list is consistent in
+    /// every txg.
     ///
     /// # Errors
-    /// As [`BpObject::for_each`]; then what was taken so far is *not* taken off: the txg fails.
+    /// As for [`BpObject::for_each`]. In that case the entries processed so far are *not* removed, and the
+    /// txg must fail.
     pub fn drain(
         &self,
         ctx: &SyncContext<'_>,
@@ -314,7 +321,8 @@ impl BpObject {
         self.drain_at(ctx, 0, each).map(|(is_empty, _, _)| is_empty)
     }
 
-    /// Returns whether nothing is left, and what was taken (sums, and how many freed ones).
+    /// Returns whether the list is empty, the totals of the removed entries, and how many of them were
+    /// marked freed.
     fn drain_at(
         &self,
         ctx: &SyncContext<'_>,
@@ -350,7 +358,7 @@ impl BpObject {
         if phys.pointer_count < had {
             let keep = phys.pointer_count.saturating_mul(ENTRY_BYTES);
             let block = self.object.block_bytes();
-            // The block that is still partly used stays whole.
+            // Keep the block that is still partly used.
             let from = keep.div_ceil(block).saturating_mul(block);
             self.object
                 .free_range(ctx.tx(), from, u64::MAX)
@@ -386,8 +394,8 @@ impl BpObject {
         Ok((phys.is_empty(), sums, freed))
     }
 
-    /// Frees a list with all sub-lists; what it lists is not touched. The shared empty one is only
-    /// released.
+    /// Frees a list with all its sub-lists, but not the blocks that they list. For the shared empty list it
+    /// only releases the reference.
     ///
     /// # Errors
     /// If a list cannot be read or the MOS cannot be changed.
@@ -412,8 +420,8 @@ impl BpObject {
     }
 }
 
-/// An empty list for a deadlist: the shared one where the pool has feature `empty_bpobj`, else one of
-/// its own.
+/// Returns an empty list for a deadlist: the shared one if feature `empty_bpobj` is enabled, else a new
+/// list.
 ///
 /// # Errors
 /// If the MOS cannot be changed.
@@ -433,7 +441,7 @@ pub fn new_empty_list(ctx: &SyncContext<'_>) -> Result<ObjectId, PoolError> {
     Ok(shared)
 }
 
-/// Whether a number is that of the list that all empty ones share. Nothing may be appended to it.
+/// Whether an object id is that of the shared empty list, to which nothing may be appended.
 ///
 /// # Errors
 /// If the object directory cannot be read.
@@ -444,7 +452,7 @@ pub fn is_shared_empty(ctx: &SyncContext<'_>, id: ObjectId) -> Result<bool, Pool
     Ok(ctx.directory_object(key::EMPTY_BPOBJ)? == Some(id))
 }
 
-/// One reference less to the shared empty list; with the last one it goes.
+/// Releases a reference to the shared empty list and frees it with the last one.
 ///
 /// # Errors
 /// If the MOS cannot be changed.
@@ -477,7 +485,7 @@ fn sums_of(phys: &BpObjectPhys) -> SpaceChange {
     }
 }
 
-/// Sums may pass below zero in livelists on the way; they are kept modulo 2^64 as everywhere.
+/// Livelist totals may be temporarily negative; like all totals they are stored modulo 2^64.
 fn add(phys: &mut BpObjectPhys, change: SpaceChange) {
     phys.bytes = phys.bytes.wrapping_add_signed(change.used);
     if phys.form >= BpObjectForm::Sizes {
@@ -488,8 +496,8 @@ fn add(phys: &mut BpObjectPhys, change: SpaceChange) {
     }
 }
 
-/// `count` numbers of an array of objects, from `first` on. Memory is bounded by the array's blocks:
-/// what lies beyond its last block is not asked for.
+/// Reads `count` object ids of an array, starting at index `first`. The array's last block bounds the
+/// memory used: ids beyond it are not read.
 fn read_numbers(array: &LiveObject, first: u64, count: u64) -> Result<Vec<ObjectId>, PoolError> {
     let per_block = (array.block_bytes() / 8).max(1);
     let room = array

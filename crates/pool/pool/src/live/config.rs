@@ -1,5 +1,5 @@
-//! The configuration of a pool as values, and the lists made of it: one for each leaf's labels, one
-//! for the pool's own object.
+//! The configuration of a pool as values, and its name/value lists: one for each leaf's labels, one for the
+//! pool's configuration object.
 //!
 //! Page `docs/format/pool-config.md`, "Writing".
 
@@ -8,7 +8,7 @@ use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::{Guid, Txg};
 use millpond_vdev::{VdevConfig, VdevListScope, VdevType};
 
-/// Everything that labels and the configuration object say.
+/// The content of labels and the configuration object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// `version`: 1 to 28, or 5000.
@@ -17,38 +17,38 @@ pub struct PoolConfig {
     pub name: String,
     /// `state`: active, exported or destroyed.
     pub state: LeafState,
-    /// `txg` in which it is written.
+    /// `txg` in which the configuration is written.
     pub txg: Txg,
     /// `pool_guid`.
     pub guid: Guid,
     /// `errata`: 0, or the number of a known defect.
     pub errata: u64,
-    /// `min_alloc` and `max_alloc`, where the pool has them (OpenZFS 2.4).
+    /// `min_alloc` and `max_alloc`, if the pool stores them (OpenZFS 2.4).
     pub allocation_bytes: Option<(u64, u64)>,
-    /// `comment`. An empty one is kept: it was set.
+    /// `comment`. An empty one is kept, because it was set explicitly.
     pub comment: Option<String>,
     /// `compatibility`.
     pub compatibility: Option<String>,
-    /// `hostid` of the writer; 0 is left out.
+    /// `hostid` of the writer; 0 is omitted.
     pub hostid: u64,
     /// `hostname` of the writer.
     pub hostname: Option<String>,
-    /// `com.delphix:has_per_vdev_zaps`: every vdev has its ZAP.
+    /// `com.delphix:has_per_vdev_zaps`: every vdev has a ZAP.
     pub has_vdev_zaps: bool,
-    /// `features_for_read`: GUIDs of active features that reading the MOS needs, in the order of
-    /// feature numbers. `None` where the list is absent (some old pools).
+    /// `features_for_read`: guids of active features required to read the MOS, ordered by feature number.
+    /// `None` if the list is absent (some old pools).
     pub features_for_read: Option<Vec<String>>,
-    /// What the lists say in place of `name`: the pool is called otherwise only while it is open.
+    /// The name to store instead of `name`, for a pool that has a temporary name while it is open.
     pub stored_name: Option<String>,
-    /// The root vdev with everything below it.
+    /// The root vdev with its descendants.
     pub root: VdevConfig,
 }
 
 impl PoolConfig {
-    /// Reads the configuration that the pool stores.
+    /// Decodes the configuration stored in the pool.
     ///
     /// # Errors
-    /// [`ConfigError`] if a key that every configuration has is absent, or one has another type.
+    /// [`ConfigError`] if a required key is absent or a key has the wrong type.
     pub fn from_nvlist(list: &NvList) -> Result<Self, ConfigError> {
         let root = VdevConfig::from_nvlist(list.list("vdev_tree")?)?;
         if root.kind != VdevType::Root {
@@ -86,7 +86,7 @@ impl PoolConfig {
         })
     }
 
-    /// The list that the pool stores in its object `config`.
+    /// The list for the pool's configuration object.
     #[must_use]
     pub fn pool_list(&self) -> NvList {
         let mut list = self.head();
@@ -101,7 +101,7 @@ impl PoolConfig {
 
     /// The list for the labels of the leaf with this guid; `None` if the tree has no such leaf.
     ///
-    /// A distributed spare has no labels; asked for one, the list is made all the same.
+    /// A distributed spare has no labels, but this function still builds a list for one.
     #[must_use]
     pub fn label_list(&self, leaf: Guid) -> Option<NvList> {
         let (top, vdev) = self
@@ -132,9 +132,10 @@ impl PoolConfig {
         Some(list)
     }
 
-    /// The list for the first labels of a leaf that is about to join: as
-    /// [`PoolConfig::label_list`], but of txg 0 and with the txg in which it is to join. A pool is
-    /// not opened by such a label.
+    /// The list for the first labels of a leaf that is about to be added.
+    ///
+    /// Like [`PoolConfig::label_list`], but with txg 0 and the txg in which the leaf will be added. Such a
+    /// label does not open a pool.
     #[must_use]
     pub fn initial_label_list(&self, leaf: Guid, create_txg: Txg) -> Option<NvList> {
         let mut list = self.label_list(leaf)?;
@@ -191,7 +192,7 @@ impl PoolConfig {
     }
 }
 
-/// The list for the labels of a hot spare or cache device that serves no vdev: it names no pool.
+/// The list for the labels of a hot spare or cache device outside any vdev. It names no pool.
 #[must_use]
 pub fn auxiliary_label_list(vdev: &VdevConfig, state: LeafState) -> NvList {
     let mut list = NvList::new();
@@ -213,7 +214,8 @@ pub fn auxiliary_label_list(vdev: &VdevConfig, state: LeafState) -> NvList {
     list
 }
 
-/// The leaf with this guid at or below `vdev`. Trees nest at most as deep as they were read.
+/// Finds the leaf with this guid at or below `vdev`. Recursion is bounded by the depth limit of the
+/// decoder.
 fn find_leaf(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
     if vdev.kind.is_leaf() {
         return (vdev.guid == guid).then_some(vdev);

@@ -1,4 +1,4 @@
-//! What may be done while a txg is written, and by whom.
+//! The syncing context: the operations allowed while a txg is written.
 
 use super::history::HistoryEvent;
 use super::pool::LivePool;
@@ -11,26 +11,27 @@ use millpond_ondisk::{BlockPointer, Txg};
 use millpond_txg::Transaction;
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
-/// How much a change adds to (or takes from) what somebody is charged for, in bytes.
+/// A change of the space charged to an owner, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceChange {
     /// Deflated allocated bytes ("dsize").
     pub used: i64,
-    /// Physical bytes, each block once.
+    /// Physical bytes, each block counted once.
     pub compressed: i64,
-    /// Logical bytes, each block once; of metadata the physical ones.
+    /// Logical bytes, each block counted once; for metadata, the physical bytes.
     pub uncompressed: i64,
 }
 
 impl SpaceChange {
-    /// Whether nothing changes.
+    /// Whether the change is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a block counts for whose deflated bytes are `used`. Page
-    /// `docs/format/space-accounting.md`.
+    /// The space of a block whose deflated bytes are `used`.
+    ///
+    /// Page `docs/format/space-accounting.md`.
     #[must_use]
     pub fn of(pointer: &BlockPointer, used: u64) -> Self {
         if pointer.is_hole() {
@@ -100,38 +101,42 @@ impl SubAssign for SpaceChange {
     }
 }
 
-/// The state of one txg while it is written.
+/// The sync state of one txg.
 pub(crate) struct Round {
     pub(crate) txg: Txg,
     pub(crate) pass: AtomicU32,
     pub(crate) tx: Transaction,
-    /// Dead blocks that are freed, or put off, between the MOS and the space maps of this pass.
+    /// Dead blocks that are freed or deferred after the MOS and before the space maps are written in this
+    /// pass.
     pub(crate) dead: Mutex<Vec<BlockPointer>>,
-    /// Births less deaths of the MOS that `$MOS` was not charged for yet.
+    /// Net change of the MOS size that `$MOS` has not been charged for yet.
     pub(crate) mos_change: Mutex<SpaceChange>,
-    /// Blocks that could not be freed, for the history.
+    /// Blocks that could not be freed, to be recorded in the history.
     pub(crate) leaks: Mutex<Leaks>,
-    /// Whether anything was written or freed in this txg.
+    /// Whether this txg wrote or freed anything.
     pub(crate) has_changes: AtomicBool,
 }
 
-/// What leaked in one txg.
+/// The blocks leaked in one txg.
 #[derive(Default)]
 pub(crate) struct Leaks {
-    /// The first of them.
+    /// The first leaks, recorded one by one.
     first: Vec<Leak>,
-    /// How many more there were, and data blocks below those.
+    /// The number of further leaks, and of the data blocks below them.
     more: (u64, u64),
 }
 
-/// More leaks of one txg than these are told of as a sum: a forged pool may have any number.
+/// The most leaks of one txg that are recorded one by one. Further leaks are only counted, since a forged
+/// pool may have any number.
 const LEAKS_TOLD_MAX: usize = 16;
 
-/// The name under which leaks are in the history.
+/// The name of leak events in the history.
 const LEAK_EVENT: &str = "leak";
 
-/// The right to change the MOS, while the sync loop writes one txg. At any time one thread at most
-/// holds one: the sync loop itself, or whoever's sync task has its turn.
+/// Permission to change the MOS while the sync thread writes one txg.
+///
+/// At most one thread holds it at any time: the sync thread itself or the caller whose sync task is
+/// running.
 pub struct SyncContext<'p> {
     pub(crate) pool: &'p LivePool,
     pub(crate) round: Arc<Round>,
@@ -147,17 +152,17 @@ impl std::fmt::Debug for SyncContext<'_> {
 }
 
 impl SyncContext<'_> {
-    /// The txg that is being written.
+    /// The txg being written.
     #[must_use]
     pub fn txg(&self) -> Txg {
         self.round.txg
     }
-    /// Which pass over the dirty state, from 1.
+    /// The current sync pass, starting at 1.
     #[must_use]
     pub fn pass(&self) -> u32 {
         self.round.pass.load(Ordering::Relaxed)
     }
-    /// The witness for changes of the MOS.
+    /// The transaction that changes of the MOS require.
     #[must_use]
     pub fn tx(&self) -> &Transaction {
         &self.round.tx
@@ -173,11 +178,11 @@ impl SyncContext<'_> {
         &self.pool.mos
     }
 
-    /// Frees a block that nothing refers to any more. Holes and embedded pointers own no space.
+    /// Frees a block that nothing references any more. Holes and embedded pointers own no space.
     ///
-    /// A block born before this txg stays untouched until two more txgs were written. In pass 2 and
-    /// later of pools without log space maps the block goes on `sync_bplist` and is freed in the next
-    /// txg.
+    /// The space of a block born before this txg is not reused until two more txgs have been written. In
+    /// pass 2 and later, pools without log space maps put the block on `sync_bplist` and free it in the
+    /// next txg.
     ///
     /// # Errors
     /// [`PoolError::Unsupported`] for a deduplicated block.
@@ -194,11 +199,13 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Frees a block of an intent log. Even if it was allocated in this very txg its space is not used again
-    /// before this txg is committed: the chain that the last committed header leads to may lead there.
+    /// Frees a block of an intent log.
+    ///
+    /// Its space is not reused before this txg is committed, even if it was allocated in this txg, because
+    /// the chain of the last committed header may include the block.
     ///
     /// # Errors
-    /// If its space is free already.
+    /// If its space is already free.
     pub fn free_log_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
         self.round.has_changes.store(true, Ordering::Relaxed);
         for dva in pointer.dvas() {
@@ -207,9 +214,11 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Marks a block allocated that was written after the last committed txg, and is found by an intent
-    /// log: before anything else is allocated. Of gangs every piece. Whether it could be claimed; if not,
-    /// nothing of it was.
+    /// Claims a block of an intent log, written after the last committed txg, by marking it allocated. Must
+    /// run before any other allocation.
+    ///
+    /// For a gang block it claims every part. Returns whether the claim succeeded; on failure nothing of
+    /// the block is claimed.
     ///
     /// # Errors
     /// If a gang header or a space map cannot be read.
@@ -234,19 +243,19 @@ impl SyncContext<'_> {
         Ok(true)
     }
 
-    /// What a pointer charges, in deflated bytes.
+    /// The number of deflated bytes that a pointer charges.
     #[must_use]
     pub fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
         self.pool.deflated_bytes(pointer)
     }
-    /// What a pointer counts for in every sum: deflated, physical and logical bytes.
+    /// The deflated, physical and logical bytes of a pointer.
     #[must_use]
     pub fn space_of(&self, pointer: &BlockPointer) -> SpaceChange {
         SpaceChange::of(pointer, self.deflated_bytes(pointer))
     }
 
-    /// Notes blocks that could not be freed: they stay allocated, and charged to their dataset. The
-    /// history of the pool tells of them, and so do the events.
+    /// Records blocks that could not be freed. They stay allocated and charged to their dataset. The pool's
+    /// history and its events report them.
     pub fn note_leak(&self, leak: Leak) {
         let mut leaks = self.round.leaks.lock();
         if leaks.first.len() < LEAKS_TOLD_MAX {
@@ -257,7 +266,7 @@ impl SyncContext<'_> {
         }
     }
 
-    /// Writes what was noted into the history.
+    /// Writes the recorded leaks to the history.
     pub(crate) fn write_leaks(&self) -> Result<(), PoolError> {
         let leaks = std::mem::take(&mut *self.round.leaks.lock());
         for leak in leaks.first {
@@ -279,17 +288,17 @@ impl SyncContext<'_> {
 
     pub(crate) fn push_dead(&self, pointer: &BlockPointer) {
         self.round.has_changes.store(true, Ordering::Relaxed);
-        // Lists rather than calls to the allocator: gangs must be read first.
+        // Queue the block instead of freeing it now: gang headers must be read first.
         self.round.dead.lock().push(*pointer);
     }
 
-    /// Adds to what `$MOS` will be charged for in this pass.
+    /// Adds to the space that `$MOS` is charged for in this pass.
     pub(crate) fn account_mos(&self, change: SpaceChange) {
         *self.round.mos_change.lock() += change;
     }
 
-    /// The configuration (vdevs, name, features needed to read the MOS) changed: its object and the
-    /// labels of all vdevs are written with this txg.
+    /// Marks the configuration (vdevs, name, features required to read the MOS) dirty: this txg writes its
+    /// object and the labels of all vdevs.
     pub fn mark_config_dirty(&self) {
         self.pool.mark_config_dirty();
     }

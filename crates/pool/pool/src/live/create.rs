@@ -1,8 +1,7 @@
-//! Making a pool.
+//! Creates a pool.
 //!
-//! Devices get labels of no pool first, so that a pool that was never finished is never found. Then
-//! everything that a pool needs is made in its first txg; its commit makes the labels and the first
-//! uberblock.
+//! Devices first get labels that belong to no pool, so that an unfinished pool is never found. The first
+//! txg then creates all objects of the pool. Its commit writes the final labels and the first uberblock.
 //!
 //! Pages `docs/format/pool-directory.md` ("A new pool"), `docs/format/label.md` ("Writing").
 
@@ -45,71 +44,71 @@ use millpond_vdev::{AllocationClass, IndirectTables, LeafTable, Reflow, VdevConf
 use millpond_zap::{NewZap, ZapMut, new_salt};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first txg of a pool.
+/// The first txg of a new pool.
 pub const FIRST_TXG: Txg = Txg(4);
-/// The longest name of a pool, in bytes: `$ORIGIN@$ORIGIN` below it must still be a name.
+/// The longest pool name in bytes: `NAME/$ORIGIN@$ORIGIN` must still be a valid name.
 pub const POOL_NAME_BYTES_MAX: usize = 239;
 const VDEV_ZAPS_V2: &str = "com.klarasystems:vdev_zaps_v2";
 const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
 
-/// A pool to be made.
+/// A pool to create.
 #[derive(Debug, Clone)]
 pub struct NewPool {
     /// Its name.
     pub name: String,
     /// Its devices.
     pub vdevs: NewVdevs,
-    /// What was said about them.
+    /// Options for the devices.
     pub vdev_options: NewVdevOptions,
-    /// Which features it gets.
+    /// The features to enable.
     pub features: FeatureChoice,
-    /// Its properties, `feature@NAME` among them.
+    /// Its properties, including `feature@NAME`.
     pub settings: Vec<PoolSetting>,
-    /// Properties of its root file system, by the datasets' own rules.
+    /// Properties of its root file system, validated by the rules for datasets.
     pub root_properties: BTreeMap<String, String>,
-    /// Who the host is, and how the pool is to be open.
+    /// The host's identity and how to open the pool.
     pub writing: WriteOptions,
-    /// The running system as the history names it: node, release, version, machine.
+    /// The running system as recorded in the history: node, release, version, machine.
     pub system: String,
-    /// Memory for cached blocks, in bytes.
+    /// Size of the block cache in bytes.
     pub cache_bytes: u64,
 }
 
-/// Why a pool cannot be made.
+/// Why a pool cannot be created.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// No pool can have this name.
+    /// The name is not a valid pool name.
     #[error("'{name}': {reason}")]
     Name {
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The devices cannot become these vdevs.
+    /// The devices cannot form these vdevs.
     #[error(transparent)]
     Vdevs(#[from] NewVdevError),
-    /// A feature cannot be had.
+    /// A feature cannot be enabled.
     #[error(transparent)]
     Feature(#[from] FeatureError),
-    /// A device does not take labels.
+    /// A device's labels could not be written.
     #[error("{path}: {error}")]
     Label {
         /// The device.
         path: String,
-        /// What went wrong.
+        /// The underlying error.
         error: LabelError,
     },
-    /// Writing failed. The devices hold no pool.
+    /// A write failed. The devices hold no pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
 
-/// Whether a pool can have this name.
+/// Checks whether a name is a valid pool name.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason it is not, as text for the user.
 pub fn check_pool_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > POOL_NAME_BYTES_MAX {
         return Err("name is too long or empty");
@@ -134,14 +133,14 @@ pub fn check_pool_name(name: &str) -> Result<(), &'static str> {
 }
 
 impl LivePool {
-    /// Makes a pool and opens it for changes. When this returns its first txg is committed.
+    /// Creates a pool and opens it for changes. Its first txg is committed when this returns.
     ///
-    /// `is_open_here` tells of a guid (of a pool, or of a spare or cache device) whether it is open in
-    /// this program: such devices are never taken.
+    /// `is_open_here` returns whether a guid (of a pool, spare or cache device) is open in this program.
+    /// Devices that are open are never used.
     ///
     /// # Errors
-    /// [`CreateError`]. Up to [`CreateError::Label`] nothing was written; after it the devices hold no
-    /// pool, neither a new one nor the one that they held before.
+    /// [`CreateError`]. Before [`CreateError::Label`] nothing is written. From there on the devices hold
+    /// neither the new pool nor their previous one.
     pub fn create(
         env: &Env,
         new: &NewPool,
@@ -173,7 +172,7 @@ impl LivePool {
         let mut labelled = Ok(());
         let outcome = pool.sync_with(|ctx| {
             ctx.make_first_objects(new, &built, &features, first.salt)?;
-            // Nothing stands against it any more; up to here no device was touched.
+            // Every check has passed, and no device has been written to yet.
             labelled = label_devices(&config, &built, FIRST_TXG, None);
             labelled.is_ok().then_some(()).ok_or(PoolError::NotReady)
         });
@@ -199,7 +198,7 @@ fn chosen_features(new: &NewPool) -> Result<Vec<&'static Feature>, FeatureError>
     features_of_new_pool(&new.features, &named)
 }
 
-/// Property `ashift` speaks for vdevs of which nothing was said.
+/// Options for new vdevs; the property `ashift` is the default for vdevs without an explicit ashift.
 fn vdev_options(new: &NewPool) -> NewVdevOptions {
     let property = new.settings.iter().find_map(|setting| match setting {
         PoolSetting::Number {
@@ -251,8 +250,8 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
     }
 }
 
-/// Gives every device labels of no pool; whatever pool it held before is gone from then on. The pool
-/// `config` takes them in `txg`.
+/// Writes labels that belong to no pool to every device, which destroys any previous pool on it. The pool
+/// `config` adds the devices in `txg`.
 pub(super) fn label_devices(
     config: &PoolConfig,
     built: &BuiltVdevs,
@@ -310,7 +309,8 @@ fn first_parts(
     let mut salt = [0; 32];
     env.entropy.fill(&mut salt);
     store.set_salt(Salt(salt));
-    // What the pool will have, to choose forms by; stored once there are tables for it.
+    // The feature counts that the pool will have. They select on-disk forms now and are stored once their
+    // tables exist.
     let mut counts = FeatureCounts::default();
     for feature in features {
         counts.enable(feature, FIRST_TXG)?;
@@ -354,7 +354,7 @@ fn first_parts(
     });
     let state = PoolState {
         config,
-        // Clean until its object can be made.
+        // Counts as clean until its object can be created.
         config_generation: 0,
         config_written: 0,
         config_committed: 0,
@@ -407,7 +407,7 @@ fn first_topology(root: &VdevConfig, built: &BuiltVdevs) -> Result<Topology, Poo
     ))
 }
 
-/// How a top-level vdev that is no dRAID is cut into metaslabs.
+/// The metaslab geometry of a top-level vdev other than dRAID.
 pub(super) fn geometry_of(tree: &VdevTree, id: VdevId) -> Result<VdevGeometry, PoolError> {
     let top = tree.top(id).map(|node| &node.config);
     let number = |of: fn(&VdevConfig) -> u64| {
@@ -422,7 +422,7 @@ pub(super) fn geometry_of(tree: &VdevTree, id: VdevId) -> Result<VdevGeometry, P
 }
 
 impl SyncContext<'_> {
-    /// Everything that a pool has before its first dataset is used.
+    /// Creates all objects that a pool needs before its first dataset is used.
     fn make_first_objects(
         &self,
         new: &NewPool,
@@ -478,8 +478,8 @@ impl SyncContext<'_> {
         ZapMut::of(&object, self.tx()).create(&zap).reading(what)
     }
 
-    /// Makes the ZAPs and metaslab arrays of new top-level vdevs, the first of which has the number
-    /// `first`. Configuration and labels follow.
+    /// Creates the ZAPs and metaslab arrays of new top-level vdevs; `first` is the id of the first one. The
+    /// configuration and labels are written later.
     pub(super) fn make_vdev_objects(
         &self,
         tops: &[(VdevConfig, AllocationClass)],
@@ -536,7 +536,8 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Stores the list of hot spares or cache devices; none are stored only where a list is already.
+    /// Stores the list of hot spares or cache devices. An empty list is stored only if a list already
+    /// exists.
     pub(super) fn write_device_list(
         &self,
         key: &'static str,
@@ -561,7 +562,7 @@ fn bias_of(class: AllocationClass) -> Option<&'static str> {
     }
 }
 
-/// Guids of the leaves at and below a vdev, in order.
+/// The guids of the leaves at or below a vdev, in order.
 fn leaf_guids(vdev: &VdevConfig) -> Vec<Guid> {
     if vdev.kind.is_leaf() {
         return vec![vdev.guid];

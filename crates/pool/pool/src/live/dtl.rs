@@ -1,7 +1,8 @@
-//! Dirty time logs: which txgs a leaf missed.
+//! Dirty time logs (DTLs): the txgs whose writes a leaf missed.
 //!
-//! A leaf that fails a write while its vdev's redundancy holds does not stop the txg; the txg goes into
-//! the leaf's log, which is part of the same txg or (what fails as late as the commit) of the next.
+//! If a leaf fails a write that its vdev's redundancy covers, the txg continues and is added to the leaf's
+//! log. The log is written in the same txg, or in the next one if the failure happens as late as the
+//! commit.
 //!
 //! Page `docs/format/vdev-tree.md`, "Dirty time logs".
 
@@ -16,19 +17,19 @@ use millpond_ondisk::{Guid, ObjectId, ObjectType, SpaceAction, SpaceMapPhys, Txg
 use std::ops::Range;
 
 const WHAT: &str = "dirty time log";
-/// Data blocks of dirty time logs.
+/// Size of a dirty time log's data blocks in bytes.
 const BLOCK_BYTES: u32 = 4 << 10;
 
-/// The txgs that one leaf missed: ascending, apart, half-open ranges.
+/// The txgs that one leaf missed: ascending, disjoint, half-open ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MissedTxgs {
     ranges: Vec<Range<u64>>,
-    /// Whether the leaf's object knows less.
+    /// Whether the leaf's object lacks some of these ranges.
     is_unwritten: bool,
 }
 
 impl MissedTxgs {
-    /// What an object holds.
+    /// The ranges stored in an object.
     pub(crate) fn stored(ranges: &[Range<u64>]) -> Self {
         let mut missed = Self::default();
         for range in ranges {
@@ -40,7 +41,7 @@ impl MissedTxgs {
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
-    /// Adds a range; returns whether it held anything new.
+    /// Adds a range; returns whether it contained any new txg.
     pub(crate) fn add(&mut self, range: Range<u64>) -> bool {
         if range.is_empty()
             || self
@@ -66,7 +67,8 @@ impl MissedTxgs {
 }
 
 impl LivePool {
-    /// Takes in what writes and flushes failed on since the last call. Whether the logs of leaves do not have that yet.
+    /// Collects failed writes and flushes since the last call. Returns whether some of them are not yet
+    /// stored in the dirty time logs.
     pub(crate) fn take_in_missed(&self) -> bool {
         let failed = self.store.take_missed();
         let mut state = self.state.write();
@@ -80,8 +82,7 @@ impl LivePool {
         is_new
     }
 
-    /// Takes in what writes and flushes failed on since the last call, and writes the logs of leaves
-    /// that have news.
+    /// Collects failed writes and flushes since the last call, and writes the dirty time logs that changed.
     pub(crate) fn write_missed(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         self.take_in_missed();
         let unwritten: Vec<(Guid, MissedTxgs)> = {
@@ -108,7 +109,7 @@ impl LivePool {
         missed: &MissedTxgs,
     ) -> Result<(), PoolError> {
         let Some(known) = self.leaf_config(leaf, |config| config.dtl) else {
-            // A leaf that left the tree since.
+            // The leaf has left the tree.
             return Ok(());
         };
         let object = match known.and_then(ObjectId::some) {
@@ -167,7 +168,7 @@ fn encode(
     }
     for range in ranges {
         let run = range.end - range.start;
-        // Ranges without an end are not stored: their leaf is known to be stale by its label.
+        // Unbounded ranges are not stored: such a leaf's old label already shows that it is stale.
         if range.end == u64::MAX {
             continue;
         }

@@ -1,15 +1,14 @@
-//! What a pool does when it can no longer write: it suspends, and says why to everybody who waits.
+//! Suspends the pool when it can no longer write, and reports the reason to waiting callers.
 //!
-//! A txg that met an error never gets an uberblock, so that the devices keep the last committed
-//! state. There are two ways on.
+//! A txg that met an error never gets an uberblock, so the devices keep the last committed state. There are
+//! two cases:
 //!
-//! *Waiting.* Devices failed, and the pool was opened so that it can be resumed: the thread that writes the
-//! txg stands still at the very request that failed (see [`millpond_block::Patience`]), with everything
-//! dirty in memory. `failmode` says what becomes of those who want to begin something meanwhile.
-//! [`super::LivePool::resume`] lets it make the request again.
-//!
-//! *The end.* Anything else, and devices too if nobody can resume: what was not committed is lost, everybody
-//! gets the error, and the pool has to be opened again.
+//! - *Resumable.* Devices failed, and the pool was opened so that it can be resumed. The thread that writes
+//!   the txg waits at the failed request (see [`millpond_block::Patience`]), and all dirty data stays in
+//!   memory. `failmode` decides what happens to new requests meanwhile. [`super::LivePool::resume`] makes
+//!   the thread retry the request.
+//! - *Permanent.* Any other error, or a device failure if the pool cannot be resumed. Uncommitted changes
+//!   are lost, all callers get the error, and the pool must be opened again.
 
 use super::pool::LivePool;
 use crate::PoolError;
@@ -21,21 +20,21 @@ use millpond_ondisk::Txg;
 use millpond_txg::{Pause, TxgGroups};
 use std::time::Duration;
 
-/// Property `failmode`: what is to happen when a pool can no longer write.
+/// Property `failmode`: what happens when a pool can no longer write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailMode {
     /// Requests wait until the pool is resumed.
     #[default]
     Wait,
-    /// Requests that need to write fail, reads go on. What waits for stable storage goes on waiting.
+    /// Requests that need to write fail; reads continue. Requests waiting for stable storage keep waiting.
     Continue,
-    /// The pool ends, with a message that says so. (The library ends no process; whoever finds a pool
-    /// suspended for good in this mode may.)
+    /// The pool stops with an error message. The library does not abort the process; the program may do so
+    /// when it finds a pool permanently suspended in this mode.
     Panic,
 }
 
 impl FailMode {
-    /// The mode that the stored property number means; unknown numbers wait.
+    /// The mode for a stored property number. Unknown numbers mean [`FailMode::Wait`].
     #[must_use]
     pub fn from_number(number: u64) -> Self {
         match number {
@@ -51,21 +50,21 @@ impl FailMode {
 pub struct Suspension {
     /// The txg that could not be written.
     pub txg: Txg,
-    /// What went wrong, naming device or object.
+    /// The error, naming the device or object.
     pub reason: String,
-    /// Whether [`super::LivePool::resume`] may help. If not, the pool has to be opened again.
+    /// Whether [`super::LivePool::resume`] can help. If not, the pool must be opened again.
     pub can_resume: bool,
 }
 
-/// Whether a pool is suspended, and who waits for it to go on.
+/// Whether a pool is suspended, with a condition variable for threads that wait for it to resume.
 ///
-/// Lock: one mutex, held for a few instructions; waiting happens on its condition variable.
+/// Lock: one mutex, held for a few instructions. Threads wait on its condition variable.
 pub(crate) struct FailureState {
     state: Mutex<State>,
     changed: Condvar,
     resumes: AtomicU64,
     groups: Arc<TxgGroups>,
-    /// The pool, to notice that nobody has it any more.
+    /// The pool, to detect that no caller holds it any more.
     pool: OnceLock<Weak<LivePool>>,
 }
 
@@ -73,15 +72,15 @@ pub(crate) struct FailureState {
 struct State {
     suspension: Option<Suspension>,
     mode: FailMode,
-    /// Nobody shall wait any more.
+    /// Threads must no longer wait.
     is_abandoned: bool,
     /// The txg being written.
     txg: Txg,
-    /// The last txg that was committed.
+    /// The last committed txg.
     committed: Txg,
 }
 
-/// How often a thread that waits looks whether the pool is still wanted.
+/// How often a waiting thread checks whether the pool is still in use.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl FailureState {
@@ -98,7 +97,7 @@ impl FailureState {
         })
     }
 
-    /// From now on those who write wait for devices that fail.
+    /// From now on writers retry on failed devices instead of returning an error.
     pub(crate) fn be_patient(self: &Arc<Self>, pool: &Arc<LivePool>) {
         if self.pool.set(Arc::downgrade(pool)).is_ok() {
             let port = Arc::clone(self);
@@ -106,7 +105,7 @@ impl FailureState {
         }
     }
 
-    /// Whether those who write wait for devices that fail.
+    /// Whether writers wait for failed devices.
     pub(crate) fn is_patient(&self) -> bool {
         self.pool.get().is_some()
     }
@@ -115,7 +114,7 @@ impl FailureState {
         self.state.lock().mode = mode;
     }
 
-    /// For good.
+    /// Suspends the pool; a permanent suspension is never replaced.
     pub(crate) fn suspend(&self, suspension: Suspension) {
         let mut state = self.state.lock();
         let old = state.suspension.take().filter(|old| !old.can_resume);
@@ -137,8 +136,10 @@ impl FailureState {
         state.suspension.clone().or_else(|| self.ruin(&state))
     }
 
+    /// Checks whether a new request may start.
+    ///
     /// # Errors
-    /// [`PoolError::Suspended`] if it is for good, or if what begins now is to be refused.
+    /// [`PoolError::Suspended`] if the suspension is permanent, or if the mode refuses new requests.
     pub(crate) fn check(&self) -> Result<(), PoolError> {
         let state = self.state.lock();
         if let Some(ruin) = self.ruin(&state) {
@@ -156,12 +157,12 @@ impl FailureState {
         }
     }
 
-    /// Whether what begins while a device does not answer is refused.
+    /// Whether new requests are refused while a device does not answer.
     pub(crate) fn refuses_when_stalled(&self) -> bool {
         self.is_patient() && self.state.lock().mode == FailMode::Continue
     }
 
-    /// Nobody waits any more, now or later.
+    /// Wakes all waiting threads and prevents further waits.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
         state.is_abandoned = true;
@@ -172,10 +173,10 @@ impl FailureState {
         self.changed.notify_all();
     }
 
-    /// Lets the waiting thread try again, and waits for what comes of it.
+    /// Makes the waiting thread retry, and waits for the outcome.
     pub(crate) fn resume(&self) -> Result<(), PoolError> {
         let mut state = self.state.lock();
-        // A txg that waits for its devices is whole, whatever came after it.
+        // A txg that waits for its devices is consistent, even if a later change failed.
         let suspension = state.suspension.clone().or_else(|| self.ruin(&state));
         let Some(suspension) = suspension else {
             return Ok(());
@@ -190,7 +191,7 @@ impl FailureState {
         }
         mark::hit("pool-resumed");
         let txg = suspension.txg;
-        // Devices that were away may have lost what they took without telling anybody.
+        // A device that was absent may have silently lost writes that it had not flushed.
         if let Some(pool) = self.pool.get().and_then(Weak::upgrade) {
             pool.store.distrust_unflushed();
         }
@@ -209,7 +210,7 @@ impl FailureState {
         }
     }
 
-    /// The suspension of a pool with half a change in a txg that is not written.
+    /// The suspension of a pool in which an unwritten txg contains a partial change.
     fn ruin(&self, state: &State) -> Option<Suspension> {
         let reason = self.groups.ruined()?;
         Some(Suspension {
@@ -219,7 +220,7 @@ impl FailureState {
         })
     }
 
-    /// Whether somebody besides the waiting thread has the pool.
+    /// Whether anything other than the waiting thread holds the pool.
     fn is_wanted(&self) -> bool {
         let pool = self.pool.get();
         pool.is_some_and(|pool| pool.strong_count() > 1)

@@ -1,7 +1,8 @@
-//! The feature counts of a pool that is being changed.
+//! Feature counts of a pool that is open for changes.
 //!
-//! [`FeatureCounts`] decides what a change means (what must be enabled before, what becomes active at
-//! once, what labels must say) and gives it as [`FeatureEdit`]s; the caller stores those.
+//! [`FeatureCounts`] determines the consequences of a change: which dependencies to enable first, what
+//! becomes active immediately, and what the labels must list. It returns them as [`FeatureEdit`]s, which
+//! the caller stores.
 //!
 //! Page `docs/format/features.md`, "Writing".
 
@@ -12,15 +13,15 @@ use std::collections::BTreeSet;
 /// The version of pools with feature flags.
 pub const POOL_VERSION_FEATURES: u64 = 5000;
 
-/// Remembers when each feature was enabled.
+/// The feature that records when each feature was enabled.
 const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 
-/// One entry that has to be stored.
+/// One table entry to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeatureEdit {
     /// `features_for_read`, or `features_for_write` if `is_for_write`: the feature's count.
     Count {
-        /// Which of the two tables.
+        /// Which of the two tables to change.
         is_for_write: bool,
         /// The feature.
         guid: String,
@@ -31,14 +32,14 @@ pub enum FeatureEdit {
     Description {
         /// The feature.
         guid: String,
-        /// What it is.
+        /// Its description.
         text: String,
     },
     /// `feature_enabled_txg`.
     EnabledTxg {
         /// The feature.
         guid: String,
-        /// When it was enabled.
+        /// The txg in which it was enabled.
         txg: Txg,
     },
 }
@@ -48,26 +49,26 @@ pub enum FeatureEdit {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum FeatureError {
-    /// No such feature is known.
+    /// The feature is unknown.
     #[error("feature '{0}' is not supported")]
     Unknown(String),
-    /// The feature is known, but a pool in which it is in use could not be written to any more.
+    /// The feature is known, but this software cannot write to a pool in which it is active.
     #[error("feature '{0}' is read only so far, so it stays disabled")]
     NotWritten(String),
-    /// It has to be enabled first.
+    /// The feature must be enabled first.
     #[error("feature '{0}' is not enabled")]
     Disabled(String),
-    /// Its count would fall below 0.
+    /// The feature's count would become negative.
     #[error("feature '{0}' is not in use")]
     NotActive(String),
 }
 
-/// What a change of counts brings about.
+/// The consequences of a change of counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FeatureChange {
-    /// What has to be stored, in this order.
+    /// The entries to store, in this order.
     pub edits: Vec<FeatureEdit>,
-    /// Whether the list of features in labels and configuration became another.
+    /// Whether the list of features in labels and configuration changes.
     pub changes_labels: bool,
 }
 
@@ -75,20 +76,20 @@ pub struct FeatureChange {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FeatureChoice {
-    /// All that OpenZFS 2.3 enables and that are written here.
+    /// All features that OpenZFS 2.3 enables and this software can write.
     #[default]
     Default,
-    /// None but those named (`zpool create -d`).
+    /// Only the features named explicitly (`zpool create -d`).
     OnlyNamed,
-    /// Those of the default that these names also list (property `compatibility`).
+    /// The default features that are also in this list of names (property `compatibility`).
     Compatible(Vec<String>),
 }
 
-/// Whether a new pool gets a feature unless told otherwise: OpenZFS 2.3 enables it, and a pool in
-/// which it is in use, by whomever, can still be written to here.
+/// Whether a new pool enables a feature by default: OpenZFS 2.3 enables it, and this software can write to
+/// a pool in which it is active.
 #[must_use]
 pub fn is_enabled_by_default(feature: &Feature) -> bool {
-    /// What came with 2.4; software of 2.3 would not know it.
+    /// Features new in 2.4, which 2.3 does not support.
     const NEWER: [&str; 3] = [
         "dynamic_gang_header",
         "block_cloning_endian",
@@ -97,11 +98,12 @@ pub fn is_enabled_by_default(feature: &Feature) -> bool {
     feature.support == FeatureSupport::Writes && !NEWER.contains(&feature.name())
 }
 
-/// The names of the features that a new pool gets, in the order of their numbers, those that they
-/// depend on included. `named` adds (true) or takes away (false), as `feature@NAME` does.
+/// The names of the features of a new pool, ordered by feature number and including dependencies.
+///
+/// `named` adds (true) or removes (false) features, as `feature@NAME` does.
 ///
 /// # Errors
-/// [`FeatureError::Unknown`], [`FeatureError::NotWritten`] for a name to be enabled.
+/// [`FeatureError::Unknown`], or [`FeatureError::NotWritten`] for a feature to be enabled.
 pub fn features_of_new_pool(
     choice: &FeatureChoice,
     named: &[(String, bool)],
@@ -129,7 +131,7 @@ pub fn features_of_new_pool(
             wanted.remove(feature.name());
         }
     }
-    // Dependencies of what is wanted; each round adds at least one or is the last.
+    // Add the dependencies of wanted features until an iteration adds none.
     loop {
         let missing: Vec<&'static str> = FEATURES
             .iter()
@@ -148,8 +150,10 @@ pub fn features_of_new_pool(
         .collect())
 }
 
+/// Checks that this software can write to a pool that uses the feature.
+///
 /// # Errors
-/// [`FeatureError::NotWritten`] unless pools that use the feature can be written to.
+/// [`FeatureError::NotWritten`] if it cannot.
 pub fn demand_written(feature: &Feature) -> Result<(), FeatureError> {
     match feature.support {
         FeatureSupport::Writes | FeatureSupport::WritesAround => Ok(()),
@@ -159,31 +163,30 @@ pub fn demand_written(feature: &Feature) -> Result<(), FeatureError> {
     }
 }
 
-/// The counts of one pool as they change.
+/// The feature counts of one pool as they change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FeatureCounts {
     features: Features,
 }
 
 impl FeatureCounts {
-    /// Starts from the counts that were loaded, or from none in a new pool.
+    /// Starts from the loaded counts, or from empty ones for a new pool.
     #[must_use]
     pub fn new(features: Features) -> Self {
         Self { features }
     }
-    /// The counts as they are now.
+    /// The current counts.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
     }
-    /// Whether a feature is enabled, in use or not.
+    /// Whether a feature is enabled, active or not.
     #[must_use]
     pub fn is_enabled(&self, guid: &str) -> bool {
         self.features.count(guid).is_some()
     }
 
-    /// Enables a feature, and before it what it depends on. One that is enabled already stays as it
-    /// is.
+    /// Enables a feature after its dependencies. A feature that is already enabled stays unchanged.
     ///
     /// # Errors
     /// [`FeatureError::Unknown`] for a dependency that does not exist.
@@ -195,7 +198,7 @@ impl FeatureCounts {
         Ok(change)
     }
 
-    /// Dependencies nest at most as deep as there are features.
+    /// Recursion depth is bounded by the number of features.
     fn enable_with_needs(
         &mut self,
         feature: &Feature,
@@ -236,14 +239,14 @@ impl FeatureCounts {
         Ok(())
     }
 
-    /// One more thing uses a feature.
+    /// Increments a feature's reference count.
     ///
     /// # Errors
     /// [`FeatureError::Disabled`].
     pub fn increment(&mut self, guid: &str) -> Result<FeatureChange, FeatureError> {
         self.add(guid, true)
     }
-    /// One thing less uses a feature.
+    /// Decrements a feature's reference count.
     ///
     /// # Errors
     /// [`FeatureError::Disabled`], [`FeatureError::NotActive`].
@@ -279,8 +282,8 @@ impl FeatureCounts {
         });
     }
 
-    /// What labels and configuration list under `features_for_read`: active features without which the
-    /// MOS cannot be read, in the order of feature numbers.
+    /// The features that labels and configuration list in `features_for_read`: active features required to
+    /// read the MOS, ordered by feature number.
     #[must_use]
     pub fn label_features(&self) -> Vec<String> {
         FEATURES
@@ -373,7 +376,7 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // Each feature from enabled_txg on, itself included, is recorded: 31 less the 5 before it.
+        // All features from `enabled_txg` on, including itself, are recorded: 31 less the 5 before it.
         assert_eq!(count("enabled_txg"), Some(26));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;

@@ -1,4 +1,4 @@
-//! Records of what was done to a pool, appended to its history.
+//! Appends records of commands and events to a pool's history.
 //!
 //! Page `docs/format/history.md`, "Writing".
 
@@ -14,28 +14,28 @@ use millpond_ondisk::{DecodeError, Endian, HistoryPhys, ObjectId, ObjectType, Tx
 use std::collections::VecDeque;
 
 const WHAT: &str = "history";
-/// Data blocks of the ring.
+/// Size of the ring's data blocks in bytes.
 const BLOCK_BYTES: u32 = 128 << 10;
 /// The smallest and largest ring, in bytes.
 const RING_BYTES: (u64, u64) = (128 << 10, 1 << 30);
-/// The share of the pool's space that the ring gets.
+/// The ring gets 1/1000 of the pool's space.
 const RING_SHARE: u64 = 1000;
-/// A record longer than this share of the ring is not kept: it would push out most others.
+/// Records longer than 1/2 of the ring are dropped, since they would displace most others.
 const RECORD_SHARE: u64 = 2;
 
-/// An internal event. Names and texts are those of OpenZFS, so that its tools show them as their own.
+/// An internal event. Names and texts match OpenZFS, so that its tools display them correctly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryEvent {
-    /// What happened: `create`, `set`, `destroy`, …
+    /// The kind of event: `create`, `set`, `destroy`, …
     pub name: String,
-    /// Details; one blank for none.
+    /// Details; a single blank if there are none.
     pub text: String,
-    /// The dataset that it happened to: full name and object number.
+    /// The affected dataset: full name and object id.
     pub dataset: Option<(String, ObjectId)>,
 }
 
 impl HistoryEvent {
-    /// An event of the pool.
+    /// Creates an event of the pool.
     #[must_use]
     pub fn of_pool(name: &str, text: impl Into<String>) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl HistoryEvent {
             dataset: None,
         }
     }
-    /// An event of a dataset.
+    /// Creates an event of a dataset.
     #[must_use]
     pub fn of_dataset(name: &str, text: impl Into<String>, full_name: &str, id: ObjectId) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl HistoryEvent {
         }
     }
 
-    /// The record, in the order of names in which OpenZFS writes it.
+    /// The record, with its pairs in the order that OpenZFS uses.
     #[must_use]
     pub fn record(&self, txg: Txg, time_s: u64, hostname: &str) -> NvList {
         let mut record = NvList::new();
@@ -70,17 +70,17 @@ impl HistoryEvent {
     }
 }
 
-/// A command that a person gave.
+/// A command entered by a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryCommand {
     /// The command line.
     pub command: String,
-    /// The user's number.
+    /// The uid of the user.
     pub user: u64,
 }
 
 impl HistoryCommand {
-    /// The record, in the order of names in which OpenZFS writes it.
+    /// The record, with its pairs in the order that OpenZFS uses.
     #[must_use]
     pub fn record(&self, time_s: u64, hostname: &str) -> NvList {
         let mut record = NvList::new();
@@ -93,12 +93,12 @@ impl HistoryCommand {
     }
 }
 
-/// How a pool came to be in use, as its history tells it.
+/// How a pool was opened, as recorded in its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// It was opened for changes: at every import, and when a system starts.
+    /// It was opened for changes: at every import and at system start.
     Open,
-    /// Somebody asked for its import; stands behind [`Opening::Open`].
+    /// It was imported on request; recorded after [`Opening::Open`].
     Import,
 }
 
@@ -111,34 +111,34 @@ impl Opening {
     }
 }
 
-/// An internal event that was noted since the pool was opened.
+/// An internal event recorded since the pool was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotedEvent {
-    /// What happened.
+    /// The event.
     pub event: HistoryEvent,
-    /// The txg in which it did.
+    /// The txg of the event.
     pub txg: Txg,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// The host's name, as the history has it.
+    /// The host's name, as recorded in the history.
     pub hostname: String,
 }
 
-/// So many events are kept for [`LivePool::take_noted_events`]; the oldest make room.
+/// The most events kept for [`LivePool::take_noted_events`]; the oldest ones are dropped.
 const NOTED_MAX: usize = 512;
 
-/// The last events that were noted.
+/// The most recent recorded events.
 pub(crate) type NotedEvents = Mutex<VecDeque<NotedEvent>>;
 
 impl LivePool {
-    /// The internal events that were noted in the history since the last call, oldest first, at most 512. Those of
-    /// a txg that could not be written are among them.
+    /// Takes the internal events recorded since the last call, oldest first, at most 512. They include
+    /// events of txgs that could not be written.
     #[must_use]
     pub fn take_noted_events(&self) -> Vec<NotedEvent> {
         self.noted.lock().drain(..).collect()
     }
 
-    /// Notes that the pool was opened or imported, and by what: `system` is the running system.
+    /// Records that the pool was opened or imported; `system` describes the running system.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -148,8 +148,10 @@ impl LivePool {
         self.sync_task(|ctx| ctx.history(&event))
     }
 
-    /// Notes a command. The first one ends the part of the history that is never overwritten: it is
-    /// the one that made the pool.
+    /// Records a command.
+    ///
+    /// The first command is the one that created the pool. It ends the part of the history that is never
+    /// overwritten.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -159,7 +161,7 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    /// Notes an internal event.
+    /// Records an internal event.
     ///
     /// # Errors
     /// If the history cannot be read or changed.
@@ -180,7 +182,7 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Notes a command.
+    /// Records a command.
     ///
     /// # Errors
     /// If the history cannot be read or changed.
@@ -188,7 +190,7 @@ impl SyncContext<'_> {
         self.append_history(&command.record(self.now_s(), &self.hostname()), true)
     }
 
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     #[must_use]
     pub fn now_s(&self) -> u64 {
         self.pool.env().clock.wall_ns() / 1_000_000_000
@@ -199,7 +201,7 @@ impl SyncContext<'_> {
         state.config.hostname.clone().unwrap_or_default()
     }
 
-    /// Appends a record; the oldest ones make room.
+    /// Appends a record and drops the oldest records if there is no space left.
     fn append_history(&self, record: &NvList, is_command: bool) -> Result<(), PoolError> {
         let packed = record
             .encode_native()
@@ -228,7 +230,7 @@ impl SyncContext<'_> {
             .reading(WHAT)
     }
 
-    /// The history's object; made when the pool has none.
+    /// The history's object, created if the pool has none.
     fn history_object(&self) -> Result<Arc<LiveObject>, PoolError> {
         if let Some(id) = self.directory_object(key::HISTORY)? {
             return self.mos().object(id).reading(WHAT);
@@ -252,7 +254,7 @@ impl SyncContext<'_> {
     }
 }
 
-/// The size of a new ring in a pool with so much space for ordinary data.
+/// The size of a new ring for a pool with `space_bytes` of space for ordinary data.
 fn ring_bytes_for(space_bytes: u64) -> u64 {
     (space_bytes / RING_SHARE).clamp(RING_BYTES.0, RING_BYTES.1)
 }
@@ -260,7 +262,7 @@ fn ring_bytes_for(space_bytes: u64) -> u64 {
 /// Reads bytes of the ring at an offset of its object.
 type ReadRing<'a> = Box<dyn Fn(u64, &mut [u8]) -> Result<(), PoolError> + 'a>;
 
-/// The ring's header, and the bytes behind it.
+/// The ring's header, with access to its bytes.
 struct Ring<'a> {
     phys: HistoryPhys,
     read: ReadRing<'a>,
@@ -274,7 +276,7 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Bytes of the part that is overwritten in turn.
+    /// Size in bytes of the part that is overwritten cyclically.
     fn room(&self) -> u64 {
         self.phys.ring_bytes.saturating_sub(self.phys.create_bytes)
     }
@@ -287,8 +289,8 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Where `length` bytes after the end lie: (byte offset in the object, from, to), at most two
-    /// pieces. The record must be no longer than the ring's room.
+    /// The location of `length` bytes appended at the end, as at most two pieces of (byte offset in the
+    /// object, from, to). The record must not be longer than the cyclic part.
     fn pieces(&self, length: u64) -> Vec<(u64, usize, usize)> {
         let start = self.physical(self.phys.end);
         let first = length.min(self.phys.ring_bytes.saturating_sub(start));
@@ -299,8 +301,8 @@ impl<'a> Ring<'a> {
         pieces
     }
 
-    /// Drops the oldest records until more than `length` bytes are free. Each drop takes at least
-    /// eight bytes off what is stored, so this ends.
+    /// Drops the oldest records until more than `length` bytes are free. Every drop frees at least eight
+    /// bytes, so the loop ends.
     fn make_room(&mut self, length: u64) -> Result<(), PoolError> {
         while self
             .room()
@@ -331,7 +333,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The text of the events `create`, `open` and `import` of a pool.
+/// The text of a pool's `create`, `open` and `import` events.
 #[must_use]
 pub fn pool_event_text(version: u64, system: &str) -> String {
     format!(
@@ -351,7 +353,7 @@ mod tests {
         bytes
     }
 
-    /// Appends to bytes in memory as the engine appends to the object.
+    /// Appends to bytes in memory, like the engine appends to the object.
     fn append(bytes: &RefCell<Vec<u8>>, phys: &mut HistoryPhys, record: &[u8]) {
         let mut ring = Ring {
             phys: *phys,
@@ -381,7 +383,7 @@ mod tests {
         (phys.create_bytes, phys.begin) = (phys.end, phys.end);
         for number in 1..=50u8 {
             append(&bytes, &mut phys, &record(number, 20 + usize::from(number)));
-            // What is stored can always be read back: the creation, then an unbroken run.
+            // The stored part is always readable: the creation, then a contiguous run of records.
             let phys = HistoryPhys::decode(&phys.encode(), Endian::Little).unwrap();
             let stored: Vec<u8> = phys
                 .ranges()

@@ -1,8 +1,8 @@
-//! Writing labels and uberblocks: what a commit is made of on each leaf.
+//! Writes labels and uberblocks: the part of a commit on each leaf.
 //!
-//! Everything here is device writes of ready bytes; which txg, which tree and when is decided by the
-//! sync loop. The order of a commit ([`commit`]) makes any crash harmless: labels 0 and 2 first, which
-//! count only once an uberblock of their txg exists; then the uberblock; then labels 1 and 3.
+//! This module writes prepared bytes to devices. The sync thread decides which txg and which vdev tree to
+//! write, and when. The order of a [`commit`] makes every crash harmless: first labels 0 and 2, which are
+//! valid only once an uberblock of their txg exists; then the uberblock; then labels 1 and 3.
 //!
 //! Pages `docs/format/label.md` ("Writing") and `docs/format/uberblock.md` ("Writing").
 
@@ -28,10 +28,10 @@ pub enum LabelError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device is below 64 MiB.
+    /// The device is smaller than 64 MiB.
     #[error("the device is too small for labels")]
     TooSmall,
-    /// The configuration does not fit a label.
+    /// The configuration does not fit in a label.
     #[error("the configuration takes more room than a label has")]
     TooLarge,
     /// The tree has no such leaf.
@@ -39,7 +39,7 @@ pub enum LabelError {
     UnknownLeaf(Guid),
 }
 
-/// Which labels: those written before the uberblock, or those after it.
+/// Which labels to write: those before the uberblock or those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelHalf {
     /// Labels 0 and 2.
@@ -57,35 +57,35 @@ impl LabelHalf {
     }
 }
 
-/// What became of one leaf in a round of writes.
+/// The result of writing to one leaf.
 #[derive(Debug, Clone)]
 pub struct LeafWrite {
     /// The leaf.
     pub leaf: LeafId,
     /// Its top-level vdev.
     pub top: VdevId,
-    /// How many of the copies were written and flushed.
+    /// The number of copies that were written and flushed.
     pub copies_written: usize,
     /// The first failure, if any copy failed.
     pub failure: Option<LabelError>,
 }
 
-/// What became of a round of writes over several leaves. Absent leaves are not in it.
+/// The results of writing to several leaves, without absent leaves.
 #[derive(Debug, Clone, Default)]
 pub struct RoundReport {
-    /// Each leaf, in the order of leaf numbers.
+    /// Each leaf, ordered by leaf number.
     pub leaves: Vec<LeafWrite>,
 }
 
 impl RoundReport {
-    /// Whether some leaf of this top-level vdev took at least one copy.
+    /// Whether at least one copy was written to a leaf of this top-level vdev.
     #[must_use]
     pub fn reached(&self, top: VdevId) -> bool {
         self.leaves
             .iter()
             .any(|leaf| leaf.top == top && leaf.copies_written > 0)
     }
-    /// Leaves that failed at least one copy, with what failed first.
+    /// Leaves with at least one failed copy, with the first failure of each.
     pub fn failures(&self) -> impl Iterator<Item = (LeafId, &LabelError)> {
         self.leaves
             .iter()
@@ -93,13 +93,13 @@ impl RoundReport {
     }
 }
 
-/// Writes the labels of one half to every present leaf of `tops` and flushes those leaves. The
-/// configuration's own `txg` stands in them.
+/// Writes the labels of one half to every present leaf of `tops`, and flushes those leaves. The labels
+/// carry the `txg` of the configuration.
 ///
-/// Encoding happens before any write: if a label does not fit, nothing is written.
+/// All labels are encoded before the first write: if one does not fit, nothing is written.
 ///
 /// # Errors
-/// [`LabelError::TooLarge`], [`LabelError::UnknownLeaf`]. Failures of devices are in the report.
+/// [`LabelError::TooLarge`] or [`LabelError::UnknownLeaf`]. The report contains device failures.
 pub fn write_labels(
     topology: &Topology,
     config: &PoolConfig,
@@ -121,7 +121,7 @@ pub fn write_labels(
     Ok(in_turn(topology, turn, works))
 }
 
-/// Writes an uberblock to all four rings of every present leaf of `tops`, and flushes.
+/// Writes an uberblock to all four rings of every present leaf of `tops`, and flushes these leaves.
 #[must_use]
 pub fn write_uberblock(
     topology: &Topology,
@@ -140,7 +140,7 @@ pub fn write_uberblock(
     in_turn(topology, turn, works)
 }
 
-/// Flushes every present leaf of `tops`: what was written there is durable afterwards.
+/// Flushes every present leaf of `tops`, which makes earlier writes durable.
 #[must_use]
 pub fn flush(topology: &Topology, tops: &[VdevId], turn: Turn) -> RoundReport {
     let flush = |device: &dyn Device| {
@@ -153,8 +153,8 @@ pub fn flush(topology: &Topology, tops: &[VdevId], turn: Turn) -> RoundReport {
     in_turn(topology, turn, works)
 }
 
-/// The uberblock that completes `txg`, after `previous` (`None` in a new pool, whose version is
-/// `version`).
+/// The uberblock that completes `txg`, after `previous`. A new pool has no previous uberblock and uses
+/// `version`.
 #[must_use]
 pub fn next_uberblock(
     previous: Option<&Uberblock>,
@@ -180,66 +180,66 @@ pub fn next_uberblock(
     }
 }
 
-/// What is committed.
+/// The content of a commit.
 pub struct Commit<'a> {
     /// The uberblock.
     pub uberblock: &'a Uberblock,
-    /// The configuration, if labels are to be written; its `txg` is the uberblock's.
+    /// The configuration if labels must be written; its `txg` equals the uberblock's.
     pub config: Option<&'a PoolConfig>,
-    /// Top-level vdevs whose labels are out of date. Counts only with `config`.
+    /// Top-level vdevs whose labels are outdated. Used only with `config`.
     pub dirty_tops: &'a [VdevId],
-    /// Top-level vdevs that blocks of this txg were written to.
+    /// Top-level vdevs to which this txg wrote blocks.
     pub written_tops: &'a [VdevId],
-    /// Whether the last slot of the rings belongs to heartbeats.
+    /// Whether the last slot of the rings is reserved for heartbeats.
     pub multihost: bool,
-    /// Any number; decides where the search for vdevs to hold the uberblock begins when no
-    /// configuration is dirty.
+    /// An arbitrary number. It selects where the search for vdevs to hold the uberblock starts if the
+    /// configuration is clean.
     pub dice: u64,
-    /// How leaves are written to.
+    /// The order in which leaves are written.
     pub turn: Turn,
 }
 
-/// What a commit met that did not keep it from succeeding.
+/// Failures that did not prevent a commit.
 #[derive(Debug, Clone, Default)]
 pub struct CommitReport {
-    /// Leaves with failures: number, and what failed.
+    /// Leaves with failures, and the error of each.
     pub failures: Vec<(LeafId, LabelError)>,
 }
 
-/// Why a commit failed. Whether the txg is durable is then unknown: the caller must not go on.
+/// Why a commit failed. It is then unknown whether the txg is durable, so the caller must not continue.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// A label does not fit, or a leaf has no place in the tree. Nothing was written.
+    /// A label does not fit, or a leaf is not in the tree. Nothing was written.
     #[error(transparent)]
     Label(#[from] LabelError),
-    /// Data of this txg could not be made durable on any leaf of a vdev.
+    /// No leaf of a vdev could make the data of this txg durable.
     #[error("vdev {0} did not flush")]
     Flush(VdevId),
-    /// No leaf of a vdev took its labels.
+    /// No leaf of a vdev stored its labels.
     #[error("vdev {0} took no label")]
     NoLabel(VdevId),
-    /// No leaf took the uberblock.
+    /// No leaf stored the uberblock.
     #[error("no device took the uberblock")]
     NoUberblock,
 }
 
-/// How leaves are written to.
+/// The order in which leaves are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Turn {
-    /// Several at once.
+    /// Several in parallel.
     #[default]
     Together,
     /// One after the other, always in the same order.
     OneByOne,
 }
 
-/// Makes a txg durable: flush, labels 0 and 2, uberblock, labels 1 and 3, with a flush of the
-/// devices concerned after each. The sequence may be repeated after a failure.
+/// Makes a txg durable: flush, labels 0 and 2, uberblock, labels 1 and 3, each followed by a flush of the
+/// devices written. The caller may repeat the sequence after a failure.
 ///
 /// # Errors
-/// [`CommitError`]. Below vdevs of which some leaf succeeded, failures are only reported; so are all
-/// failures on log vdevs but those of flushing.
+/// [`CommitError`]. Failures are only reported if another leaf of the same vdev succeeded. On log vdevs all
+/// failures except failed flushes are only reported.
 pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, CommitError> {
     let mut report = CommitReport::default();
     let mut note = |round: &RoundReport| {
@@ -249,8 +249,8 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
     };
     let round = flush(topology, what.written_tops, what.turn);
     note(&round);
-    // Redundancy within the vdev was judged when the blocks were written; here only a vdev that
-    // lost everything stops the commit.
+    // The writes of the blocks already checked redundancy within the vdev. Here only a vdev on which every
+    // leaf failed stops the commit.
     for top in what.written_tops {
         if !round.reached(*top) {
             return Err(CommitError::Flush(*top));
@@ -288,8 +288,9 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
     Ok(report)
 }
 
-/// Whether a round of uberblocks reached a top-level vdev that the pool has blocks on. One that is only being added does not
-/// count: the pool may be imported without it.
+/// Whether an uberblock was written to a top-level vdev on which the pool has blocks.
+///
+/// A vdev that is just being added does not count: the pool may be imported without it.
 pub(crate) fn is_committed(topology: &Topology, tops: &[VdevId], round: &RoundReport) -> bool {
     let has_metaslabs = |top: VdevId| {
         let node = topology.tree.top(top);
@@ -319,7 +320,7 @@ fn demand_labels(
     }
 }
 
-/// Those of `tops` that have leaves to label.
+/// The vdevs of `tops` that have leaves with labels.
 fn labelled_tops(topology: &Topology, tops: &[VdevId]) -> Vec<VdevId> {
     let has_leaves = |top: &VdevId| topology.tree.top(*top).is_some_and(has_devices);
     tops.iter().copied().filter(has_leaves).collect()
@@ -341,7 +342,7 @@ fn has_devices(top: &VdevNode) -> bool {
     )
 }
 
-/// Top-level vdevs that hold an uberblock when no configuration is dirty: up to three.
+/// The top-level vdevs that hold the uberblock if the configuration is clean: up to three.
 fn uberblock_holders(topology: &Topology, dice: u64) -> Vec<VdevId> {
     const HOLDERS: usize = 3;
     let suited: Vec<VdevId> = topology
@@ -362,15 +363,16 @@ fn uberblock_holders(topology: &Topology, dice: u64) -> Vec<VdevId> {
         .collect()
 }
 
-/// Writes what a device gets before its pool knows it: four labels of txg 0, empty boot environment
-/// blocks, rings without a valid slot (old uberblocks are thereby destroyed), and flushes. The first
-/// 8 KiB of each label are left alone.
+/// Writes the initial content of a new device: four labels of txg 0, empty boot environment blocks, and
+/// rings without a valid slot. Then flushes.
 ///
-/// `current` is the pool's uberblock, of which a copy with txg 0 heads the ring, where no reader
-/// takes it for one; a new pool has none.
+/// This destroys old uberblocks. It leaves the first 8 KiB of each label unchanged.
+///
+/// `current` is the pool's uberblock. A copy with txg 0 is written at the head of the ring, where no reader
+/// accepts it as an uberblock. A new pool has none.
 ///
 /// # Errors
-/// [`LabelError`] of the first failure: a device that does not take everything must not be used.
+/// [`LabelError`] of the first failure. A device that fails any of these writes must not be used.
 pub fn write_initial_labels(
     device: &dyn Device,
     config: &NvList,
@@ -404,11 +406,10 @@ pub fn write_initial_labels(
     Ok(())
 }
 
-/// Writes the labels of a hot spare or cache device that serves no vdev, as
-/// [`write_initial_labels`].
+/// Writes the labels of a hot spare or cache device outside any vdev, like [`write_initial_labels`].
 ///
 /// # Errors
-/// As there.
+/// As for [`write_initial_labels`].
 pub fn write_auxiliary_labels(
     device: &dyn Device,
     vdev: &VdevConfig,
@@ -418,23 +419,24 @@ pub fn write_auxiliary_labels(
     write_initial_labels(device, &auxiliary_label_list(vdev, state), current)
 }
 
-/// What [`clear_labels`] did.
+/// The result of [`clear_labels`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cleared {
-    /// Labels that were there and are gone.
+    /// The number of labels that were cleared.
     pub labels: usize,
-    /// Whether the header of a cache device's content was cleared too.
+    /// Whether the content header of a cache device was cleared too.
     pub cache_header: bool,
 }
 
-/// Clears every label of a device that decodes as one, whatever it says: configuration and ring
-/// become zeros, what lies before them stays. Of a cache device the header of its content goes too.
-/// Flushes.
+/// Clears every label of a device that decodes as one, whatever its content, and flushes.
 ///
-/// Whether the device may be cleared is the caller's to know (`find_use`).
+/// The configuration and the ring are zeroed; the bytes before them stay. For a cache device the content
+/// header is cleared too.
+///
+/// The caller must check that the device may be cleared (`find_use`).
 ///
 /// # Errors
-/// [`LabelError::TooSmall`], or the device's.
+/// [`LabelError::TooSmall`], or the device's error.
 pub fn clear_labels(device: &dyn Device) -> Result<Cleared, LabelError> {
     let layout = LeafLayout::new(device.size_bytes()).ok_or(LabelError::TooSmall)?;
     let mut cleared = Cleared::default();
@@ -457,8 +459,7 @@ pub fn clear_labels(device: &dyn Device) -> Result<Cleared, LabelError> {
     Ok(cleared)
 }
 
-/// The state that a configuration region tells, if it is one at all: also those of devices that never
-/// joined a pool.
+/// The state in a configuration region, if it decodes as one. Also covers devices that never joined a pool.
 fn any_label_state(region: &[u8]) -> Option<LeafState> {
     if Encoding::decode(region).ok()? != Encoding::Xdr {
         return None;
@@ -470,20 +471,20 @@ fn any_label_state(region: &[u8]) -> Option<LeafState> {
     LeafState::from_number(list.u64("state").ok()?)
 }
 
-/// The configuration region's content, ready to be sealed.
+/// Encodes the content of the configuration region, before its checksum is added.
 fn packed(list: &NvList) -> Result<Vec<u8>, LabelError> {
     let bytes = list.encode_xdr().map_err(|_| LabelError::TooLarge)?;
     unsealed_label_region(&bytes, LABEL_CONFIG_BYTES).ok_or(LabelError::TooLarge)
 }
 
-/// Seals a region for its place and writes it.
+/// Adds the checksum for a region's offset and writes the region.
 fn write_region(device: &dyn Device, at: u64, region: &[u8]) -> Result<(), LabelError> {
     let mut sealed = region.to_vec();
     millpond_checksum::seal_label(&mut sealed, at).map_err(|_| LabelError::TooLarge)?;
     Ok(device.write(at, &sealed)?)
 }
 
-/// Counts the copies written; a device that does not flush took none for certain.
+/// Counts the copies written. If the flush fails, none of them counts.
 fn tally(
     device: &dyn Device,
     outcomes: impl Iterator<Item = Result<(), LabelError>>,
@@ -541,7 +542,7 @@ fn write_slot(
     )
 }
 
-/// One present leaf.
+/// A present leaf.
 struct Target {
     leaf: LeafId,
     guid: Guid,
@@ -561,8 +562,8 @@ impl Target {
     }
 }
 
-/// The present leaves of some top-level vdevs, in the order of leaf numbers. Distributed spares have
-/// no labels.
+/// The present leaves of some top-level vdevs, ordered by leaf number. Distributed spares have no labels
+/// and are skipped.
 fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
     topology
         .tree
@@ -580,10 +581,10 @@ fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
         .collect()
 }
 
-/// What is done to a leaf's device: how many copies it took, and the first failure.
+/// A write to a leaf's device. Returns the number of copies written and the first failure.
 type Work = Box<dyn FnOnce(&dyn Device) -> (usize, Option<LabelError>) + Send>;
 
-/// Does each leaf's work. A device that does not answer took nothing.
+/// Runs the write of each leaf. A device that does not answer counts as not written.
 fn in_turn(
     topology: &Topology,
     turn: Turn,

@@ -1,8 +1,9 @@
-//! What becomes of leaves that fail requests: probed once, and taken out of use if they do not answer or fail too often.
+//! Health monitor of leaves: probes leaves that fail requests, and takes them out of use if they do not
+//! answer or fail too often.
 //!
-//! A thread of the pool's own is woken by the block layer when a leaf has failed a request, and never by a request that holds
-//! anything: whoever met the error goes on at once. Pools that are driven by their callers have no such thread;
-//! [`LivePool::check_leaves`] is theirs to call.
+//! The block layer wakes the monitor thread when a leaf fails a request. The failing request does not wait
+//! for the monitor; its caller continues immediately. Pools in caller-driven sync mode have no monitor
+//! thread and must call [`LivePool::check_leaves`] themselves.
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 
@@ -18,16 +19,17 @@ use millpond_vdev::{LeafId, VdevNode, VdevTree};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How long the thread sleeps when nobody calls.
+/// How long the thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Events that are kept for [`LivePool::take_leaf_events`]; the oldest make room.
+/// The most events kept for [`LivePool::take_leaf_events`]; the oldest ones are dropped.
 const EVENTS_MAX: usize = 512;
-/// The system's words for a device that is gone: no such device or address, no such device.
+/// System error numbers for a missing device: ENXIO (no such device or address) and ENODEV (no such
+/// device).
 const GONE: [i32; 2] = [6, 19];
-/// A time is cut into so many parts, in each of which errors are only counted.
+/// Number of intervals in a time window. Within an interval errors are only counted.
 const PARTS: u64 = 64;
 
-/// So many errors in so long.
+/// A threshold: `errors` errors in `seconds` seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threshold {
     /// 0 for never.
@@ -35,7 +37,7 @@ pub(crate) struct Threshold {
     pub(crate) seconds: u64,
 }
 
-/// What a leaf may do before it is taken out of use or called degraded.
+/// The error thresholds at which a leaf is taken out of use or marked degraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     /// Properties `io_n` and `io_t`.
@@ -61,7 +63,7 @@ impl Default for Thresholds {
     }
 }
 
-/// The properties of vdevs that change thresholds.
+/// The vdev properties that change thresholds.
 const THRESHOLDS: [&str; 6] = [
     "io_n",
     "io_t",
@@ -72,7 +74,7 @@ const THRESHOLDS: [&str; 6] = [
 ];
 
 impl Thresholds {
-    /// Takes in a property. The largest number stands for one that is not set.
+    /// Applies a property. The largest number means that it is not set.
     fn set(&mut self, name: &str, number: u64) {
         let place = match name {
             "io_n" => &mut self.io.errors,
@@ -88,15 +90,15 @@ impl Thresholds {
     }
 }
 
-/// The errors of the last time, to within a part of it.
+/// The errors of the recent time window, with the precision of an interval.
 #[derive(Debug, Clone, Default)]
 struct ErrorRate {
-    /// When a part of the time began, and how many errors it saw.
+    /// The start of each interval, and the number of errors in it.
     parts: VecDeque<(u64, u64)>,
 }
 
 impl ErrorRate {
-    /// Adds errors; whether the threshold is reached now.
+    /// Adds errors; returns whether the threshold is reached.
     fn add(&mut self, now_ns: u64, errors: u64, threshold: Threshold) -> bool {
         let window = threshold.seconds.saturating_mul(1_000_000_000);
         while (self.parts.front()).is_some_and(|(at, _)| now_ns.saturating_sub(*at) > window) {
@@ -113,11 +115,11 @@ impl ErrorRate {
     }
 }
 
-/// What the pool remembers of its leaves' failures.
+/// The failures of leaves that the pool tracks.
 #[derive(Debug, Default)]
 pub(crate) struct LeafWatch {
     leaves: BTreeMap<Guid, Watched>,
-    /// Of vdevs, what is set of [`THRESHOLDS`].
+    /// The values of [`THRESHOLDS`] set on vdevs.
     settings: BTreeMap<Guid, BTreeMap<&'static str, u64>>,
     events: VecDeque<LeafEvent>,
 }
@@ -129,11 +131,11 @@ struct Watched {
     checksum: ErrorRate,
     slow: ErrorRate,
     condition: LeafCondition,
-    /// How often the failures were forgotten.
+    /// How often the failures were cleared.
     clears: u64,
 }
 
-/// Counters at the last look.
+/// Counter values at the last check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
     io: u64,
@@ -151,7 +153,7 @@ impl Seen {
         }
     }
 
-    /// What came since `before`; counters that were cleared begin anew.
+    /// The increase since `before`; counters that were cleared count from 0.
     fn since(self, before: Self) -> Self {
         let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         Self {
@@ -162,36 +164,36 @@ impl Seen {
     }
 }
 
-/// Something that happened to a leaf.
+/// An event of a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafEvent {
-    /// What.
+    /// The kind of event.
     pub kind: LeafEventKind,
     /// The leaf.
     pub leaf: Guid,
-    /// Where it was opened.
+    /// The path of its device.
     pub path: Option<String>,
-    /// Its condition then.
+    /// Its condition at that time.
     pub condition: LeafCondition,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
 }
 
-/// What happened to a leaf.
+/// The kinds of leaf events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafEventKind {
-    /// It failed requests, so many.
+    /// It failed this many requests.
     Io(u64),
-    /// It gave wrong bytes, so often.
+    /// It returned wrong data this many times.
     Checksum(u64),
     /// It did not answer a probe.
     ProbeFailure,
-    /// It has another condition.
+    /// Its condition changed.
     StateChange,
 }
 
 impl LeafWatch {
-    /// With the thresholds that the vdevs' properties tell, and the conditions that leaves are in now. `read` gives the
+    /// Loads the thresholds from vdev properties and the current conditions of leaves. `read` returns the
     /// properties of a vdev.
     pub(crate) fn load(
         topology: &Topology,
@@ -218,14 +220,14 @@ impl LeafWatch {
         Ok(watch)
     }
 
-    /// A property of a vdev has another value.
+    /// Applies a changed property of a vdev.
     pub(crate) fn set(&mut self, vdev: Guid, name: &str, number: u64) {
         if let Some(name) = THRESHOLDS.iter().find(|known| **known == name) {
             self.settings.entry(vdev).or_default().insert(*name, number);
         }
     }
 
-    /// The thresholds of a leaf: what is set of it goes before what is set of its top-level vdev.
+    /// The thresholds of a leaf: its own settings take precedence over those of its top-level vdev.
     fn of(&self, tree: &VdevTree, leaf: &VdevNode) -> Thresholds {
         let mut thresholds = Thresholds::default();
         let top = leaf.top.and_then(|top| tree.top(top));
@@ -237,7 +239,7 @@ impl LeafWatch {
         thresholds
     }
 
-    /// Forgets the failures of a leaf, whose counters begin anew.
+    /// Clears the failures of a leaf whose counters are reset.
     pub(crate) fn forget(&mut self, leaf: Guid) {
         if let Some(watched) = self.leaves.get_mut(&leaf) {
             *watched = Watched {
@@ -256,7 +258,7 @@ impl LeafWatch {
     }
 }
 
-/// A leaf that has failed requests.
+/// A leaf that failed requests.
 struct Suspect {
     leaf: LeafId,
     guid: Guid,
@@ -267,7 +269,7 @@ struct Suspect {
     clears: u64,
 }
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     Answers,
@@ -276,7 +278,7 @@ enum Probe {
 }
 
 impl LivePool {
-    /// Starts the thread that looks after leaves.
+    /// Starts the monitor thread.
     pub(crate) fn start_leaf_monitor(self: &Arc<Self>) -> Result<(), PoolError> {
         let weak = Arc::downgrade(self);
         let monitor = Arc::clone(&self.store.topology().monitor);
@@ -288,17 +290,19 @@ impl LivePool {
                 }
             }
         });
-        // It ends by itself when the pool does.
+        // The thread ends by itself with the pool.
         handle.map(drop).map_err(|error| PoolError::Suspended {
             reason: format!("the thread that looks after devices could not be started: {error}"),
         })
     }
 
-    /// Looks which leaves failed requests since the last call: probes them, takes those out of use that do not answer or
-    /// failed too often, and calls those degraded that gave wrong bytes too often. A leaf without which data would have no
-    /// replica is only called degraded. The next txg writes the states down.
+    /// Checks leaves that failed requests since the last call.
     ///
-    /// Pools with a thread of their own do it by themselves.
+    /// Probes them, takes those out of use that do not answer or failed too often, and marks those degraded
+    /// that returned wrong data or were slow too often. A leaf without which data would have no replica is
+    /// only marked degraded. The next txg stores the states.
+    ///
+    /// Pools with a monitor thread do this automatically.
     pub fn check_leaves(&self) {
         let topology = self.store.topology();
         for suspect in self.suspects(&topology) {
@@ -308,7 +312,7 @@ impl LivePool {
         self.ask_to_record_states();
     }
 
-    /// What happened to leaves since the last call, oldest first, at most 512.
+    /// Takes the leaf events since the last call, oldest first, at most 512.
     #[must_use]
     pub fn take_leaf_events(&self) -> Vec<LeafEvent> {
         self.leaf_watch.lock().events.drain(..).collect()
@@ -372,7 +376,7 @@ impl LivePool {
         let watch = self.leaf_watch.lock();
         let watched = watch.leaves.get(&suspect.guid);
         if watched.is_none_or(|watched| watched.clears != suspect.clears) {
-            // Somebody has put it right meanwhile.
+            // The errors were cleared in the meantime.
             return;
         }
         match probed {
@@ -392,7 +396,7 @@ impl LivePool {
         }
         if suspect.is_wrong_often && topology.condition(leaf).state == LeafState::Online {
             let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::ErrorsExceeded);
-            // That takes nothing out of use.
+            // Marking a leaf degraded does not take it out of use, so it cannot fail.
             let _ = topology.change_condition(leaf, degraded);
         }
     }
@@ -434,8 +438,9 @@ impl LivePool {
     }
 }
 
-/// Reads the boot environment blocks of labels 1 to 3 and writes them back as they are, durably. One read and one write must
-/// succeed. Neither counts as the leaf's.
+/// Reads the boot environment blocks of labels 1 to 3 and writes them back unchanged and durably.
+///
+/// At least one read and one write must succeed. Neither counts towards the leaf's error counters.
 fn probe(device: &dyn Device) -> Probe {
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return Probe::Fails;

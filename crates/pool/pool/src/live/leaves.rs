@@ -1,8 +1,9 @@
-//! Leaves that an administrator takes out of use, or back into it.
+//! Takes leaves offline and online on request of an administrator.
 //!
-//! The state counts at once, for all requests; each txg writes down those that the configuration does not tell yet. A leaf that
-//! is not in use when the labels of its vdev are written keeps older ones, and so misses everything from there on at the next
-//! import, whatever its dirty time log knows.
+//! A new state applies to all requests immediately. Each txg stores the states that the configuration does
+//! not contain yet. A leaf that is not in use when the labels of its vdev are written keeps older labels.
+//! At the next import it therefore counts as missing every txg since then, whatever its dirty time log
+//! says.
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 
@@ -19,28 +20,31 @@ use std::collections::BTreeMap;
 /// Why a leaf's state was not changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LeafError {
-    /// The leaf cannot be taken out of use, or there is none.
+    /// The leaf does not exist or cannot be taken out of use.
     #[error(transparent)]
     Refused(#[from] LeafRefusal),
-    /// The pool could not write it down.
+    /// The pool could not store the state.
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
 
-/// How a leaf is taken out of use.
+/// How to take a leaf out of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offline {
-    /// It is to be faulted: only `clear` takes it back.
+    /// Fault the leaf: only `clear` brings it back.
     pub is_fault: bool,
-    /// Until the pool is opened again.
+    /// Only until the pool is opened again.
     pub is_temporary: bool,
 }
 
 impl LivePool {
-    /// Takes a leaf out of use; on stable storage when this returns, unless temporary. The device of a leaf that is offline is
-    /// let go of. A leaf that the pool cannot do without is degraded where a fault was asked for.
+    /// Takes a leaf out of use. Unless temporary, the state is on stable storage when this returns.
+    ///
+    /// The device of an offline leaf is released. If the pool needs the leaf and a fault was requested, the
+    /// leaf becomes degraded instead.
     ///
     /// # Errors
+    /// [`LeafError`]; after a refusal nothing has changed.
     /// [`LeafError`]; of a refusal nothing is changed.
     pub fn offline_leaf(&self, leaf: Guid, how: Offline) -> Result<(), LeafError> {
         self.refuse_if_suspended()?;
@@ -70,8 +74,10 @@ impl LivePool {
         Ok(())
     }
 
-    /// Takes a leaf back that was offline, removed, or could not be opened. `device` is what lies at its path now; without one,
-    /// or with that of something else, the leaf is unavailable from then on. A faulted leaf stays faulted. Returns its condition.
+    /// Reopens a leaf that was offline, removed or unavailable, and returns its condition.
+    ///
+    /// `device` is the device now at the leaf's path. Without one, or with a device of another leaf, the
+    /// leaf becomes unavailable. A faulted leaf stays faulted.
     ///
     /// # Errors
     /// [`LeafError`].
@@ -100,9 +106,11 @@ impl LivePool {
         Ok(self.leaf_condition(leaf).unwrap_or(condition))
     }
 
-    /// Forgets the errors counted of these leaves, or of all, and takes back those that were faulted, degraded or removed, if
-    /// their devices carry their labels. Leaves that are offline stay so. Works in a suspended pool too: the states are written
-    /// down when it goes on.
+    /// Clears the error counts of these leaves, or of all leaves, and reopens faulted, degraded or removed
+    /// leaves whose devices carry their labels.
+    ///
+    /// Offline leaves stay offline. This also works in a suspended pool, which stores the states when it
+    /// resumes.
     pub fn clear_leaves(&self, leaves: Option<&[Guid]>) {
         let _order = self.leaf_orders.lock();
         let topology = self.store.topology();
@@ -120,7 +128,7 @@ impl LivePool {
                 continue;
             }
             if topology.abandoned_requests(number) > 0 {
-                // It has to end them first.
+                // The device must complete its abandoned requests first.
                 continue;
             }
             let device = topology.tried_device(number);
@@ -129,13 +137,13 @@ impl LivePool {
                 true => LeafCondition::default(),
                 false => LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed),
             };
-            // Neither takes a leaf out of use.
+            // Neither state takes a leaf out of use, so this cannot fail.
             let _ = topology.change_condition(number, to);
         }
         self.state.write().assembly = None;
     }
 
-    /// Puts everything on stable storage if the pool can write.
+    /// Syncs the pool unless it is suspended.
     ///
     /// # Errors
     /// As [`LivePool::sync`].
@@ -153,7 +161,7 @@ impl LivePool {
         Some(topology.condition(topology.tree.find_leaf(leaf)?))
     }
 
-    /// A leaf with a device of its own.
+    /// Finds a leaf that has its own device.
     fn administered(&self, leaf: Guid) -> Result<(Arc<Topology>, LeafId), LeafRefusal> {
         let topology = self.store.topology();
         let number = topology.tree.find_leaf(leaf);
@@ -173,7 +181,7 @@ impl LivePool {
         }
     }
 
-    /// Lets go of the device of a leaf that is offline: whoever took it out may want to take it away.
+    /// Releases the device of an offline leaf, so that the administrator can remove it.
     fn release_offline(&self, leaf: Guid) {
         let _order = self.leaf_orders.lock();
         self.store.change_topology(|topology| {
@@ -190,14 +198,14 @@ impl LivePool {
         self.state.write().assembly = None;
     }
 
-    /// Brings the states of leaves into the configuration. At the beginning of a txg.
+    /// Stores the states of leaves in the configuration. Called at the beginning of a txg.
     pub(crate) fn record_leaf_states(&self) {
         for (leaf, stored) in self.unrecorded_states() {
             self.change_leaf(leaf, |config| stored.store_in(config));
         }
     }
 
-    /// The configuration does not call a leaf offline or removed any more.
+    /// Removes the offline and removed marks of a leaf from the configuration.
     fn forget_offline(&self, leaf: Guid) {
         let is_stored = self.leaf_config(leaf, |config| config.offline || config.removed);
         if is_stored == Some(true) {
@@ -207,7 +215,7 @@ impl LivePool {
         }
     }
 
-    /// Leaves whose states the configuration does not tell.
+    /// Leaves whose states the configuration does not contain.
     fn unrecorded_states(&self) -> Vec<(Guid, StoredState)> {
         let topology = self.store.topology();
         let state = self.state.read();
@@ -228,7 +236,7 @@ impl LivePool {
         states.collect()
     }
 
-    /// Has a txg written if the configuration does not tell the states of all leaves. Waits for nothing.
+    /// Requests a txg if the configuration lacks the state of some leaf. Does not wait.
     pub(crate) fn ask_to_record_states(&self) {
         if self.drive == Drive::Thread
             && self.suspension().is_none()

@@ -1,8 +1,8 @@
-//! Intent logs found when a pool is opened for changes: what has to be claimed.
+//! Finds what to claim in intent logs when a pool is opened for changes.
 //!
-//! What was written to a log after the last committed txg is in no space map. Before anything is allocated
-//! it is marked allocated ("claimed"), and the header remembers how far the log went. Finding out is done
-//! here, before anything is written.
+//! Space maps do not contain blocks written to a log after the last committed txg. Before any other
+//! allocation these blocks are claimed, that is, marked allocated, and the header stores how far the log
+//! extends. This module determines the blocks to claim, before the pool writes anything.
 //!
 //! Page `docs/format/intent-log.md`.
 
@@ -21,66 +21,69 @@ use millpond_vdev::{Health, LeafHealth};
 use std::collections::BTreeSet;
 
 const WHAT: &str = "intent log";
-/// Errors name blocks of logs by this level, and their place in the chain.
+/// Errors identify log blocks by this level and their position in the chain.
 const LOG_LEVEL: Level = Level(254);
-/// A log of more blocks than this is no writer's. Bounds memory to some hundred megabytes.
+/// The most blocks of a log; no writer creates more. Bounds memory to some hundred megabytes.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Blocks born this many txgs after the first unwritten one are not believed.
+/// Blocks born more than this many txgs after the first unwritten txg are rejected as invalid.
 const AHEAD_MAX: u64 = 64;
-/// Types of records that point to blocks.
+/// Types of records that contain block pointers.
 const WRITE: u64 = 9;
 const CLONE_RANGE: u64 = 24;
-/// Where those pointers begin.
+/// Byte offsets of those pointers in the records.
 const WRITE_POINTER_AT: usize = 64;
 const CLONE_POINTERS_AT: usize = 72;
 
-/// What becomes of intent logs that a pool is found with.
+/// What to do with the intent logs found in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FoundLogs {
-    /// They are claimed, and replayed before their datasets can be used; those of datasets whose key is not
-    /// loaded wait claimed.
+    /// Claim them and replay them before their datasets become usable. Logs of datasets whose key is not
+    /// loaded stay claimed until it is.
     #[default]
     Replay,
-    /// Those of datasets whose key is not loaded are given up, with everything that they promised.
+    /// Discard logs of datasets whose key is not loaded, losing the writes recorded in them.
     DiscardLocked,
-    /// All are given up, with everything that they promised. `zpool import -m` does so.
+    /// Discard all logs, losing the writes recorded in them. `zpool import -m` does this.
     Discard,
 }
 
-/// A block that belongs to a log, in the order in which a walk comes to them.
+/// A block that belongs to a log. Blocks are listed in the order of the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundBlock {
-    /// Where it lies.
+    /// The pointer to the block.
     pub pointer: BlockPointer,
-    /// Whether it is a block of the chain; else one that a write record points to.
+    /// Whether the block is part of the chain; otherwise a write record points to it.
     pub is_chain: bool,
-    /// The sequence number of the last block of the chain that is known when this one is taken.
+    /// The sequence number of the last known block of the chain when the walk reaches this block.
     pub block_sequence: u64,
-    /// The sequence number of the last record in front of it.
+    /// The sequence number of the last record before the block.
     pub record_sequence: u64,
 }
 
-/// A dataset's intent log, as it was found.
+/// A dataset's intent log as found on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundLog {
-    /// Its blocks, the one included that was allocated for the next write and never written, and those
-    /// that its write records point to.
+    /// Its blocks: the chain, including the block that was allocated for the next write but never written,
+    /// and the blocks that its write records point to.
     pub blocks: Vec<FoundBlock>,
-    /// Whether it holds anything to be replayed.
+    /// Whether it has records to replay.
     pub has_records: bool,
-    /// Whether records refer to blocks of other files.
+    /// Whether records reference blocks of other files.
     pub has_clones: bool,
-    /// The sequence number of its last record; 0 without any.
+    /// The sequence number of its last record; 0 if it has none.
     pub record_sequence: u64,
 }
 
 impl FoundLog {
-    /// Walks a log from its header. `first` is the first txg that will be written: blocks born in it or
-    /// later are in no space map, unless the log is claimed.
+    /// Walks a log from its header.
+    ///
+    /// `first` is the first txg that will be written. No space map contains blocks born in it or later,
+    /// unless the log is claimed.
     ///
     /// # Errors
-    /// If a device is missing that the log lies on: then it is not known what it holds. A log that `is_given_up`
-    /// ends there instead; what lies behind stays allocated on the device that is gone.
+    /// If a device with blocks of the log is missing, since the content of the log is then unknown. A log
+    /// that `is_given_up` ends there instead, and its remaining blocks stay allocated on the missing
+    /// device.
     pub fn read(
         store: &BlockStore,
         dataset: u64,
@@ -121,7 +124,7 @@ impl FoundLog {
             if !seen.insert(place) {
                 break;
             }
-            // The pool goes on to the last birth; no writer is more than a few txgs ahead.
+            // The pool continues after the last birth txg, and no writer is more than a few txgs ahead.
             if !is_claimed && next.birth().0 > first.0.saturating_add(AHEAD_MAX) {
                 break;
             }
@@ -134,7 +137,7 @@ impl FoundLog {
         Ok(walk.found)
     }
 
-    /// The highest txg that one of its blocks was born in.
+    /// The highest birth txg of the log's blocks.
     #[must_use]
     pub fn last_birth(&self) -> Txg {
         let births = self.blocks.iter().map(|block| block.pointer.birth());
@@ -145,7 +148,7 @@ impl FoundLog {
 struct Walk<'s> {
     store: &'s BlockStore,
     dataset: u64,
-    /// Blocks behind write records that are born earlier belong to the tree.
+    /// Blocks of write records born before this txg belong to the dataset's tree.
     data_from: Txg,
     is_claimed: bool,
     is_given_up: bool,
@@ -173,7 +176,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Takes in one block; gives the pointer to the next, or `None` at the end.
+    /// Processes one block; returns the pointer to the next one, or `None` at the end.
     fn block(
         &mut self,
         pointer: &BlockPointer,
@@ -184,7 +187,7 @@ impl Walk<'_> {
             .read_log_block(pointer, self.address(sequence), None);
         let block = match read {
             Ok(block) => block,
-            // A chain ends at the first block that does not verify.
+            // A chain ends at the first block with an invalid checksum.
             Err(error) => {
                 self.judge(pointer, error)?;
                 mark::hit("log-ends-at-unwritten-block");
@@ -217,7 +220,7 @@ impl Walk<'_> {
         Ok(Some(parsed.header.next))
     }
 
-    /// Takes in a record; whether the log goes on with it.
+    /// Processes a record; returns whether the log continues after it.
     fn record(&mut self, frame: &LogRecordFrame<'_>, sequence: u64) -> Result<bool, PoolError> {
         let is_foreign = frame.endian != Endian::Little;
         match frame.number {
@@ -235,7 +238,7 @@ impl Walk<'_> {
                 if !self.is_claimed {
                     let read = self.store.read_stored(&pointer, self.address(sequence));
                     if let Err(error) = read {
-                        // The write was never finished: the log ends in front of it.
+                        // The write was not completed: the log ends before this record.
                         return self.judge(&pointer, error).map(|()| false);
                     }
                 }
@@ -259,7 +262,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Whether a block that cannot be read ends the log, or is on a device that is not there.
+    /// Whether an unreadable block ends the log or is an error because its device is missing.
     fn judge(&self, pointer: &BlockPointer, error: BlockError) -> Result<(), PoolError> {
         let is_end = match error {
             BlockError::Invalid { .. } => return Ok(()),
