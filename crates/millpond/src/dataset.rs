@@ -1,4 +1,4 @@
-//! A dataset with the key that its pool holds for it.
+//! A dataset together with the key that its pool has loaded for it.
 
 use crate::{Error, Pool};
 use millpond_dataset::properties::DatasetKind;
@@ -19,7 +19,7 @@ impl Dataset {
     pub(crate) fn new(pool: Pool, inner: millpond_dataset::Dataset) -> Self {
         Self { pool, inner }
     }
-    /// The dataset below the files: figures, properties, deadlists.
+    /// The dataset without its files: statistics, properties, deadlists.
     #[must_use]
     pub fn inner(&self) -> &millpond_dataset::Dataset {
         &self.inner
@@ -34,15 +34,14 @@ impl Dataset {
     pub fn name(&self) -> &str {
         self.inner.name()
     }
-    /// File system, volume or snapshot.
+    /// Whether it is a file system, volume or snapshot.
     ///
     /// # Errors
     /// If its object set cannot be read.
     pub fn kind(&self) -> Result<DatasetKind, Error> {
         Ok(self.inner.kind()?)
     }
-    /// Whether it holds files (as opposed to the blocks of a volume); true also for snapshots of file
-    /// systems.
+    /// Whether it contains files rather than the blocks of a volume. Also true for snapshots of file systems.
     ///
     /// # Errors
     /// If its object set cannot be read.
@@ -50,7 +49,7 @@ impl Dataset {
         let kind = self.inner.content_kind()?;
         Ok(kind == millpond_ondisk::ObjectSetKind::FileSystem)
     }
-    /// Whether it is encrypted and its key was not given.
+    /// Whether it is encrypted and its key is not loaded.
     ///
     /// # Errors
     /// If its directory cannot be read.
@@ -81,25 +80,25 @@ impl Dataset {
     pub fn holds(&self) -> Result<Vec<Hold>, Error> {
         Ok(self.inner.holds()?)
     }
-    /// Its objects, unlocked if its key was given.
+    /// Its object set, decrypted if its key is loaded.
     ///
     /// # Errors
-    /// If its object set cannot be read or does not authenticate.
+    /// If its object set cannot be read or fails authentication.
     pub fn object_set(&self) -> Result<Arc<ObjectSet>, Error> {
         let key = self.pool.key_of(self.inner.directory())?;
         Ok(self.inner.object_set(key)?)
     }
-    /// Its files.
+    /// Its file system.
     ///
     /// # Errors
     /// If it is a volume, is locked, or its master node cannot be read.
     pub fn file_system(&self) -> Result<Arc<FileSystem>, Error> {
         Ok(FileSystem::open(self.object_set()?)?)
     }
-    /// Its blocks, if it is a volume or a snapshot of one.
+    /// Its volume, if it is a volume or a snapshot of one.
     ///
     /// # Errors
-    /// If it holds files, is locked, or its size cannot be read.
+    /// If it contains files, is locked, or its size cannot be read.
     pub fn volume(&self) -> Result<Volume, Error> {
         Ok(Volume::from_object_set(self.name(), &self.object_set()?)?)
     }

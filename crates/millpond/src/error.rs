@@ -7,17 +7,17 @@ use millpond_posix::live::FileError;
 use millpond_volume::VolumeError;
 use std::path::PathBuf;
 
-/// What can go wrong for a program that uses pools.
+/// Errors of this crate's public functions.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No pool of this name or guid was found where it was looked for.
+    /// The search found no pool of this name or guid.
     #[error("cannot open '{name}': no such pool")]
     NoSuchPool {
         /// The name or guid.
         name: String,
     },
-    /// Several pools have this name; the guid tells them apart.
+    /// Several pools have this name; the caller must name one by its guid.
     #[error(
         "cannot open '{name}': more than one matching pool; name one by its guid: {}",
         joined(guids)
@@ -28,7 +28,7 @@ pub enum Error {
         /// Their guids.
         guids: Vec<u64>,
     },
-    /// The pool was found and cannot be opened.
+    /// The pool was found but cannot be opened.
     #[error("cannot open '{name}': {error}")]
     Open {
         /// The pool's name.
@@ -36,7 +36,7 @@ pub enum Error {
         /// Why.
         error: Box<OpenError>,
     },
-    /// The pool cannot be made.
+    /// The pool cannot be created.
     #[error("cannot create '{name}': {error}")]
     Create {
         /// Its name.
@@ -44,7 +44,8 @@ pub enum Error {
         /// Why.
         error: Box<CreateError>,
     },
-    /// An intent log holds what cannot be done again, and the pool was suspended by it. Else the log ends there.
+    /// A record of an intent log cannot be replayed, and the pool is suspended. If the pool is not suspended,
+    /// replay just ends at such a record, without an error.
     #[error(
         "the intent log of '{name}' cannot be replayed: record {sequence} ({type_name}): {reason}"
     )]
@@ -55,10 +56,10 @@ pub enum Error {
         sequence: u64,
         /// The record's type.
         type_name: &'static str,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
-    /// A log cannot be replayed before devices are back; it is kept.
+    /// An intent log cannot be replayed until devices are available again. The log is kept.
     #[error(
         "the intent log of '{name}' cannot be replayed now: {reason}; import the pool again when its devices answer, or read it with \
          zpool import -o readonly=on"
@@ -66,10 +67,10 @@ pub enum Error {
     ReplayNeedsDevices {
         /// The file system or volume.
         name: String,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
-    /// Something else writes the intent log of this file system or volume.
+    /// Another writer already writes the intent log of this file system or volume.
     #[error("cannot open '{name}': its intent log is written by something else")]
     OtherLog {
         /// The file system or volume.
@@ -86,7 +87,7 @@ pub enum Error {
     /// A property of a pool cannot have this value.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Something about a file that changes.
+    /// An error from changing a file.
     #[error(transparent)]
     Change(#[from] FileError),
     /// A cache file cannot be used.
@@ -97,16 +98,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// Something that belongs to the pool as a whole cannot be read.
+    /// The pool's configuration or MOS cannot be read.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Something about a dataset.
+    /// An error concerning a dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// Something about a file.
+    /// An error concerning a file.
     #[error(transparent)]
     File(#[from] PosixError),
-    /// Something about a volume.
+    /// An error concerning a volume.
     #[error(transparent)]
     Volume(#[from] VolumeError),
 }
@@ -120,7 +121,7 @@ fn joined(guids: &[u64]) -> String {
 }
 
 impl Error {
-    /// Whether the dataset's key would help.
+    /// Whether loading the dataset's key would resolve the error.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {

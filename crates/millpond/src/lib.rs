@@ -1,8 +1,8 @@
-//! Pools, datasets, snapshots and files of ZFS, without a kernel module: the one crate that programs use.
+//! Pools, datasets, snapshots and files of ZFS without a kernel module. This is the crate that programs use.
 //!
-//! Handles are `Send + Sync`, calls block, and everything closes on drop. Nothing is global: two
-//! pools, or one pool at two states, can be open in one process. [`Pool`] reads and writes nothing; pools are made and changed
-//! through [`live`].
+//! Handles are `Send + Sync`, calls block, and dropping a handle closes it. There is no global state: one
+//! process can open two pools, or one pool at two states. [`Pool`] only reads, and writes nothing to the
+//! devices. [`live`] creates and changes pools.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), millpond::Error> {

@@ -9,7 +9,7 @@ use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::{OpenError, OpenOptions};
 use std::collections::HashMap;
 
-/// A pool opened for reading. Cheap to clone; closes when the last handle goes.
+/// A pool opened for reading. Cheap to clone; dropping the last handle closes the pool.
 #[derive(Debug, Clone)]
 pub struct Pool {
     inner: Arc<millpond_pool::Pool>,
@@ -17,12 +17,12 @@ pub struct Pool {
     is_live: bool,
 }
 
-/// Keys given so far. Locks are held for single look-ups; deriving keys happens outside of them.
+/// The keys loaded so far. A lock is held only for a single look-up; keys are derived outside the locks.
 #[derive(Default)]
 pub(crate) struct KeyRing {
-    /// By the directory of the encryption root.
+    /// Wrapping keys by the directory of the encryption root.
     wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
-    /// By directory.
+    /// Derived keys by directory.
     datasets: Mutex<HashMap<ObjectId, Arc<DatasetKey>>>,
 }
 
@@ -35,16 +35,16 @@ impl std::fmt::Debug for KeyRing {
 impl Pool {
     /// Finds a pool by name or guid and opens it for reading. Nothing is written.
     ///
-    /// Destroyed pools are found by guid only.
+    /// A destroyed pool is found only by its guid.
     ///
     /// # Errors
-    /// If there is none or more than one, or it cannot be opened.
+    /// If no pool or more than one matches, or the pool cannot be opened.
     pub fn open(search: &Search, name: &str, options: &OpenOptions) -> Result<Self, Error> {
         let candidates = search.pools();
         Self::open_candidate(choose(&candidates, name)?, options)
     }
 
-    /// Opens a pool that a search has found.
+    /// Opens a pool that a search found.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -64,7 +64,7 @@ impl Pool {
         })
     }
 
-    /// The committed state of a pool that is open for changes.
+    /// The committed state of a pool that is open for writing.
     pub(crate) fn of_live(inner: Arc<millpond_pool::Pool>, keys: Arc<KeyRing>) -> Self {
         Self {
             inner,
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// A pool that was opened below this crate. No keys are known.
+    /// Wraps a pool that was opened by a lower crate. No keys are loaded.
     pub(crate) fn of_inner(inner: Arc<millpond_pool::Pool>) -> Self {
         Self {
             inner,
@@ -82,13 +82,13 @@ impl Pool {
         }
     }
 
-    /// The pool below the files: configuration, features, history, figures.
+    /// The pool without its files: configuration, features, history, statistics.
     #[must_use]
     pub fn inner(&self) -> &Arc<millpond_pool::Pool> {
         &self.inner
     }
-    /// Whether somebody held one of its devices for writing when it was found: then what is read may
-    /// change meanwhile, and blocks may be gone.
+    /// Whether another process had one of its devices open for writing when the pool was found. If so, the
+    /// content may change during a read, and blocks may already be freed.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.is_live
@@ -109,22 +109,22 @@ impl Pool {
     /// A file system, volume or snapshot by its full name.
     ///
     /// # Errors
-    /// If there is none of this name or it cannot be read.
+    /// If no dataset has this name or it cannot be read.
     pub fn dataset(&self, name: &str) -> Result<Dataset, Error> {
         let dataset = millpond_dataset::Dataset::find(&self.inner, name)?;
         Ok(Dataset::new(self.clone(), dataset))
     }
-    /// A dataset by its object number in the MOS.
+    /// A dataset by its object id in the MOS.
     ///
     /// # Errors
-    /// If there is none or it cannot be read.
+    /// If there is no such dataset or it cannot be read.
     pub fn dataset_by_id(&self, id: ObjectId) -> Result<Dataset, Error> {
         let dataset = millpond_dataset::Dataset::by_id(&self.inner, id)?;
         Ok(Dataset::new(self.clone(), dataset))
     }
 
-    /// Every file system and volume, each before its children, in byte order of their names. A
-    /// directory that cannot be read is an error in the list, and the rest goes on.
+    /// Iterates over all file systems and volumes, parents before children, in byte order of their names. A
+    /// directory that cannot be read yields an error, and the iteration continues.
     #[must_use]
     pub fn datasets(&self) -> Datasets {
         let root = Directory::root(&self.inner).map_err(Error::from);
@@ -134,11 +134,12 @@ impl Pool {
         }
     }
 
-    /// Takes the key of an encryption root (or of any dataset below it): a passphrase, hexadecimal
-    /// digits or raw bytes, as its format wants. It unlocks everything below that shares it.
+    /// Loads the key of an encryption root, named by itself or by any dataset below it. The key is a
+    /// passphrase, hexadecimal digits or raw bytes, according to the root's key format. It unlocks all
+    /// datasets that share the encryption root.
     ///
     /// # Errors
-    /// [`DatasetError::Key`] if the key is not the right one.
+    /// [`DatasetError::Key`] if the key is wrong.
     pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
         let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
         let directory = dataset.directory();
@@ -151,14 +152,14 @@ impl Pool {
             }
             .into());
         };
-        // The root's own key object is the judge of the key.
+        // The key is right if it unwraps the root's own key object.
         let unlocked = root.unlock(&wrapping)?;
         self.keys.wrapping.lock().insert(root.id(), wrapping);
         self.keys.datasets.lock().insert(root.id(), unlocked);
         Ok(())
     }
 
-    /// Whether the key of a dataset's encryption root was given.
+    /// Whether the key of a dataset's encryption root is loaded.
     ///
     /// # Errors
     /// [`DatasetError::Key`] if the dataset is not encrypted; if it does not exist or cannot be read.
@@ -175,7 +176,8 @@ impl Pool {
         Ok(self.keys.wrapping.lock().contains_key(&root.id()))
     }
 
-    /// Forgets the key of an encryption root and those of what shares it. False if it was not known.
+    /// Unloads the key of an encryption root and the keys of the datasets that share it. Returns false if it
+    /// was not loaded.
     ///
     /// # Errors
     /// If the dataset does not exist or cannot be read.
@@ -185,13 +187,13 @@ impl Pool {
             return Ok(false);
         };
         let was_known = self.keys.wrapping.lock().remove(&root.id()).is_some();
-        // Keys of datasets are derived again from the roots that are still known.
+        // Dataset keys of the other roots are derived again when they are needed.
         self.keys.datasets.lock().clear();
         Ok(was_known)
     }
 
-    /// The key of a dataset's directory, if its encryption root's was given; `None` for plain and for
-    /// locked ones.
+    /// The key of a dataset's directory if the key of its encryption root is loaded. `None` if the dataset is
+    /// not encrypted or is locked.
     pub(crate) fn key_of(
         &self,
         directory: &Arc<Directory>,
@@ -223,7 +225,7 @@ impl Pool {
     }
 }
 
-/// Every file system and volume of a pool; see [`Pool::datasets`].
+/// Iterator over the file systems and volumes of a pool; see [`Pool::datasets`].
 #[derive(Debug)]
 pub struct Datasets {
     pool: Pool,
@@ -252,7 +254,7 @@ impl Iterator for Datasets {
     }
 }
 
-/// The pool that a name or guid means. Destroyed pools are found by guid only.
+/// Selects the pool with a name or guid. A destroyed pool is found only by its guid.
 pub(crate) fn choose<'c>(
     candidates: &'c [PoolCandidate],
     name: &str,

@@ -1,4 +1,4 @@
-//! Properties and space by owner, of pools and of what is in them.
+//! Properties of pools and datasets, and space by owner.
 //!
 //! Page `docs/format/properties.md`.
 
@@ -15,17 +15,17 @@ use millpond_pool::properties::table::POOL_PROPERTIES;
 pub struct LiteralProperty {
     /// The full name.
     pub name: String,
-    /// The value: words, digits, `-` for none.
+    /// The value as text or digits; `-` if there is none.
     pub value: String,
     /// `local`, `default`, `inherited from …`, `received`, `-`.
     pub source: String,
 }
 
 impl Pool {
-    /// Every property that `zpool get all` lists: native ones, those set by users, features.
+    /// All properties that `zpool get all` lists: native properties, user properties, features.
     ///
     /// # Errors
-    /// If something they are made from cannot be read.
+    /// If an object that a property is computed from cannot be read.
     pub fn literal_properties(&self) -> Result<Vec<LiteralProperty>, Error> {
         let inner = self.inner();
         let mut properties = inner.properties()?;
@@ -51,11 +51,11 @@ impl Pool {
 }
 
 impl Dataset {
-    /// Every property that `zfs get all` lists. For many datasets of one pool one
-    /// [`PropertyReader`] is cheaper.
+    /// All properties that `zfs get all` lists. To read many datasets of one pool, use one
+    /// [`PropertyReader`]: it is cheaper.
     ///
     /// # Errors
-    /// If something they are made from cannot be read.
+    /// If an object that a property is computed from cannot be read.
     pub fn literal_properties(&self) -> Result<Vec<LiteralProperty>, Error> {
         let mut reader = PropertyReader::new(self.pool().inner());
         if let Some(key) = self.pool().key_of(self.inner().directory())? {
@@ -65,10 +65,10 @@ impl Dataset {
         Ok(properties.into_iter().map(literal).collect())
     }
 
-    /// The same for one of its bookmarks, by what stands after `#`.
+    /// All properties of a bookmark of this dataset. `name` is the part after `#`.
     ///
     /// # Errors
-    /// If there is none of this name, or it cannot be read.
+    /// If there is no such bookmark, or it cannot be read.
     pub fn literal_bookmark_properties(&self, name: &str) -> Result<Vec<LiteralProperty>, Error> {
         let bookmarks = self.bookmarks()?;
         let is_wanted = |bookmark: &&Bookmark| bookmark.name == name;
@@ -81,10 +81,10 @@ impl Dataset {
         Ok(properties.into_iter().map(literal).collect())
     }
 
-    /// What each user, group or project uses and may use, in the order of their numbers.
+    /// Usage and quota of each user, group or project, in the order of their ids.
     ///
     /// # Errors
-    /// If it is locked or a table cannot be read.
+    /// If the dataset is locked or a table cannot be read.
     pub fn space_by_owner(&self, owners: OwnerKind) -> Result<Vec<OwnerSpace>, Error> {
         let key = self.pool().key_of(self.inner().directory())?;
         Ok(self.inner().space_by_owner(owners, key)?)

@@ -1,4 +1,4 @@
-//! Looking for pools.
+//! The search for pools.
 
 use crate::Error;
 use millpond_device::DeviceError;
@@ -9,28 +9,27 @@ use millpond_pool::import::{
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The largest cache file that is read, in bytes: thousands of pools.
+/// The largest cache file that is read, in bytes. This is enough for thousands of pools.
 const CACHE_FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where to look for pools, as with `zpool import -d`.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Files, devices and directories of them. Empty: the directories of devices that the system
-    /// keeps.
+    /// Files, devices, and directories that contain them. If empty, the search uses the system's device
+    /// directories.
     pub paths: Vec<PathBuf>,
-    /// This system's host id, 0 if it has none; only for telling whether a pool was last used
-    /// elsewhere.
+    /// This system's host id, 0 if it has none. Used only to decide whether another system used a pool last.
     pub hostid: u64,
-    /// Configurations of pools from a cache file; then only these pools are found.
+    /// Pool configurations from a cache file. If not empty, the search finds only these pools.
     pub configs: Vec<NvList>,
 }
 
 impl Search {
-    /// A search for the pools that a cache file (`zpool.cache`) tells of, at the places that it names;
-    /// more places may be added to `paths`.
+    /// A search for the pools in a cache file (`zpool.cache`), at the device paths in the file. The caller
+    /// may add more to `paths`.
     ///
     /// # Errors
-    /// If the file cannot be read, is larger than 64 MiB or is no cache file.
+    /// If the file cannot be read, is larger than 64 MiB or is not a cache file.
     pub fn in_cache_file(path: &Path) -> Result<Self, Error> {
         let fail = |reason: String| Error::CacheFile {
             path: path.to_owned(),
@@ -59,7 +58,7 @@ impl Search {
         }
     }
 
-    /// Reads the labels of everything found there.
+    /// Reads the labels of all devices that the search finds.
     #[must_use]
     pub fn scan(&self) -> Found {
         self.scan_with(ScanOptions::default())
@@ -82,14 +81,14 @@ impl Search {
         scan(&self.paths, options)
     }
 
-    /// The pools found there, destroyed ones included.
+    /// The pools found by the search, including destroyed ones.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolCandidate> {
         self.pools_with(ScanOptions::default())
     }
 
-    /// The first device found that cannot be written because it, or its file system, is read-only; with the
-    /// words of the system.
+    /// The system's error message for the first device that cannot be opened for writing because it, or its
+    /// file system, is read-only.
     #[must_use]
     pub fn read_only_device(&self) -> Option<String> {
         use rustix::io::Errno;
@@ -105,8 +104,8 @@ impl Search {
         })
     }
 
-    /// As [`Search::pools`], with devices opened as the options say: for writing, those of all pools
-    /// found are locked as long as the result lives.
+    /// Like [`Search::pools`], but opens devices as `options` says. If it opens them for writing, the devices
+    /// of all pools found stay locked while the result lives.
     #[must_use]
     pub fn pools_with(&self, options: ScanOptions) -> Vec<PoolCandidate> {
         let found = self.scan_with(options);

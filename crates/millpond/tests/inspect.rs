@@ -1,5 +1,5 @@
-//! What `inspect` counts, compared with the pools' own space maps, with what `zdb` said of them when
-//! they were made and, where it is at hand, with what `zdb` says now.
+//! Compares the counts of `inspect` with the pools' own space maps, with the output of `zdb` recorded when
+//! the pools were created, and with the current output of `zdb` if it is installed.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 #[path = "../../file/volume/tests/support/mod.rs"]
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use support::Golden;
 
-/// Pools in which each allocated block has one pointer: no dedup, clones, checkpoint or destroy.
+/// Pools in which each allocated block has one pointer: no dedup, clones, checkpoint or destroyed datasets.
 const PLAIN: [&str; 8] = [
     "crypt",
     "embedded",
@@ -55,7 +55,7 @@ fn every_allocated_byte_belongs_to_a_counted_block() {
                 .sum::<u64>(),
         );
         if *case == "crypt" {
-            // Deduplicated blocks count once for each of their pointers.
+            // A deduplicated block counts once per pointer.
             counted -= found.dedup.allocated_bytes;
             allocated -= space.dedup.total().allocated_bytes;
         }
@@ -113,7 +113,7 @@ fn datasets_and_their_objects_are_as_many_as_zdb_said() {
     }
 }
 
-/// Name, and object number, creation txg and number of objects, of a line of `zdb -d`.
+/// Parses a line of `zdb -d`: name, and object id, creation txg and count of objects.
 fn dataset_line(line: &str) -> Option<(String, [u64; 3])> {
     let (name, rest) = line.strip_prefix("Dataset ")?.split_once(" [")?;
     let words: Vec<&str> = rest
@@ -155,7 +155,7 @@ fn a_walk_gives_each_pointer_before_what_hangs_below_it() {
                 ControlFlow::Continue(())
             });
             let summary = ObjectSummary::of(&object);
-            // The array of dnodes counts objects instead.
+            // For the array of dnodes, the summary counts objects instead.
             if object.id().0 != 0 {
                 assert_eq!(fill, summary.fill, "object {}", object.id());
             }
@@ -165,7 +165,7 @@ fn a_walk_gives_each_pointer_before_what_hangs_below_it() {
     assert!(deepest >= 3, "{deepest}");
 }
 
-/// Where `zdb` is, if it was fetched.
+/// The path of `zdb`, if it was fetched.
 fn zdb() -> Option<PathBuf> {
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/oracle");
     let out = Command::new(oracle.join("where")).output().ok()?;
@@ -180,7 +180,7 @@ fn totals_and_blocks_by_type_are_those_that_zdb_counts() {
         println!("zdb is not at hand (tools/oracle/fetch gets it): nothing compared");
         return;
     };
-    // Not all, for it takes a second each. (A zdb older than v24-rewrite loses blocks there.)
+    // A subset, because each case takes a second. (A zdb older than v24-rewrite loses blocks there.)
     let cases = ["crypt", "gang-raidz", "legacy-v28", "single"];
     for (case, golden) in POOLS.iter().filter(|(case, _)| cases.contains(case)) {
         let folder = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn totals_and_blocks_by_type_are_those_that_zdb_counts() {
             .map(figure),
             "{case}"
         );
-        // Types that zdb prints a row for: those of which something is stored.
+        // The types for which zdb prints a row: those with stored blocks.
         let mut rows = BTreeMap::new();
         for line in text.lines() {
             let cells: Vec<&str> = line.split('\t').collect();

@@ -1,4 +1,4 @@
-//! What one block proves: when it was born, where it stands, what it counts for.
+//! Checks a single block: birth, position, fill count and totals.
 
 use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
@@ -24,7 +24,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Counts and claims a block; whether what is below it is to be looked at.
+    /// Counts a block and claims its space. Returns whether to descend into it.
     pub(super) fn was_born(
         &self,
         owner: &Owner,
@@ -104,7 +104,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Whether a pointer counts what is below it.
+    /// Checks the fill count of a pointer against its block.
     pub(super) fn judge_fill(
         &self,
         owner: &Owner,
@@ -143,7 +143,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a pointer adds to the count of the one above.
+/// What a pointer adds to the fill count of its parent.
 pub(super) fn fill_of(pointer: &BlockPointer) -> u64 {
     if pointer.is_hole() { 0 } else { pointer.fill() }
 }

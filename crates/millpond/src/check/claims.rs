@@ -1,4 +1,4 @@
-//! Who owns which space: each block takes what its pointer claims out of the map of what is allocated.
+//! Ownership of space. Each block claims the space of its pointer from the map of allocated space.
 
 use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
@@ -8,19 +8,19 @@ use millpond_block::BlockAddress;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Dva, ObjectType};
 
-/// Deduplicated and cloned blocks that are remembered; beyond that repeats are not told from double
-/// allocations.
+/// Upper bound of the deduplicated and cloned blocks that are remembered. Beyond it, repeated references
+/// cannot be distinguished from double allocations.
 const SHARED_MAX: usize = 1 << 21;
 
 impl Holder {
-    /// Something is wrong with what it owns.
+    /// A finding about space that it owns.
     fn finding(&self, kind: FindingKind, detail: &str) -> Finding {
         let finding = Finding::new(kind, format!("{}: {detail}", self.words));
         finding.of(&self.dataset).object(self.object)
     }
 }
 
-/// Figures of all trees.
+/// Totals of all trees.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) pointers: AtomicU64,
@@ -33,7 +33,7 @@ pub(super) struct Figures {
 }
 
 impl Walk<'_> {
-    /// Claims everything that a pointer owns.
+    /// Claims all space of a pointer.
     pub(super) fn own(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
         if pointer.is_embedded() {
             if self.watch.is_none() {
@@ -85,13 +85,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a block may be shared.
+    /// Whether a block may have several references.
     fn may_repeat(&self, pointer: &BlockPointer) -> bool {
         let is_content = pointer.level().0 == 0;
         pointer.is_dedup() || is_content && (self.is_cloned)(pointer)
     }
 
-    /// Whether a block that may be shared was met before.
+    /// Whether a reference to this block, which may be shared, was seen before.
     fn is_repeat(&self, pointer: &BlockPointer) -> bool {
         let Some(dva) = pointer.dvas().next() else {
             return false;
@@ -108,8 +108,8 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether addresses claim what their block takes. Blocks of intent logs may claim more: OpenZFS 2.4 gives them
-    /// whatever it found between two sizes.
+    /// Checks that the allocated size of each address matches the size of the block. Blocks of intent logs
+    /// may have a larger allocation: OpenZFS 2.4 allocates any size within a range for them.
     fn judge_sizes(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
         if pointer.is_gang() {
             return;
@@ -136,7 +136,7 @@ impl Walk<'_> {
     }
 
     fn claim(&self, dva: &Dva, holder: &dyn Fn() -> Holder, depth: u8) {
-        // What lay on a removed vdev lies elsewhere now.
+        // Blocks of a removed vdev were moved to other vdevs.
         if self.space.is_other(dva.vdev) && depth < 32 {
             let mapping = self.topology.indirect.get(dva.vdev);
             let pieces = mapping.and_then(|map| map.resolve(dva.offset_bytes, dva.asize_bytes));

@@ -1,4 +1,5 @@
-//! Claims that were not, or no longer, to be had: who makes them, and whether the maps call them free.
+//! Disputed claims: ranges that were free or already claimed. Finds their owners, and whether they are free
+//! in the space maps.
 
 use super::space::Space;
 use millpond_alloc::{MetaslabSpace, UnflushedLogs, load_metaslab};
@@ -8,14 +9,14 @@ use millpond_pool::{Pool, PoolSpaceMaps};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A range that was claimed and was not, or no longer, to be had.
+/// A range whose claim was not granted because it was free or already claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dispute {
     pub(super) vdev: VdevId,
     pub(super) range: Range<u64>,
 }
 
-/// Who owned a disputed range.
+/// An owner of a disputed range.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holder {
     pub(super) dataset: String,
@@ -23,21 +24,22 @@ pub(super) struct Holder {
     pub(super) words: String,
 }
 
-/// A disputed range has at most this many owners worth naming.
+/// Upper bound of the owners recorded per disputed range.
 const HOLDERS_MAX: usize = 8;
 
-/// By vdev and first byte: the byte behind the last, and who claims some of it.
+/// Disputed ranges by vdev and start offset: the end offset, and the owners of overlapping blocks.
 type Ranges = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
 
-/// What a second walk looks for.
+/// The disputed ranges for which a second walk finds owners.
 pub(super) struct Watch {
     ranges: Mutex<Ranges>,
-    /// No range is longer, in bytes: what overlaps a claim begins at most this far before it.
+    /// The length of the longest range in bytes. A range that overlaps a claim starts at most this far before
+    /// it.
     longest_bytes: u64,
 }
 
 impl Watch {
-    /// Of disputes that begin at the same place the longest is looked for.
+    /// Of several disputes with the same start, only the longest is kept.
     pub(super) fn new(disputes: &[Dispute]) -> Self {
         let mut ranges = Ranges::new();
         let mut longest_bytes = 0;
@@ -52,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// Notes who claims this, where it is disputed.
+    /// Records the owner of an address if it overlaps a disputed range.
     pub(super) fn look(&self, dva: &Dva, holder: &dyn Fn() -> Holder) {
         let start = dva.offset_bytes;
         let end = start.saturating_add(dva.asize_bytes);
@@ -65,7 +67,7 @@ impl Watch {
         }
     }
 
-    /// Who claims a range that was looked for, sorted.
+    /// The owners of a disputed range, sorted.
     pub(super) fn holders(&self, dispute: &Dispute) -> Vec<Holder> {
         let ranges = self.ranges.lock();
         let mut holders = ranges
@@ -76,7 +78,8 @@ impl Watch {
     }
 }
 
-/// What the maps call free, for questions that come sorted by place: one metaslab at a time is in memory.
+/// The free space according to the space maps. Queries must be sorted by position, because only one metaslab
+/// is in memory at a time.
 pub(super) struct FreeSpace<'p> {
     maps: PoolSpaceMaps<'p>,
     logs: UnflushedLogs,
@@ -84,7 +87,7 @@ pub(super) struct FreeSpace<'p> {
 }
 
 impl<'p> FreeSpace<'p> {
-    /// `None` if the maps cannot be read: then nothing is known to be free.
+    /// Loads the maps. `None` if they cannot be read; then no space is known to be free.
     pub(super) fn load(pool: &'p Pool) -> Option<Self> {
         let maps = PoolSpaceMaps::load(pool).ok()?;
         let topology = pool.store().topology();
@@ -97,7 +100,7 @@ impl<'p> FreeSpace<'p> {
         })
     }
 
-    /// Whether some of a range is free.
+    /// Whether any part of a range is free.
     pub(super) fn has(&mut self, space: &Space, dispute: &Dispute) -> bool {
         let Some(metaslab) = space.metaslab_of(dispute) else {
             return false;

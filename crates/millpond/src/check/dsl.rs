@@ -1,6 +1,6 @@
-//! The tree of directories with the chains of their datasets: gathered, and its links judged.
+//! The tree of directories with their chains of datasets. Reads it and checks its links.
 //!
-//! Holds about a kilobyte for each dataset and snapshot.
+//! Takes about a kilobyte per dataset and snapshot.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -22,9 +22,9 @@ pub(super) struct DatasetNode {
     pub(super) phys: DslDatasetPhys,
     pub(super) dataset: Dataset,
     pub(super) directory: usize,
-    /// The dataset before it, in its own chain or that of its origin.
+    /// The previous dataset, in its own chain or that of its origin.
     pub(super) previous: Option<usize>,
-    /// The next in its chain.
+    /// The next dataset in its chain.
     pub(super) next: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct DirectoryNode {
 pub(super) struct Dsl {
     pub(super) directories: Vec<DirectoryNode>,
     pub(super) datasets: Vec<DatasetNode>,
-    /// Something could not be read: figures above it cannot be judged.
+    /// Something could not be read, so the statistics that include it cannot be checked.
     pub(super) is_partial: bool,
 }
 
@@ -80,7 +80,7 @@ impl Dsl {
         Ok(gatherer.dsl)
     }
 
-    /// What is to be walked for a dataset.
+    /// The tree to traverse for a dataset.
     pub(super) fn tree(&self, at: usize) -> Tree {
         let node = &self.datasets[at];
         let previous = node.previous.map(|at| &self.datasets[at].phys);
@@ -310,7 +310,7 @@ impl Gatherer<'_> {
                 self.dsl.datasets[pair[0]].next = Some(pair[1]);
             }
         }
-        // An older dataset always has a smaller txg; else figures would be worked out for ever.
+        // An older dataset always has a smaller txg. Otherwise a cycle could make later computations endless.
         for at in 0..self.dsl.datasets.len() {
             let node = &self.dsl.datasets[at];
             let Some(before) = node.previous.map(|at| &self.dsl.datasets[at]) else {
@@ -327,7 +327,7 @@ impl Gatherer<'_> {
         }
     }
 
-    /// Clones against what their origins know of them; holds.
+    /// Checks clones against the tables in their origins, and holds.
     fn judge_origins(&self) {
         let dsl = &self.dsl;
         let mut clones: BTreeMap<usize, Vec<(ObjectId, ObjectId)>> = BTreeMap::new();
@@ -407,7 +407,7 @@ impl Gatherer<'_> {
         let Some(next) = self.numbers(&node.name, node.phys.next_clones) else {
             return;
         };
-        // Of the empty ancestor's children old software kept no tables.
+        // Old software kept no table of clones in the empty origin snapshot.
         if is_internal && next.is_empty() {
             return;
         }

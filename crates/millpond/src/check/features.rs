@@ -1,4 +1,4 @@
-//! How many things use each feature.
+//! Checks the reference counts of features.
 
 use super::Findings;
 use super::dsl::Dsl;
@@ -10,7 +10,7 @@ use millpond_ondisk::pool_directory::key;
 use millpond_vdev::VdevKind;
 use std::collections::BTreeMap;
 
-/// What was counted elsewhere.
+/// Counts from other parts of the check.
 pub(super) struct Counted<'a> {
     pub(super) empty_references: u64,
     pub(super) deleted_livelists: u64,
@@ -19,12 +19,12 @@ pub(super) struct Counted<'a> {
     pub(super) uses: &'a [Uses],
 }
 
-/// What the pass over the MOS counted.
+/// Counts from the pass over the MOS.
 #[derive(Debug, Default)]
 pub(super) struct InMos {
     pub(super) histograms: u64,
     pub(super) extensible: u64,
-    /// Names of features in the tables of datasets.
+    /// Names of features in the tables of datasets, with their counts.
     pub(super) in_datasets: BTreeMap<String, u64>,
 }
 

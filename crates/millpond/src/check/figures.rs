@@ -1,4 +1,4 @@
-//! Figures of datasets and directories against what was counted.
+//! Checks the space statistics of datasets and directories against the counted blocks.
 
 use super::Findings;
 use super::dsl::Dsl;
@@ -10,21 +10,21 @@ use millpond_dataset::PropertyValue;
 use millpond_ondisk::dsl::keys;
 use std::collections::BTreeSet;
 
-/// What the walk and the lists brought to light, by dataset.
+/// Results of the walk and of the lists, by dataset.
 pub(super) struct Evidence {
     pub(super) counted: Vec<Counted>,
     pub(super) dead: Vec<Option<DeadCounted>>,
     pub(super) live: Vec<Option<(Mark, Sums)>>,
     pub(super) mos: Counted,
-    /// What waits to be freed; `None` if it could not be counted.
+    /// Blocks waiting to be freed; `None` if they could not be counted.
     pub(super) free: Option<Sums>,
 }
 
-/// What a dataset was found to hold.
+/// The blocks counted for a dataset.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     referenced: Sums,
-    /// Of these, what was born after the clone's origin.
+    /// The part of `referenced` born after the clone's origin.
     own: Sums,
     is_known: bool,
 }
@@ -67,19 +67,20 @@ impl Judge<'_> {
         }
         let mut charges: Vec<Option<Charge>> = vec![];
         charges.resize_with(self.dsl.directories.len(), || None);
-        // Children stand behind their parents.
+        // Children have larger indexes than their parents.
         for at in (0..self.dsl.directories.len()).rev() {
             let charge = self.directory(at, &held, &charges);
             charges[at] = Some(charge);
         }
     }
 
-    /// What each dataset holds: what the one before held, less what died, plus what was born.
+    /// Computes the blocks of each dataset: those of the previous dataset, minus the dead ones, plus the born
+    /// ones.
     fn held(&self) -> Vec<Held> {
         let count = self.dsl.datasets.len();
         let mut held: Vec<Option<Held>> = vec![None; count];
         for start in 0..count {
-            // Back to one that is known; chains can be long, so not by recursion.
+            // Go back to a dataset that is already computed. Chains can be long, so this avoids recursion.
             let (mut path, mut at, mut met) = (vec![], Some(start), BTreeSet::new());
             while let Some(now) = at.filter(|at| held[*at].is_none() && met.insert(*at)) {
                 path.push(now);
@@ -141,7 +142,7 @@ impl Judge<'_> {
             } else {
                 other.dead_unique
             };
-            // The empty ancestor's figure was never kept.
+            // The unique bytes of the empty origin snapshot are not maintained.
             of("unique bytes", phys.unique_bytes, unique.used);
         }
         self.deadlist(at);
@@ -183,7 +184,7 @@ impl Judge<'_> {
         if node.phys.is_snapshot() || listed.is_plain || listed.is_partial || self.dsl.is_partial {
             return;
         }
-        // Every snapshot further back has its key, so that the list can be split there.
+        // A head's deadlist must have a key for each earlier snapshot, so that it can be split there.
         let mut before = node.previous;
         let mut steps = 0;
         while let Some(index) = before.filter(|_| steps <= self.dsl.datasets.len()) {
@@ -205,7 +206,7 @@ impl Judge<'_> {
             return;
         };
         let counted = &self.evidence.counted[at];
-        // With snapshots of its own a clone's livelist is not used.
+        // The livelist of a clone that has its own snapshots is not used.
         let is_alone = self.dsl.directories[node.directory].chain.len() == 1;
         if !is_alone || counted.is_partial || *places == counted.born.places {
             return;
@@ -218,7 +219,8 @@ impl Judge<'_> {
         self.findings.add(finding.of(&node.name));
     }
 
-    /// A bookmark of a snapshot that is still there counts what the dataset after it lacks.
+    /// Checks the bookmarks of snapshots that still exist. Such a bookmark counts the blocks that the next
+    /// dataset lacks.
     fn bookmarks(&self, at: usize) {
         let node = &self.dsl.datasets[at];
         if node.next.is_some() {
@@ -265,7 +267,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks a directory, whose children were checked; gives back what its parent is charged.
+    /// Checks a directory after its children. Returns the space charged to its parent.
     fn directory(&self, at: usize, held: &[Held], charges: &[Option<Charge>]) -> Charge {
         let node = &self.dsl.directories[at];
         let directory = &node.directory;
@@ -289,7 +291,7 @@ impl Judge<'_> {
                 Some((!mos.is_partial).then_some(mos.born))
             }
             keys::FREE_DIRECTORY => Some(self.evidence.free),
-            // Nothing tells what could not be freed.
+            // No structure records which blocks could not be freed.
             keys::LEAK_DIRECTORY => Some(None),
             _ => None,
         };

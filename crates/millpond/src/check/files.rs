@@ -1,6 +1,7 @@
-//! Files and names of one dataset: every entry leads to a file, every file has its names.
+//! Checks the files and names of a dataset: every entry must refer to a file, and every file must have its
+//! names.
 //!
-//! Holds some 90 bytes for each file of the file system.
+//! Takes about 90 bytes per file of the file system.
 
 use super::dsl::{DatasetNode, Dsl};
 use super::finding::{Finding, FindingKind};
@@ -20,7 +21,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 const VOLUME_DATA: ObjectId = ObjectId(1);
 const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
 
-/// The check of one dataset's content.
+/// The check of a dataset's content.
 pub(super) struct FilesJob<'a> {
     pool: &'a Pool,
     node: &'a DatasetNode,
@@ -29,29 +30,29 @@ pub(super) struct FilesJob<'a> {
     findings: &'a Findings<'a>,
 }
 
-/// What is known of a file.
+/// The state of a file.
 struct Record {
     id: u64,
     kind: FileKind,
     is_xattr: bool,
     is_waiting: bool,
-    /// The parent it names has it.
+    /// Whether its parent has an entry for it.
     parent_has_it: bool,
     links: u64,
     parent: u64,
     xattr: u64,
     size: u64,
-    /// Entries that lead to it.
+    /// Count of entries that refer to it.
     names: u64,
-    /// Of a directory: its entries, and those that are directories.
+    /// For a directory: count of its entries, and of those that are directories.
     entries: u64,
     subdirectories: u64,
-    /// Files whose directory of extended attributes it is.
+    /// Count of files that have it as their extended attribute directory.
     xattr_owners: u64,
 }
 
 impl<'a> FilesJob<'a> {
-    /// One for each dataset whose content is to be checked, largest last.
+    /// Creates a job per dataset whose content is to be checked, the largest last.
     pub(super) fn of(
         pool: &'a Pool,
         dsl: &'a Dsl,
@@ -117,13 +118,13 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    /// Calls `each` for every object; proves tables on the way.
+    /// Calls `each` for every object, and checks tables.
     fn each_object(&self, set: &Arc<ObjectSet>, each: &mut dyn FnMut(&Object)) {
         let mut count = 0u64;
         for object in set.objects() {
             let object = match object {
                 Ok(object) => object,
-                // The walk over blocks tells of it.
+                // The walk over blocks reports this.
                 Err(_) => continue,
             };
             count += 1;
@@ -167,7 +168,7 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    /// Nothing is stored behind the end.
+    /// Checks that no block is stored beyond the end.
     fn judge_length(&self, kind: FindingKind, object: &Object, size: u64) {
         let block = object.block_bytes().max(1);
         let end = BlockId(size.div_ceil(block));
@@ -323,14 +324,14 @@ impl<'a> FilesJob<'a> {
                 let detail = format!("file {object} waits under another number");
                 self.tell(FindingKind::UnlinkedSet, id.0, detail);
             }
-            // A file that is gone already is passed over by all who drain the set.
+            // An entry for a file that no longer exists is harmless: draining the set skips it.
             if let Some(at) = find(records, object) {
                 records[at].is_waiting = true;
             }
         }
     }
 
-    /// Follows the entries of a directory.
+    /// Checks the entries of a directory.
     fn directory(&self, set: &Arc<ObjectSet>, at: usize, records: &mut [Record]) {
         let id = records[at].id;
         let Ok(zap) = set
@@ -338,7 +339,7 @@ impl<'a> FilesJob<'a> {
             .map_err(drop)
             .and_then(|object| Zap::open(object).map_err(drop))
         else {
-            // The proof of tables has told, but for one without any block.
+            // The check of tables has already reported this, except for a directory without any block.
             return;
         };
         let is_xattr = records[at].is_xattr;
@@ -478,7 +479,7 @@ impl<'a> FilesJob<'a> {
     }
 }
 
-/// Where a file stands among the records, which are in order of number.
+/// The index of a file in the records, which are ordered by id.
 fn find(records: &[Record], id: u64) -> Option<usize> {
     records.binary_search_by_key(&id, |record| record.id).ok()
 }

@@ -1,4 +1,4 @@
-//! Labels against the configuration, logs of missed writes, history.
+//! Checks labels against the configuration, dirty time logs, and history.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -55,9 +55,11 @@ fn judge_labels(pool: &Pool, findings: &Findings<'_>) {
     }
 }
 
-/// A txg that changes the configuration writes labels 0 and 2 first, then its uberblock. A crash between the two
-/// leaves that half newer than the pool, and says nothing against it as long as the other half is whole and is
-/// not newer: which half that is (0: labels 0 and 2). Page `docs/format/commit-order.md`.
+/// Which half of the labels an unfinished txg may have written (0: labels 0 and 2; 1: labels 1 and 3).
+///
+/// A txg that changes the configuration writes labels 0 and 2 first, then its uberblock. After a crash
+/// between the two, that half is newer than the pool. This is valid as long as the other half is intact and
+/// not newer. Page `docs/format/commit-order.md`.
 fn half_of_an_unfinished_txg(
     labels: &[Result<LeafLabel, LabelFault>; LABEL_COUNT],
     txg: Txg,

@@ -1,4 +1,4 @@
-//! Lists of block pointers: deadlists, livelists, what waits to be freed.
+//! Lists of block pointers: deadlists, livelists and deferred frees.
 
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
@@ -14,11 +14,11 @@ use millpond_ondisk::{
 use millpond_zap::Zap;
 use std::collections::HashSet;
 
-/// Lists hang below lists at most this deep.
+/// Upper bound of the nesting depth of lists.
 const DEPTH_MAX: u32 = 64;
 
-/// Reads lists of one pool. Remembers which lists it has met: each hangs in one place. Holds 16 bytes for
-/// each list.
+/// Reads the lists of a pool. Remembers the lists it has seen, because each list has exactly one parent.
+/// Takes 16 bytes per list.
 pub(super) struct Lists<'a> {
     pub(super) mos: &'a Arc<ObjectSet>,
     pub(super) ratios: &'a Ratios,
@@ -30,14 +30,14 @@ pub(super) struct Lists<'a> {
     pub(super) empty_references: Mutex<u64>,
 }
 
-/// What a deadlist holds.
+/// The result of counting a deadlist.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeadCounted {
     pub(super) sums: Sums,
-    /// Its keys, ascending.
+    /// Its keys in ascending order.
     pub(super) keys: Vec<Txg>,
     pub(super) is_partial: bool,
-    /// Of the old form, without keys.
+    /// Whether it has the old format without keys.
     pub(super) is_plain: bool,
 }
 
@@ -49,8 +49,8 @@ impl Lists<'_> {
         self.findings.add(Finding::new(kind, detail).of(name));
     }
 
-    /// Calls `each` for every entry of a list and of those below; checks headers on the way. `None`
-    /// where something could not be read.
+    /// Calls `each` for every entry of a list and its sublists, and checks their headers. `None` if something
+    /// could not be read.
     pub(super) fn read(&self, name: &str, id: ObjectId, each: Each<'_>) -> Option<Sums> {
         self.read_at(name, id, 0, each)
     }
@@ -116,7 +116,7 @@ impl Lists<'_> {
                 .ok()?;
             let mut subs = vec![];
             let read = each_block(&object, header.sub_object_count, 8, &mut |bytes, endian| {
-                // Each number is a list of its own: as many as the MOS has objects.
+                // Each id is a separate list, so their count is bounded by that of the objects in the MOS.
                 subs.extend(WordArray::new(bytes, endian).iter());
             });
             if let Err(error) = read {
@@ -133,7 +133,7 @@ impl Lists<'_> {
                 self.tell(FindingKind::BlockListFigure, name, id, detail);
             }
         };
-        // Sums of livelists may be below zero in one list; they are stored as they wrap.
+        // The totals of one list of a livelist may be negative; they are stored with wrap-around.
         let is_livelist = freed > 0 || header.freed_count > 0;
         if !is_livelist {
             expect("bytes", header.bytes, sums.used);
@@ -156,7 +156,7 @@ impl Lists<'_> {
         Some(sums)
     }
 
-    /// The keys of a deadlist or livelist with their lists, ascending.
+    /// The keys of a deadlist or livelist with their lists, in ascending order.
     fn keys(&self, name: &str, object: &Object) -> Option<Vec<(Txg, ObjectId)>> {
         let id = object.id();
         let zap = Zap::open(object.clone())
@@ -182,7 +182,7 @@ impl Lists<'_> {
         Some(keys)
     }
 
-    /// Counts a deadlist; judges headers, keys, and births against keys.
+    /// Counts a deadlist. Checks headers, keys, and that the birth of each entry matches its key.
     pub(super) fn deadlist(&self, name: &str, id: ObjectId, each: Each<'_>) -> DeadCounted {
         self.references.note(id, "a deadlist");
         let mut counted = DeadCounted::default();
@@ -263,8 +263,8 @@ impl Lists<'_> {
         counted
     }
 
-    /// The blocks that a livelist says are alive: their places' mark and their sums. One sub-list is in
-    /// memory at a time: half a million entries as a rule.
+    /// The live blocks according to a livelist: the mark of their addresses, and their totals. Only one
+    /// sublist is in memory at a time, usually half a million entries.
     pub(super) fn livelist(
         &self,
         name: &str,
@@ -310,8 +310,8 @@ impl Lists<'_> {
     }
 }
 
-/// Gives the first `count` entries of `width` bytes of an object to `each`, block by block. Holes are
-/// passed over: no writer leaves one in a list.
+/// Passes the first `count` entries of `width` bytes of an object to `each`, block by block. Holes are
+/// skipped: no writer leaves one in a list.
 pub(super) fn each_block(
     object: &Object,
     count: u64,

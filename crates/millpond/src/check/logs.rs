@@ -1,4 +1,4 @@
-//! The blocks that intent logs own.
+//! Claims the blocks of intent logs.
 
 use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
@@ -13,13 +13,13 @@ use millpond_ondisk::intent_log::{
 use millpond_ondisk::{IntentLogHeader, ObjectSetPhys, Txg};
 
 impl Walk<'_> {
-    /// Claims the blocks of a head's log: as far as they were written, and the one that comes next.
+    /// Claims the blocks of a head's log: those written, and the next one.
     pub(super) fn log(&self, tree: &Tree) {
         if tree.root.is_hole() {
             return;
         }
         let address = BlockAddress::object_set(tree.dataset);
-        // That the object set cannot be read is told by the walk.
+        // The walk reports that the object set cannot be read.
         let Ok(block) = self.store.read(&tree.root, address, None) else {
             return;
         };
@@ -47,7 +47,7 @@ impl Walk<'_> {
             }
             let verifier = IntentLogVerifier::of(&pointer);
             let sequence = verifier.sequence;
-            // Blocks of txgs that were never written are allocated nowhere yet.
+            // Blocks of txgs that were not synced are not allocated in the space maps yet.
             if !is_claimed && pointer.allocation_birth() > self.synced {
                 return;
             }
@@ -56,7 +56,7 @@ impl Walk<'_> {
                 object: 0,
                 words: format!("intent log block {sequence}"),
             };
-            // Where a log ended in front of a record, what its last block leads to was not claimed.
+            // If a log ends before a record, the block after its last one was not claimed.
             if is_claimed && sequence > header.claim_block_sequence {
                 return;
             }
@@ -86,7 +86,7 @@ impl Walk<'_> {
                     if frame.sequence > header.claim_record_sequence {
                         break;
                     }
-                    // Blocks of earlier txgs stand in the files themselves.
+                    // Blocks of earlier txgs belong to the files already.
                     if let Ok(record) = frame.decode()
                         && let LogRecordBody::Write {
                             object,

@@ -1,12 +1,12 @@
-//! Proving a pool consistent: every block owned once, every figure, table, name and link right.
+//! Consistency check of a pool: every block has one owner, and all statistics, tables and links are right.
 //!
-//! Reads only, and a committed state only: an exported pool, one that crashed, or what a pool open for changes
-//! last committed. What each finding means is told in `docs/check.md`.
+//! The check only reads, and only a committed state: an exported pool, a pool after a crash, or the last
+//! committed txg of a pool open for writing. `docs/check.md` explains the findings.
 //!
-//! Memory: one bit for each smallest allocation of the metaslabs in use ([`space`]), some 40 bytes for each
-//! object of the MOS and for each file of the file systems under way (as many as there are processors), a
-//! kilobyte for each dataset, 16 bytes for each deduplicated or cloned block up to two million, and the block
-//! cache. Blocks themselves are not remembered: two sets of blocks are compared by sums of hashes.
+//! Memory: one bit per smallest allocation of the metaslabs in use ([`space`]), about 40 bytes per object of
+//! the MOS, about 40 bytes per file of the file systems being checked (one per core at a time), a kilobyte per
+//! dataset, 16 bytes per deduplicated or cloned block up to two million, and the block cache. Blocks are not
+//! stored: two sets of blocks are compared by sums of hashes.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), millpond::Error> {
@@ -55,12 +55,12 @@ use report::Findings;
 use sums::Mark;
 
 impl Pool {
-    /// Checks everything but content, with all processors. `on_finding` is called as findings come, from several
-    /// threads, without paths; the report has those of files.
+    /// Checks all metadata, with all cores. It does not verify file content. `on_finding` is called for each
+    /// finding, from several threads, without file paths; the report has the paths.
     ///
     /// # Errors
-    /// If the pool's root directory cannot be had: then nothing can be judged. Damage is no error but the
-    /// answer.
+    /// If the pool's root directory cannot be read: then nothing can be checked. Damage is not an error; it
+    /// is part of the report.
     pub fn check(
         &self,
         options: &CheckOptions,
@@ -71,8 +71,7 @@ impl Pool {
     }
 }
 
-/// [`Pool::check`] for a pool that was opened below this crate; keys of encrypted datasets are not known
-/// then.
+/// [`Pool::check`] for a pool that was opened by a lower crate. No keys of encrypted datasets are loaded.
 ///
 /// # Errors
 /// As [`Pool::check`].

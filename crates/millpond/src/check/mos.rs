@@ -1,4 +1,4 @@
-//! The objects of the MOS: tables, what they count for, who refers to them.
+//! The objects of the MOS: their tables, feature counts and references.
 
 use super::dsl::Dsl;
 use super::features::{self, Counted, InMos};
@@ -14,10 +14,10 @@ use millpond_pool::PoolSpaceMaps;
 use millpond_vdev::VdevConfig;
 use millpond_zap::Zap;
 
-/// Bytes of a space map's header with a histogram.
+/// Size of a space map header with a histogram, in bytes.
 const HEADER_WITH_HISTOGRAM: usize = 320;
 
-/// What the pass over the objects found. 24 bytes for each object.
+/// Results of the pass over the objects. Takes 24 bytes per object.
 #[derive(Default)]
 pub(super) struct MosPass {
     state: Mutex<State>,
@@ -28,11 +28,11 @@ struct State {
     existing: Vec<(u64, &'static str)>,
     counted: InMos,
     is_partial: bool,
-    /// What tables refer to that only this pass opens.
+    /// References found in tables that only this pass reads.
     further: Vec<(ObjectId, &'static str)>,
 }
 
-/// Entries of the object directory that are numbers or arrays, not objects.
+/// Entries of the object directory that are numbers or arrays rather than objects.
 const NOT_OBJECTS: [&str; 9] = [
     key::CREATION_VERSION,
     key::DEFLATE,
@@ -52,7 +52,7 @@ impl MosPass {
             let object = match object {
                 Ok(object) => object,
                 Err(_) => {
-                    // The walk over blocks tells of it.
+                    // The walk over blocks reports this.
                     state.is_partial = true;
                     continue;
                 }
@@ -63,7 +63,7 @@ impl MosPass {
         *self.state.lock() = state;
     }
 
-    /// Compares counts and references, once all else has been read.
+    /// Compares counts and references after everything else has been read.
     pub(super) fn finish(
         &self,
         pool: &Pool,
@@ -81,7 +81,7 @@ impl MosPass {
         }
         note_bookmarks(dsl, &references, findings);
         let is_whole = note_pool(pool, &references) && !dsl.is_partial && !state.is_partial;
-        // Old pools keep things in places that newer ones do not have.
+        // Old pools keep objects at positions that newer ones do not have.
         let is_known = pool.inner().version() >= 5000;
         references.judge(&state.existing, is_whole && is_known, findings);
     }
@@ -115,7 +115,7 @@ impl State {
                 }
             }
         }
-        // Tables of permissions lead to further tables, error logs to those of datasets.
+        // Permission tables refer to further tables, and error logs to those of datasets.
         let leads_on = match kind {
             ObjectType::DSL_PERMISSIONS => "a table of permissions",
             ObjectType::ERROR_LOG => "an error log",
@@ -141,7 +141,7 @@ fn words(object: &Object) -> Vec<u64> {
         .unwrap_or_default()
 }
 
-/// Notes everything that the pool's own structures refer to; whether all of it could be read.
+/// Records all references from the pool's own structures. Returns whether all of them could be read.
 fn note_pool(pool: &Pool, references: &References) -> bool {
     let inner = pool.inner();
     let mos = inner.mos();
@@ -171,7 +171,7 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
         let is_single = entry.value.count() == 1 && entry.value.integer_bytes == 8;
         if NOT_OBJECTS.contains(&name.as_str()) || !is_single {
             if name == "com.delphix:condensing_indirect" {
-                // State of condensing: a mapping and a space map among others.
+                // The condensing state refers to a mapping and a space map, among others.
                 for id in entry.value.integers().skip(1) {
                     if mos.object(ObjectId(id)).is_ok() {
                         references.note(ObjectId(id), "a mapping under way");
@@ -183,7 +183,7 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
         let id = ObjectId(entry.value.first().unwrap_or(0));
         references.note(id, "an entry of the object directory");
         if name.starts_with("DDT-") && name != key::DEDUP_STATISTICS {
-            // The directory of a fast table.
+            // The directory of a fast dedup table.
             let is_table = mos
                 .object(id)
                 .is_ok_and(|object| object.dnode().object_type == ObjectType::METADATA_ZAP);
@@ -269,7 +269,7 @@ fn note_vdev(
     }
 }
 
-/// Notes what datasets refer to beyond their own fields.
+/// Records references from the bookmarks of datasets.
 fn note_bookmarks(dsl: &Dsl, references: &References, findings: &Findings<'_>) {
     for node in &dsl.datasets {
         match node.dataset.bookmarks() {

@@ -1,4 +1,4 @@
-//! Paths for findings about files.
+//! Looks up file paths for findings.
 
 use super::CheckReport;
 use crate::Pool;
@@ -6,10 +6,10 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_posix::FileSystem;
 
-/// So many files are looked for: each takes a search through the directories above it.
+/// Upper bound of the path look-ups. Each one searches the directories above the file.
 const PATHS_MAX: usize = 200;
 
-/// Finds the paths of the first files that have none yet.
+/// Adds paths to the first findings about files that have none yet.
 pub(super) fn add_paths(pool: &Pool, report: &mut CheckReport) {
     let mut open: Option<(String, Option<Arc<FileSystem>>)> = None;
     let mut left = PATHS_MAX;

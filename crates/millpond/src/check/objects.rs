@@ -1,4 +1,4 @@
-//! Which objects of the MOS are referred to, and what refers to those that do not exist.
+//! References to objects of the MOS: finds unreferenced objects, and references to missing ones.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -6,22 +6,22 @@ use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use std::collections::BTreeMap;
 
-/// References to objects of the MOS. Holds some 40 bytes for each object that is referred to.
+/// References to objects of the MOS. Takes about 40 bytes per referenced object.
 #[derive(Default)]
 pub(super) struct References {
     by_object: Mutex<BTreeMap<u64, &'static str>>,
 }
 
 impl References {
-    /// Something refers to an object. Only references that were read from objects are to be noted, so
-    /// that there are not more than there is room for on the devices.
+    /// Records a reference to an object. Only references read from objects may be recorded, so that the size
+    /// of the devices bounds their count.
     pub(super) fn note(&self, id: ObjectId, what: &'static str) {
         if id.0 != 0 {
             self.by_object.lock().entry(id.0).or_insert(what);
         }
     }
 
-    /// Compares what is referred to with what exists: numbers in ascending order.
+    /// Compares the references with the existing objects, which are in ascending order of id.
     pub(super) fn judge(
         self,
         existing: &[(u64, &'static str)],

@@ -1,4 +1,4 @@
-//! What users, groups and projects are charged, against what their files take.
+//! Checks the space accounting of users, groups and projects against their files.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -9,14 +9,14 @@ use millpond_ondisk::{DnodeFlags, ObjectType};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
-/// Bytes beside its blocks that an object is charged.
+/// Bytes charged for an object in addition to its blocks.
 const DNODE_BYTES: u64 = 512;
 const OBJECTS_PREFIX: &[u8] = b"obj-";
 
-/// Sums by owner: 40 bytes for each.
+/// Totals by owner. Takes 40 bytes per owner.
 #[derive(Default)]
 pub(super) struct OwnerSums {
-    /// By kind (user, group, project) and number: bytes and objects.
+    /// Bytes and objects, by kind (0 user, 1 group, 2 project) and id.
     sums: BTreeMap<(usize, u64), (u64, u64)>,
     is_partial: bool,
 }
@@ -28,7 +28,7 @@ const KINDS: [(Accounting, &str); 3] = [
 ];
 
 impl OwnerSums {
-    /// Adds what an object is accounted for.
+    /// Adds the space and the count that an object is accounted with.
     pub(super) fn add(&mut self, object: &Object) {
         let dnode = object.dnode();
         if !matches!(dnode.bonus_type, ObjectType::SA | ObjectType::ZNODE) {
@@ -69,21 +69,21 @@ impl OwnerSums {
         }
     }
 
-    /// Compares the sums with the accounting objects.
+    /// Compares the totals with the accounting objects.
     pub(super) fn judge(&self, set: &Arc<ObjectSet>, dataset: &str, findings: &Findings<'_>) {
         if self.is_partial {
             return;
         }
         let flags = set.phys().flags;
         for (kind, (which, word)) in KINDS.into_iter().enumerate() {
-            // Projects of objects from before they were counted are in no sum.
+            // Objects older than project accounting are not included in the project totals.
             let is_counted = flags & [1, 1, 4][kind] != 0;
             if !is_counted {
                 continue;
             }
             let mut stored: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
             if let Some(object) = set.accounting(which) {
-                // Whether the table itself is right is told elsewhere.
+                // The check of tables reports errors in the table itself.
                 let Ok(zap) = Zap::open(object) else { continue };
                 for entry in zap.iter().flatten() {
                     let value = entry.value.first().unwrap_or(0);

@@ -1,16 +1,16 @@
-//! What a check is asked for and what it answers.
+//! Options and results of a check.
 
 use super::finding::{Finding, FindingKind};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
-/// What is to be checked.
+/// Options of a check.
 #[derive(Debug, Clone)]
 pub struct CheckOptions {
-    /// Files, names and owners of snapshots, too; else of heads only. Blocks and figures of snapshots are
-    /// always checked.
+    /// Whether to also check files, names and owners in snapshots, not only in heads. Blocks and statistics
+    /// of snapshots are always checked.
     pub with_snapshots_files: bool,
-    /// How many findings are kept in the report; all are counted and told as they are found.
+    /// Upper bound of the findings in the report. All are counted and passed to the callback.
     pub findings_max: usize,
 }
 
@@ -23,7 +23,7 @@ impl Default for CheckOptions {
     }
 }
 
-/// How far a check has come; read by whoever shows it, while it runs.
+/// Progress of a running check. Other threads may read it at any time.
 #[derive(Debug, Default)]
 pub struct CheckProgress {
     blocks: AtomicU64,
@@ -45,72 +45,74 @@ impl CheckProgress {
     pub fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
-    /// Bytes that these blocks take on their vdevs.
+    /// Allocated bytes of these blocks.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
-    /// Objects looked into so far.
+    /// Objects checked so far.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.objects.load(Ordering::Relaxed)
     }
 }
 
-/// The numbers of a check, as `zdb -b` has them.
+/// Totals of a check, as in `zdb -b`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckTotals {
-    /// Pointers to stored blocks, each once; holes and embedded blocks are none.
+    /// Pointers to stored blocks, each counted once. Holes and embedded blocks are excluded.
     pub pointers: u64,
-    /// Blocks that live inside of their pointers.
+    /// Embedded blocks.
     pub embedded: u64,
-    /// Logical bytes of all blocks, embedded ones included.
+    /// Logical bytes of all blocks, including embedded ones.
     pub logical_bytes: u64,
     /// Physical bytes of the stored blocks.
     pub physical_bytes: u64,
-    /// Bytes that their addresses claim, all copies and parity, repeats of shared blocks included.
+    /// Allocated bytes according to the pointers, for all copies and parity, including repeated references to
+    /// shared blocks.
     pub allocated_bytes: u64,
-    /// Of these, what repeats of deduplicated and cloned blocks claim beyond the first.
+    /// The part of `allocated_bytes` that comes from repeated references to deduplicated and cloned blocks.
     pub shared_bytes: u64,
-    /// Addresses that lead to gang headers: as many as `zdb` calls ganged.
+    /// Addresses of gang headers: the count that `zdb` calls ganged.
     pub gangs: u64,
-    /// Bytes allocated by the space maps and their logs.
+    /// Allocated bytes according to the space maps and their logs.
     pub mapped_bytes: u64,
-    /// Of these, bytes that only a checkpoint holds.
+    /// The part of `mapped_bytes` that only a checkpoint refers to.
     pub checkpoint_bytes: u64,
-    /// Bytes allocated that nobody owns.
+    /// Allocated bytes without an owner.
     pub leaked_bytes: u64,
-    /// Objects looked into.
+    /// Objects checked.
     pub objects: u64,
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// What is wrong, in the order of datasets and objects; at most as many as were asked for.
+    /// Findings, ordered by dataset and object; at most [`CheckOptions::findings_max`].
     pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// Count of findings that are not in `findings`.
     pub not_listed: u64,
-    /// What could not be judged, and why: encrypted datasets without a key, half-received ones.
+    /// What could not be checked, with the reason: for instance encrypted datasets without a key, and
+    /// partially received ones.
     pub not_judged: Vec<String>,
-    /// The numbers.
+    /// Totals.
     pub totals: CheckTotals,
 }
 
 impl CheckReport {
-    /// Whether nothing was found.
+    /// Whether there are no findings.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.not_listed == 0
     }
-    /// Whether something of this kind was found.
+    /// Whether there is a finding of this kind.
     #[must_use]
     pub fn has(&self, kind: FindingKind) -> bool {
         self.findings.iter().any(|finding| finding.kind == kind)
     }
 }
 
-/// Where findings go: to whoever watches and, up to a bound, into the report.
+/// Collects findings: passes them to the callback and, up to a bound, stores them for the report.
 pub(super) struct Findings<'a> {
     on_finding: &'a (dyn Fn(&Finding) + Sync),
     max: usize,
@@ -124,7 +126,7 @@ struct Kept {
     not_judged: Vec<String>,
 }
 
-/// More reasons than this are not kept.
+/// Upper bound of the reasons in [`CheckReport::not_judged`].
 const NOT_JUDGED_MAX: usize = 10_000;
 
 impl<'a> Findings<'a> {

@@ -1,4 +1,4 @@
-//! The order of a check.
+//! Runs the steps of a check in order.
 
 use super::claims::Figures;
 use super::disputes::{FreeSpace, Holder, Watch};
@@ -33,7 +33,7 @@ use millpond_ondisk::{
 use millpond_zap::Zap;
 use std::collections::{HashMap, HashSet};
 
-/// What a walk over everything brings to light.
+/// Results of a walk over all trees and lists.
 struct Walked {
     trees: Vec<Counted>,
     mos: Counted,
@@ -44,7 +44,7 @@ struct Walked {
     deleted_livelists: u64,
 }
 
-/// What does not change during a check.
+/// The state that does not change during a check.
 struct Scene<'a> {
     pool: &'a Pool,
     options: &'a CheckOptions,
@@ -151,7 +151,7 @@ fn ratios_of(pool: &Pool) -> Ratios {
     Ratios(ids.map(|id| (id, ratio(id))).collect())
 }
 
-/// What is allocated only because a checkpoint holds it is nobody else's.
+/// Claims the space that is allocated only for a checkpoint. No other structure may claim it.
 fn claim_checkpoint(
     pool: &Pool,
     space: &mut Space,
@@ -225,7 +225,7 @@ fn claim_checkpoint(
 }
 
 impl Scene<'_> {
-    /// Walks over everything that owns blocks; with `mos_pass` also over tables and files.
+    /// Walks over all structures that own blocks; with `mos_pass`, also over tables and files.
     fn walk(
         &self,
         findings: &Findings<'_>,
@@ -291,7 +291,8 @@ impl Scene<'_> {
         };
         let mut work: Vec<Work<'_>> = vec![];
         let (lists, dead, live, free) = (&lists, &dead, &live, &free);
-        // What is last is taken first: long single pieces, then the trees, which all threads share.
+        // The stack is last in, first out. Long single-threaded items are taken first, then the trees, which
+        // all threads share.
         work.push(Work::Root(Arc::clone(&mos_tally)));
         for tally in &tallies {
             work.push(Work::Root(Arc::clone(tally)));
@@ -367,7 +368,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Claims what waits to be freed. Gives back what `$FREE` is charged, and how many livelists wait.
+    /// Claims the blocks that wait to be freed. Returns the totals charged to `$FREE` and the count of
+    /// deleted livelists.
     fn free_lists(&self, walk: &Walk<'_>, lists: &Lists<'_>) -> (Option<Sums>, u64) {
         let inner = self.pool.inner();
         let mut free = Some(Sums::default());
@@ -392,7 +394,7 @@ impl Scene<'_> {
             add(&mut free, sums);
         }
         if let Some(id) = find(key::SYNC_BPLIST) {
-            // Charged to nobody.
+            // Deferred frees are not charged to any dataset.
             lists.read("", id, &mut |entry| {
                 own(&entry.pointer, "the deferred frees")
             });
@@ -480,7 +482,7 @@ impl Scene<'_> {
         Ok(sums)
     }
 
-    /// Finds out who claims what was to be had no more.
+    /// Walks all trees again to find the owners of disputed ranges.
     fn judge_disputes(&self, findings: &Findings<'_>) {
         let disputes = self.space.disputes();
         if disputes.is_empty() {

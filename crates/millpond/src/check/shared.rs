@@ -1,4 +1,4 @@
-//! Blocks that legitimately have several owners: the tables of clones and of deduplicated blocks.
+//! Blocks that may have several owners: the tables of cloned and deduplicated blocks.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -11,7 +11,7 @@ use millpond_pool::Pool;
 use millpond_zap::Zap;
 use std::collections::HashMap;
 
-/// The clone tables: further references by place. 24 bytes for each cloned block.
+/// The clone tables: counts of additional references, by address. Takes 24 bytes per cloned block.
 #[derive(Default)]
 pub(super) struct Clones {
     counts: HashMap<(u32, u64), u64>,
@@ -103,7 +103,7 @@ impl Clones {
         Ok(())
     }
 
-    /// Whether a block at this place has further references.
+    /// Whether the block at this address has additional references.
     pub(super) fn has(&self, pointer: &BlockPointer) -> bool {
         !self.counts.is_empty()
             && pointer
@@ -112,7 +112,7 @@ impl Clones {
                 .is_some_and(|dva| self.counts.contains_key(&(dva.vdev.0, dva.offset_bytes)))
     }
 
-    /// Compares what was counted with the tables.
+    /// Compares the counted references with the tables.
     pub(super) fn judge(&self, met: &HashMap<(u32, u64), u64>, findings: &Findings<'_>) {
         if self.is_partial {
             return;

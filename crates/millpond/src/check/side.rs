@@ -1,23 +1,23 @@
-//! One of two trees that are walked side by side: what stands at a position.
+//! One of two trees that are traversed side by side.
 
 use millpond_block::Block;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dnode, Txg};
 
-/// One side of a pair of trees, seen from one level.
+/// One side of a pair of trees, at one level.
 #[derive(Clone)]
 pub(super) enum Side {
     Empty,
-    /// The pointers of a dnode, or what is above them.
+    /// The pointers of a dnode, or the levels above them.
     Dnode(Arc<Dnode>),
-    /// An indirect block, with the number of its first pointer.
+    /// An indirect block, with the block id of its first pointer.
     Indirect(Arc<Block>, u64),
 }
 
-/// What is at a position of one side.
+/// The content of a position on one side.
 pub(super) enum At {
     Nothing,
-    /// Higher than the tree reaches; it begins further down.
+    /// A level above the top of this tree; the tree starts further down.
     Above,
     Pointer(BlockPointer),
 }

@@ -1,8 +1,8 @@
-//! What the space maps call allocated, a bit for each smallest allocation, and who claims it.
+//! The space that the space maps report as allocated, one bit per smallest allocation, and the claims on it.
 //!
-//! Memory: one bit for each unit of `1 << ashift` bytes of every metaslab in which anything is
-//! allocated: 32 MiB for each TiB of a vdev with sectors of 4 KiB, 256 MiB with 512 bytes. While a
-//! metaslab is loaded its free ranges are in memory, too.
+//! Memory: one bit per unit of `1 << ashift` bytes, for every metaslab with allocations. That is 32 MiB per
+//! TiB of a vdev with 4 KiB sectors, and 256 MiB with 512-byte sectors. While a metaslab is loaded, its free
+//! ranges are in memory too.
 
 use super::Findings;
 use super::disputes::Dispute;
@@ -19,28 +19,28 @@ use millpond_pool::{Pool, PoolSpaceMaps};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Leaked ranges of one metaslab that are told one by one; the rest is summed up.
+/// Upper bound of the leaked ranges reported individually per metaslab; the rest is reported as a total.
 const LEAKS_TOLD_MAX: u64 = 32;
-/// Claims in dispute that are kept for a second look.
+/// Upper bound of the disputed claims kept for the second walk.
 const DISPUTES_MAX: usize = 4096;
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It was allocated and nobody had claimed it.
+    /// The space was allocated and not claimed before.
     Granted,
-    /// Some of it is free or was claimed before.
+    /// Part of it is free or was claimed before.
     Disputed,
-    /// It lies in no metaslab, or is not a whole number of units.
+    /// It is in no metaslab, or is not a whole number of units.
     Outside,
-    /// Its metaslab's map could not be read.
+    /// The metaslab's map could not be read.
     Unknown,
 }
 
 /// The space of all vdevs.
 pub(super) struct Space {
     vdevs: BTreeMap<VdevId, VdevBits>,
-    /// Vdevs that exist and are not allocated from.
+    /// Vdevs that exist but have no space maps.
     others: BTreeSet<VdevId>,
     disputes: Mutex<BTreeSet<(VdevId, u64, u64)>>,
     mapped_bytes: u64,
@@ -53,17 +53,17 @@ struct VdevBits {
     metaslabs: Vec<Mutex<Bits>>,
 }
 
-/// One metaslab: what is allocated and not yet claimed.
+/// The space of a metaslab that is allocated and not yet claimed.
 enum Bits {
     /// Nothing was ever allocated.
     Untouched,
     Known(Vec<u64>),
-    /// Its map is damaged.
+    /// The space map is damaged.
     Unknown,
 }
 
 impl Space {
-    /// Loads every metaslab, with all processors, and judges maps and logs on the way.
+    /// Loads all metaslabs with all cores, and checks maps and logs.
     pub(super) fn load(pool: &Pool, findings: &Findings<'_>) -> Self {
         let mut space = Self {
             vdevs: BTreeMap::new(),
@@ -120,7 +120,7 @@ impl Space {
         space
     }
 
-    /// Every metaslab that takes part in the logs has the log it begins with.
+    /// Checks that the first log of every metaslab that uses logs exists.
     fn judge_logs(&self, pool: &Pool, maps: &PoolSpaceMaps<'_>, findings: &Findings<'_>) {
         let logs = match maps.logs() {
             Ok(logs) => logs,
@@ -167,7 +167,7 @@ impl Space {
         let mut work: Vec<(Metaslab, Option<SpaceMapPhys>)> = vec![];
         for id in self.vdevs.keys() {
             let read = maps.each_header(*id, &mut |metaslab, header| {
-                // What was never used needs no look.
+                // Skip metaslabs that were never used.
                 if header.is_some() || logs.of(metaslab.id).is_some() {
                     work.push((metaslab, header));
                 }
@@ -198,7 +198,7 @@ impl Space {
         self.mapped_bytes = mapped.into_inner();
     }
 
-    /// Loads one metaslab; gives back how much is allocated on it.
+    /// Loads a metaslab. Returns its allocated bytes.
     fn load_metaslab(
         &self,
         maps: &PoolSpaceMaps<'_>,
@@ -252,12 +252,12 @@ impl Space {
         self.vdevs.get(&id.vdev)?.metaslabs.get(index)
     }
 
-    /// Whether a vdev is there and has no space maps.
+    /// Whether a vdev exists but has no space maps.
     pub(super) fn is_other(&self, vdev: VdevId) -> bool {
         self.others.contains(&vdev)
     }
 
-    /// Takes what an address says out of what is allocated.
+    /// Claims the space of an address.
     pub(super) fn claim(&self, dva: &Dva) -> Claim {
         let Some(vdev) = self.vdevs.get(&dva.vdev) else {
             return Claim::Outside;
@@ -288,7 +288,7 @@ impl Space {
         Claim::Disputed
     }
 
-    /// Keeps a disputed claim for a second look.
+    /// Keeps a disputed claim for the second walk.
     pub(super) fn dispute(&self, dva: &Dva) {
         let mut disputes = self.disputes.lock();
         if disputes.len() < DISPUTES_MAX {
@@ -309,18 +309,18 @@ impl Space {
             .collect()
     }
 
-    /// The metaslab that a dispute lies in.
+    /// The metaslab that contains a dispute.
     pub(super) fn metaslab_of(&self, dispute: &Dispute) -> Option<Metaslab> {
         let vdev = self.vdevs.get(&dispute.vdev)?;
         vdev.geometry.metaslab_of(&dispute.range)
     }
 
-    /// What only a checkpoint holds belongs to it; each entry must be allocated.
+    /// Claims space for a checkpoint, which must be allocated.
     pub(super) fn claim_for_checkpoint(&mut self, dva: &Dva, findings: &Findings<'_>) {
         let mut at = dva.offset_bytes;
         let end = dva.offset_bytes.saturating_add(dva.asize_bytes);
         self.checkpoint_bytes = self.checkpoint_bytes.wrapping_add(dva.asize_bytes);
-        // Entries may join ranges of neighbouring metaslabs.
+        // Entries may span adjacent metaslabs.
         while at < end {
             let Some(vdev) = self.vdevs.get(&dva.vdev) else {
                 return;
@@ -343,16 +343,16 @@ impl Space {
         }
     }
 
-    /// Bytes that maps and logs call allocated.
+    /// Bytes allocated according to maps and logs.
     pub(super) fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes
     }
-    /// Bytes that only a checkpoint holds.
+    /// Bytes that only a checkpoint refers to.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
         self.checkpoint_bytes
     }
 
-    /// Tells what nobody has claimed; gives back how many bytes that are.
+    /// Reports unclaimed space. Returns its bytes.
     pub(super) fn tell_leaks(&self, findings: &Findings<'_>) -> u64 {
         let mut leaked = 0u64;
         for (id, vdev) in &self.vdevs {
@@ -389,9 +389,9 @@ impl Space {
     }
 }
 
-/// What is wrong with a histogram. Writers may count neighbouring free ranges one by one while some of them
-/// cannot be had again yet, so it need not be what the merged ranges give: but there cannot be fewer ranges,
-/// and their sizes must add up to what is free.
+/// Describes what is wrong with a histogram, if anything. A writer may count adjacent free ranges separately
+/// while some of them cannot be allocated yet, so the histogram need not match the merged ranges. But it must
+/// not count fewer ranges, and their sizes must add up to the free space.
 fn histogram_fault(stored: &SpaceHistogram, free: &RangeSet, shift: u8) -> Option<String> {
     let (mut ranges, mut least, mut most) = (0u128, 0u128, 0u128);
     for (bucket, count) in (0u32..).zip(stored.buckets) {
@@ -410,7 +410,7 @@ fn histogram_fault(stored: &SpaceHistogram, free: &RangeSet, shift: u8) -> Optio
             free.len()
         ));
     }
-    // What is larger than the last bucket counts there several times.
+    // Ranges larger than the last bucket count there several times.
     let is_capped = stored.buckets[31] > 0;
     if least > bytes || (most < bytes && !is_capped) {
         return Some(format!(
@@ -420,7 +420,7 @@ fn histogram_fault(stored: &SpaceHistogram, free: &RangeSet, shift: u8) -> Optio
     None
 }
 
-/// Runs the same body on each processor, or here alone.
+/// Runs the same body on all cores, or only in this thread.
 pub(super) fn in_parallel(is_worth_it: bool, body: &(dyn Fn() + Sync)) {
     let threads = thread::parallelism();
     if !is_worth_it || threads < 2 {
@@ -468,7 +468,7 @@ fn set(bits: &mut [u64], units: Range<u64>) {
     each_word(bits, &units, &mut |word, mask| *word |= mask);
 }
 
-/// Clears a range; whether all of it was set.
+/// Clears a range of bits. Returns whether all of them were set.
 fn take(bits: &mut [u64], units: Range<u64>) -> bool {
     let mut was_whole = true;
     each_word(bits, &units, &mut |word, mask| {
@@ -478,11 +478,11 @@ fn take(bits: &mut [u64], units: Range<u64>) -> bool {
     was_whole
 }
 
-/// Runs of set bits, in order.
+/// Calls `each` for every run of set bits, in order.
 fn each_run(bits: &[u64], each: &mut dyn FnMut(Range<u64>)) {
     let mut start = None;
     for (word, bits) in (0u64..).zip(bits) {
-        // Most words are all zeros or all ones in the middle of a run.
+        // Most words are all zeros, or all ones in the middle of a run.
         if (*bits == 0 && start.is_none()) || (*bits == u64::MAX && start.is_some()) {
             continue;
         }

@@ -1,29 +1,29 @@
-//! What blocks count for, and marks by which two sets of blocks are compared without holding either.
+//! Space totals of blocks, and marks that compare two sets of blocks without storing either.
 
 use millpond_alloc::deflated_pointer_bytes;
 use millpond_ondisk::{BlockPointer, EmbeddedKind, VdevId};
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
-/// Sums over a set of blocks. Arithmetic wraps: hostile sizes may not stop a check.
+/// Totals of a set of blocks. Arithmetic wraps, so that forged sizes cannot stop a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums {
-    /// Blocks, embedded ones included.
+    /// Count of blocks, including embedded ones.
     pub(super) count: i64,
     /// Deflated bytes.
     pub(super) used: i64,
     /// Physical bytes.
     pub(super) compressed: i64,
-    /// Logical bytes; of metadata physical ones.
+    /// Logical bytes; for metadata, physical bytes.
     pub(super) uncompressed: i64,
-    /// The sum of the blocks' marks: two sets with equal marks are, but for a chance of one in 2^128,
-    /// equal.
+    /// The sum of the blocks' marks. Two sets with equal marks are equal, except with a probability of
+    /// 2^-128.
     pub(super) mark: Mark,
-    /// The same over the places of stored blocks only.
+    /// The sum of the marks of the addresses, for stored blocks only.
     pub(super) places: Mark,
 }
 
-/// A sum of hashes in two lanes.
+/// A sum of hashes in two 64-bit lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub(super) struct Mark(u64, u64);
 
@@ -81,7 +81,7 @@ impl Ratios {
         deflated_pointer_bytes(pointer, |vdev| self.0.get(&vdev).copied())
     }
 
-    /// What a block counts for; nothing for holes and redacted blocks.
+    /// The totals of one block; zero for holes and redacted blocks.
     pub(super) fn sums(&self, pointer: &BlockPointer) -> Sums {
         if !is_block(pointer) {
             return Sums::default();
@@ -117,8 +117,8 @@ pub(super) fn place_mark(pointer: &BlockPointer) -> Mark {
     })
 }
 
-/// The mark of a block by what lists keep of it: addresses, properties and births. Of an embedded block
-/// they keep no content.
+/// The mark of a block from the fields that block pointer lists preserve: addresses, properties and births.
+/// Lists omit the content of embedded blocks.
 fn block_mark(pointer: &BlockPointer) -> Mark {
     let [a0, a1, b0, b1, _, _, properties, _, _, physical, birth, ..] = pointer.words;
     if pointer.is_embedded() {
@@ -127,7 +127,7 @@ fn block_mark(pointer: &BlockPointer) -> Mark {
     Mark::of(&[a0, a1, b0, b1, properties, physical, birth])
 }
 
-/// Whether a pointer stands for a block that is accounted: no hole, nothing redacted.
+/// Whether a pointer refers to a block that is accounted: not a hole, not redacted.
 pub(super) fn is_block(pointer: &BlockPointer) -> bool {
     !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
 }

@@ -1,4 +1,4 @@
-//! Tables of names: each proved consistent, each entry looked up again.
+//! Checks ZAPs: their consistency, and that a look-up finds each entry.
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
@@ -6,7 +6,7 @@ use millpond_object::Object;
 use millpond_ondisk::ByteswapClass;
 use millpond_zap::Zap;
 
-/// Whether an object is a table that holds anything.
+/// Whether an object is a ZAP with content.
 pub(super) fn is_table(object: &Object) -> bool {
     let dnode = object.dnode();
     dnode.object_type.byteswap() == Some(ByteswapClass::Zap)
@@ -16,7 +16,7 @@ pub(super) fn is_table(object: &Object) -> bool {
             .any(|pointer| !pointer.is_hole())
 }
 
-/// Proves a table: hashes, leaves, chunks and counts; then looks each entry up again.
+/// Checks a ZAP's hashes, leaves, chunks and counts, then looks up each entry.
 pub(super) fn judge(object: &Object, dataset: &str, findings: &Findings<'_>) {
     let tell = |kind, detail: String| {
         let finding = Finding::new(kind, detail);
@@ -37,7 +37,7 @@ pub(super) fn judge(object: &Object, dataset: &str, findings: &Findings<'_>) {
     for entry in zap.iter() {
         let entry = match entry {
             Ok(entry) => entry,
-            // The proof has told.
+            // The consistency check has already reported an error.
             Err(_) if summary.is_none() => return,
             Err(error) => return tell(FindingKind::Table, error.to_string()),
         };

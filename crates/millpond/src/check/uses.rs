@@ -1,8 +1,8 @@
-//! What blocks and dnodes of a dataset use of the pool's features.
+//! Features used by the blocks and dnodes of a dataset.
 
 use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind};
 
-/// Features that blocks show. A set of bits.
+/// A bit set of features that blocks can reveal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Uses(u16);
 
@@ -16,7 +16,7 @@ impl Uses {
     pub(super) const ZSTD: Self = Self(64);
     pub(super) const REWRITTEN: Self = Self(128);
 
-    /// Each with the feature that a dataset must name.
+    /// Each feature with its name in the dataset's table of features.
     pub(super) const NAMED: [(Self, &'static str); 8] = [
         (Self::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
         (Self::LARGE_DNODE, "org.zfsonlinux:large_dnode"),
@@ -35,7 +35,7 @@ impl Uses {
         self.0 & other.0 == other.0
     }
 
-    /// What one block shows.
+    /// The features that one block uses.
     pub(super) fn of(pointer: &BlockPointer) -> Self {
         let mut uses = Self::default();
         if pointer.lsize_bytes() > 128 << 10 {

@@ -1,10 +1,9 @@
-//! The walk over all trees of blocks, each dataset side by side with the one before it.
+//! Traverses all block trees, each dataset side by side with the previous one.
 //!
-//! Positions at which both have the same pointer are passed over with all that is below them, so each
-//! block is met once in the dataset in which it was born, and once more in the one in which it died.
-//! Unfinished work lies on a stack shared by all threads, last in, first out: the walk goes deep before it
-//! goes wide. It holds at most two indirect blocks a level for each thread, and the two trees' dnodes of
-//! the blocks under way.
+//! Positions with the same pointer on both sides are skipped with their descendants. Thus each block is
+//! visited once in the dataset in which it was born, and once in the dataset in which it died. Unfinished
+//! work is on a stack shared by all threads, last in, first out, so the traversal goes depth first. It keeps
+//! at most two indirect blocks per level and thread, and the dnodes of both trees for the blocks in progress.
 
 use super::blocks::fill_of;
 use super::claims::Figures;
@@ -25,42 +24,42 @@ use millpond_ondisk::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Positions taken at a time, so that the rest is there for other threads.
+/// Count of positions that a thread takes at once. The rest stays available to other threads.
 const POSITIONS_AT_ONCE: u64 = 16;
 
-/// A dataset to be walked, and where it begins.
+/// A dataset to traverse, with its starting points.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
-    /// How findings call it; empty for the MOS.
+    /// Its name in findings; empty for the MOS.
     pub(super) name: String,
-    /// Its object in the MOS; 0 for the MOS.
+    /// Its object id in the MOS; 0 for the MOS.
     pub(super) dataset: u64,
-    /// Its object set.
+    /// The pointer to its object set.
     pub(super) root: BlockPointer,
-    /// The object set of the dataset before it; a hole without one.
+    /// The pointer to the object set of the previous dataset; a hole if there is none.
     pub(super) previous_root: BlockPointer,
-    /// Blocks born up to here are the previous one's.
+    /// Blocks born up to this txg belong to the previous dataset.
     pub(super) born_after: Txg,
-    /// Blocks born after this belong to this clone, not to its origin.
+    /// Blocks born after this txg belong to this clone rather than its origin.
     pub(super) origin_txg: Txg,
-    /// What was born after this and died here only the previous dataset had.
+    /// Blocks born after this txg that died here were unique to the previous dataset.
     pub(super) unique_after: Txg,
 }
 
-/// What was counted in one tree.
+/// The blocks counted in a tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counted {
     /// Blocks that the previous dataset does not have.
     pub(super) born: Sums,
-    /// Blocks that only the previous one has.
+    /// Blocks that only the previous dataset has.
     pub(super) dead: Sums,
-    /// Of the dead ones, those born after the origin.
+    /// The part of `dead` born after the origin.
     pub(super) dead_own: Sums,
-    /// Of the dead ones, those that only the previous one had.
+    /// The part of `dead` that was unique to the previous dataset.
     pub(super) dead_unique: Sums,
-    /// Set when something could not be read: the sums lack what is below.
+    /// Set if something could not be read. The totals then lack its descendants.
     pub(super) is_partial: bool,
-    /// What its blocks use of the pool's features.
+    /// The features that its blocks use.
     pub(super) uses: Uses,
 }
 
@@ -69,7 +68,7 @@ pub(super) struct Tally {
     pub(super) counted: Mutex<Counted>,
 }
 
-/// An object with both its states.
+/// An object in its old and new states.
 pub(super) struct Owner {
     pub(super) tally: Arc<Tally>,
     pub(super) object: u64,
@@ -91,7 +90,7 @@ impl Owner {
 pub(super) enum Work<'a> {
     Root(Arc<Tally>),
     Positions(Positions),
-    /// Something for one thread.
+    /// Work for a single thread.
     Other(Box<dyn FnOnce(&Walk<'_>) + Send + 'a>),
 }
 
@@ -114,22 +113,22 @@ pub(super) struct Walk<'a> {
     pub(super) findings: &'a Findings<'a>,
     pub(super) progress: &'a CheckProgress,
     pub(super) stack: Stack<Work<'a>>,
-    /// References of shared blocks, by first address.
+    /// Reference counts of shared blocks, by first address.
     pub(super) shared: &'a Mutex<HashMap<(u32, u64), u64>>,
-    /// Whether a block at this place may have been cloned.
+    /// Whether the block at this address may be cloned.
     pub(super) is_cloned: &'a (dyn Fn(&BlockPointer) -> bool + Sync),
     pub(super) synced: Txg,
     pub(super) figures: &'a Figures,
-    /// Set for a second walk that only looks for owners of ranges.
+    /// Set in the second walk, which only looks for the owners of disputed ranges.
     pub(super) watch: Option<&'a Watch>,
-    /// For blocks of metadata: each is met twice at most.
+    /// Bounds the bytes of metadata blocks. Each is read at most twice.
     pub(super) budget: Budget,
-    /// For what pointers claim that are not known to share: what has one owner fits on the devices.
+    /// Bounds the space claimed by blocks that are not known to be shared: it must fit on the devices.
     pub(super) claims: Budget,
 }
 
 impl Walk<'_> {
-    /// Works until all is done. Called by each thread.
+    /// Processes work until all is done. Each thread calls this.
     pub(super) fn run(&self) {
         self.stack.work(|work| match work {
             Work::Root(tally) => self.root(&tally),
@@ -217,7 +216,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes `bytes` of a budget; ends the walk if there are not as many left.
+    /// Charges `bytes` to a budget. Stops the walk if fewer bytes are left.
     pub(super) fn charge(&self, budget: &Budget, bytes: u64) -> bool {
         let charged = budget.charge(bytes);
         if charged == Err(Spent::Now) {
@@ -228,7 +227,7 @@ impl Walk<'_> {
         charged.is_ok()
     }
 
-    /// Reads a block of metadata; tells if that cannot be done.
+    /// Reads a metadata block. Reports an error if this fails.
     fn read(
         &self,
         tally: &Tally,
@@ -255,7 +254,7 @@ impl Walk<'_> {
         tally.counted.lock().is_partial = true;
     }
 
-    /// Begins with an object that both, or one of both, have.
+    /// Starts the comparison of an object that exists on one or both sides.
     fn object(
         &self,
         tally: &Arc<Tally>,
@@ -266,7 +265,8 @@ impl Walk<'_> {
         if old == new {
             return;
         }
-        // Where a number was given to another object, nothing is shared; other shapes do not align.
+        // Trees with different indirect block sizes do not align. They belong to different objects that had
+        // the same id and share no blocks, so each is traversed by itself.
         if let (Some(before), Some(now)) = (&old, &new)
             && before.pointers_shift() != now.pointers_shift()
             && (before.levels > 1 || now.levels > 1)
@@ -355,7 +355,8 @@ impl Walk<'_> {
         if let (At::Nothing, At::Nothing) = (&before, &now) {
             return;
         }
-        // What is left of both once the same block is passed over.
+        // If both pointers refer to the same block, it is skipped. Otherwise descend into each side that
+        // continues below.
         let mut descends_old = matches!(before, At::Above);
         let mut descends_new = matches!(now, At::Above);
         if let At::Pointer(before) = &before
@@ -470,7 +471,7 @@ impl Walk<'_> {
         found
     }
 
-    /// Whoever lets an object go last has its sums complete.
+    /// Releases a reference to an object. After the last one its totals are complete, and are checked.
     fn release(&self, owner: Arc<Owner>) {
         let Some(owner) = Arc::into_inner(owner) else {
             return;

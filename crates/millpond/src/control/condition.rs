@@ -1,15 +1,14 @@
-//! Which of all the things that may be wrong with a pool is reported: exactly one, the first that
-//! holds in a fixed order.
+//! Selects the one condition of a pool to report: the first that applies, in a fixed order.
 
 use super::health::{SuspendReason, VdevAux, VdevState};
 use super::pool::{FeatureState, MultihostState, PoolInfo, RequestedFeatures};
 use super::scan::{ProgressState, ScanFunction};
 use super::vdev::{VdevInfo, VdevKind};
 
-/// Something to report about a pool. `Nr` means that redundancy does not cover it.
+/// A condition of a pool to report. `Nr` means that redundancy does not cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[allow(missing_docs)] // each name is the condition's own word; the printer has the sentences
+#[allow(missing_docs)] // the names describe the conditions
 pub enum Condition {
     Resilvering,
     Rebuilding,
@@ -82,17 +81,17 @@ impl Condition {
     }
 }
 
-/// What the condition is wanted for.
+/// The purpose for which the condition is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// An open pool.
+    /// The status of an open pool.
     Status {
         /// Do not report sectors larger than the pool's (`ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE`).
         ignore_ashift: bool,
     },
-    /// A pool that could be imported: error counts mean nothing yet.
+    /// The status of an importable pool. Error counts are not meaningful yet.
     Import {
-        /// As above.
+        /// As in `Status`.
         ignore_ashift: bool,
     },
 }
@@ -235,7 +234,7 @@ fn versions(pool: &PoolInfo) -> Option<Condition> {
             is_requested(&feature.name),
             feature.state != FeatureState::Disabled,
         ) {
-            // What an upgrade would not enable is nothing to be told of.
+            // Do not report a feature that `zpool upgrade` would not enable.
             (true, false) if !feature.is_left_alone => Some(Condition::FeaturesDisabled),
             (false, true) => Some(Condition::IncompatibleFeature),
             _ => None,
@@ -243,13 +242,14 @@ fn versions(pool: &PoolInfo) -> Option<Condition> {
     })
 }
 
-/// Whether a leaf passes `test`: caches count, spares and what is being replaced do not.
+/// Whether any leaf passes `test`. Cache devices are included; spares and the children of replacing vdevs are
+/// not.
 fn any_leaf(pool: &PoolInfo, test: impl Fn(&VdevInfo) -> bool) -> bool {
     let mut stack: Vec<&VdevInfo> = pool.caches.iter().chain([&pool.root]).collect();
     while let Some(vdev) = stack.pop() {
         match vdev.kind {
             VdevKind::Replacing => {}
-            // A tree that could not be read has a root without children: it is no leaf.
+            // If the tree could not be read, the root has no children. It is not a leaf.
             VdevKind::Root => stack.extend(&vdev.children),
             _ if !vdev.children.is_empty() => stack.extend(&vdev.children),
             VdevKind::Hole | VdevKind::Indirect => {}
@@ -274,7 +274,7 @@ fn is_mislabelled(vdev: &VdevInfo) -> bool {
     vdev.state == VdevState::CannotOpen && vdev.aux != VdevAux::OpenFailed
 }
 
-/// A leaf that is degraded for nothing but what it has missed.
+/// A leaf that is degraded only because it missed txgs.
 fn is_outdated(vdev: &VdevInfo) -> bool {
     vdev.state == VdevState::Degraded && vdev.aux == VdevAux::None && vdev.missed_txgs > 0
 }
@@ -288,5 +288,5 @@ fn is_failing(vdev: &VdevInfo) -> bool {
             > 0
 }
 
-/// From this version on a pool says what it uses by features.
+/// From this version on, a pool records its format by feature flags.
 const FEATURE_FLAGS_VERSION: u64 = 5000;

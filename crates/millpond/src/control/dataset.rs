@@ -1,56 +1,55 @@
-//! Datasets as lists show them.
+//! Datasets in the form that lists show.
 
 use super::value::Property;
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName};
 
-/// Which properties of a dataset are wanted. Some are dear to compute: ask for few.
+/// Which properties of a dataset to report. Some are expensive to compute, so request few.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wanted {
-    /// Every listed native property that the dataset has, and every user property in force.
+    /// All listed native properties that the dataset has, and all user properties in effect.
     All,
-    /// Exactly these.
+    /// Only these.
     Named(Vec<PropertyName>),
 }
 
-/// Which datasets are wanted.
+/// Which datasets to report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DatasetQuery {
-    /// Full name of where to begin: a file system, volume, snapshot (`@`) or bookmark (`#`).
+    /// Full name of the starting point: a file system, volume, snapshot (`@`) or bookmark (`#`).
     pub root: String,
-    /// How far below `root` to go. 0: only `root` itself; its children, snapshots and bookmarks
-    /// are 1 below. [`DatasetQuery::WHOLE_TREE`] for everything.
+    /// How many levels below `root` to descend. With 0, only `root` itself; its children, snapshots and
+    /// bookmarks are at level 1. [`DatasetQuery::WHOLE_TREE`] for all.
     pub depth: u32,
-    /// Which kinds to report. `root` is walked through even if its own kind is not among them.
+    /// Which kinds to report. The traversal descends from `root` even if its own kind is not among them.
     pub kinds: Kinds,
     /// Which properties to report.
     pub wanted: Wanted,
 }
 
 impl DatasetQuery {
-    /// A depth that no tree has.
+    /// A depth greater than that of any tree.
     pub const WHOLE_TREE: u32 = u32::MAX;
 }
 
-/// A dataset and those of its properties that were wanted.
+/// A dataset and its requested properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DatasetInfo {
     /// Full name, with `@` or `#` for snapshots and bookmarks.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DatasetKind,
-    /// The txg it was made in (of a bookmark: its snapshot was).
+    /// The txg in which it was created. For a bookmark, the txg of its snapshot.
     pub created_txg: u64,
-    /// Properties. One that does not apply or has no value may be left out. User properties
-    /// stand in the order in which they are to be shown: those set here first, then the
-    /// parent's, each group in the order of its ZAP.
+    /// Properties. One that does not apply or has no value may be omitted. User properties are in display
+    /// order: local ones first, then the parent's, each group in the order of its ZAP.
     pub properties: Vec<Property>,
 }
 
 impl DatasetInfo {
-    /// The property of that full name, if the dataset has it.
+    /// The property with this full name, if the dataset has it.
     pub fn property(&self, name: &str) -> Option<&Property> {
         self.properties
             .iter()

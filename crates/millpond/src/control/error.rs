@@ -1,6 +1,6 @@
-//! What can go wrong between a question and its answer.
+//! Errors of requests.
 
-/// Why a question could not be answered.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -8,7 +8,7 @@ pub enum ControlError {
     /// No open pool has this name.
     #[error("no such pool")]
     NoSuchPool,
-    /// The pool exists, the dataset does not.
+    /// The pool exists, but the dataset does not.
     #[error("dataset does not exist")]
     NoSuchDataset,
     /// The pool has no vdev with this guid.
@@ -17,13 +17,13 @@ pub enum ControlError {
     /// The pool exists but could not be loaded.
     #[error("pool is unavailable")]
     Unavailable,
-    /// The asker may not see this.
+    /// The caller may not see this.
     #[error("permission denied")]
     Denied,
-    /// A device or a block could not be read; the text says what and where.
+    /// A device or a block could not be read. The text describes the error.
     #[error("{0}")]
     Io(String),
-    /// Whoever received the answers wants no more of them (a closed pipe, for instance).
+    /// The receiver of the answers stopped, for instance because a pipe was closed.
     #[error("interrupted")]
     Stopped,
 }

@@ -1,35 +1,35 @@
-//! States of vdevs and why they are in them.
+//! States of vdevs and the reasons for them.
 
-/// The state of a vdev, with the number that the disk and `zpool get -p state` use.
+/// The state of a vdev. The discriminant is the number used on disk and by `zpool get -p state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevState {
-    /// 0: nothing known.
+    /// 0: unknown.
     Unknown,
     /// 1: not open.
     Closed,
-    /// 2: taken out of service by an administrator.
+    /// 2: taken offline by an administrator.
     Offline,
-    /// 3: physically gone.
+    /// 3: physically removed.
     Removed,
     /// 4: could not be opened.
     CannotOpen,
-    /// 5: out of service after too many errors.
+    /// 5: taken out of service after too many errors.
     Faulted,
-    /// 6: works with less redundancy.
+    /// 6: works with reduced redundancy.
     Degraded,
-    /// 7: fine.
+    /// 7: healthy.
     #[default]
     Healthy,
 }
 
 impl VdevState {
-    /// The number.
+    /// The number on disk.
     pub fn number(self) -> u64 {
         self as u64
     }
 
-    /// The word that people see, which for a vdev that cannot be opened depends on why.
+    /// The name shown to users. For a vdev that cannot be opened it depends on the reason.
     pub fn word(self, aux: VdevAux) -> &'static str {
         match self {
             VdevState::Unknown => "UNKNOWN",
@@ -46,7 +46,7 @@ impl VdevState {
         }
     }
 
-    /// The word in JSON, which does not depend on the reason.
+    /// The name in JSON, which does not depend on the reason.
     pub fn raw_word(self) -> &'static str {
         match self {
             VdevState::Unknown => "UNKNOWN",
@@ -61,10 +61,10 @@ impl VdevState {
     }
 }
 
-/// Why a vdev is not simply fine.
+/// The reason for a vdev's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[allow(missing_docs)] // the names are the field's words; `json_word` and the notes explain them
+#[allow(missing_docs)] // the names are the terms of ZFS; see `json_word`
 pub enum VdevAux {
     #[default]
     None,
@@ -92,7 +92,7 @@ pub enum VdevAux {
 }
 
 impl VdevAux {
-    /// The word in JSON.
+    /// The name in JSON.
     pub fn json_word(self) -> &'static str {
         match self {
             VdevAux::None => "NONE",
@@ -121,7 +121,7 @@ impl VdevAux {
     }
 }
 
-/// Why a pool does no I/O.
+/// Why a pool's I/O is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SuspendReason {

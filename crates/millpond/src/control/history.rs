@@ -1,10 +1,10 @@
-//! Records of the pool's history.
+//! Records of a pool's history.
 
-/// A value in the arguments of a recorded call.
+/// A value in the arguments of a recorded ioctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HistoryValue {
-    /// The name alone says all.
+    /// A name without a value.
     Flag,
     /// A number.
     Number(u64),
@@ -12,34 +12,34 @@ pub enum HistoryValue {
     Signed(i64),
     /// True or false.
     Bool(bool),
-    /// Text.
+    /// A string.
     Text(String),
     /// Numbers.
     Numbers(Vec<u64>),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
-    /// Names and values; at most 64 deep.
+    /// Name/value pairs, nested at most 64 deep.
     List(Vec<(String, HistoryValue)>),
-    /// Lists.
+    /// A list of lists of name/value pairs.
     Lists(Vec<Vec<(String, HistoryValue)>>),
 }
 
-/// What happened.
+/// The kind and content of a history record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HistoryEvent {
-    /// A person's command, arguments joined by blanks.
+    /// A user's command line, arguments joined by spaces.
     Command(String),
-    /// Something that the engine did.
+    /// An internal event of the engine.
     Internal {
         /// Its name: `create`, `scan setup`, …
         event: String,
-        /// The dataset concerned: its name and object number.
+        /// The dataset concerned: its name and object id.
         dataset: Option<(String, u64)>,
         /// Details.
         text: String,
     },
-    /// A call to the engine.
+    /// An ioctl.
     Call {
         /// Its name.
         name: String,
@@ -52,19 +52,19 @@ pub enum HistoryEvent {
     },
 }
 
-/// One record.
+/// A history record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HistoryRecord {
     /// Seconds since 1970.
     pub time_s: u64,
-    /// The txg, of internal records.
+    /// The txg, for internal events.
     pub txg: Option<u64>,
-    /// How long it took, where recorded.
+    /// Duration in milliseconds, if recorded.
     pub elapsed_ms: Option<u64>,
-    /// Number of the user, where recorded.
+    /// The uid, if recorded.
     pub uid: Option<u64>,
-    /// Name of the machine, where recorded.
+    /// The host name, if recorded.
     pub host: Option<String>,
     /// The zone (Linux writes `linux`).
     pub zone: Option<String>,

@@ -1,78 +1,79 @@
-//! What only somebody can do who keeps pools open from one command to the next: import and export,
+//! Requests that need a process which keeps pools open from one command to the next: import and export,
 //! mounts, keys, events.
 
 use super::{Change, ChangeError, Control, ControlError, ImportablePool, Note};
 
-/// Where pools to be imported are looked for.
+/// Where to look for pools to import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Places {
-    /// Absolute paths of folders, devices and images; none: the system's folders of devices.
+    /// Absolute paths of directories, devices and images. If empty, the system's device directories.
     pub paths: Vec<String>,
-    /// A cache file that names the pools and their devices.
+    /// A cache file that lists the pools and their devices.
     pub cache_file: Option<String>,
 }
 
-/// How far an import may go back.
+/// How far an import may rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RewindRequest {
-    /// Only the newest state.
+    /// No rewind: only the newest state.
     #[default]
     Never,
-    /// The last txgs (`-F`).
+    /// To one of the last txgs (`-F`).
     Recent,
-    /// Any older one (`-FX`).
+    /// To any older txg (`-FX`).
     Extreme,
-    /// That of this txg (`-T`).
+    /// To exactly this txg (`-T`).
     ToTxg(u64),
-    /// That of the checkpoint (`--rewind-to-checkpoint`).
+    /// To the checkpoint (`--rewind-to-checkpoint`).
     Checkpoint,
 }
 
-/// A pool to be imported.
+/// A request to import a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ImportRequest {
     /// Its name or guid.
     pub pool: String,
-    /// The name it gets.
+    /// The new name of the pool.
     pub new_name: Option<String>,
-    /// Whether the new name is only for as long as it is imported (`-t`).
+    /// Whether the new name lasts only until export (`-t`).
     pub is_name_temporary: bool,
     /// Where to look.
     pub places: Places,
-    /// Destroyed pools instead of the others (`-D`).
+    /// Import a destroyed pool (`-D`). Other pools are not considered.
     pub destroyed: bool,
-    /// Although another system may have it (`-f`).
+    /// Import even if another system may be using the pool (`-f`).
     pub force: bool,
-    /// Although log devices are missing: what only they held is lost (`-m`).
+    /// Import even if log devices are missing (`-m`). Data only on those devices is lost.
     pub without_logs: bool,
-    /// How far back.
+    /// How far to rewind.
     pub rewind: RewindRequest,
-    /// Properties as given; `readonly`, `altroot` and `cachefile` among them.
+    /// Properties as given, including `readonly`, `altroot` and `cachefile`.
     pub properties: Vec<(String, String)>,
-    /// Whether its file systems are mounted.
+    /// Whether to mount its file systems.
     pub mount: bool,
-    /// Mount options that stand in for properties of its file systems while it is imported: `nosuid`, `nodev`, …
+    /// Mount options that override properties of its file systems while it is imported: `nosuid`, `nodev`, …
     pub mount_options: Vec<String>,
-    /// Whether keys are read from where `keylocation` says, if that is a file.
+    /// Whether to load keys from `keylocation` if that is a file.
     pub load_keys: bool,
 }
 
-/// What an import told besides being done.
+/// The result of a successful import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Imported {
     /// The pool's name.
     pub name: String,
-    /// Why it was imported read-only although that was not asked for.
+    /// Why the pool was imported read-only although the request did not ask for it.
     pub read_only_because: Option<String>,
-    /// Why its set-user bits and device files may be somebody else's: who had it last, or whose its images are.
+    /// Why its set-user-id bits and device files may be untrusted: the system that had it last, or the owner
+    /// of its images.
     pub foreign_because: Option<String>,
-    /// Keys that were loaded, and those that were tried.
+    /// The count of keys loaded, and the count tried.
     pub keys: (u64, u64),
-    /// What was left undone.
+    /// Steps that failed.
     pub notes: Vec<Note>,
 }
 
@@ -81,82 +82,83 @@ pub struct Imported {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ImportError {
-    /// None was found.
+    /// No pool was found.
     NoSuchPool,
-    /// Several of this name were found.
+    /// Several pools of this name were found.
     Ambiguous,
     /// A pool of this name is open.
     NameTaken,
-    /// Another system had the pool last and did not export it.
+    /// Another system used the pool last and did not export it.
     HeldElsewhere {
-        /// Its name.
+        /// Its host name.
         hostname: Option<String>,
-        /// Its number.
+        /// Its host id.
         hostid: u64,
         /// Seconds since 1970 of the last txg.
         time_s: u64,
     },
-    /// The pool uses features that must be known to read it: their names and descriptions.
+    /// The pool uses features that are required for reading and are not supported: their names and
+    /// descriptions.
     Features(Vec<(String, Option<String>)>),
-    /// The pool's version is not known.
+    /// The pool's version is not supported.
     Version,
     /// These log devices are missing.
     MissingLogs(Vec<String>),
     /// Top-level vdevs are missing.
     MissingDevices,
-    /// Its devices are held by somebody else; the text says by whom, where known.
+    /// Its devices are in use; the text names the user, if known.
     Busy(String),
-    /// A cache file cannot be read; the text is the whole message.
+    /// A cache file cannot be read. The text is the complete message.
     CacheFile(String),
-    /// Devices are there, but no state of the pool can be read.
+    /// The devices are present, but no state of the pool can be read.
     Unreadable(String),
-    /// A pool, dataset or snapshot in it has a name that none can have.
+    /// A pool, dataset or snapshot in it has an invalid name.
     BadName {
-        /// The whole name.
+        /// The full name.
         name: String,
-        /// Why not.
+        /// Why it is invalid.
         why: String,
     },
-    /// A property cannot be had.
+    /// A property cannot be set.
     Change(ChangeError),
-    /// Whoever gave the command may only look.
+    /// The caller has no permission to change anything.
     Denied,
 }
 
-/// How a file system is to be mounted.
+/// How to mount a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MountRequest {
-    /// Options that stand in for properties this once: `ro`, `noexec`, …
+    /// Options that override properties for this mount: `ro`, `noexec`, …
     pub options: Vec<String>,
-    /// Over a folder that is not empty (`-O`).
+    /// Mount over a directory that is not empty (`-O`).
     pub overlay: bool,
-    /// Although the mount point is `none` or `canmount` is off: never; kept for `-f`.
+    /// Accepted for `-f`. It does not override `mountpoint=none` or `canmount=off`.
     pub force: bool,
     /// Load keys from files first (`-l`).
     pub load_keys: bool,
 }
 
-/// A file system that is mounted.
+/// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MountInfo {
     /// The dataset.
     pub dataset: String,
-    /// Where.
+    /// Its mount point.
     pub mountpoint: String,
 }
 
-/// Why something is not mounted or unmounted.
+/// Why a mount or unmount failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum MountProblem {
     /// There is no such dataset.
     NoSuchDataset,
-    /// It is no file system.
+    /// It is not a file system.
     NotAFileSystem,
-    /// It is mounted.
+    /// It is already mounted.
     Already,
     /// It is not mounted.
     NotMounted,
@@ -166,34 +168,34 @@ pub enum MountProblem {
     Legacy,
     /// `mountpoint=none`.
     NoMountpoint,
-    /// There are files in the folder.
+    /// The mount point directory is not empty.
     NotEmpty,
-    /// Somebody uses it.
+    /// It is in use.
     Busy,
     /// Its key is not loaded.
     Locked,
-    /// Whoever asks may not.
+    /// The caller has no permission.
     Denied,
-    /// Nothing mounts here; the text says why, and what to do.
+    /// Mounting is not available here. The text gives the reason and a remedy.
     Unavailable(String),
     /// Anything else, with its text.
     Failed(String),
 }
 
-/// Why a key was not loaded or forgotten.
+/// Why a key was not loaded or unloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum KeyProblem {
     /// There is no such dataset.
     NoSuchDataset,
-    /// Whoever asks may not.
+    /// The caller has no permission.
     Denied,
-    /// The whole sentence.
+    /// The complete message.
     Text(String),
 }
 
-/// A value that comes with an event.
+/// A value of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum EventValue {
@@ -201,15 +203,15 @@ pub enum EventValue {
     Number(u64),
     /// Numbers.
     Numbers(Vec<u64>),
-    /// Text.
+    /// A string.
     Text(String),
 }
 
-/// Something that happened to a pool since the daemon began.
+/// An event of a pool since the daemon started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Event {
-    /// Its number; every event has the next.
+    /// Its sequence number. Numbers are consecutive.
     pub id: u64,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
@@ -217,13 +219,13 @@ pub struct Event {
     pub class: String,
     /// The pool.
     pub pool: String,
-    /// What comes with it, in order.
+    /// Its values, in order.
     pub values: Vec<(String, EventValue)>,
 }
 
-/// The verbs of somebody who keeps pools open.
+/// Requests to a process that keeps pools open.
 pub trait Keep: Control + Change {
-    /// Pools that could be imported from somewhere, in the order of their names.
+    /// Pools that can be imported from `places`, ordered by name.
     ///
     /// # Errors
     /// [`ImportError::CacheFile`].
@@ -235,43 +237,43 @@ pub trait Keep: Control + Change {
     /// [`ImportError`].
     fn import(&self, request: &ImportRequest, command: &str) -> Result<Imported, ImportError>;
 
-    /// What is mounted, in the order in which it was.
+    /// The mounts, in the order in which they were made.
     ///
     /// # Errors
     /// [`ControlError`].
     fn mounts(&self) -> Result<Vec<MountInfo>, ControlError>;
 
-    /// Mounts a file system where its properties say.
+    /// Mounts a file system at the mount point given by its properties.
     ///
     /// # Errors
     /// [`MountProblem`].
     fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountProblem>;
 
-    /// Unmounts a file system and what is mounted below it.
+    /// Unmounts a file system and all mounts below it.
     ///
     /// # Errors
-    /// [`MountProblem`], with the mount point that it is about.
+    /// [`MountProblem`], with the mount point concerned.
     fn unmount(&self, dataset: &str, force: bool) -> Result<(), (String, MountProblem)>;
 
-    /// Takes the key of an encryption root, or only looks whether it is the right one.
+    /// Loads the key of an encryption root, or only checks whether it is right.
     ///
     /// # Errors
     /// [`KeyProblem`].
     fn load_key(&self, dataset: &str, key: &[u8], only_check: bool) -> Result<(), KeyProblem>;
 
-    /// Forgets the key of an encryption root.
+    /// Unloads the key of an encryption root.
     ///
     /// # Errors
     /// [`KeyProblem`].
     fn unload_key(&self, dataset: &str) -> Result<(), KeyProblem>;
 
-    /// Events after the one with number `after` (0 for all that are kept), oldest first.
+    /// The events after number `after`, oldest first; 0 for all events kept.
     ///
     /// # Errors
     /// [`ControlError`].
     fn events(&self, after: u64) -> Result<Vec<Event>, ControlError>;
 
-    /// Forgets all events; how many there were.
+    /// Deletes all events and returns their count.
     ///
     /// # Errors
     /// [`ControlError`].

@@ -1,4 +1,4 @@
-//! Keys that lie in files.
+//! Encryption keys in files.
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -7,17 +7,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Longer than any key in any form, in bytes.
+/// The maximum length of a key file in bytes, larger than any key in any format.
 pub const KEY_BYTES_MAX: usize = 4096;
 
-/// Reads a key from where a pool's `keylocation` says: a pool may be a stranger's, so only a regular file is read, and not more
-/// than a key can be. The memory is wiped.
+/// Reads a key from the file that a pool's `keylocation` names. The pool may be untrusted, so this reads only
+/// regular files and only as many bytes as a key can have. The memory is wiped on drop.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file, or is longer than [`KEY_BYTES_MAX`].
+/// If the file cannot be read, is not a regular file, or is longer than [`KEY_BYTES_MAX`].
 pub fn read_key_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let no_file = || io::Error::other("a key is read from a regular file only");
-    // Opening a device can do something by itself.
+    // Checked before opening, because opening a device can have side effects.
     if !std::fs::metadata(path)?.is_file() {
         return Err(no_file());
     }
@@ -32,7 +32,7 @@ pub fn read_key_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_key(&mut file)
 }
 
-/// Reads a key to the end of a file or stream, without a copy that is not wiped.
+/// Reads a key to the end of a file or stream. No unwiped copy is left in memory.
 ///
 /// # Errors
 /// If it cannot be read or is longer than [`KEY_BYTES_MAX`].
@@ -70,7 +70,7 @@ mod tests {
         std::fs::write(&path, vec![b'x'; KEY_BYTES_MAX + 1]).unwrap();
         let told = |path: &Path| read_key_file(path).unwrap_err().to_string();
         assert!(told(&path).contains("too long"));
-        // Endless, and one that never says anything.
+        // A device without end, and a pipe that never delivers data.
         assert!(told(Path::new("/dev/zero")).contains("regular file"));
         let pipe = folder.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -1,10 +1,10 @@
-//! What a person or a program can ask of pools, as plain data.
+//! Requests about pools and their answers, as plain data.
 //!
-//! [`Control`] has a handful of verbs; an open engine in this process answers them, and so may a
-//! daemon at the other end of a socket. Whoever prints gets raw values (bytes, seconds, hundredths,
-//! stored numbers): units, dates and words are the printer's business. The page is `docs/cli.md`.
+//! [`Control`] has a few requests. An engine in this process can answer them, and so can a daemon at the
+//! other end of a socket. Answers are raw values: bytes, seconds, hundredths, stored numbers. Units, dates
+//! and wording are up to the program that prints them. Page `docs/cli.md`.
 //!
-//! Nothing here does I/O, and nothing here knows how the answers are found.
+//! Nothing in this module does I/O or depends on how the answers are found.
 
 mod change;
 mod condition;
@@ -26,7 +26,7 @@ pub use change::{
     Change, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
     DeviceProblem, LocalChanges, NewDevices, NewPoolRequest, Note, PoolChange, TopRequest, Values,
 };
-/// What a path is, as a device for a new vdev.
+/// Inspects a path as a device for a new vdev.
 ///
 /// # Errors
 /// [`DeviceProblem`].
@@ -58,28 +58,28 @@ pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};
 pub use waits::{CLASSES, EngineInfo, IoWaits, Latencies, READ, WRITE, bucket_end_ns};
 
-/// The verbs that read.
+/// Requests that only read.
 ///
-/// Every call sees one committed state of a pool; two calls may see two states. None of them
-/// changes anything on a device.
+/// Each call sees one committed state of a pool; two calls may see different states. No call changes anything
+/// on a device.
 pub trait Control {
     /// Names of the pools that are open, in byte order.
     fn pools(&self) -> Result<Vec<String>, ControlError>;
 
-    /// Everything about a pool but its datasets.
+    /// Everything about a pool except its datasets.
     ///
     /// Errors: [`ControlError::NoSuchPool`].
     fn pool(&self, name: &str) -> Result<PoolInfo, ControlError>;
 
-    /// The properties of one vdev (`zpool get all POOL VDEV`), those set by users last. A property
-    /// that the vdev does not have is left out.
+    /// The properties of one vdev (`zpool get all POOL VDEV`), user properties last. Properties that the vdev
+    /// does not have are omitted.
     ///
     /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchVdev`].
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError>;
 
-    /// Calls `each` with every dataset that the query selects, one at a time and in no promised
-    /// order, so that ten thousand snapshots need not be in memory together. Stops at the first
-    /// error that `each` returns, and returns that.
+    /// Calls `each` with every dataset that the query selects, one at a time and in no guaranteed order. Thus
+    /// ten thousand snapshots need not be in memory at once. Stops at the first error from `each` and returns
+    /// it.
     ///
     /// Errors: [`ControlError::NoSuchDataset`] if the query's root does not exist.
     fn datasets(
@@ -90,14 +90,14 @@ pub trait Control {
 
     /// Calls `each` with every record of the pool's history, oldest first.
     ///
-    /// Errors: [`ControlError::NoSuchPool`], and what `each` returns.
+    /// Errors: [`ControlError::NoSuchPool`], and errors from `each`.
     fn history(
         &self,
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
     ) -> Result<(), ControlError>;
 
-    /// Who holds a snapshot: tags with the seconds since 1970 in which they were made, by tag.
+    /// The holds on a snapshot, by tag. Each has the time of its creation in seconds since 1970.
     ///
     /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchDataset`].
     fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
@@ -105,7 +105,7 @@ pub trait Control {
         Err(ControlError::Unavailable)
     }
 
-    /// What users, groups or projects use and may use in a file system, by their numbers.
+    /// Usage and quotas of users, groups or projects in a file system, by id.
     ///
     /// Errors: [`ControlError::NoSuchPool`], [`ControlError::NoSuchDataset`].
     fn space_by_owner(
@@ -117,6 +117,6 @@ pub trait Control {
         Err(ControlError::Unavailable)
     }
 
-    /// Pools that were found on devices but are not open, in the order of discovery.
+    /// Pools found on devices that are not open, in the order of discovery.
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError>;
 }

@@ -1,4 +1,4 @@
-//! Pools, open and found.
+//! Open and importable pools.
 
 use super::health::SuspendReason;
 use super::scan::{CheckpointInfo, ExpansionInfo, RebuildInfo, RemovalInfo, ScanInfo};
@@ -6,11 +6,11 @@ use super::value::Property;
 use super::vdev::VdevInfo;
 use super::waits::EngineInfo;
 
-/// Whether a pool uses a feature.
+/// The state of a feature in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FeatureState {
-    /// Not to be used.
+    /// Must not be used.
     Disabled,
     /// May be used.
     Enabled,
@@ -19,7 +19,7 @@ pub enum FeatureState {
 }
 
 impl FeatureState {
-    /// The word that `feature@NAME` shows.
+    /// The value that `feature@NAME` shows.
     pub fn word(self) -> &'static str {
         match self {
             FeatureState::Disabled => "disabled",
@@ -29,52 +29,52 @@ impl FeatureState {
     }
 }
 
-/// A feature that this program knows.
+/// A feature that this program supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FeatureInfo {
     /// Its short name, `lz4_compress`.
     pub name: String,
-    /// How the pool uses it.
+    /// Its state in the pool.
     pub state: FeatureState,
-    /// Whether `zpool upgrade` leaves it alone: a pool that used it could not be written here.
+    /// Whether `zpool upgrade` skips it, because Millpond could not write a pool that uses it.
     pub is_left_alone: bool,
 }
 
-/// A feature that the pool has and this program does not know.
+/// A feature that the pool has and this program does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct UnsupportedFeature {
     /// Its full name, `org.example:thing`.
     pub guid: String,
-    /// What the pool says about it.
+    /// Its description, as stored in the pool.
     pub description: Option<String>,
-    /// Whether it is in use.
+    /// Whether it is active.
     pub is_active: bool,
-    /// Whether it forbids only writing.
+    /// Whether it is required only for writing, so that the pool can still be read.
     pub is_needed_for_write_only: bool,
 }
 
-/// The features that property `compatibility` asks for.
+/// The features that property `compatibility` requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RequestedFeatures {
-    /// `off`: all there are.
+    /// `off`: all features.
     #[default]
     All,
-    /// `legacy`: none.
+    /// `legacy`: no features.
     Legacy,
-    /// Those that its files have in common.
+    /// The features that all listed files have in common.
     Listed(Vec<String>),
-    /// Its files cannot be read or understood.
+    /// The files cannot be read or parsed.
     Unreadable,
 }
 
-/// A file that is damaged beyond repair.
+/// A file with unrecoverable damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DataError {
-    /// As it is to be shown: `/tank/file`, `tank/fs@s:/file`, `tank/fs:<0x1>`, `<metadata>:<0x3d>`.
+    /// The name to display: `/tank/file`, `tank/fs@s:/file`, `tank/fs:<0x1>`, `<metadata>:<0x3d>`.
     pub name: String,
 }
 
@@ -83,7 +83,7 @@ pub struct DataError {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[allow(missing_docs)] // number of blocks, and their logical, physical and allocated bytes
 pub struct DedupBucket {
-    /// log2 of the least reference count in the row.
+    /// log2 of the smallest reference count in the row.
     pub refcount_log2: u8,
     pub blocks: u64,
     pub logical_bytes: u64,
@@ -95,7 +95,7 @@ pub struct DedupBucket {
     pub referenced_allocated_bytes: u64,
 }
 
-/// The deduplication tables.
+/// Statistics of the deduplication tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DedupStats {
@@ -105,11 +105,11 @@ pub struct DedupStats {
     pub disk_bytes: u64,
     /// Bytes in memory.
     pub core_bytes: u64,
-    /// Rows, least reference count first.
+    /// Rows in ascending order of reference count.
     pub buckets: Vec<DedupBucket>,
 }
 
-/// An earlier state that a broken pool could be taken back to.
+/// An earlier state to which a damaged pool could be rewound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RewindPoint {
@@ -121,7 +121,7 @@ pub struct RewindPoint {
     pub data_errors: u64,
 }
 
-/// A pool: everything but its datasets.
+/// A pool without its datasets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolInfo {
@@ -133,9 +133,9 @@ pub struct PoolInfo {
     pub config_txg: u64,
     /// Its version; 5000 once it has feature flags.
     pub version: u64,
-    /// Whether it could be loaded.
+    /// Whether the pool could be loaded.
     pub is_loaded: bool,
-    /// Whether and why I/O is suspended.
+    /// Why I/O is suspended, if it is.
     pub suspended: Option<SuspendReason>,
     /// Whether the configuration says that the pool is in use (neither exported nor destroyed).
     pub is_state_active: bool,
@@ -143,22 +143,22 @@ pub struct PoolInfo {
     pub config_hostid: u64,
     /// The hostid of this system; 0 for none.
     pub system_hostid: u64,
-    /// Who uses the pool on another system, as far as multihost tells.
+    /// Use of the pool by another system, as far as multihost detects it.
     pub multihost: Option<MultihostState>,
-    /// The erratum that the configuration names.
+    /// The erratum recorded in the configuration.
     pub errata: Option<u64>,
     /// The comment.
     pub comment: Option<String>,
-    /// Native and user properties, with values as the table of pool properties says. Features
-    /// are below.
+    /// Native and user properties, with values as in the table of pool properties. Features are in
+    /// `features`.
     pub properties: Vec<Property>,
-    /// Every feature known, in the order of the table of features; empty below version 5000.
+    /// All supported features, in the order of the table of features. Empty below version 5000.
     pub features: Vec<FeatureInfo>,
-    /// Features not known.
+    /// Features that are not supported.
     pub unsupported: Vec<UnsupportedFeature>,
-    /// What `compatibility` asks for.
+    /// The features that `compatibility` requests.
     pub requested: RequestedFeatures,
-    /// The tree: normal, log, special and dedup vdevs by class.
+    /// The vdev tree: normal, log, special and dedup vdevs by class.
     pub root: VdevInfo,
     /// Second-level caches.
     pub caches: Vec<VdevInfo>,
@@ -172,31 +172,31 @@ pub struct PoolInfo {
     pub removal: Option<RemovalInfo>,
     /// The checkpoint, if there is one.
     pub checkpoint: Option<CheckpointInfo>,
-    /// The last or running widening.
+    /// The last or running RAID-Z expansion.
     pub expansion: Option<ExpansionInfo>,
-    /// How many data errors are known.
+    /// The count of known data errors.
     pub error_count: u64,
-    /// Which they are.
+    /// The known data errors.
     pub errors: Vec<DataError>,
-    /// Deduplication tables, if there are any entries.
+    /// Deduplication tables, if they have entries.
     pub dedup: Option<DedupStats>,
-    /// How far back a broken pool could be taken.
+    /// The state to which a damaged pool could be rewound.
     pub rewind: Option<RewindPoint>,
-    /// Seconds since 1970 since when it is open, and its counters count; 0 for one opened just now.
+    /// Seconds since 1970 at which the pool was opened and its counters started; 0 if it was opened just now.
     pub held_since_s: u64,
-    /// What its engine is at, if it is open for changes and stays open.
+    /// Activity of its engine, if it is open for writing and stays open.
     pub engine: Option<EngineInfo>,
 }
 
 impl PoolInfo {
-    /// The property of that full name, if the pool has it. Features are not properties here.
+    /// The property with this full name, if the pool has it. Features are not included.
     pub fn property(&self, name: &str) -> Option<&Property> {
         self.properties
             .iter()
             .find(|property| property.name == name)
     }
 
-    /// The word for the pool's health.
+    /// The name of the pool's health state.
     pub fn health(&self) -> &'static str {
         if !self.is_loaded {
             return "FAULTED";
@@ -208,40 +208,40 @@ impl PoolInfo {
     }
 }
 
-/// What multihost found on the devices.
+/// What multihost detected on the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MultihostState {
-    /// Another system is writing.
+    /// Another system is writing to the pool.
     Active,
     /// This system has no hostid.
     NoHostid,
-    /// Some other reason.
+    /// Another reason.
     Other,
 }
 
-/// The system that had a pool last.
+/// The system that used a pool last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LastHost {
-    /// Its name.
+    /// Its host name.
     pub name: String,
-    /// Its hostid.
+    /// Its host id.
     pub hostid: u64,
     /// Seconds since 1970 of its last txg.
     pub time_s: u64,
 }
 
-/// A pool found on devices, not open.
+/// A pool found on devices that is not open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ImportablePool {
-    /// What its labels say. Spares have only names.
+    /// The content of its labels. Of spares, only the names are known.
     pub info: PoolInfo,
     /// Whether it was destroyed.
     pub is_destroyed: bool,
     /// Whether it was exported.
     pub is_exported: bool,
-    /// Who had it last.
+    /// The system that used it last.
     pub last_host: Option<LastHost>,
 }

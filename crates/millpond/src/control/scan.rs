@@ -1,30 +1,30 @@
-//! Scrubs, resilvers and the other slow things that `zpool status` tells of.
+//! Scrubs, resilvers and the other long-running operations that `zpool status` shows.
 
-/// What a scan does.
+/// The function of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ScanFunction {
-    /// Nothing was ever scanned.
+    /// No scan has run.
     #[default]
     None,
-    /// Reads everything.
+    /// Verifies all blocks.
     Scrub,
-    /// Rewrites what a device missed.
+    /// Repairs the blocks that a device missed.
     Resilver,
 }
 
-/// How far a slow thing has come.
+/// The state of a long-running operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ProgressState {
-    /// Never begun.
+    /// Never started.
     #[default]
     None,
-    /// Under way.
+    /// Running.
     Active,
     /// Done.
     Finished,
-    /// Given up.
+    /// Canceled.
     Canceled,
 }
 
@@ -32,73 +32,73 @@ pub enum ProgressState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ScanInfo {
-    /// What it does.
+    /// Its function.
     pub function: ScanFunction,
-    /// How far it is.
+    /// Its state.
     pub state: ProgressState,
-    /// When it began.
+    /// When it started.
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,
-    /// Bytes to look at.
+    /// Bytes to examine.
     pub to_examine_bytes: u64,
-    /// Bytes looked at.
+    /// Bytes examined.
     pub examined_bytes: u64,
-    /// Bytes that need not be looked at.
+    /// Bytes skipped, because they need no examination.
     pub skipped_bytes: u64,
     /// Bytes repaired.
     pub processed_bytes: u64,
     /// Blocks that could not be repaired.
     pub errors: u64,
-    /// Bytes looked at since `pass_start_s`.
+    /// Bytes examined since `pass_start_s`.
     pub pass_examined_bytes: u64,
-    /// When this pass began: at the last import or resumption.
+    /// When this pass started: at the last import or resume.
     pub pass_start_s: u64,
-    /// When it was paused; 0 if it is not.
+    /// When it was paused; 0 if it is running.
     pub paused_at_s: u64,
-    /// Seconds it was paused in this pass.
+    /// Seconds for which it was paused in this pass.
     pub spent_paused_s: u64,
     /// Bytes read in this pass.
     pub pass_issued_bytes: u64,
     /// Bytes read.
     pub issued_bytes: u64,
-    /// The last or running scrub of known errors only.
+    /// The last or running error scrub.
     pub error_scrub: Option<ErrorScrubInfo>,
 }
 
-/// A scrub of blocks that are known to be bad.
+/// A scrub of only the blocks with known errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ErrorScrubInfo {
-    /// How far it is.
+    /// Its state.
     pub state: ProgressState,
-    /// When it began.
+    /// When it started.
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,
-    /// When it was paused; 0 if it is not.
+    /// When it was paused; 0 if it is running.
     pub paused_at_s: u64,
-    /// Blocks looked at.
+    /// Blocks examined.
     pub examined: u64,
-    /// Blocks still to look at.
+    /// Blocks left to examine.
     pub to_examine: u64,
 }
 
-/// The sequential resilver of a top-level vdev.
+/// A sequential rebuild of a top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RebuildInfo {
-    /// The vdev's index among the top-level ones.
+    /// The index of the top-level vdev.
     pub top_id: u64,
-    /// How far it is.
+    /// Its state.
     pub state: ProgressState,
-    /// When it began.
+    /// When it started.
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,
-    /// Milliseconds of this pass.
+    /// Duration of this pass in milliseconds.
     pub pass_time_ms: u64,
-    /// Bytes to be scanned, as estimated.
+    /// Estimate of the bytes to scan.
     pub estimated_bytes: u64,
     /// Bytes scanned.
     pub scanned_bytes: u64,
@@ -110,7 +110,7 @@ pub struct RebuildInfo {
     pub pass_scanned_bytes: u64,
     /// Bytes read in this pass.
     pub pass_issued_bytes: u64,
-    /// Bytes that need not be rebuilt.
+    /// Bytes skipped, because they need no rebuild.
     pub skipped_bytes: u64,
     /// Errors.
     pub errors: u64,
@@ -120,11 +120,11 @@ pub struct RebuildInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemovalInfo {
-    /// How far it is.
+    /// Its state.
     pub state: ProgressState,
-    /// Index of the vdev among the top-level ones.
+    /// The index of the top-level vdev.
     pub top_id: u64,
-    /// When it began.
+    /// When it started.
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,
@@ -132,7 +132,7 @@ pub struct RemovalInfo {
     pub to_copy_bytes: u64,
     /// Bytes copied.
     pub copied_bytes: u64,
-    /// Bytes of memory that the mappings of all removed vdevs take.
+    /// Memory for the mappings of all removed vdevs, in bytes.
     pub mapping_bytes: u64,
 }
 
@@ -140,23 +140,23 @@ pub struct RemovalInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CheckpointInfo {
-    /// Whether it is on its way out.
+    /// Whether it is being discarded.
     pub is_discarding: bool,
     /// When it was taken.
     pub start_s: u64,
-    /// Bytes that only it references.
+    /// Bytes referenced only by the checkpoint.
     pub space_bytes: u64,
 }
 
-/// The last or running widening of a RAID-Z.
+/// The last or running RAID-Z expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpansionInfo {
-    /// How far it is.
+    /// Its state.
     pub state: ProgressState,
-    /// Index of the vdev among the top-level ones.
+    /// The index of the top-level vdev.
     pub top_id: u64,
-    /// When it began.
+    /// When it started.
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,

@@ -1,19 +1,19 @@
-//! Property values as they are, not as they look.
+//! Raw property values, without formatting.
 
 /// A property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Value {
-    /// Numbers in their unit (bytes, seconds since 1970, hundredths for ratios, per cent), and
-    /// indexed properties as stored. "No limit" is what the disk says: 0 for quotas and
-    /// reservations, 2^64-1 for limits and counts.
+    /// Numbers in their base unit (bytes, seconds since 1970, hundredths for ratios, per cent), and indexed
+    /// properties as stored. "No limit" has its on-disk value: 0 for quotas and reservations, 2^64-1 for
+    /// limits and counts.
     Number(u64),
-    /// Text as stored; also accepted for an indexed property, as its word.
+    /// Text as stored. For an indexed property, its name is also accepted.
     Text(String),
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// The number, if the value is a number.
     pub fn number(&self) -> Option<u64> {
         match self {
             Value::Number(number) => Some(*number),
@@ -21,7 +21,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// The text, if the value is text.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Number(_) => None,
@@ -30,25 +30,25 @@ impl Value {
     }
 }
 
-/// Where a value comes from.
+/// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
-    /// Not a property that anybody sets: `-`.
+    /// Not a settable property: `-`.
     None,
-    /// Nobody set it.
+    /// The default; the property is not set.
     Default,
-    /// Set here.
+    /// Set on this dataset or pool.
     Local,
-    /// Set on an ancestor, whose full name this is.
+    /// Inherited from the ancestor with this full name.
     Inherited(String),
-    /// Came with a received stream.
+    /// Received with a stream.
     Received,
-    /// A mount option in force differs from what is stored.
+    /// Overridden by a mount option; the stored value differs.
     Temporary,
 }
 
-/// One property of one thing.
+/// A property with its value and source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Property {
@@ -58,12 +58,12 @@ pub struct Property {
     pub value: Option<Value>,
     /// Where the value comes from.
     pub source: Source,
-    /// The value that a received stream brought, even if another is in force.
+    /// The value received with a stream, even if another value is in effect.
     pub received: Option<Value>,
 }
 
 impl Property {
-    /// A property that never was received.
+    /// A property without a received value.
     pub fn new(name: impl Into<String>, value: Option<Value>, source: Source) -> Self {
         Property {
             name: name.into(),

@@ -3,37 +3,37 @@
 use super::health::{VdevAux, VdevState};
 use super::waits::IoWaits;
 
-/// What a vdev is.
+/// The kind of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevKind {
     /// The root of the tree.
     Root,
-    /// Equal children.
+    /// A mirror: all children have the same data.
     Mirror,
-    /// Parity over whole-width stripes.
+    /// RAID-Z: parity within stripes of variable width.
     RaidZ {
         /// Parity devices of each stripe, 1 to 3.
         parity: u8,
     },
-    /// Parity with distributed spares.
+    /// dRAID: parity with distributed spares.
     Draid {
         /// Parity devices of each group.
         parity: u8,
         /// Data devices of each group.
         data: u8,
-        /// All children.
+        /// Count of children.
         children: u16,
-        /// Distributed spares.
+        /// Count of distributed spares.
         spares: u8,
     },
-    /// A child on its way out beside its successor.
+    /// A child that is being replaced, and its replacement.
     Replacing,
-    /// A child and the spare that stands in for it.
+    /// A child and the spare that replaces it.
     Spare,
-    /// A removed device, of which only a mapping is left.
+    /// A removed device; only its mapping is left.
     Indirect,
-    /// A gap in the numbering.
+    /// An unused vdev id.
     Hole,
     /// A top-level vdev that no label describes.
     Missing,
@@ -42,19 +42,19 @@ pub enum VdevKind {
     Disk,
     /// A file.
     File,
-    /// A spare made of room in a dRAID.
+    /// A spare made of the reserved space of a dRAID.
     DistributedSpare {
         /// Parity of its dRAID.
         parity: u8,
         /// Index of its dRAID among the top-level vdevs.
         top_id: u64,
-        /// Its number there.
+        /// Its index in its dRAID.
         spare_id: u64,
     },
 }
 
 impl VdevKind {
-    /// The word that labels and JSON use.
+    /// The type name in labels and JSON.
     pub fn word(self) -> &'static str {
         match self {
             VdevKind::Root => "root",
@@ -72,7 +72,7 @@ impl VdevKind {
         }
     }
 
-    /// Whether the vdev is a device and not made of others.
+    /// Whether the vdev is a device, without children.
     pub fn is_leaf(self) -> bool {
         matches!(
             self,
@@ -81,11 +81,11 @@ impl VdevKind {
     }
 }
 
-/// What a top-level vdev is for.
+/// The allocation class of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VdevClass {
-    /// Everything.
+    /// All data.
     #[default]
     Normal,
     /// The intent log.
@@ -100,30 +100,30 @@ pub enum VdevClass {
     Spare,
 }
 
-/// Whether a hot spare is at work.
+/// Whether a hot spare is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SpareUse {
-    /// Ready.
+    /// Not in use.
     Available,
-    /// Stands in for a device of this pool.
+    /// Replaces a device of this pool.
     InThisPool,
-    /// Stands in for a device of another pool, named where known.
+    /// Replaces a device of another pool; its name, if known.
     InOtherPool(Option<String>),
 }
 
-/// How far an initialization or a trim has come.
+/// The state of an initialization or a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ActivityState {
-    /// Never begun.
+    /// Never started.
     #[default]
     None,
     /// Running.
     Active,
-    /// Given up.
+    /// Canceled.
     Canceled,
-    /// Stopped for now.
+    /// Suspended.
     Suspended,
     /// Done.
     Complete,
@@ -133,15 +133,15 @@ pub enum ActivityState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VdevActivity {
-    /// How far.
+    /// Its state.
     pub state: ActivityState,
     /// Bytes done.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// Seconds since 1970 of the last change of state.
+    /// Time of the last state change in seconds since 1970.
     pub action_time_s: u64,
-    /// Errors on the way.
+    /// Errors so far.
     pub errors: u64,
 }
 
@@ -160,104 +160,104 @@ pub struct IoCounters {
 }
 
 #[cfg(feature = "serde")]
-#[allow(clippy::trivially_copy_pass_by_ref)] // what serde asks for
+#[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A vdev and what is below it.
+/// A vdev and its children.
 ///
-/// Depth is bounded by what a label can hold; whoever builds the tree from a disk keeps it below
-/// 64 levels, so that walking it is safe.
+/// A label bounds the depth of the tree. Code that builds the tree from a device keeps it below 64 levels, so
+/// that recursion is safe.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VdevInfo {
-    /// What it is.
+    /// Its kind.
     pub kind: VdevKind,
     /// Its index in its parent.
     pub id: u64,
     /// Its guid; of the root, the pool's.
     pub guid: u64,
-    /// Where it was last opened (leaves).
+    /// The path at which it was last opened (leaves).
     pub path: Option<String>,
-    /// The path by connection.
+    /// The physical path, by connection.
     pub phys_path: Option<String>,
-    /// The device's own identity.
+    /// The device id, assigned by the device.
     pub devid: Option<String>,
-    /// Whether the pool owns the whole disk, of which `path` is the first partition.
+    /// Whether the pool uses the whole disk. `path` is then the first partition.
     pub is_whole_disk: bool,
-    /// Whether the label says that the device was not there when it was written: it is then
+    /// Whether the label records that the device was missing when the label was written. The device is then
     /// shown by its guid.
     pub is_absent: bool,
-    /// What it is for (top-level vdevs, caches, spares; below them the same as above).
+    /// Its allocation class: of top-level vdevs, caches and spares their own, of their descendants the same.
     pub class: VdevClass,
     /// Its state.
     pub state: VdevState,
-    /// Why.
+    /// The reason for the state.
     pub aux: VdevAux,
-    /// How many txgs it has missed (leaves): their data is not read from it.
+    /// Count of txgs in the leaf's dirty time log. Data born in them is not read from this leaf.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
     pub missed_txgs: u64,
     /// Bytes allocated.
     pub allocated_bytes: u64,
-    /// Bytes that can be allocated, parity included: what `zpool list` calls size.
+    /// Capacity in bytes, including parity: the size in `zpool list`.
     pub total_bytes: u64,
-    /// The same, deflated: without parity, as datasets are charged.
+    /// Deflated capacity in bytes, without parity: the space that datasets are charged for.
     pub deflated_bytes: u64,
-    /// The least size of a device that can replace this one.
+    /// The smallest size of a device that can replace this one, in bytes.
     pub replaceable_bytes: u64,
-    /// By how much it could grow.
+    /// By how many bytes it can expand.
     pub expandable_bytes: u64,
-    /// Size of the device (leaves).
+    /// Size of the device in bytes (leaves).
     pub physical_bytes: u64,
-    /// Per cent; `None` where no histogram is kept.
+    /// Fragmentation in per cent; `None` if there is no histogram.
     pub fragmentation_percent: Option<u64>,
-    /// Bytes that only the checkpoint references.
+    /// Bytes referenced only by the checkpoint.
     pub checkpoint_bytes: u64,
-    /// Reads that failed.
+    /// Failed reads.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Failed writes.
     pub write_errors: u64,
-    /// Blocks whose checksum did not hold.
+    /// Blocks with a wrong checksum.
     pub checksum_errors: u64,
     /// Operations that took too long.
     pub slow_ios: u64,
-    /// Direct writes whose data changed under way.
+    /// Direct writes whose data changed during the write.
     pub direct_verify_errors: u64,
     /// Bytes repaired from other copies.
     pub self_healed_bytes: u64,
-    /// Operations.
+    /// Counts of operations and bytes.
     pub io: IoCounters,
-    /// What they waited for, and what waits (leaves).
+    /// Latencies and queues (leaves).
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "IoWaits::is_empty")
     )]
     pub waits: IoWaits,
-    /// log2 of the sector size in use; 0 if not known.
+    /// log2 of the sector size in use; 0 if unknown.
     pub configured_ashift: u64,
-    /// log2 of the device's own sector size; 0 if not known.
+    /// log2 of the device's own sector size; 0 if unknown.
     pub physical_ashift: u64,
     /// Bytes that the running scan repaired on it.
     pub scan_processed_bytes: u64,
-    /// Whether a resilver of it waits for another to end.
+    /// Whether its resilver is deferred until another one ends.
     pub is_resilver_deferred: bool,
     /// Bytes that the running rebuild wrote to it.
     pub rebuild_processed_bytes: u64,
-    /// Whether its contents are being moved away.
+    /// Whether it is being removed.
     pub is_removing: bool,
-    /// Whether nothing new goes there.
+    /// Whether allocation from it is disabled.
     pub is_non_allocating: bool,
-    /// Whether its image file was deleted: once the pool is closed its content is gone (leaves).
+    /// Whether its image file was deleted (leaves). Its content is lost when the pool is closed.
     pub is_deleted: bool,
-    /// Initialization (leaves).
+    /// State of its initialization (leaves).
     pub initialize: VdevActivity,
-    /// Trim (leaves).
+    /// State of its trim (leaves).
     pub trim: VdevActivity,
-    /// Whether the device cannot be trimmed.
+    /// Whether the device does not support trim.
     pub is_trim_unsupported: bool,
-    /// Of a hot spare: whether it is at work.
+    /// Of a hot spare: whether it is in use.
     pub spare_use: Option<SpareUse>,
-    /// The vdevs that it is made of.
+    /// Its children.
     pub children: Vec<VdevInfo>,
 }

@@ -1,29 +1,31 @@
-//! How long devices and intent logs take, and what waits.
+//! Latencies and queues of devices and intent logs.
 
-/// How many times fell into each power of two of nanoseconds, and their sum.
+/// A histogram of latencies by powers of two of nanoseconds, with their sum.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Latencies {
-    /// Bucket *n* counts from 2^n up to 2^(n+1) ns (the first also 0, number 36 all longer ones), up to the last that is not empty.
+    /// Bucket *n* counts latencies from 2^n up to 2^(n+1) ns. Bucket 0 also counts 0, and bucket 36 all
+    /// longer ones. The vector ends at the last bucket that is not empty.
     pub counts: Vec<u64>,
-    /// The sum of all, in nanoseconds.
+    /// The sum of all latencies, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Latencies {
-    /// How many there were.
+    /// The count of latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// The mean in nanoseconds; `None` without any.
+    /// The mean in nanoseconds; `None` if the count is 0.
     #[must_use]
     pub fn mean_ns(&self) -> Option<u64> {
         self.sum_ns.checked_div(self.count())
     }
 
-    /// In nanoseconds, what so many of a thousand did not exceed: the upper end of their bucket. `None` without any.
+    /// The quantile for `per_mille` in nanoseconds, rounded up to the end of its bucket. `None` if the count
+    /// is 0.
     #[must_use]
     pub fn quantile_ns(&self, per_mille: u64) -> Option<u64> {
         let count = u128::from(self.count());
@@ -38,13 +40,13 @@ impl Latencies {
         None
     }
 
-    /// These and others.
+    /// Adds `other` to this histogram.
     pub fn add(&mut self, other: &Self) {
         add(&mut self.counts, &other.counts);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// These without those that were there before. Counters that began anew count from nothing.
+    /// The difference to an earlier state. If the counters were reset in between, a difference is at least 0.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -58,7 +60,7 @@ impl Latencies {
     }
 }
 
-/// The longest time of a bucket in nanoseconds: 2^(n+1) - 1.
+/// The longest latency in a bucket, in nanoseconds: 2^(n+1) - 1.
 #[must_use]
 pub fn bucket_end_ns(bucket: u32) -> u64 {
     2u64.checked_shl(bucket).map_or(u64::MAX, |end| end - 1)
@@ -79,37 +81,38 @@ fn since(counts: &[u64], before: &[u64]) -> Vec<u64> {
     pairs.map(|(now, old)| now.saturating_sub(old)).collect()
 }
 
-/// Reads.
+/// Index of reads.
 pub const READ: usize = 0;
-/// Writes.
+/// Index of writes.
 pub const WRITE: usize = 1;
-/// Classes of requests in the order of `zpool iostat`'s columns: synchronous and asynchronous reads and writes, scrub, trim, rebuild.
+/// Count of request classes, in the order of `zpool iostat`'s columns: synchronous and asynchronous reads and
+/// writes, scrub, trim, rebuild.
 pub const CLASSES: usize = 7;
 
-/// What a device's requests waited for since the pool was opened, and what waits now.
+/// Latencies of a device's requests since the pool was opened, and the current queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct IoWaits {
-    /// From being asked for to being back, of operations: [`READ`], [`WRITE`].
+    /// Total latency of operations, from submission to completion: [`READ`], [`WRITE`].
     pub total: [Latencies; 2],
-    /// With the disk, likewise.
+    /// Latency in the device, likewise.
     pub disk: [Latencies; 2],
-    /// From being asked for to going to the disk, by class: sync read, sync write, async read, async write, scrub,
-    /// trim, rebuild.
+    /// Time in the queue, from submission until issue to the device, by class: sync read, sync write, async
+    /// read, async write, scrub, trim, rebuild.
     pub queue: [Latencies; CLASSES],
-    /// Sizes of requests as they were asked for by class: bucket *n* counts from 2^n up to 2^(n+1) bytes, number 24
+    /// Sizes of individual requests by class. Bucket *n* counts sizes from 2^n up to 2^(n+1) bytes, bucket 24
     /// all larger ones.
     pub asked_sizes: [Vec<u64>; CLASSES],
-    /// Sizes of operations that several requests were joined to, likewise.
+    /// Sizes of aggregated operations, likewise.
     pub joined_sizes: [Vec<u64>; CLASSES],
-    /// Requests that wait now.
+    /// Requests in the queue now.
     pub pending: [u64; CLASSES],
-    /// Requests that are with the disk now.
+    /// Requests active in the device now.
     pub active: [u64; CLASSES],
 }
 
 impl IoWaits {
-    /// Nothing happened and nothing happens.
+    /// Whether all counters are zero and no requests are pending or active.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sizes = |sizes: &[Vec<u64>; CLASSES]| sizes.iter().all(Vec::is_empty);
@@ -122,7 +125,7 @@ impl IoWaits {
             && self.active == [0; CLASSES]
     }
 
-    /// These and those of another device.
+    /// Adds the counters of another device.
     pub fn add(&mut self, other: &Self) {
         for way in [READ, WRITE] {
             self.total[way].add(&other.total[way]);
@@ -137,7 +140,7 @@ impl IoWaits {
         }
     }
 
-    /// What happened since `before`; what waits is as it is now.
+    /// The counters since `before`. The counts of pending and active requests are the current ones.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         use std::array::from_fn;
@@ -153,23 +156,23 @@ impl IoWaits {
     }
 }
 
-/// What the engine of a pool that is open for changes is at.
+/// Activity of the engine of a pool that is open for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct EngineInfo {
-    /// The txg that takes changes.
+    /// The open txg.
     pub open_txg: u64,
-    /// The last one written.
+    /// The last synced txg.
     pub synced_txg: u64,
-    /// Changes in memory that are not written, in bytes.
+    /// Dirty data in memory, in bytes.
     pub dirty_bytes: u64,
-    /// Blocks found in the cache.
+    /// Cache hits, in blocks.
     pub cache_hits: u64,
-    /// Blocks that were not.
+    /// Cache misses, in blocks.
     pub cache_misses: u64,
-    /// Memory that the cache takes, in bytes.
+    /// Memory used by the cache, in bytes.
     pub cache_bytes: u64,
-    /// How long `fsync` waited for stable storage.
+    /// Latency of `fsync`.
     pub fsync: Latencies,
 }
 
@@ -206,7 +209,7 @@ mod tests {
         sum.add(&new);
         assert_eq!(sum, latencies(&[1, 2, 7], 45));
         assert_eq!(sum.since(&old), latencies(&[0, 0, 7], 40));
-        // Opened anew in between.
+        // The counters were reset in between.
         assert_eq!(old.since(&sum), latencies(&[0, 0], 0));
         let mut waits = IoWaits::default();
         assert!(waits.is_empty());

@@ -1,4 +1,4 @@
-//! Every dataset of a pool, as its own object describes it.
+//! Lists all datasets of a pool, as described by their MOS objects.
 
 use crate::Error;
 use millpond_dataset::{Dataset, Directory};
@@ -7,30 +7,30 @@ use millpond_object::ObjectSet;
 use millpond_ondisk::{BlockPointer, DslDatasetPhys, ObjectSetKind};
 use millpond_pool::Pool;
 
-/// A dataset's figures.
+/// Summary of a dataset.
 #[derive(Debug, Clone)]
 pub struct DatasetSummary {
     /// Its full name.
     pub name: String,
-    /// Its object number in the MOS.
+    /// Its object id in the MOS.
     pub id: u64,
-    /// What it holds; `None` if its object set cannot be read.
+    /// The kind of its content; `None` if its object set cannot be read.
     pub kind: Option<ObjectSetKind>,
-    /// The txg in which it was made.
+    /// The txg in which it was created.
     pub creation_txg: u64,
-    /// Bytes that can be reached from it.
+    /// Referenced bytes.
     pub referenced_bytes: u64,
-    /// How many objects it has.
+    /// Count of its objects.
     pub object_count: u64,
     /// Whether it is a snapshot.
     pub is_snapshot: bool,
-    /// Whether it is partly received or being destroyed.
+    /// Whether it is partially received or being destroyed.
     pub is_inconsistent: bool,
-    /// Whether a chain of log blocks hangs from it (never of a snapshot).
+    /// Whether it has an intent log chain (never true of a snapshot).
     pub has_log: bool,
-    /// Where its object set lies.
+    /// The block pointer to its object set.
     pub root: BlockPointer,
-    /// Everything that its object says.
+    /// The decoded content of its MOS object.
     pub phys: DslDatasetPhys,
 }
 
@@ -61,8 +61,9 @@ impl DatasetSummary {
     }
 }
 
-/// Every dataset of a pool that has content: each directory's head, its snapshots, then what is
-/// below; internal and temporary ones included. Names of one directory are in memory at a time.
+/// Iterates over all datasets of a pool that have content, including internal and temporary ones. For each
+/// directory: its head, its snapshots, then its children. Only the names of one directory are in memory at a
+/// time.
 pub fn datasets(pool: &Arc<Pool>) -> Summaries {
     Summaries {
         stack: vec![Directory::root(pool).map_err(Error::from)],

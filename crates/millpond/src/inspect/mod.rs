@@ -1,10 +1,9 @@
-//! Looking below files: what objects, blocks and figures a pool is made of.
+//! Inspection below the file level: objects, blocks and statistics of a pool.
 //!
-//! Everything here is read as it stands, shown as plain values and kept only as long as it is
-//! looked at: listings are iterators or callbacks, so that memory does not grow with the pool.
-//! Labels and uberblocks are in [`millpond_pool::import`], space maps in
-//! [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`]; they are
-//! handed on here.
+//! Functions read the current state and return plain values. Listings are iterators or callbacks, so memory
+//! does not grow with the size of the pool. Labels and uberblocks are in [`millpond_pool::import`], space
+//! maps in [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`]; they are
+//! re-exported here.
 
 mod datasets;
 mod object;

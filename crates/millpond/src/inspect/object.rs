@@ -1,16 +1,15 @@
-//! What a dnode says about its object.
+//! Summaries of dnodes.
 
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, Object, ObjectError, ObjectSet};
 use millpond_ondisk::{BlockPointer, DnodeFlags, ObjectId, ObjectType};
 
-/// A dnode's figures.
+/// Summary of a dnode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectSummary {
-    /// The object's number: 0 for the array of dnodes, -1 to -3 for accounting by user, group and
-    /// project.
+    /// The object id: 0 for the array of dnodes, -1 to -3 for accounting by user, group and project.
     pub number: i64,
-    /// What it is.
+    /// Its type.
     pub object_type: ObjectType,
     /// Levels of its block tree.
     pub levels: u8,
@@ -24,11 +23,11 @@ pub struct ObjectSummary {
     pub dnode_bytes: u64,
     /// Bytes up to the end of the last block that may hold data.
     pub length_bytes: u64,
-    /// Blocks that are no holes (of the array of dnodes: objects).
+    /// Count of blocks that are not holes; for the array of dnodes, count of objects.
     pub fill: u64,
-    /// What the bonus holds.
+    /// Type of the bonus content.
     pub bonus_type: ObjectType,
-    /// Bytes of the bonus.
+    /// Size of the bonus in bytes.
     pub bonus_bytes: usize,
     /// Checksum function by number, 0 to inherit.
     pub checksum: u8,
@@ -36,13 +35,13 @@ pub struct ObjectSummary {
     pub compression: u8,
     /// The dnode's flags.
     pub flags: DnodeFlags,
-    /// The largest block id that may be other than a hole.
+    /// The largest id of a block that may not be a hole.
     pub block_id_max: u64,
     /// The roots of the block tree.
     pub block_pointers: Vec<BlockPointer>,
     /// The spill block.
     pub spill: Option<BlockPointer>,
-    /// Whether the bonus is encrypted and the key is not there.
+    /// Whether the bonus is encrypted and the key is not loaded.
     pub is_locked: bool,
 }
 
@@ -77,8 +76,8 @@ impl ObjectSummary {
         }
     }
 
-    /// How much of its length is no hole, in hundredths of a per cent. Of the array of dnodes: how many
-    /// of its slots hold an object.
+    /// The share of its length that is not a hole, in hundredths of a per cent. For the array of dnodes, the
+    /// share of slots in use.
     #[must_use]
     pub fn full_hundredths(&self) -> u64 {
         let unit = if self.object_type == ObjectType::DNODE {
@@ -92,8 +91,8 @@ impl ObjectSummary {
     }
 }
 
-/// Every object of a set: the array of dnodes, accounting, then the rest in order of number. One
-/// block of dnodes is in memory at a time; one that cannot be read is an error in the list.
+/// Iterates over all objects of a set: the array of dnodes, the accounting objects, then the others in order
+/// of id. One block of dnodes is in memory at a time. A block that cannot be read yields an error.
 pub fn object_summaries(
     set: &Arc<ObjectSet>,
 ) -> impl Iterator<Item = Result<ObjectSummary, ObjectError>> + use<> {

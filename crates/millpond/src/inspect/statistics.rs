@@ -1,4 +1,4 @@
-//! Counting all blocks of a pool by what they hold.
+//! Counts all blocks of a pool by object type.
 
 use super::tree::{TreeWalk, WalkStep};
 use millpond_block::BlockAddress;
@@ -14,26 +14,26 @@ use millpond_pool::Pool;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
-/// How many unreadable blocks are remembered by name; all are counted.
+/// Upper bound of the unreadable blocks listed individually; all are counted.
 pub const UNREADABLE_KEPT_MAX: usize = 100;
 
-/// Bytes of an entry in a list of blocks.
+/// Size of an entry in a block pointer list, in bytes.
 const POINTER_BYTES: u64 = 128;
-/// Lists nest one deep; deeper ones are not followed.
+/// Lists nest one level deep. Deeper ones are not followed.
 const LIST_DEPTH_MAX: u32 = 2;
 
-/// Sums over some blocks.
+/// Totals over a group of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockTotals {
-    /// Pointers.
+    /// Block pointers.
     pub count: u64,
     /// Copies that are gang blocks.
     pub ganged: u64,
     /// Bytes before compression.
     pub logical_bytes: u64,
-    /// Bytes after compression; of what its pointer holds, 0.
+    /// Bytes after compression; 0 for embedded blocks.
     pub physical_bytes: u64,
-    /// Bytes of all copies with parity and padding.
+    /// Bytes of all copies, including parity and padding.
     pub allocated_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl BlockTotals {
         }
         into(&mut self.allocated_bytes, pointer.asize_bytes());
     }
-    /// Adds other sums.
+    /// Adds other totals.
     pub fn merge(&mut self, other: &Self) {
         let into = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         into(&mut self.count, other.count);
@@ -60,34 +60,34 @@ impl BlockTotals {
     }
 }
 
-/// What a count of all blocks found.
+/// The result of counting all blocks.
 #[derive(Debug, Clone, Default)]
 pub struct BlockStatistics {
-    /// Sums by object type and level.
+    /// Totals by object type and level.
     pub by_type: BTreeMap<(u8, u8), BlockTotals>,
-    /// Blocks that nothing points to any more and that the next txgs free.
+    /// Deferred frees: unreferenced blocks that the next txgs free.
     pub deferred: BlockTotals,
-    /// Sums by dedup bit: of the pointers above, those that have it. A block that several point to
-    /// counts as often.
+    /// Totals of the pointers above that have the dedup bit. A block with several pointers counts once per
+    /// pointer.
     pub dedup: BlockTotals,
-    /// Of the pointers above, those that hold their data themselves and take no space.
+    /// Of the pointers above, those with embedded data, which take no space.
     pub embedded_count: u64,
-    /// Blocks that could not be read, so that what hangs below was not counted.
+    /// Blocks that could not be read; their descendants are not counted.
     pub unreadable_count: u64,
-    /// The first of these.
+    /// The first of these, at most [`UNREADABLE_KEPT_MAX`].
     pub unreadable: Vec<(BlockAddress, ObjectError)>,
-    /// Whether the count ended early because the pool's pointers claim more blocks of metadata than fit
-    /// on its devices, or neighbours lead to one block, which no correct writer makes.
+    /// Whether the count stopped early. It does if the pointers refer to more metadata than fits on the
+    /// devices, or if two adjacent pointers refer to the same block, which no correct writer produces.
     pub gave_up: bool,
-    /// Bytes of blocks of metadata met so far.
+    /// Bytes of metadata blocks counted so far.
     charged_bytes: u64,
     charged_max: u64,
-    /// The last block of metadata of each type and level.
+    /// The last metadata block of each type and level.
     last: BTreeMap<(u8, u8), [u64; 2]>,
 }
 
 impl BlockStatistics {
-    /// The sum of everything, deferred frees included.
+    /// The total of all blocks, including deferred frees.
     #[must_use]
     pub fn total(&self) -> BlockTotals {
         let mut total = BlockTotals::default();
@@ -96,7 +96,7 @@ impl BlockStatistics {
         }
         total
     }
-    /// Sums by object type over all levels.
+    /// Totals by object type over all levels.
     #[must_use]
     pub fn types(&self) -> BTreeMap<ObjectTypeNumber, BlockTotals> {
         let mut types: BTreeMap<u8, BlockTotals> = BTreeMap::new();
@@ -115,7 +115,7 @@ impl BlockStatistics {
             self.dedup.add(pointer);
         }
     }
-    /// Notes a block that will be read. Blocks of metadata belong to one place each.
+    /// Charges a metadata block that will be read to the budget. Each has exactly one parent.
     fn charge(&mut self, bytes: u64) -> ControlFlow<()> {
         self.charged_bytes = self.charged_bytes.saturating_add(bytes);
         if self.charged_bytes > self.charged_max {
@@ -132,18 +132,19 @@ impl BlockStatistics {
     }
 }
 
-/// The number of an object type, as it stands in dnodes and pointers.
+/// The number of an object type, as stored in dnodes and pointers.
 pub type ObjectTypeNumber = u8;
 
-/// Counts all blocks that the MOS, every dataset and every intent log point to, each where it
-/// was born: a block that a snapshot has counts for the first snapshot that has it, as in
-/// `zdb -b`; and the blocks that the next txgs will free. No key is needed, but of an encrypted
-/// dataset's log only the chain itself is counted. Of a deduplicated block every pointer counts.
-/// What a checkpoint alone holds, and datasets that are being destroyed in the background, are not
-/// counted.
+/// Counts all blocks referenced by the MOS, the datasets and the intent logs, and the deferred frees of the
+/// next txgs.
 ///
-/// Reads every indirect block and every block of dnodes once, and keeps none. `progress` is told the
-/// count now and then; where it breaks, the count ends.
+/// Each block counts where it was born: a block in snapshots counts for the first snapshot that has it, as in
+/// `zdb -b`. No key is needed, but for an encrypted dataset only the log chain itself is counted. A
+/// deduplicated block counts once per pointer. Blocks referenced only by a checkpoint, and datasets being
+/// destroyed in the background, are not counted.
+///
+/// Reads each indirect block and each block of dnodes once, and keeps none. Calls `progress` with the
+/// statistics from time to time; the count ends if it breaks.
 pub fn block_statistics(
     pool: &Arc<Pool>,
     progress: &mut dyn FnMut(&BlockStatistics) -> ControlFlow<()>,
@@ -167,7 +168,7 @@ struct Count<'a> {
 impl Count<'_> {
     fn pool(&mut self, pool: &Arc<Pool>) -> ControlFlow<()> {
         self.object_set(pool.mos(), Txg(0))?;
-        // Datasets are found by their objects, not by name, so that none is missed.
+        // Find datasets by their objects rather than by name, so that none is missed.
         for object in pool.mos().objects() {
             let Ok(object) = object else { continue };
             if object.dnode().bonus_type != ObjectType::DSL_DATASET {
@@ -209,9 +210,9 @@ impl Count<'_> {
         self.object_set(&set, phys.previous_snapshot_txg)
     }
 
-    /// The blocks of a log that the space maps know of: those that a txg up to the last synced one
-    /// allocated, or that were claimed; also the last one, which is not written yet. In a claimed log
-    /// also the blocks that records point to.
+    /// Counts the blocks of a log that are allocated in the space maps: those allocated in a txg up to the
+    /// last synced one, and those of a claimed log. This includes the last block, which is not written yet.
+    /// In a claimed log, blocks referenced by records count too.
     fn log(&mut self, log: &IntentLog, synced: Txg) {
         let claim_txg = log.header().claim_txg;
         let is_claimed = claim_txg != Txg(0);
@@ -244,7 +245,7 @@ impl Count<'_> {
         }
     }
 
-    /// The blocks in the list of deferred frees and in the list of a destroyed dataset's blocks.
+    /// Counts the blocks in the list of deferred frees and in the list of a destroyed dataset's blocks.
     fn deferred(&mut self, pool: &Arc<Pool>) {
         for name in [key::SYNC_BPLIST, key::FREE_BPOBJ] {
             if let Ok(Some(id)) = pool.find_directory_object(name) {
@@ -255,7 +256,7 @@ impl Count<'_> {
     }
 
     fn list(&mut self, pool: &Arc<Pool>, id: ObjectId, depth: u32, seen: &mut HashSet<ObjectId>) {
-        // A list belongs to one other list. One that came already would come again and again.
+        // A list has exactly one parent. A list seen twice is part of a cycle.
         if !seen.insert(id) {
             return;
         }
@@ -319,7 +320,7 @@ impl Count<'_> {
         let mut result = ControlFlow::Continue(());
         let found = &mut self.found;
         let progress = &mut *self.progress;
-        // The blocks of dnodes, and with each the objects in it.
+        // Counts the blocks of dnodes, and after each the objects in it.
         let walk = TreeWalk::new(&meta).born_after(born_after);
         let _ = walk.run(&mut |step| {
             let is_dnodes = match &step {
@@ -349,7 +350,7 @@ impl Count<'_> {
     }
 }
 
-/// Counts the blocks of the objects with numbers from `first` on.
+/// Counts the blocks of the objects with ids from `first` on.
 fn objects_in(
     found: &mut BlockStatistics,
     set: &Arc<ObjectSet>,
@@ -364,7 +365,7 @@ fn objects_in(
             Ok(Some(object)) if object.id().0 < end => object,
             Ok(_) => return,
             Err(error) => {
-                // One bad dnode does not hide the others of its block.
+                // An invalid dnode must not hide the others of its block.
                 let bad = match &error {
                     ObjectError::Invalid { object, .. } => Some(object.0),
                     _ => None,
@@ -407,7 +408,8 @@ fn take(found: &mut BlockStatistics, step: WalkStep<'_>) -> ControlFlow<()> {
             found.add(pointer);
             let is_metadata = address.level.0 > 0 || pointer.object_type() == ObjectType::DNODE;
             if is_metadata && !pointer.is_embedded() {
-                // Neighbours that lead to one block: so little could stand for 2^60 blocks.
+                // Adjacent pointers to the same block: a small forged tree could otherwise stand for 2^60
+                // blocks.
                 let key = (pointer.object_type().0, address.level.0);
                 let place = [pointer.words[0], pointer.words[1]];
                 if found.last.insert(key, place) == Some(place) {

@@ -1,4 +1,4 @@
-//! Walking all pointers of an object's block tree.
+//! Traverses all pointers of an object's block tree.
 
 use millpond_block::{Block, BlockAddress};
 use millpond_object::{Object, ObjectError};
@@ -7,28 +7,27 @@ use std::ops::ControlFlow;
 
 const POINTER_BYTES: usize = 128;
 
-/// What a walk meets.
+/// A step of the traversal.
 #[derive(Debug)]
 pub enum WalkStep<'a> {
-    /// A pointer that is no hole; each comes before what hangs below it.
+    /// A pointer that is not a hole. Parents come before their children.
     Pointer {
-        /// Which block it leads to.
+        /// The block it refers to.
         address: BlockAddress,
         /// The pointer.
         pointer: &'a BlockPointer,
     },
-    /// An indirect block that cannot be read: what hangs below it is passed over.
+    /// An indirect block that cannot be read. Its descendants are skipped.
     Unreadable {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
         /// Why.
         error: ObjectError,
     },
 }
 
-/// A walk through the block tree of one object, from the roots down, in order of block number,
-/// reading indirect blocks only. Holds one indirect block for each level (12 at most, of 16 MiB
-/// at most).
+/// A traversal of the block tree of one object, from the roots down, in order of block id. It reads only
+/// indirect blocks, and keeps one in memory per level: at most 12, each of at most 16 MiB.
 #[derive(Debug, Clone)]
 pub struct TreeWalk<'a> {
     object: &'a Object,
@@ -43,7 +42,7 @@ struct Frame {
 }
 
 impl<'a> TreeWalk<'a> {
-    /// A walk through everything.
+    /// A traversal of the whole tree.
     #[must_use]
     pub fn new(object: &'a Object) -> Self {
         Self {
@@ -51,14 +50,14 @@ impl<'a> TreeWalk<'a> {
             born_after: Txg(0),
         }
     }
-    /// Passes over blocks, and all below them, that were born in this txg or before.
+    /// Skips blocks born in this txg or earlier, with all their descendants.
     #[must_use]
     pub fn born_after(mut self, txg: Txg) -> Self {
         self.born_after = txg;
         self
     }
 
-    /// Calls `each` for every step, until it breaks.
+    /// Calls `each` for every step until it breaks.
     pub fn run(&self, each: &mut dyn FnMut(WalkStep<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
         let dnode = self.object.dnode();
         let top = dnode.levels.saturating_sub(1);
@@ -78,7 +77,7 @@ impl<'a> TreeWalk<'a> {
         !pointer.is_hole() && pointer.allocation_birth() > self.born_after
     }
 
-    /// Whether a block may exist at all, by the dnode's largest block id.
+    /// Whether a block id is within the dnode's largest block id.
     fn is_inside(&self, level: u8, id: u64) -> bool {
         let shift = self.object.dnode().pointers_shift() * u32::from(level);
         id <= self.object.block_id_max().0.checked_shr(shift).unwrap_or(0)
@@ -114,7 +113,7 @@ impl<'a> TreeWalk<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Reports a pointer and, if it leads to pointers, puts them on the stack.
+    /// Reports a pointer. If it refers to an indirect block, pushes the block onto the stack.
     fn enter(
         &self,
         pointer: &BlockPointer,

@@ -1,4 +1,4 @@
-//! What a new dataset contains: the answer of the file layer to the dataset layer's port.
+//! Creates the initial content of datasets. Implements a port of the dataset layer with the file layer.
 
 use millpond_dataset::live::{ContentsPort, NewContents};
 use millpond_env::Env;
@@ -11,10 +11,10 @@ use millpond_txg::Transaction;
 use millpond_volume::create_volume;
 use std::error::Error;
 
-/// Makes the first objects of file systems and volumes.
+/// Creates the first objects of file systems and volumes.
 pub(super) struct Contents {
     pub(super) env: Env,
-    /// User and group of root directories for which nobody is named.
+    /// Default uid and gid of root directories.
     pub(super) owner: (u32, u32),
 }
 

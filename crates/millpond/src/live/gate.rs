@@ -1,4 +1,4 @@
-//! Between files and datasets: transactions handed out, properties turned into settings.
+//! Connects files with their dataset: begins transactions, and converts properties into settings.
 
 use millpond_dataset::live::{
     Estimate as DatasetEstimate, LiveDataset, OtherLog, Settings as Numbers,
@@ -14,15 +14,15 @@ use millpond_posix::live::{
 };
 use millpond_txg::Transaction;
 
-/// The feature that names above 255 bytes need.
+/// The feature required for names longer than 255 bytes.
 const LONGNAME: &str = "org.zfsonlinux:longname";
-/// The features that counting files and accounting projects need.
+/// The features required for object accounting and project accounting.
 const USEROBJ_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECT_QUOTA: &str = "org.zfsonlinux:project_quota";
-/// Slots of a dnode when the size is chosen here: 1 KiB, as OpenZFS chooses.
+/// Slots of a dnode with `dnodesize=auto`: 1 KiB, as in OpenZFS.
 const AUTO_DNODE_SLOTS: u8 = 2;
 
-/// A dataset as its files see it.
+/// A dataset from the perspective of its files.
 pub(super) struct Gate {
     dataset: Arc<LiveDataset>,
     log: Arc<LiveLog>,
@@ -33,14 +33,16 @@ pub(super) struct Gate {
 const SYNC_ALWAYS: u64 = 1;
 const SYNC_DISABLED: u64 = 2;
 const LOGBIAS_THROUGHPUT: u64 = 1;
-/// Blocks of at least this size are written for themselves under `logbias=throughput`: smaller ones would cost more
-/// as records than what they save.
+/// The smallest block, in bytes, that is written separately from the log under `logbias=throughput`. For
+/// smaller ones the record costs more than it saves.
 const THROUGHPUT_BLOCK_BYTES: u64 = 4096;
-/// From here on a write goes to blocks of its own if these are as large, and no device is there for logs.
+/// The smallest write, in bytes, that goes to separate blocks if they are this large too, and the pool has no
+/// log device.
 const LARGE_WRITE_BYTES: u64 = 32 << 10;
-/// From here on it does so although a device is there for logs, which are for what cannot wait.
+/// The smallest write, in bytes, that goes to separate blocks even with a log device. Log devices are for
+/// latency-sensitive writes.
 const HUGE_WRITE_BYTES: u64 = 512 << 10;
-/// The feature that records of extended attributes need.
+/// The feature required for log records of extended attributes.
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
 impl Gate {
@@ -138,7 +140,7 @@ impl Begin for Gate {
         self.dataset.sync().map_err(refusal)
     }
     fn space(&self) -> Space {
-        // Figures that cannot be read are shown as a full file system rather than as a wrong one.
+        // If the usage cannot be read, report a full file system rather than wrong numbers.
         let space = self.dataset.space().unwrap_or_default();
         Space {
             referenced_bytes: space.referenced_bytes,
@@ -161,7 +163,8 @@ impl Begin for Gate {
     }
 }
 
-/// What the properties in force mean for files. `is_enabled` tells of features of the pool.
+/// Converts the properties in effect into settings for files. `is_enabled` returns whether a feature of the
+/// pool is enabled.
 pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool) -> Settings {
     Settings {
         is_read_only: numbers.is_on("readonly"),

@@ -1,9 +1,9 @@
-//! Pools that change: made, opened for writing, their datasets and files.
+//! Pools that can be written: creating and opening them, their datasets and files.
 //!
-//! A [`LivePool`] holds its devices' locks; nobody else can open them for writing meanwhile. What was
-//! changed is on stable storage after [`LivePool::sync`] (or any change of datasets, each of which waits
-//! for its own txg), and at the latest some seconds later. Dropped without [`LivePool::export`] a pool is
-//! left as a crash would leave it: whole, at its last committed txg.
+//! A [`LivePool`] holds locks on its devices, so that no other process can open them for writing. A change
+//! is on stable storage after [`LivePool::sync`], and otherwise after at most a few seconds. A change of
+//! datasets waits for its own txg. If a pool is dropped without [`LivePool::export`], it is left as after a
+//! crash: consistent, at its last committed txg.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Opened again, by name and place; volumes beside file systems; what was committed, through the reader:
+//! The next example opens a pool by name and path, uses a volume beside file systems, and reads the committed
+//! state through the read-only interface:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -96,7 +97,7 @@ pub use millpond_pool::live::{
     Offline, PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError,
     SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
 };
-/// The newest version of file systems, and the only one that is written.
+/// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;
 pub use millpond_posix::live::{
     Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,

@@ -1,4 +1,4 @@
-//! A pool to be made, from paths.
+//! Builder for new pools, from device paths.
 
 use super::pool::LivePool;
 use crate::Error;
@@ -13,8 +13,8 @@ use millpond_vdev::AllocationClass;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a pool is to be. Paths are devices or image files that exist; what they hold is lost, unless
-/// another pool may be using it ([`PoolPlan::force`]).
+/// The configuration of a new pool. Paths are existing devices or image files. Their content is lost; a
+/// device that another pool may be using is refused unless [`PoolPlan::force`] is set.
 #[derive(Debug, Clone)]
 pub struct PoolPlan {
     name: String,
@@ -32,7 +32,7 @@ pub struct PoolPlan {
     has_plain_paths: bool,
 }
 
-/// [`Env`] with a name for debugging.
+/// [`Env`] with an implementation of `Debug`.
 #[derive(Clone)]
 struct Env2(Env);
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Env2 {
 }
 
 impl PoolPlan {
-    /// A pool of this name, without devices yet.
+    /// A plan for a pool with this name, without devices.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -62,22 +62,22 @@ impl PoolPlan {
             has_plain_paths: false,
         }
     }
-    /// One device more, by itself.
+    /// Adds a single device.
     #[must_use]
     pub fn single(self, path: impl AsRef<Path>) -> Self {
         self.top(AllocationClass::Normal, NewLayout::Single, [path])
     }
-    /// A mirror more.
+    /// Adds a mirror.
     #[must_use]
     pub fn mirror(self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         self.top(AllocationClass::Normal, NewLayout::Mirror, paths)
     }
-    /// A RAID-Z more, of parity 1 to 3.
+    /// Adds a RAID-Z vdev with parity 1 to 3.
     #[must_use]
     pub fn raidz(self, parity: u8, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         self.top(AllocationClass::Normal, NewLayout::Raidz(parity), paths)
     }
-    /// Any top-level vdev more.
+    /// Adds a top-level vdev.
     #[must_use]
     pub fn top(
         mut self,
@@ -89,79 +89,79 @@ impl PoolPlan {
         self.tops.push((class, layout, paths.collect()));
         self
     }
-    /// A hot spare more.
+    /// Adds a hot spare.
     #[must_use]
     pub fn spare(mut self, path: impl AsRef<Path>) -> Self {
         self.spares.push(path.as_ref().to_owned());
         self
     }
-    /// A cache device more.
+    /// Adds a cache device.
     #[must_use]
     pub fn cache(mut self, path: impl AsRef<Path>) -> Self {
         self.caches.push(path.as_ref().to_owned());
         self
     }
-    /// log2 of the smallest write, 9 to 16; chosen by the devices' sectors otherwise.
+    /// Sets log2 of the smallest write, 9 to 16. The default depends on the devices' sector sizes.
     #[must_use]
     pub fn ashift(mut self, ashift: u8) -> Self {
         self.ashift = Some(ashift);
         self
     }
-    /// Takes devices of pools that are not open here, and layouts of mixed redundancy.
+    /// Allows devices of pools that are not open in this process, and layouts of mixed redundancy.
     #[must_use]
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
-    /// Which features it gets.
+    /// Selects the features to enable.
     #[must_use]
     pub fn features(mut self, choice: FeatureChoice) -> Self {
         self.features = choice;
         self
     }
-    /// A property of the pool, as `zpool create -o` takes it.
+    /// Sets a property of the pool, as in `zpool create -o`.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.push((name.to_owned(), value.to_owned()));
         self
     }
-    /// A property of its root file system, as `zpool create -O` takes it, but with numbers in full: bytes,
-    /// without the letter of a unit.
+    /// Sets a property of its root file system, as in `zpool create -O`. Numbers are in bytes, without unit
+    /// letters.
     #[must_use]
     pub fn root_property(mut self, name: &str, value: &str) -> Self {
         self.root_properties
             .insert(name.to_owned(), value.to_owned());
         self
     }
-    /// Who the host is, who writes txgs, how much may be dirty.
+    /// Sets the host identification, the sync mode and the limits of dirty data.
     #[must_use]
     pub fn writing(mut self, writing: WriteOptions) -> Self {
         self.writing = writing;
         self
     }
-    /// Another clock and randomness. With a fixed one and [`super::Drive::Caller`] the same calls make
-    /// the same bytes.
+    /// Sets the clock and the source of randomness. With deterministic ones and [`super::Drive::Caller`], the
+    /// same calls write the same bytes.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = Env2(env);
         self
     }
-    /// Labels name the devices `/device-0`, `/device-1` and so on instead of telling where they are
-    /// now: so pools that are made alike in different places are alike. Whoever opens the pool looks
-    /// for its devices where they are told to.
+    /// Writes the device paths `/device-0`, `/device-1` and so on to the labels, instead of the actual paths.
+    /// Pools created alike at different paths are then identical. To open such a pool, the caller must search
+    /// at the actual paths.
     #[must_use]
     pub fn plain_paths(mut self) -> Self {
         self.has_plain_paths = true;
         self
     }
-    /// Memory for cached blocks, in bytes.
+    /// Sets the size of the block cache in bytes.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// Makes the pool. When this returns it is on stable storage.
+    /// Creates the pool. It is on stable storage when this returns.
     ///
     /// # Errors
     /// [`Error::Device`] for a path that cannot be opened; [`Error::Setting`]; [`Error::Create`].
@@ -223,7 +223,7 @@ pub(crate) fn open_device(path: &Path) -> Result<NewDevice, Error> {
     let device = FileDevice::open(path, options).map_err(fail)?;
     let is_block_device = device.is_block_device();
     let queued = QueuedDevice::new(Arc::new(device));
-    // Labels name absolute paths; links stay links, they are what a person will look for.
+    // Labels contain absolute paths. Symbolic links are kept, because administrators look for those names.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut new = NewDevice::file(&absolute.to_string_lossy(), Arc::new(queued));
     new.is_block_device = is_block_device;

@@ -1,4 +1,4 @@
-//! A pool open for changes, with its datasets and files.
+//! A pool open for writing, with its datasets and files.
 
 use super::contents::Contents;
 use super::gate::{Gate, file_settings};
@@ -15,7 +15,7 @@ use millpond_posix::live::{LiveFileSystem, VERSION};
 use millpond_volume::LiveVolume;
 use std::collections::BTreeMap;
 
-/// How devices are looked for when their pool is to be written: opened for writing, and locked.
+/// How to open devices of a pool that is to be written: for writing, and locked.
 pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
     open: DeviceOptions {
         write: true,
@@ -25,17 +25,17 @@ pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
     follow_label_paths: true,
 };
 
-/// A pool open for changes. Cheap to clone; the devices' locks go with the last handle.
+/// A pool open for writing. Cheap to clone; dropping the last handle releases the devices' locks.
 #[derive(Clone)]
 pub struct LivePool {
     engine: Arc<Engine>,
     datasets: Arc<LiveDatasets>,
     env: Env,
-    /// Everybody gets the same file system of a dataset: its locks are in it.
+    /// Open file systems. All callers share one instance per dataset, because it contains the locks.
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
-    /// And the same volume: its size and locks are in it.
+    /// Open volumes. All callers share one instance, because it contains the size and the locks.
     volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveVolume>>>>,
-    /// Keys given to any of its committed states are known to all.
+    /// Loaded keys. All committed states of this pool share them.
     keys: Arc<crate::pool::KeyRing>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for LivePool {
 }
 
 impl LivePool {
-    /// Makes a pool on devices that were opened for writing. [`super::PoolPlan`] does so from paths.
+    /// Creates a pool on devices that were opened for writing. [`super::PoolPlan`] does so from paths.
     ///
     /// # Errors
     /// [`Error::Create`].
@@ -71,10 +71,10 @@ impl LivePool {
         crate::pool::choose(&candidates, name).cloned()
     }
 
-    /// Finds a pool by name or guid and opens it for changes.
+    /// Finds a pool by name or guid and opens it for writing.
     ///
     /// # Errors
-    /// As [`Pool::open`]; [`millpond_pool::OpenError::ReadOnly`] names what keeps the pool from being
+    /// As [`Pool::open`]; [`millpond_pool::OpenError::ReadOnly`] gives the reason why the pool cannot be
     /// written.
     pub fn open(
         search: &Search,
@@ -86,7 +86,7 @@ impl LivePool {
         Self::open_candidate(&Env::real(), &candidate, options, writing)
     }
 
-    /// Opens a pool that a search with [`SCAN_FOR_WRITING`] has found.
+    /// Opens a pool found by a search with [`SCAN_FOR_WRITING`].
     ///
     /// # Errors
     /// As [`LivePool::open`].
@@ -121,7 +121,7 @@ impl LivePool {
         }
     }
 
-    /// The engine below: space, features, configuration, properties of the pool.
+    /// The pool's engine: space, features, configuration, properties.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
@@ -131,16 +131,16 @@ impl LivePool {
     pub fn name(&self) -> String {
         self.engine.name()
     }
-    /// Everything that can be done to its datasets.
+    /// Operations on its datasets.
     #[must_use]
     pub fn datasets(&self) -> &Arc<LiveDatasets> {
         &self.datasets
     }
 
-    /// Opens a live file system for changes. What its last use left unlinked is freed first.
+    /// Opens a live file system for writing. Frees files that the last use left unlinked first.
     ///
     /// # Errors
-    /// If there is none of this name, or it cannot be written.
+    /// If no file system has this name, or it cannot be written.
     pub fn file_system(&self, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
         let (open, was_open) = self.open_files(name)?;
         if !was_open {
@@ -149,8 +149,8 @@ impl LivePool {
         Ok(open)
     }
 
-    /// As [`LivePool::file_system`]; what the last use left unlinked stays. Also tells whether it was open
-    /// already.
+    /// Like [`LivePool::file_system`], but does not free unlinked files. The flag is true if it was already
+    /// open.
     pub(super) fn open_files(&self, name: &str) -> Result<(Arc<LiveFileSystem>, bool), Error> {
         let dataset = self.datasets.open_head(name)?;
         let settings = self.settings_of(&dataset);
@@ -167,8 +167,8 @@ impl LivePool {
         Ok((open, false))
     }
 
-    /// Raises the version of a live file system, mounted or not; nothing if it is of that one. It is on stable
-    /// storage when this returns.
+    /// Raises the version of a live file system, mounted or not. Has no effect if it already has this
+    /// version. The change is on stable storage when this returns.
     ///
     /// # Errors
     /// As [`LiveFileSystem::raise_version`].
@@ -176,15 +176,15 @@ impl LivePool {
         let files = self.file_system(name)?;
         let old = files.raise_version(version)?;
         if old != version {
-            // Its txg is not older than the one of the change.
+            // This waits for a txg that is not older than that of the change.
             self.datasets.note_raised(name, old, version)?;
             free_unlinked(&files)?;
         }
         Ok(())
     }
 
-    /// After features were enabled: open file systems have what they allow, and the accounting of those that are mounted is
-    /// completed in the background.
+    /// Applies newly enabled features to open file systems. For mounted ones, accounting is completed in the
+    /// background.
     pub fn features_changed(&self) {
         let open: Vec<_> = {
             let files = self.files.lock();
@@ -212,10 +212,10 @@ impl LivePool {
         file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
     }
 
-    /// Opens a volume for changes. What a power cut left behind its end is freed first.
+    /// Opens a volume for writing. Frees blocks beyond its end that a crash left behind first.
     ///
     /// # Errors
-    /// If there is none of this name, or it cannot be written.
+    /// If no volume has this name, or it cannot be written.
     pub fn volume(&self, name: &str) -> Result<Arc<LiveVolume>, Error> {
         let dataset = self.datasets.open_head(name)?;
         let mut volumes = self.volumes.lock();
@@ -235,7 +235,7 @@ impl LivePool {
         Ok(open)
     }
 
-    /// Waits until everything so far is on stable storage.
+    /// Waits until all changes so far are on stable storage.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -244,7 +244,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// A read-only pool of the last committed state. Right as long as two more txgs are not written.
+    /// A read-only view of the last committed state. It stays valid until two more txgs are synced.
     ///
     /// # Errors
     /// If that state cannot be read.
@@ -255,7 +255,7 @@ impl LivePool {
         ))
     }
 
-    /// Ends cleanly: everything is written, the labels say that the pool is exported.
+    /// Writes all changes and marks the pool as exported in its labels.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -265,7 +265,7 @@ impl LivePool {
     }
 }
 
-/// Frees what the last use of a file system left unlinked, if it may be written.
+/// Frees files that the last use of a file system left unlinked, if it is writable.
 fn free_unlinked(files: &LiveFileSystem) -> Result<(), Error> {
     if is_writable(files) {
         files.free_unlinked()?;

@@ -1,4 +1,4 @@
-//! What intent logs hold is done again when a pool is opened.
+//! Replays intent logs when a pool is opened.
 
 use super::pool::LivePool;
 use crate::Error;
@@ -12,8 +12,9 @@ use millpond_posix::live::{FileError, LiveFileSystem};
 use millpond_volume::{LiveVolume, VolumeError};
 
 impl LivePool {
-    /// Replays the logs that were claimed when the pool was opened, and ends them. Nobody uses the datasets
-    /// yet. A log ends at a record that cannot be replayed, as with OpenZFS; the pool's history tells of it.
+    /// Replays the logs that were claimed when the pool was opened, and ends them. The datasets are not in
+    /// use yet. As in OpenZFS, replay of a log ends at a record that cannot be replayed; this is recorded in
+    /// the pool's history.
     pub(super) fn replay_logs(&self) -> Result<(), Error> {
         let names = self.datasets().logs_to_replay();
         if names.is_empty() {
@@ -38,7 +39,7 @@ impl LivePool {
                 }
             };
             match replayed {
-                // What comes behind a record that cannot be done again may build on it: the log ends there.
+                // Later records may depend on the one that cannot be replayed, so the log ends there.
                 Err(error @ Error::Replay { .. }) if self.engine().suspension().is_none() => {
                     mark::hit("log-ends-at-bad-record");
                     let event = HistoryEvent::of_pool("log replay failed", error.to_string());
@@ -57,8 +58,8 @@ impl LivePool {
         head: &LiveDataset,
         files: &LiveFileSystem,
     ) -> Result<(), Error> {
-        // Files without a name go first: a record may use their numbers again. Large ones would keep the
-        // import waiting; the number of one that is hardly free yet is seldom used again.
+        // Free unlinked files first, because a record may reuse their object ids. Large files are skipped,
+        // because they would delay the import; the id of a file that was only just freed is rarely reused.
         files.free_small_unlinked()?;
         self.sync()?;
         replay(head, &mut |step| {
@@ -72,7 +73,7 @@ impl LivePool {
                     step.read(pointer, id, offset)
                 })
             };
-            // A number may be in use until the object that had it is really gone.
+            // An object id may be in use until its previous object is completely freed.
             let outcome = match again() {
                 Ok(()) => Ok(()),
                 Err(_) => {

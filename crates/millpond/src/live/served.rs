@@ -1,4 +1,4 @@
-//! File systems as front ends take them: with their snapshots below `.zfs/snapshot`.
+//! File systems in the form that front ends use, with their snapshots in `.zfs/snapshot`.
 
 use super::LivePool;
 use super::pool::is_writable;
@@ -9,19 +9,19 @@ use millpond_posix::FileSystem;
 use millpond_posix::live::{BackgroundDrain, BeginError, FileError};
 use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, StoredFiles, Vfs, WithSnapshots};
 
-/// Finds the snapshots of a dataset in what its pool has committed. Snapshots are there only once they are
-/// committed, and their blocks stay as long as they do.
+/// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
+/// committed, and their blocks are not freed before they are destroyed.
 struct Snapshots {
     pool: LivePool,
     head: ObjectId,
 }
 
-/// Why files that were asked for through a pool cannot be had.
+/// Converts an error of opening files through a pool.
 fn told(error: Error) -> FileError {
     match error {
         Error::File(error) => error.into(),
         Error::Change(error) => error,
-        // An error of input and output, with the whole story.
+        // Reported as an I/O error with the full reason.
         error => FileError::Begin(BeginError::Suspended {
             reason: error.to_string(),
         }),
@@ -32,7 +32,7 @@ impl Snapshots {
     fn entries(&self) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
         let head = self.pool.committed()?.dataset_by_id(self.head)?;
         let mut entries = head.inner().snapshot_entries()?;
-        // Temporary ones are nobody's business.
+        // Temporary snapshots are hidden.
         entries.retain(|(name, _)| !name.starts_with('%'));
         Ok((head, entries))
     }
@@ -65,7 +65,7 @@ impl SnapshotPort for Snapshots {
     }
 }
 
-/// What the properties of a file system say about mounting it.
+/// Properties of a file system that become mount options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountSettings {
     /// `readonly`.
@@ -83,10 +83,10 @@ pub struct MountSettings {
 }
 
 impl LivePool {
-    /// What the properties of a file system say about mounting it.
+    /// The mount options from the properties of a file system.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If no dataset has this name.
     pub fn mount_settings(&self, name: &str) -> Result<MountSettings, Error> {
         let settings = self.datasets().open_head(name)?.settings();
         let is_on = |name: &str| settings.is_on(name);
@@ -100,8 +100,8 @@ impl LivePool {
         })
     }
 
-    /// Opens a live file system for a front end, such as a mount. It keeps the pool open. What the last use
-    /// left unlinked, and large files that are removed, are freed in the background.
+    /// Opens a live file system for a front end, such as a mount. The file system keeps the pool open. A
+    /// background worker frees files that the last use left unlinked, and large files that are removed.
     ///
     /// # Errors
     /// As [`LivePool::file_system`].
@@ -119,7 +119,7 @@ impl LivePool {
 }
 
 impl Dataset {
-    /// Its files for a front end that only reads.
+    /// Opens its file system for a read-only front end.
     ///
     /// # Errors
     /// As [`Dataset::file_system`].

@@ -1,8 +1,8 @@
-//! Reading every copy, mirror side and parity column of everything in a pool.
+//! Verifies every copy, mirror side and parity column of all blocks in a pool.
 //!
-//! The walk starts at the uberblock's pointer and at every dataset and snapshot; a block that a snapshot
-//! shares with an older one is judged there, so each is judged once. Memory does not grow with the pool.
-//! What waits to be freed is not looked at: nobody will read it again.
+//! The walk starts at the uberblock's root pointer and at every dataset and snapshot. A block that a snapshot
+//! shares with an older one is verified with the older one, so each block is verified once. Memory does not
+//! grow with the size of the pool. Deferred frees are not verified, because they are never read again.
 
 mod report;
 mod walk;
@@ -22,7 +22,7 @@ use millpond_pool::import::read_labels;
 use std::collections::{BTreeMap, HashSet};
 use walk::{Root, Walk, Work};
 
-/// How far a verification has come; read by whoever shows it, while it runs.
+/// Progress of a running verification. Other threads may read it at any time.
 #[derive(Debug, Default)]
 pub struct VerifyProgress {
     blocks: AtomicU64,
@@ -37,12 +37,12 @@ impl VerifyProgress {
             .fetch_add(allocated_bytes, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
     }
-    /// Blocks judged so far.
+    /// Blocks verified so far.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
-    /// Bytes that these blocks take on their vdevs, parity included.
+    /// Allocated bytes of these blocks, including parity.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes.load(Ordering::Relaxed)
@@ -54,7 +54,7 @@ impl VerifyProgress {
     }
 }
 
-/// What is known of a damaged object while the walk runs.
+/// The problems of a damaged object, collected during the walk.
 #[derive(Default)]
 struct Tally {
     lost: u64,
@@ -63,13 +63,13 @@ struct Tally {
 }
 
 impl Pool {
-    /// Reads and judges every copy of everything in the pool, with all cores.
+    /// Reads and verifies every copy of all blocks in the pool, with all cores.
     ///
-    /// `on_problem` is called as problems are found, from several threads. The report names the
-    /// objects and files concerned.
+    /// `on_problem` is called for each problem when it is found, from several threads. The report lists the
+    /// affected objects and files.
     ///
     /// # Errors
-    /// If the list of datasets cannot be had at all. Damage is no error but the answer.
+    /// If the list of datasets cannot be read. Damage is not an error; it is part of the report.
     pub fn verify(
         &self,
         progress: &VerifyProgress,
@@ -120,8 +120,8 @@ impl Pool {
         Ok(report)
     }
 
-    /// Every object set of the pool: the MOS, then each head and snapshot, internal and temporary ones
-    /// included.
+    /// Collects all object sets of the pool: the MOS, then each head and snapshot, including internal and
+    /// temporary ones.
     fn collect_roots(&self, roots: &mut Vec<Root>, troubles: &mut Vec<String>) {
         roots.push(Root {
             dataset: 0,
@@ -169,7 +169,7 @@ impl Pool {
         }
     }
 
-    /// Finds names for damaged objects, worst first.
+    /// Resolves names of damaged objects, worst first.
     fn name_objects(&self, tallies: BTreeMap<(u64, u64), Tally>, report: &mut VerifyReport) {
         let mut tallies: Vec<_> = tallies.into_iter().collect();
         tallies.sort_by_key(|(_, tally)| std::cmp::Reverse((tally.lost > 0, tally.lost)));

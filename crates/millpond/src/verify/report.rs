@@ -1,111 +1,113 @@
-//! What a verification found.
+//! The results of a verification.
 
 use millpond_block::BlockAddress;
 use std::collections::BTreeMap;
 
-/// What is wrong with one block.
+/// The kind of a problem with a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// No copy is right: what it held is lost. What each place had to say.
+    /// No copy is correct, so the content is lost. Contains one message per copy.
     Lost(Vec<String>),
-    /// A device holds wrong bytes or could not be read, and other copies or parity make up for it.
+    /// A device has wrong bytes or could not be read, but other copies or parity suffice to repair it.
     Repairable(Vec<String>),
-    /// The pointer, or what it leads to, cannot be what a correct writer wrote.
+    /// The pointer, or the structure it refers to, cannot come from a correct writer.
     Invalid(String),
 }
 
-/// One block that is not as it should be.
+/// A problem with a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Which block.
+    /// The block.
     pub address: BlockAddress,
-    /// What is wrong.
+    /// The kind of the problem.
     pub kind: ProblemKind,
 }
 
-/// What became of one leaf device.
+/// Results for a leaf device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeafReport {
     /// Its name.
     pub name: String,
-    /// Runs of bytes that were wrong.
+    /// Count of extents with wrong bytes.
     pub wrong: u64,
-    /// Bytes in them.
+    /// Bytes in these extents.
     pub wrong_bytes: u64,
-    /// Runs that could not be read.
+    /// Count of extents that could not be read.
     pub faults: u64,
-    /// Runs that lie on it and could not be checked, because the device is absent.
+    /// Count of extents that could not be checked because the device is absent.
     pub absent: u64,
-    /// Runs that it is known to have missed, and does hold otherwise.
+    /// Count of extents that the device missed according to its dirty time log, and that have other content.
     pub stale: u64,
-    /// What is wrong with its labels, by label number.
+    /// Problems with its labels, by label number.
     pub labels: Vec<(usize, String)>,
 }
 
 impl LeafReport {
-    /// Whether anything is wrong with what it holds.
+    /// Whether the device has no wrong or unreadable extents and no problems with labels.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.wrong == 0 && self.faults == 0 && self.labels.is_empty()
     }
 }
 
-/// An object with blocks that are not as they should be.
+/// An object with damaged blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedObject {
-    /// The dataset's full name; `None` for the pool's own objects.
+    /// The dataset's full name; `None` for objects of the MOS.
     pub dataset: Option<String>,
-    /// The object.
+    /// The object id.
     pub object: u64,
-    /// The file's path below the dataset's root, where the object is a file that can be found.
+    /// The file's path below the dataset's root, if the object is a file and its path is known.
     pub path: Option<Vec<u8>>,
-    /// Blocks that are lost.
+    /// Count of lost blocks.
     pub lost: u64,
-    /// Blocks that other copies or parity make up for.
+    /// Count of repairable blocks.
     pub repairable: u64,
-    /// What is wrong with the first of them.
+    /// The first problem found.
     pub first: String,
 }
 
 /// The outcome of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Blocks whose every copy was read, each once.
+    /// Count of blocks verified, each counted once.
     pub blocks: u64,
     /// Logical bytes of these blocks.
     pub logical_bytes: u64,
     /// Bytes read from devices.
     pub read_bytes: u64,
-    /// Blocks of intent logs among them.
+    /// Count of intent log blocks among them.
     pub log_blocks: u64,
-    /// Lost blocks.
+    /// Count of lost blocks.
     pub lost: u64,
-    /// Blocks that other copies or parity make up for.
+    /// Count of repairable blocks.
     pub repairable: u64,
-    /// Pointers and structures that cannot be right.
+    /// Count of invalid pointers and structures.
     pub invalid: u64,
-    /// By leaf number.
+    /// Results by leaf id.
     pub leaves: BTreeMap<u32, LeafReport>,
-    /// Objects concerned, worst first; at most [`DAMAGED_OBJECTS_MAX`].
+    /// Damaged objects, worst first; at most [`DAMAGED_OBJECTS_MAX`].
     pub damaged: Vec<DamagedObject>,
-    /// How many objects are concerned that do not stand in `damaged`.
+    /// Count of damaged objects that are not in `damaged`.
     pub damaged_not_listed: u64,
-    /// Set when the walk was given up: the pool claims to hold more than fits on it.
+    /// Why the walk was stopped: the pool's pointers refer to more data than fits on its devices.
     pub gave_up: Option<String>,
 }
 
-/// How many damaged objects are named.
+/// Upper bound of the damaged objects in the report.
 pub const DAMAGED_OBJECTS_MAX: usize = 10_000;
 
 impl VerifyReport {
-    /// Runs that devices do not hold because they missed them, as their dirty time logs say: redundancy that is not there.
+    /// Count of extents that devices missed according to their dirty time logs. Redundancy is reduced for
+    /// them.
     #[must_use]
     pub fn stale(&self) -> u64 {
         let leaves = self.leaves.values().map(|leaf| leaf.stale);
         leaves.fold(0, u64::saturating_add)
     }
 
-    /// Whether everything that could be read is right, and nothing was missing.
+    /// Whether all content is correct and nothing was skipped. Absent devices and missed extents do not count
+    /// as damage.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.lost == 0

@@ -1,4 +1,4 @@
-//! Walking every block pointer of a pool and judging every copy of every block.
+//! Traverses all block pointers of a pool and verifies every copy of every block.
 
 use super::report::{LeafReport, Problem, ProblemKind};
 use super::{VerifyProgress, VerifyReport};
@@ -15,26 +15,26 @@ use millpond_ondisk::{
 use millpond_vdev::{AuditFinding, Verdict};
 use std::collections::{HashSet, VecDeque};
 
-/// Pointers taken from a block at a time, so that the rest is there for other threads.
+/// Count of pointers that a thread takes from a block at once. The rest stays available to other threads.
 const POINTERS_AT_ONCE: usize = 16;
-/// Blocks shared through dedup or cloning that are remembered, so that each is judged once. Beyond
-/// that some are judged again: 32 MiB at most.
+/// Upper bound of the shared blocks (by dedup or cloning) that are remembered, so that each is verified once.
+/// The set takes at most 32 MiB; beyond that, some blocks are verified again.
 const SHARED_MAX: usize = 1 << 20;
-/// A tree whose object set is to be walked.
+/// An object set to traverse.
 pub(super) struct Root {
-    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    /// The dataset's object id in the MOS; 0 for the MOS itself.
     pub(super) dataset: u64,
     pub(super) pointer: BlockPointer,
-    /// Blocks born up to here belong to an older snapshot, which is walked too.
+    /// Blocks born up to this txg belong to an older snapshot, which is traversed separately.
     pub(super) born_after: Txg,
-    /// Whether a log may hang from it: not for snapshots.
+    /// Whether it may have an intent log. Snapshots have none.
     pub(super) has_log: bool,
 }
 
-/// Something to do.
+/// A work item.
 pub(super) enum Work {
     Root(Root),
-    /// Of one object or of several, to be taken in order.
+    /// Pointers of one or several objects, processed in order.
     Pointers(VecDeque<Pointers>),
     Log {
         dataset: u64,
@@ -58,7 +58,7 @@ impl Pointers {
     }
 }
 
-/// A pointer in its place.
+/// A pointer with its owner and address.
 struct Taken {
     owner: Arc<Owner>,
     pointer: BlockPointer,
@@ -66,7 +66,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Whether its block holds pointers.
+    /// Whether its block contains pointers.
     fn leads_further(&self) -> bool {
         self.address.level.0 > 0 || self.owner.holds_dnodes
     }
@@ -91,7 +91,7 @@ impl PointerBlock {
     }
 }
 
-/// The object that pointers belong to, and what its dnode promises of them.
+/// The object that owns pointers, and the properties of its blocks according to its dnode.
 struct Owner {
     dataset: u64,
     object: ObjectId,
@@ -110,12 +110,12 @@ pub(super) struct Walk<'a> {
     pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
     pub(super) stack: Stack<Work>,
     pub(super) shared: Mutex<HashSet<(u64, u64)>>,
-    /// For blocks that belong to one place only.
+    /// Bounds the bytes of blocks that are not shared.
     pub(super) budget: Budget,
 }
 
 impl Walk<'_> {
-    /// Works until all is done. Called by each thread.
+    /// Processes work until all is done. Each thread calls this.
     pub(super) fn run(&self) {
         self.stack.work(|work| match work {
             Work::Root(root) => self.root(&root),
@@ -132,7 +132,8 @@ impl Walk<'_> {
         if root.pointer.object_type() != ObjectType::OBJECT_SET || root.pointer.level().0 != 0 {
             return self.invalid(address, "its pointer is not one to an object set");
         }
-        // A snapshot of an unchanged dataset shares its root; still, one of the two is walked.
+        // A snapshot of an unchanged dataset has the same root pointer as its successor. It is traversed only
+        // once.
         if root.pointer.allocation_birth() <= root.born_after {
             return;
         }
@@ -165,7 +166,8 @@ impl Walk<'_> {
         self.stack.push([Work::Pointers(sources)]);
     }
 
-    /// Takes some pointers, leaves the rest to whoever has nothing to do, and has what is taken judged together.
+    /// Takes some pointers and verifies them together. The remaining ones go back to the stack for other
+    /// threads.
     fn pointers(&self, mut sources: VecDeque<Pointers>) {
         let mut taken: Vec<Taken> = vec![];
         while taken.len() < POINTERS_AT_ONCE
@@ -216,7 +218,7 @@ impl Walk<'_> {
         });
     }
 
-    /// What is to be judged of a pointer; `None` if nothing is.
+    /// Validates a pointer. `None` if there is nothing to verify.
     fn take(
         &self,
         owner: &Arc<Owner>,
@@ -255,7 +257,7 @@ impl Walk<'_> {
         })
     }
 
-    /// A block within its pointer.
+    /// Processes an embedded block.
     fn embedded(&self, taken: &Taken) {
         match self.store.read(&taken.pointer, taken.address, None) {
             Ok(block) if taken.leads_further() => self.follow(taken, (*block).clone()),
@@ -265,7 +267,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on with what a block leads to.
+    /// Continues with the pointers in a block.
     fn follow(&self, taken: &Taken, block: Block) {
         let (pointer, address) = (&taken.pointer, taken.address);
         let level = address.level.0;
@@ -311,7 +313,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A log's blocks, as far as they verify: where one does not, the chain ends.
+    /// Verifies a log's blocks. The chain ends at the first block that does not verify.
     fn log(&self, dataset: u64, header: &IntentLogHeader) {
         let mut pointer = header.log;
         for sequence in 0..LOG_BLOCKS_MAX {
@@ -334,7 +336,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges every copy of a block and gives back its content.
+    /// Verifies every copy of a block and returns its content.
     fn judge(&self, pointer: &BlockPointer, address: BlockAddress) -> Option<Block> {
         if pointer.is_embedded() {
             let block = self.store.read(pointer, address, None);
@@ -365,7 +367,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges every copy of a block that is not embedded and gives back its stored bytes.
+    /// Verifies every copy of a block that is not embedded, and returns its stored bytes.
     fn judge_stored(&self, pointer: &BlockPointer, address: BlockAddress) -> Option<Vec<u8>> {
         if self.budget.is_spent() || !self.charge(pointer) {
             return None;
@@ -373,7 +375,7 @@ impl Walk<'_> {
         self.judged(pointer, address, self.store.audit(pointer, address))
     }
 
-    /// Takes an audit's outcome down and gives back the stored bytes.
+    /// Records the result of an audit and returns the stored bytes.
     fn judged(
         &self,
         pointer: &BlockPointer,
@@ -389,10 +391,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the block is to be judged: not if it is shared and was judged before. Gives up if the
-    /// pool claims to hold more than fits on it.
+    /// Whether to verify a block. A shared block is verified only once. Stops the walk if the pool's pointers
+    /// refer to more data than fits on its devices.
     fn charge(&self, pointer: &BlockPointer) -> bool {
-        // Only content is ever shared. Of what leads further each block belongs to one place.
+        // Only data blocks can be shared. Each metadata block has exactly one parent.
         let is_content = pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE;
         let is_shared =
             is_content && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth());
@@ -401,7 +403,7 @@ impl Walk<'_> {
             let key = (pointer.words[0], pointer.words[1]);
             return shared.len() >= SHARED_MAX || shared.insert(key);
         }
-        // An address may claim less than it leads to.
+        // The allocated size in a forged pointer may be less than its physical size.
         let asize = pointer.asize_bytes().max(pointer.psize_bytes());
         if self.budget.charge(asize) == Err(Spent::Now) {
             self.report.lock().gave_up = Some(format!(
@@ -458,7 +460,7 @@ impl Walk<'_> {
     }
 }
 
-/// Counts a finding; gives words for it if it is a fault of the device.
+/// Counts a finding, and describes it if it is the fault of the device.
 fn count(leaf: &mut LeafReport, finding: &AuditFinding) -> Option<String> {
     let what = match finding.verdict {
         Verdict::Wrong => {

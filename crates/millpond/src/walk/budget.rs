@@ -1,20 +1,21 @@
-//! How much a pool's trees may claim before they are taken for forged.
+//! A bound on the bytes that a pool's trees may refer to. A walk that exceeds it treats the trees as forged.
 
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes that a walk may visit: what fits on the devices. A tree that repeats itself would never end.
+/// The bytes that a walk may still visit: at most the capacity of the devices. Without the bound, a walk of a
+/// tree that contains itself would never end.
 pub(crate) struct Budget {
     charged_bytes: AtomicU64,
     max_bytes: u64,
     is_spent: AtomicBool,
 }
 
-/// More was charged than there is.
+/// The budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spent {
-    /// By this charge: whoever made it ends the walk.
+    /// This charge exhausted it. The caller must stop the walk.
     Now,
-    /// By an earlier one.
+    /// An earlier charge exhausted it.
     Before,
 }
 
@@ -27,10 +28,10 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes`.
+    /// Charges `bytes` to the budget.
     ///
     /// # Errors
-    /// [`Spent`] if there were not as many left; just one caller is told [`Spent::Now`].
+    /// [`Spent`] if fewer bytes were left. Exactly one caller receives [`Spent::Now`].
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Spent> {
         let before = self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) <= self.max_bytes {

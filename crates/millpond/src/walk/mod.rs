@@ -1,5 +1,5 @@
-//! What walks over all of a pool's blocks share: unfinished work that several threads take from one stack,
-//! and the bound that ends a walk over trees that claim more than there can be.
+//! Parts shared by the walks over all blocks of a pool: a work stack that several threads share, and a budget
+//! that ends a walk of trees that refer to more bytes than the devices hold.
 
 mod budget;
 mod stack;
@@ -7,5 +7,5 @@ mod stack;
 pub(crate) use budget::{Budget, Spent};
 pub(crate) use stack::Stack;
 
-/// No intent log is longer, in blocks; writers keep some thousands at most.
+/// Upper bound of the length of an intent log, in blocks. Writers keep at most a few thousand.
 pub(crate) const LOG_BLOCKS_MAX: u64 = 1 << 24;

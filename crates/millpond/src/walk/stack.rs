@@ -1,11 +1,11 @@
-//! A walk's unfinished work: a stack that several threads share.
+//! The work stack of a walk, shared by several threads.
 //!
-//! Last in, first out, so that the walk goes deep before it goes wide and memory stays bounded: each
-//! level of a tree adds at most one block of pointers for each thread.
+//! The order is last in, first out. The walk thus goes depth first, and memory stays bounded: each level of a
+//! tree adds at most one block of pointers per thread.
 
 use millpond_env::sync::{Condvar, Mutex};
 
-/// A stack of work that ends when it is empty and nobody is making more.
+/// A work stack. Work ends when the stack is empty and no thread is processing an item.
 pub(crate) struct Stack<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -30,7 +30,7 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Has items performed until all is done. Called by each thread.
+    /// Processes items until all work is done. Each thread calls this.
     pub(crate) fn work(&self, perform: impl Fn(T)) {
         while let Some(item) = self.take() {
             let _turn = Turn(self);
@@ -38,8 +38,8 @@ impl<T> Stack<T> {
         }
     }
 
-    /// The next item, or `None` when all is done. Each item taken must be ended with
-    /// [`Stack::finish`], which [`Turn`] sees to.
+    /// The next item, or `None` when all work is done. Each item taken must be ended with [`Stack::finish`];
+    /// [`Turn`] does so.
     fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
@@ -58,13 +58,13 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Adds work; of several items the last is taken first.
+    /// Adds items. The last one is taken first.
     pub(crate) fn push(&self, items: impl IntoIterator<Item = T>) {
         self.state.lock().items.extend(items);
         self.changed.notify_all();
     }
 
-    /// Ends an item that was taken.
+    /// Marks an item that was taken as done.
     fn finish(&self) {
         let mut state = self.state.lock();
         state.busy -= 1;
@@ -73,14 +73,14 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Ends all work.
+    /// Stops the walk. Items left on the stack are not processed.
     pub(crate) fn stop(&self) {
         self.state.lock().is_stopped = true;
         self.changed.notify_all();
     }
 }
 
-/// Ends an item when it goes, on the way out of a panic, too: the other threads would wait for it for ever.
+/// Finishes an item on drop, also during a panic. Otherwise the other threads would wait for it forever.
 struct Turn<'s, T>(&'s Stack<T>);
 
 impl<T> Drop for Turn<'_, T> {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn several_threads_end_together_after_all_work_is_done() {
-        // Each item n makes two items n - 1: 2^12 - 1 in all.
+        // Each item n pushes two items n - 1, which makes 2^12 - 1 items.
         let stack = Stack::new(vec![11u32]);
         let done = AtomicU64::new(0);
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One change of an open pool.
+//! Applies one change to an open pool.
 
 use super::checks::{open_all, open_to_write};
 use super::{ChangeError, Changed, DatasetChange, NewDevices, PoolChange, Values};
@@ -11,11 +11,11 @@ use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs, Offline};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
-/// Txgs that are written after something was destroyed, to give its space back before the pool is left.
-/// What is left then goes on when the pool is opened again.
+/// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
+/// when the pool is opened again.
 const FREEING_TXGS_MAX: usize = 64;
 
-/// Makes one change; it is on stable storage when this returns.
+/// Makes one change. It is on stable storage when this returns.
 pub(in crate::control) fn apply(
     pool: &LivePool,
     change: &PoolChange,
@@ -166,7 +166,7 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
             done.map_err(|error| ChangeError::Failed(error.to_string()))?;
             pool.sync()?;
         }
-        // Nothing is received of a default quota: without its own value it is none.
+        // A default quota has no received value: inheriting it removes the quota.
         DatasetChange::Inherit { name, property, .. }
             if master_node::default_quota(property).is_some() =>
         {
@@ -182,14 +182,14 @@ fn of_dataset(pool: &LivePool, change: &DatasetChange) -> Result<(), ChangeError
     Ok(())
 }
 
-/// Sets properties: those that lie in the file system or volume itself after those beside it.
+/// Sets properties. Those stored inside the file system or volume come after those stored in the DSL.
 fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeError> {
     let is_inside = |property: &str| {
         matches!(property, "volsize" | "version") || master_node::default_quota(property).is_some()
     };
     let pairs = properties.iter().cloned();
     let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
-    // Nothing is done if this cannot be.
+    // Checks the version before anything is changed.
     for (property, value) in &inside {
         if let ("version", Value::Number(number)) = (property.as_str(), value) {
             let may = pool.file_system(name)?.check_new_version(*number);
@@ -202,8 +202,8 @@ fn set(pool: &LivePool, name: &str, properties: &Values) -> Result<(), ChangeErr
     set_in_contents(pool, name, &inside)
 }
 
-/// Sets the size of a volume, the version and the default quotas of a file system. They are on stable storage when this
-/// returns.
+/// Sets the size of a volume, or the version and the default quotas of a file system. They are on stable
+/// storage when this returns.
 fn set_in_contents(
     pool: &LivePool,
     name: &str,
@@ -263,7 +263,7 @@ fn new_vdevs(devices: &NewDevices) -> Result<(NewVdevs, NewVdevOptions), ChangeE
     Ok((vdevs, options))
 }
 
-/// The dataset that `bootfs` names, if it names one.
+/// The dataset named by `bootfs`; `None` if the value is empty.
 fn boot_dataset(pool: &LivePool, value: &str) -> Result<Option<ObjectId>, ChangeError> {
     if value.is_empty() {
         return Ok(None);
@@ -278,7 +278,7 @@ fn boot_dataset(pool: &LivePool, value: &str) -> Result<Option<ObjectId>, Change
     Ok(Some(dataset.inner().id()))
 }
 
-/// The features that property `compatibility` lets a new pool have.
+/// The features that property `compatibility` allows in a new pool.
 pub(in crate::control) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeError> {
     match requested(Some(value)) {
         RequestedFeatures::All => Ok(FeatureChoice::Default),
@@ -302,7 +302,7 @@ pub(in crate::control) fn frees_space(change: &PoolChange) -> bool {
     )
 }
 
-/// Writes txgs until what was destroyed has given its space back.
+/// Syncs txgs until the destroyed data is freed, at most [`FREEING_TXGS_MAX`].
 pub(in crate::control) fn free_in_background(pool: &LivePool) -> Result<(), ChangeError> {
     for _ in 0..FREEING_TXGS_MAX {
         let freeing = pool.committed()?.inner().property("freeing")?;

@@ -1,4 +1,4 @@
-//! What is looked at before anything is written: devices, who uses them, how a layout fits.
+//! Checks before anything is written: devices, their current use, and whether the layout is valid.
 
 use super::{ChangeError, DeviceFacts, DeviceInUse, DeviceProblem, NewDevices};
 use crate::Pool;
@@ -12,17 +12,17 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// What is known of the pools around.
+/// Access to the pools of this system.
 pub(in crate::control) trait Around {
-    /// Whether this pool is open, or would be for the next command.
+    /// Whether this pool is open, or the next command would open it.
     fn is_open(&self, pool: Guid) -> bool;
-    /// The name of the pool that has a spare or cache device.
+    /// The name of the pool that a spare or cache device belongs to.
     fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String>;
-    /// The top-level vdevs of a pool with the class of each.
+    /// The top-level vdevs of a pool with their classes.
     fn tops_of(&self, pool: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError>;
 }
 
-/// Everything that can be said before anything is written. `pool` is the one that is added to.
+/// Makes all checks that need no write. `pool` is the pool that the devices are added to.
 pub(in crate::control) fn check(
     around: &dyn Around,
     devices: &NewDevices,
@@ -63,7 +63,8 @@ pub(in crate::control) fn check(
     Ok(())
 }
 
-/// Who uses a device, by its labels; `None` if nobody, or only a pool that is gone.
+/// How a device is used, according to its labels. `None` if it is free, or if its pool was destroyed or is
+/// unknown.
 fn user_of(around: &dyn Around, path: &str) -> Result<Option<DeviceInUse>, ChangeError> {
     let device = open_to_look(path)?;
     let Some(found) = find_use(device.device.as_ref(), &|_| false) else {
@@ -87,7 +88,7 @@ fn can_be_taken(by: &DeviceInUse) -> bool {
     )
 }
 
-/// Who uses the devices. Spares may serve several pools in principle.
+/// Checks that the devices are free. Spares may be shared by several pools.
 fn check_use(
     around: &dyn Around,
     devices: &NewDevices,
@@ -131,7 +132,7 @@ fn check_use(
     })
 }
 
-/// Whether the labels of a device may be wiped.
+/// Checks whether the labels of a device may be wiped.
 pub(in crate::control) fn check_clearing(
     around: &dyn Around,
     path: &str,
@@ -162,7 +163,7 @@ pub(in crate::control) fn clear(path: &str) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// The top-level vdevs of a pool with the class of each.
+/// The top-level vdevs of a pool with their classes.
 pub(in crate::control) fn tops_of(pool: &Pool) -> Vec<(VdevConfig, AllocationClass)> {
     let topology = pool.inner().store().topology();
     let tops = pool.inner().assembly().root.children.clone();
@@ -208,7 +209,7 @@ pub(in crate::control) fn facts(path: &str) -> Result<DeviceFacts, DeviceProblem
     })
 }
 
-/// A device opened for reading only, to judge it.
+/// Opens a device read-only, to inspect it.
 pub(in crate::control) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
     let told = |error: DeviceError| ChangeError::Device {
         path: path.to_owned(),

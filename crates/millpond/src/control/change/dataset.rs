@@ -3,30 +3,30 @@
 use crate::OwnerKind;
 use crate::control::Value;
 
-/// Properties with their values: stored text, words of indexed properties, or numbers.
+/// Properties with their values: stored text, names of indexed values, or numbers.
 pub type Values = Vec<(String, Value)>;
 
-/// One change of a dataset, by full names.
+/// A change of a dataset. Names are full names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DatasetChange {
-    /// A new file system.
+    /// Creates a file system.
     CreateFileSystem {
         /// Its name.
         name: String,
         /// Its properties.
         properties: Values,
-        /// Whether it is mounted where its properties say.
+        /// Whether to mount it at the mount point given by its properties.
         mount: bool,
     },
-    /// A new volume; `volsize` is among the properties.
+    /// Creates a volume. The properties include `volsize`.
     CreateVolume {
         /// Its name.
         name: String,
         /// Its properties.
         properties: Values,
     },
-    /// A new clone.
+    /// Creates a clone.
     Clone {
         /// The snapshot.
         snapshot: String,
@@ -34,77 +34,77 @@ pub enum DatasetChange {
         name: String,
         /// Its properties.
         properties: Values,
-        /// Whether it is mounted where its properties say.
+        /// Whether to mount it at the mount point given by its properties.
         mount: bool,
     },
-    /// Snapshots, all in one txg or none.
+    /// Creates snapshots, all in one txg or none.
     Snapshot {
         /// Full names.
         names: Vec<String>,
-        /// User properties of each.
+        /// User properties for each of them.
         properties: Values,
     },
-    /// A file system or volume without children and snapshots, or a bookmark, goes.
+    /// Destroys a file system or volume without children and snapshots, or a bookmark.
     Destroy {
         /// Its name.
         name: String,
     },
-    /// File systems, volumes and snapshots go in this order, many in one txg, until one is refused: what
-    /// depends on another comes before it.
+    /// Destroys file systems, volumes and snapshots in this order, many per txg, until one is refused. A
+    /// dataset must come after those that depend on it.
     DestroyInOrder {
         /// Full names.
         names: Vec<String>,
     },
-    /// Snapshots go, all or none.
+    /// Destroys snapshots, all or none.
     DestroySnapshots {
         /// Full names.
         names: Vec<String>,
-        /// Those that are held or cloned go later.
+        /// Whether to defer the destruction of snapshots that have holds or clones.
         defer: bool,
     },
-    /// A file system, volume or snapshot gets another name.
+    /// Renames a file system, volume or snapshot.
     Rename {
         /// The old name.
         from: String,
         /// The new one.
         to: String,
-        /// The snapshots of that name in all datasets below too.
+        /// Whether to also rename the snapshots of that name in all descendant datasets.
         recursively: bool,
         /// Whether mounts follow the new name.
         mount: bool,
     },
-    /// A clone and its origin change places.
+    /// Promotes a clone: exchanges the roles of the clone and its origin.
     Promote {
         /// The clone.
         name: String,
     },
-    /// Back to the latest snapshot.
+    /// Rolls back to the latest snapshot.
     Rollback {
         /// The snapshot.
         snapshot: String,
     },
-    /// A new bookmark.
+    /// Creates a bookmark.
     Bookmark {
-        /// A snapshot or bookmark.
+        /// The snapshot or bookmark to copy.
         source: String,
-        /// Its name.
+        /// The name of the new bookmark.
         name: String,
     },
-    /// Snapshots are held, all or none.
+    /// Adds a hold to snapshots, all or none.
     Hold {
         /// Full names.
         names: Vec<String>,
-        /// Under this tag.
+        /// The tag of the hold.
         tag: String,
     },
-    /// Snapshots are released, all or none.
+    /// Releases a hold of snapshots, all or none.
     Release {
         /// Full names.
         names: Vec<String>,
-        /// From this tag.
+        /// The tag of the hold.
         tag: String,
     },
-    /// Properties are set, all or none; `volsize` by itself.
+    /// Sets properties, all or none. `volsize` must be set alone.
     Set {
         /// The dataset.
         name: String,
@@ -113,26 +113,26 @@ pub enum DatasetChange {
         /// Whether mounts follow.
         mount: bool,
     },
-    /// The limit of one owner is set; 0 takes it away.
+    /// Sets the quota of one owner; 0 removes it.
     SetOwnerQuota {
         /// The file system.
         name: String,
         /// User, group or project.
         owners: OwnerKind,
-        /// Whether objects are limited rather than bytes.
+        /// Whether the quota limits objects instead of bytes.
         of_objects: bool,
-        /// The owner's number.
+        /// The uid, gid or project id.
         id: u64,
-        /// The limit.
+        /// The quota.
         limit: u64,
     },
-    /// A local value goes.
+    /// Removes a local property value.
     Inherit {
         /// The dataset.
         name: String,
         /// The property.
         property: String,
-        /// Whether the received value is in force afterwards.
+        /// Whether the received value takes effect afterwards.
         to_received: bool,
     },
 }

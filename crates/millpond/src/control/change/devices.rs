@@ -3,7 +3,7 @@
 use crate::live::NewLayout;
 use millpond_vdev::AllocationClass;
 
-/// What a path is.
+/// Facts about a path as a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFacts {
@@ -13,68 +13,68 @@ pub struct DeviceFacts {
     pub size_bytes: u64,
 }
 
-/// Why a path is no device.
+/// Why a path is not usable as a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DeviceProblem {
-    /// There is nothing of this name.
+    /// The path does not exist.
     Missing,
-    /// It is a folder, a socket, …
+    /// It is a directory, a socket or another unsuitable kind of file.
     WrongKind,
-    /// It cannot be opened; the text says why.
+    /// It cannot be opened; the text gives the reason.
     Unusable(String),
 }
 
-/// Who uses a device, by its labels.
+/// How a device is used, according to its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DeviceInUse {
-    /// A pool that is open, or would be for the next command.
+    /// By a pool that is open, or that the next command would open.
     Active(String),
-    /// A pool that was neither exported nor found.
+    /// By a pool that was not exported, and that the search did not find.
     PotentiallyActive(String),
-    /// An exported pool.
+    /// By an exported pool.
     Exported(String),
-    /// Hot spare of a pool; an empty name if that pool was not found.
+    /// As a hot spare of this pool; the name is empty if the pool was not found.
     Spare(String),
-    /// Cache device of a pool; an empty name if that pool was not found.
+    /// As a cache device of this pool; the name is empty if the pool was not found.
     Cache(String),
 }
 
-/// A top-level vdev asked for.
+/// A requested top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TopRequest {
-    /// What it is reserved for.
+    /// Its allocation class.
     pub class: AllocationClass,
-    /// How its devices stand together.
+    /// The layout of its devices.
     pub layout: NewLayout,
-    /// Paths.
+    /// Paths of its devices.
     pub paths: Vec<String>,
 }
 
-/// Everything that is to be added to a pool at once.
+/// Devices to add to a pool in one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NewDevices {
-    /// Top-level vdevs, in the order in which they are numbered.
+    /// Top-level vdevs, in the order of their ids.
     pub tops: Vec<TopRequest>,
     /// Hot spares.
     pub spares: Vec<String>,
     /// Cache devices.
     pub caches: Vec<String>,
-    /// log2 of the sector, where it was stated.
+    /// log2 of the sector size, if specified.
     pub ashift: Option<u8>,
-    /// Devices of pools that are not open may be taken.
+    /// Whether devices of pools that are not open may be reused.
     pub may_take_used: bool,
-    /// Redundancy may be mixed.
+    /// Whether levels of redundancy may be mixed.
     pub may_mix_redundancy: bool,
-    /// Sector sizes may be mixed.
+    /// Whether sector sizes may be mixed.
     pub may_mix_sectors: bool,
 }
 
 impl NewDevices {
-    /// Every path, in the order of the vdevs, then spares and caches.
+    /// All paths: vdevs in order, then spares, then caches.
     pub fn paths(&self) -> impl Iterator<Item = &String> {
         let tops = self.tops.iter().flat_map(|top| &top.paths);
         tops.chain(&self.spares).chain(&self.caches)

@@ -1,4 +1,4 @@
-//! What can go wrong with a change.
+//! Errors of changes.
 
 use super::super::keep::MountProblem;
 use super::{DeviceInUse, DeviceProblem};
@@ -9,112 +9,113 @@ use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
 use millpond_pool::live::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
-/// Why a change was not made.
+/// Why a change failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ChangeError {
     /// No pool has this name.
     NoSuchPool,
-    /// Somebody else has its devices open.
+    /// Another process has its devices open.
     Busy,
-    /// A pool of this name is there.
+    /// A pool of this name already exists.
     PoolExists,
-    /// No pool can have this name; why not.
+    /// The name is not valid for a pool; the text gives the reason.
     PoolName(String),
-    /// Another system had the pool last and did not export it.
+    /// Another system used the pool last and did not export it.
     HeldElsewhere {
         /// The name of that system, if known.
         hostname: Option<String>,
     },
-    /// Something in the pool cannot be kept right when it is written; the text names it.
+    /// The pool contains something that this program cannot update; the text names it. The pool can only be
+    /// read.
     ReadOnlyPool(String),
     /// A device cannot be used.
     Device {
-        /// Which.
+        /// Its path.
         path: String,
         /// Why.
         problem: DeviceProblem,
     },
     /// Devices are in use, or may be.
     InUse {
-        /// Each with who uses it, in the order given.
+        /// The devices with their uses, in the order given.
         devices: Vec<(String, DeviceInUse)>,
-        /// Whether force would help.
+        /// Whether `force` would override this.
         can_be_forced: bool,
     },
-    /// No vdev for ordinary data.
+    /// There is no vdev of the normal class.
     NoData,
-    /// Redundancy is mixed, or devices of one vdev are of different kinds or sizes.
+    /// Levels of redundancy are mixed, or devices of one vdev differ in kind or size.
     Replication(Vec<ReplicationMismatch>),
-    /// A device is below 64 MiB.
+    /// A device is smaller than 64 MiB.
     TooSmall,
-    /// One device is named twice.
+    /// A device is listed twice.
     Twice,
-    /// Sectors of different sizes.
+    /// Sector sizes differ.
     SectorSizes,
-    /// Without the device data of its vdev would have no replica.
+    /// Without the device, data of its vdev would have no replica.
     NoReplicas,
     /// The pool has no such device.
     NoSuchDevice,
     /// A device has no label.
     NoLabel,
-    /// Property `compatibility` names a list that cannot be read.
+    /// Property `compatibility` refers to a list that cannot be read.
     Compatibility(String),
     /// A property of a pool cannot have this value.
     Setting(SettingError),
     /// No dataset has this name.
     NoSuchDataset(String),
-    /// The name breaks the rules for names.
+    /// The name is not valid.
     DatasetName {
         /// The name.
         name: String,
-        /// Which rule.
+        /// The rule that it breaks.
         reason: String,
     },
     /// A property of a dataset cannot be given this value.
     Property {
         /// The property.
         property: String,
-        /// Why, in the words users know.
+        /// Why, in terms of the command line.
         reason: String,
     },
-    /// What was asked for is not done to a dataset.
+    /// The dataset does not allow the change.
     Refused {
         /// The dataset.
         name: String,
         /// Why.
         why: Refusal,
     },
-    /// A file system in the way is mounted and in use.
+    /// A file system that must be unmounted is in use.
     Mounted {
-        /// Where.
+        /// Its mount point.
         mountpoint: String,
         /// Why it cannot be unmounted.
         why: MountProblem,
     },
-    /// Whoever gave the command may only look.
+    /// The caller has no permission to change anything.
     Denied,
-    /// The pool is suspended, for this reason: nothing can be written.
+    /// The pool is suspended, so nothing can be written. The text gives the reason.
     Suspended(String),
-    /// Not possible yet.
+    /// Not implemented.
     NotBuilt(String),
     /// Anything else, with its text.
     Failed(String),
 }
 
-/// A list of changes that was not made to its end.
+/// A sequence of changes that stopped at an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ChangeFailure {
-    /// How many were made.
+    /// Count of changes made.
     pub done: usize,
-    /// Why the next one was not.
+    /// Why the next one failed.
     pub error: ChangeError,
 }
 
 impl ChangeError {
-    /// The same error without texts that only the program itself has, so that it can travel.
+    /// The same error without texts that exist only in this process, so that it can be serialized.
     #[must_use]
     pub fn portable(self) -> Self {
         match self {

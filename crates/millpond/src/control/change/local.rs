@@ -1,5 +1,5 @@
-//! [`Change`] carried out in this process: the pool is opened for the command, changed and left as it
-//! was found, exported or not.
+//! An implementation of [`Change`] in this process. It opens the pool for a command, changes it, and leaves
+//! it as it was found, exported or not.
 
 use super::apply::{self, compatible_features, free_in_background, frees_space};
 use super::checks::{self, Around};
@@ -18,7 +18,7 @@ use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::live::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 
-/// Pools that a search finds, opened for each command.
+/// Changes the pools that a search finds. Each command opens its pool.
 #[derive(Debug)]
 pub struct LocalChanges {
     search: Search,
@@ -28,8 +28,8 @@ pub struct LocalChanges {
 }
 
 impl LocalChanges {
-    /// For the pools of a search; `hostname` is this system's, for labels and history, and `user` the
-    /// number of who gives the commands.
+    /// Changes the pools of a search. `hostname` is this system's name for labels and history, and `user` the
+    /// uid of the caller.
     #[must_use]
     pub fn new(search: Search, hostname: Option<String>, user: u64) -> Self {
         Self {
@@ -40,8 +40,9 @@ impl LocalChanges {
         }
     }
 
-    /// With the running system as histories name it: node, release, version, machine. Histories of new pools
-    /// begin with it. That a pool was opened for a command they do not tell: the command is enough.
+    /// Sets the system identification for history records: node, release, version, machine. The history of a
+    /// new pool starts with it. Opening a pool for a command adds no record of its own; the command's record
+    /// suffices.
     #[must_use]
     pub fn with_system(mut self, system: String) -> Self {
         self.system = Some(system);
@@ -56,16 +57,16 @@ impl LocalChanges {
         }
     }
 
-    /// Opens a pool for changes; true if its labels said that nobody has it.
+    /// Opens a pool for writing. The flag is true if its labels mark it as exported.
     fn open(&self, name: &str) -> Result<(LivePool, bool), ChangeError> {
         let candidates = self.search.pools_with(SCAN_FOR_WRITING);
         let candidate = match find(&candidates, name) {
             Ok(candidate) => candidate.clone(),
-            // Found only by who does not want to write: somebody else has its devices.
+            // Only the read-only search finds the pool, so another process has its devices open.
             Err(_) if find(&self.search.pools(), name).is_ok() => return Err(ChangeError::Busy),
             Err(error) => return Err(error),
         };
-        // The locks of other pools' devices go here.
+        // Releases the locks on devices of other pools.
         drop(candidates);
         self.refuse_held_elsewhere(&candidate)?;
         let was_exported = candidate.state == PoolState::Exported;
@@ -82,7 +83,7 @@ impl LocalChanges {
         Ok((pool, was_exported))
     }
 
-    /// Systems without a host id are told apart by their names.
+    /// Refuses a pool that another system uses. Systems without a host id are distinguished by name.
     fn refuse_held_elsewhere(&self, candidate: &PoolCandidate) -> Result<(), ChangeError> {
         for condition in &candidate.conditions {
             let ImportCondition::HostidMismatch {
@@ -107,18 +108,18 @@ impl LocalChanges {
         }
     }
 
-    /// Everything that can be said before anything is written. `pool` is the one that is added to.
+    /// Makes all checks that need no write. `pool` is the pool that the devices are added to.
     fn check(&self, devices: &NewDevices, pool: Option<&str>) -> Result<(), ChangeError> {
         let around = Candidates(self.search.pools());
         checks::check(&around, devices, pool)
     }
 
-    /// Leaves the pool as it was found.
+    /// Leaves the pool exported or not, as it was found.
     fn close(&self, pool: LivePool, was_exported: bool) -> Result<(), ChangeError> {
         if was_exported {
             return Ok(pool.export()?);
         }
-        // What was done is committed; without its last handle the pool's devices are let go.
+        // All changes are committed. Dropping the last handle releases the devices.
         Ok(())
     }
 }
@@ -176,7 +177,7 @@ impl Change for LocalChanges {
         let mut changed = Changed::default();
         let mut failure = None;
         for (done, change) in changes.iter().enumerate() {
-            // The last words about a pool come before its end.
+            // The history record must be written before the pool is destroyed or exported.
             if matches!(change, PoolChange::Destroy | PoolChange::Export) {
                 let noted = live.engine().record_command(&self.history(command));
                 noted.map_err(|error| at(done)(error.into()))?;
@@ -199,7 +200,7 @@ impl Change for LocalChanges {
             Some(_) => Ok(()),
         };
         if changes.iter().any(frees_space) {
-            // Only a matter of order: errors here come back at the next change.
+            // Freeing can be completed later, so errors are ignored: they recur at the next change.
             let _ = free_in_background(&live);
         }
         let closed = self.close(live, was_exported);
@@ -219,7 +220,7 @@ impl Change for LocalChanges {
     }
 }
 
-/// The pools that a search has found.
+/// The pools found by a search.
 struct Candidates(Vec<PoolCandidate>);
 
 impl Around for Candidates {
@@ -244,7 +245,7 @@ fn find<'a>(candidates: &'a [PoolCandidate], name: &str) -> Result<&'a PoolCandi
         .ok_or(ChangeError::NoSuchPool)
 }
 
-/// The name of the pool that has a spare or cache device, if it can be opened.
+/// The name of the pool that a spare or cache device belongs to, if that pool can be opened.
 fn owner_of(candidates: &[PoolCandidate], guid: Guid, is_spare: bool) -> Option<String> {
     candidates
         .iter()
@@ -264,7 +265,7 @@ fn owner_of(candidates: &[PoolCandidate], guid: Guid, is_spare: bool) -> Option<
         .map(|candidate| candidate.name.clone())
 }
 
-/// The features that a new pool gets; an error if one of its properties cannot be had.
+/// The features of a new pool, or an error if one of the requested properties is not valid.
 pub(in crate::control) fn features_of(
     request: &NewPoolRequest,
 ) -> Result<FeatureChoice, ChangeError> {
@@ -278,13 +279,13 @@ pub(in crate::control) fn features_of(
     Ok(features)
 }
 
-/// A checked request as a plan.
+/// Converts a checked request into a plan.
 pub(in crate::control) fn plan(
     request: &NewPoolRequest,
     features: FeatureChoice,
     writing: WriteOptions,
 ) -> PoolPlan {
-    // What was not to be taken or mixed has been refused before.
+    // The checks have already refused devices in use and mixed layouts, so the plan forces both.
     let name = request.temporary_name.as_ref().unwrap_or(&request.name);
     let mut plan = PoolPlan::new(name).force().writing(writing);
     plan = plan.features(features);

@@ -1,9 +1,9 @@
-//! What a person or a program can change, as plain data.
+//! Changes of pools and datasets, as plain data.
 //!
-//! [`Change`] is to changes what [`super::Control`] is to questions: [`LocalChanges`] opens the pool for
-//! the command and closes it again, a daemon may do the same for pools that it keeps open. Requests name
-//! datasets and devices by their names; values are raw (bytes, stored text, words of indexed properties).
-//! Errors are values too: their words are the printer's business. The page is `docs/cli.md`.
+//! [`Change`] is the counterpart of [`super::Control`] for changes. [`LocalChanges`] opens the pool for each
+//! command and closes it again; a daemon can implement it for pools that it keeps open. Requests refer to
+//! datasets and devices by name. Values are raw: bytes, stored text, names of indexed values. Errors are
+//! values too; the program that prints them chooses the wording. Page `docs/cli.md`.
 
 pub(super) mod apply;
 pub(super) mod checks;
@@ -20,151 +20,151 @@ pub use local::LocalChanges;
 use super::keep::MountProblem;
 use crate::live::FeatureChoice;
 
-/// A pool to be made.
+/// A request to create a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NewPoolRequest {
     /// Its name.
     pub name: String,
-    /// What it is called until it is exported, in place of its name.
+    /// The name to use until export instead of `name`.
     pub temporary_name: Option<String>,
     /// Its devices.
     pub devices: NewDevices,
-    /// Which features it gets.
+    /// Which features to enable.
     pub features: FeatureChoice,
-    /// Its properties as given, `feature@NAME` among them.
+    /// Its properties as given, including `feature@NAME`.
     pub properties: Vec<(String, String)>,
-    /// Properties of its root file system: stored text, words, or numbers in digits.
+    /// Properties of its root file system: stored text, names of indexed values, or decimal numbers.
     pub root_properties: Vec<(String, String)>,
-    /// Whether to look only if it could be made.
+    /// Whether to only check that the pool could be created.
     pub only_check: bool,
 }
 
-/// One change of a pool or of something in it.
+/// A change of a pool or of something in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PoolChange {
-    /// New top-level vdevs, hot spares and cache devices.
+    /// Adds top-level vdevs, hot spares and cache devices.
     Add(NewDevices),
-    /// The pool ends; its labels say so.
+    /// Destroys the pool by marking its labels.
     Destroy,
-    /// The labels say that nobody has the pool.
+    /// Exports the pool by marking its labels.
     Export,
-    /// A property of the pool.
+    /// Sets a property of the pool.
     Set {
         /// Its name.
         name: String,
-        /// The value as given; for `bootfs` a dataset's name, or nothing.
+        /// The value as given. For `bootfs`, a dataset's name, or empty to clear it.
         value: String,
     },
-    /// A property of a vdev.
+    /// Sets a property of a vdev.
     SetVdev {
-        /// The vdev's guid; the pool's for the root.
+        /// The vdev's guid; for the root, the pool's guid.
         guid: u64,
         /// The property's name.
         name: String,
         /// The value as given.
         value: String,
     },
-    /// Every feature, or those of a list, is enabled.
+    /// Enables all features, or those in a list.
     Upgrade {
-        /// The names that may be enabled; all if `None`.
+        /// Names of the features that may be enabled; `None` for all.
         compatible: Option<Vec<String>>,
     },
-    /// The pool gets a new guid.
+    /// Changes the pool's guid.
     Reguid {
-        /// This one; one of chance if `None`.
+        /// The new guid; random if `None`.
         guid: Option<u64>,
     },
-    /// Nothing but another txg.
+    /// Syncs a txg without other changes.
     Sync,
-    /// The errors counted of devices are forgotten, those that were faulted or degraded are used again, and a suspended pool
-    /// goes on.
+    /// Clears the error counts of devices, brings faulted and degraded devices back into use, and resumes a
+    /// suspended pool.
     Clear {
-        /// The guids of the leaves whose errors are meant; all if `None`.
+        /// The guids of the leaves concerned; `None` for all.
         leaves: Option<Vec<u64>>,
     },
-    /// A device is taken out of use.
+    /// Takes a device offline.
     Offline {
         /// The guid of its leaf.
         leaf: u64,
-        /// Whether it is to be faulted: only [`PoolChange::Clear`] takes it back.
+        /// Whether to fault it. Only [`PoolChange::Clear`] reverses this.
         is_fault: bool,
-        /// Until the pool is opened again.
+        /// Whether this lasts only until the pool is opened again.
         is_temporary: bool,
     },
-    /// Devices that were taken out of use, and lost ones that are there again, are used again.
+    /// Brings devices online again: those that were taken offline, and lost ones that are available again.
     Online {
-        /// The guids of the leaves that are meant.
+        /// The guids of the leaves.
         leaves: Vec<u64>,
     },
-    /// If the pool is suspended: what it could not write is given up, so that it can be exported. Nothing
-    /// otherwise.
+    /// If the pool is suspended, discards the changes it could not write, so that it can be exported.
+    /// Otherwise no effect.
     Abandon,
-    /// A change of a dataset.
+    /// Changes a dataset.
     Dataset(DatasetChange),
 }
 
-/// What changes told besides being done.
+/// The result of successful changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Changed {
     /// Features that [`PoolChange::Upgrade`] enabled.
     pub enabled_features: Vec<String>,
-    /// What was done, but not all that people may expect with it.
+    /// Follow-up steps that did not succeed.
     pub notes: Vec<Note>,
 }
 
-/// Something to know about a change that was made.
+/// A follow-up step of a change that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Note {
-    /// A file system is not mounted although it should be.
+    /// A file system was not mounted, although it should be.
     NotMounted {
         /// Its name.
         dataset: String,
-        /// Where.
+        /// Its mount point.
         mountpoint: String,
         /// Why.
         why: MountProblem,
     },
-    /// A mount could not be taken away.
+    /// A mount could not be removed.
     StillMounted {
         /// Its name.
         dataset: String,
-        /// Where.
+        /// Its mount point.
         mountpoint: String,
         /// Why.
         why: MountProblem,
     },
 }
 
-/// The verbs that change. `command` is the command line, as `zpool history` is to show it.
+/// Requests that change pools. `command` is the command line to record in `zpool history`.
 pub trait Change {
-    /// What a path is, as a device for a new vdev.
+    /// Inspects a path as a device for a new vdev.
     ///
     /// # Errors
     /// [`DeviceProblem`].
     fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem>;
 
-    /// Makes a pool; when this returns it is on stable storage.
+    /// Creates a pool. It is on stable storage when this returns.
     ///
     /// # Errors
-    /// [`ChangeError`]; up to writing the first label nothing was touched.
+    /// [`ChangeError`]. Nothing is modified before the first label is written.
     fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError>;
 
-    /// Looks whether these devices could be added to a pool.
+    /// Checks whether these devices could be added to a pool.
     ///
     /// # Errors
-    /// [`ChangeError`], as [`PoolChange::Add`] would give it.
+    /// [`ChangeError`], as [`PoolChange::Add`] would return it.
     fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError>;
 
-    /// Makes changes of one pool in this order; each is on stable storage before the next begins. The
-    /// first that fails ends the rest, and what was done before it stays. The command is noted in the
-    /// pool's history if all of them succeed.
+    /// Makes changes of one pool in the given order. Each is on stable storage before the next starts. The
+    /// first error ends the sequence; earlier changes stay. The command is recorded in the pool's history if
+    /// all changes succeed.
     ///
     /// # Errors
-    /// [`ChangeFailure`]: which one failed, and why.
+    /// [`ChangeFailure`]: the change that failed, and why.
     fn change(
         &self,
         pool: &str,
@@ -172,7 +172,7 @@ pub trait Change {
         command: &str,
     ) -> Result<Changed, ChangeFailure>;
 
-    /// Wipes the labels of a device. Without `force` one that a pool may need is refused.
+    /// Wipes the labels of a device. Without `force`, it refuses a device that a pool may need.
     ///
     /// # Errors
     /// [`ChangeError::InUse`], [`ChangeError::NoLabel`], [`ChangeError::Device`].

@@ -1,5 +1,5 @@
-//! Hot spares and cache devices of held pools. An idle one is neither read nor written, but it is open and locked as long as its
-//! pool is held. Another program that wants to write to it is refused.
+//! Hot spares and cache devices of imported pools. An idle device is neither read nor written, but stays open
+//! and locked while its pool is imported. Another program cannot open it for writing.
 
 use super::super::change::checks;
 use super::{HeldPool, HeldPools, Open};
@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(super) struct AuxiliaryDevices {
-    /// By guid: several pools may have one spare.
+    /// Open devices by guid. Several pools may share a spare.
     open: BTreeMap<u64, Arc<dyn Device>>,
-    /// The guids of each pool, by its name.
+    /// The guids of each pool's devices, by pool name.
     of_pools: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl AuxiliaryDevices {
-    /// A pool is no longer held.
+    /// Releases the devices of a pool that is no longer imported.
     pub(super) fn let_go(&mut self, pool: &str) {
         self.of_pools.remove(pool);
         self.close_unused();
@@ -31,8 +31,8 @@ impl AuxiliaryDevices {
 }
 
 impl HeldPools {
-    /// Opens the spares and cache devices that a pool has now, and lets go of those that it has no more. What cannot be
-    /// opened is left: `zpool status` shows it.
+    /// Opens the current spares and cache devices of a pool, and closes those that it no longer has. A device
+    /// that cannot be opened is skipped; `zpool status` shows it.
     pub(super) fn hold_auxiliaries(&self, name: &str) {
         let Some(wanted) = self.get(name).and_then(|pool| auxiliary_paths(&pool)) else {
             return;
@@ -56,7 +56,8 @@ impl HeldPools {
     }
 }
 
-/// Where the spares and cache devices of a pool are, by guid; `None` if it cannot tell now, or is only read.
+/// The paths of a pool's spares and cache devices, by guid. `None` if the pool is suspended, unreadable or
+/// imported read-only.
 fn auxiliary_paths(pool: &HeldPool) -> Option<BTreeMap<u64, String>> {
     let Open::Live(live) = pool.opened() else {
         return None;

@@ -1,4 +1,4 @@
-//! Finding pools that are not open, and opening them to be held.
+//! Finds pools that are not open, and imports them.
 
 use super::super::{ImportError, ImportRequest, Imported, Places, RewindRequest};
 use super::{HeldPool, HeldPools, Open, cache_file, names};
@@ -23,7 +23,7 @@ impl HeldPools {
         let mut search = match &places.cache_file {
             Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
                 ImportError::CacheFile(match error {
-                    // The words of the system, without its number behind them.
+                    // The system's error message without the error number after it.
                     Error::CacheFile { reason, .. } => {
                         let words = reason.split(" (os error").next().unwrap_or_default();
                         format!("failed to open cache file: {words}")
@@ -38,9 +38,9 @@ impl HeldPools {
         Ok(search)
     }
 
-    /// Pools found there that are not held. Labels tell of their own top-level vdev only; where others
-    /// are missing the pool itself is asked where they were, and it is looked there too (`search` says so
-    /// afterwards).
+    /// The pools found by `search` that are not imported. A label describes only its own top-level vdev. If
+    /// others are missing, this opens the pool to learn their paths, adds these to `search`, and searches
+    /// again.
     fn candidates(&self, search: &mut Search) -> Vec<PoolCandidate> {
         let mut found = search.pools();
         found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
@@ -78,7 +78,7 @@ impl HeldPools {
         found
     }
 
-    /// As [`super::super::Keep::importable_from`].
+    /// Implements [`super::super::Keep::importable_from`].
     ///
     /// # Errors
     /// [`ImportError::CacheFile`].
@@ -88,12 +88,12 @@ impl HeldPools {
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
             .collect();
-        // Found on many devices at once, they would come in an order of chance.
+        // Devices are scanned in parallel, so their order is not deterministic.
         pools.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         Ok(pools)
     }
 
-    /// As [`super::super::Keep::import`], without mounting anything and without keys.
+    /// Implements [`super::super::Keep::import`], but mounts nothing and loads no keys.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -141,7 +141,7 @@ impl HeldPools {
 
         let (guid, paths) = (candidate.guid, device_paths(candidate));
         let is_complete = !paths.is_empty();
-        // Every device found is open: let go of those of other pools.
+        // The search opened every device that it found. This closes the devices of other pools.
         drop(found);
         let mut narrow = search.clone();
         if is_complete {
@@ -155,7 +155,7 @@ impl HeldPools {
         found.retain(|candidate| candidate.guid == guid);
         let mut cannot_be_written = None;
         if found.is_empty() && !wants_read_only {
-            // Devices that can only be read are no reason to keep the pool closed.
+            // If the devices can only be read, import the pool read-only.
             cannot_be_written = narrow.read_only_device();
             if cannot_be_written.is_some() {
                 found = narrow.pools_with(ScanOptions::default());
@@ -216,9 +216,9 @@ impl HeldPools {
         })
     }
 
-    /// Why what is in the pool may be another administrator's work, if so.
+    /// Why the pool's content may come from another administrator, if it may.
     fn foreign_because(&self, candidate: &PoolCandidate) -> Option<String> {
-        // What ordinary users mount gives nobody rights: `fusermount3` sees to that.
+        // Mounts by ordinary users are always `nosuid,nodev`; `fusermount3` enforces this.
         if self.owner.0 != 0 {
             return None;
         }
@@ -241,7 +241,7 @@ impl HeldPools {
         })
     }
 
-    /// How a pool is looked at: without waiting long for a device that the pool can do without.
+    /// Options for inspecting a pool, with the configured deadline for devices that the pool can do without.
     fn reading(&self) -> OpenOptions {
         OpenOptions {
             deadline: self.deadline,
@@ -276,7 +276,8 @@ impl HeldPools {
         }
     }
 
-    /// Where the pool's devices are, spares and caches too, which labels do not say whose they are.
+    /// Paths and sizes of the pool's devices by guid. Searches all devices, because labels of spares and
+    /// caches do not name their pool.
     fn locate(&self, candidate: &PoolCandidate, search: &Search) -> BTreeMap<u64, (String, u64)> {
         let wide = search.scan();
         let leaves = wide.leaves().iter().chain(candidate.found().leaves());
@@ -285,7 +286,7 @@ impl HeldPools {
             .collect()
     }
 
-    /// What must be said before anything is opened for writing.
+    /// Checks the import conditions before anything is opened for writing.
     fn refuse(&self, candidate: &PoolCandidate, allowed: &Allowed) -> Result<(), ImportError> {
         for condition in &candidate.conditions {
             match condition {
@@ -294,7 +295,7 @@ impl HeldPools {
                     hostname,
                     last_access_s,
                 } => {
-                    // Systems without a host id are told apart by their names.
+                    // Systems without a host id are distinguished by name.
                     let is_ours = *hostid == 0 && *hostname == self.hostname;
                     if !is_ours && !allowed.force {
                         return Err(ImportError::HeldElsewhere {
@@ -309,7 +310,7 @@ impl HeldPools {
                 }
                 ImportCondition::VersionNewer { .. } => return Err(ImportError::Version),
                 ImportCondition::UnsupportedReadFeatures { features } => {
-                    // The pool itself has descriptions.
+                    // Descriptions of features are in the pool, not in the labels.
                     let described = match Pool::open_candidate(candidate, &self.reading()) {
                         Err(Error::Open { error, .. }) => match *error {
                             OpenError::Features { features } => features
@@ -333,7 +334,7 @@ impl HeldPools {
     }
 }
 
-/// A name from a label, or one that is given instead.
+/// Validates the pool's name: strictly if it is new, leniently if it comes from a label.
 fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportError> {
     let why = match request.new_name {
         Some(_) => millpond_pool::live::check_pool_name(name).err(),
@@ -348,21 +349,21 @@ fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportErr
     }
 }
 
-/// What only the pool itself tells, read before anything is written.
+/// Makes the checks that need the pool's content, before anything is written.
 fn refuse_by_content(
     candidate: &PoolCandidate,
     request: &ImportRequest,
     options: &OpenOptions,
 ) -> Result<(), ImportError> {
     let Ok(pool) = Pool::open_candidate(candidate, options) else {
-        // Why not is told when it is opened to stay.
+        // The actual import reports the reason.
         return Ok(());
     };
     refuse_missing_logs(&pool, request)?;
     let properties = &mut request.properties.iter().rev();
     let read_only = properties.find(|(name, _)| name == "readonly");
     if read_only.is_some_and(|(_, value)| value == "on") && !request.mount {
-        // To get out what is in it.
+        // A read-only import without mounts allows recovery of the content despite invalid names.
         return Ok(());
     }
     match names::refuse_datasets(&pool) {
@@ -374,7 +375,7 @@ fn refuse_by_content(
     }
 }
 
-/// Log devices that only the pool's own configuration knows of.
+/// Refuses a pool with missing log devices that only its own configuration lists.
 fn refuse_missing_logs(pool: &Pool, request: &ImportRequest) -> Result<(), ImportError> {
     if request.without_logs {
         return Ok(());
@@ -429,8 +430,8 @@ fn choose<'c>(
     }
 }
 
-/// The paths at which the pool's devices were met; none if one of them is no path by itself (a
-/// partition of an image).
+/// The paths at which the pool's devices were found. Empty if one of them has no path of its own, such as a
+/// partition of an image.
 fn device_paths(candidate: &PoolCandidate) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = vec![];
     for leaf in candidate.members() {
@@ -481,7 +482,7 @@ fn unopened(candidate: &PoolCandidate, error: OpenError) -> ImportError {
     }
 }
 
-/// Properties that are written in the pool.
+/// Sets the properties that are stored in the pool.
 fn set_properties(live: &LivePool, request: &ImportRequest) -> Result<(), ChangeError> {
     for (name, value) in &request.properties {
         if matches!(

@@ -1,8 +1,8 @@
 //! Pools that stay open from one command to the next.
 //!
-//! [`HeldPools`] answers [`Control`]'s questions from the last committed state of each pool, and makes
-//! changes on the open pools. It mounts nothing and keeps nothing on disk: whoever runs it does.
-//! Figures may lag a txg behind. The page is `docs/daemon.md`.
+//! [`HeldPools`] answers the requests of [`Control`] from the last committed state of each pool, and makes
+//! changes on the open pools. It mounts nothing and stores no state of its own on disk; the process that uses
+//! it does both. Statistics may lag by a txg. Page `docs/daemon.md`.
 
 mod auxiliary;
 mod import;
@@ -29,20 +29,20 @@ use millpond_vdev::{AllocationClass, VdevConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// In which cache file a pool is noted, so that it is opened again by whoever reads that file.
+/// The cache file that records a pool, so that the reader of the file imports it again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CacheFile {
-    /// The one of whoever holds the pool.
+    /// The default file of the process that imported the pool.
     #[default]
     Default,
     /// None.
     None,
-    /// This one.
+    /// The file at this path.
     At(PathBuf),
 }
 
 impl CacheFile {
-    /// The value of property `cachefile`: nothing, `none`, or a path.
+    /// Parses the value of property `cachefile`: empty, `none`, or a path.
     #[must_use]
     pub fn parse(value: &str) -> Self {
         match value {
@@ -55,48 +55,48 @@ impl CacheFile {
 
 /// A pool that is open.
 pub enum Open {
-    /// For changes.
+    /// For reading and writing.
     Live(LivePool),
-    /// For reading only, and why, if that was not asked for.
+    /// For reading only. If this was not requested, the reason.
     ReadOnly(Pool, Option<String>),
 }
 
-/// A pool that is held, with what is not written in it.
+/// An imported pool, with state that is not stored in it.
 pub struct HeldPool {
     open: Open,
-    /// Path and size of the devices found, by guid; `None` for a pool that was made here.
+    /// Path and size of each device found, by guid; `None` for a pool that this process created.
     located: Option<BTreeMap<u64, tree::Located>>,
-    /// The folder that stands before all its mount points.
+    /// The directory prepended to all its mount points.
     altroot: Option<String>,
     cache_file: Mutex<CacheFile>,
     /// Seconds since 1970.
     held_since_s: u64,
-    /// What was last told of it, for when its devices cannot be read.
+    /// The last information read, for use while its devices cannot be read.
     last: Mutex<Option<PoolInfo>>,
 }
 
 impl HeldPool {
-    /// Its engine.
+    /// The open pool.
     #[must_use]
     pub fn opened(&self) -> &Open {
         &self.open
     }
-    /// The folder that stands before all its mount points.
+    /// The directory prepended to all its mount points.
     #[must_use]
     pub fn altroot(&self) -> Option<&str> {
         self.altroot.as_deref()
     }
-    /// Where it is to be noted.
+    /// The cache file that records it.
     #[must_use]
     pub fn cache_file(&self) -> CacheFile {
         self.cache_file.lock().clone()
     }
-    /// Seconds since 1970 since when it is held.
+    /// Seconds since 1970 at which it was imported.
     #[must_use]
     pub fn held_since_s(&self) -> u64 {
         self.held_since_s
     }
-    /// Whether it can be changed.
+    /// The pool for changes, if it is open for writing.
     #[must_use]
     pub fn live(&self) -> Option<&LivePool> {
         match &self.open {
@@ -116,8 +116,8 @@ impl HeldPool {
         }
     }
 
-    /// The configuration as a cache file has it; `None` for a pool that was asked for read-only, which
-    /// is not noted.
+    /// The configuration for a cache file. `None` for a pool that was imported read-only on request: cache
+    /// files omit it.
     #[must_use]
     pub fn configuration(&self) -> Option<millpond_nvlist::NvList> {
         match &self.open {
@@ -127,7 +127,7 @@ impl HeldPool {
         }
     }
 
-    /// Names of damaged files, as they were last told; at most so many. Reads nothing.
+    /// Names of damaged files from the last information read, at most `max`. Does no I/O.
     #[must_use]
     pub fn known_data_errors(&self, max: usize) -> Vec<String> {
         let last = self.last.lock();
@@ -135,7 +135,7 @@ impl HeldPool {
         errors.take(max).map(|error| error.name.clone()).collect()
     }
 
-    /// What its engine is at; `None` if it is only read. Reads nothing.
+    /// Activity of its engine; `None` if it is read-only. Does no I/O.
     #[must_use]
     pub fn engine_info(&self) -> Option<EngineInfo> {
         Some(activity::engine(self.live()?.engine()))
@@ -145,7 +145,7 @@ impl HeldPool {
         let view = self.view().map_err(io)?;
         let locate = |vdev: &mut super::VdevInfo| match &self.located {
             Some(located) => tree::locate(vdev, &|guid| located.get(&guid).cloned()),
-            // Made here: where it was asked for.
+            // This process created the pool, so each device is at its configured path.
             None => {
                 let path = vdev.path.clone().unwrap_or_default();
                 if let Ok(facts) = checks::facts(&path) {
@@ -158,7 +158,7 @@ impl HeldPool {
         info.is_state_active = true;
         let mut stack = vec![&mut info.root];
         while let Some(vdev) = stack.pop() {
-            // What was not there when the pool was opened is known by its guid from then on.
+            // A device that was missing at import is shown by its guid from then on.
             let is_missing = vdev.state == VdevState::CannotOpen && vdev.aux == VdevAux::OpenFailed;
             vdev.is_absent |= vdev.kind.is_leaf() && is_missing;
             stack.extend(&mut vdev.children);
@@ -192,7 +192,7 @@ impl HeldPool {
     }
 }
 
-/// Everything held by this process.
+/// All pools that this process has imported.
 pub struct HeldPools {
     env: Env,
     hostid: u64,
@@ -202,12 +202,12 @@ pub struct HeldPools {
     deadline: RequestDeadline,
     pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
     auxiliaries: Mutex<AuxiliaryDevices>,
-    /// Making, importing and leaving pools go one after the other.
+    /// Serializes creation, import, export and destruction of pools.
     turn: Mutex<()>,
 }
 
 impl HeldPools {
-    /// None yet. `hostid` (0 for none) and `hostname` are this system's.
+    /// Creates an empty set. `hostid` (0 for none) and `hostname` are this system's.
     #[must_use]
     pub fn new(env: &Env, hostid: u64, hostname: Option<String>) -> Self {
         Self {
@@ -223,41 +223,41 @@ impl HeldPools {
         }
     }
 
-    /// With the running system as histories name it: node, release, version, machine. They tell then when
-    /// pools were opened and imported.
+    /// Sets the system identification for history records: node, release, version, machine. Opening and
+    /// importing a pool are then recorded in its history.
     #[must_use]
     pub fn with_system(mut self, system: String) -> Self {
         self.system = Some(system);
         self
     }
 
-    /// With the user and group that own the root directories of new file systems; else root does.
+    /// Sets the owner and group of the root directories of new file systems. The default is root.
     #[must_use]
     pub fn with_owner(mut self, user: u32, group: u32) -> Self {
         self.owner = (user, group);
         self
     }
 
-    /// With another time that a device may take before a pool goes on without it.
+    /// Sets the deadline of device requests, after which a pool continues without the device.
     #[must_use]
     pub fn with_deadline(mut self, deadline: RequestDeadline) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// The pool of a name.
+    /// The imported pool with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<HeldPool>> {
         self.pools.read().get(name).map(Arc::clone)
     }
 
-    /// Whether the pool of a guid is held.
+    /// Whether the pool with this guid is imported.
     #[must_use]
     pub fn is_held(&self, guid: u64) -> bool {
         self.is_open(Guid(guid))
     }
 
-    /// All of them, by name.
+    /// All imported pools, by name.
     #[must_use]
     pub fn all(&self) -> Vec<(String, Arc<HeldPool>)> {
         let pools = self.pools.read();
@@ -299,7 +299,7 @@ impl HeldPools {
         self.find(pool_of(dataset))?.view().map_err(io)
     }
 
-    /// Makes a pool and holds it.
+    /// Creates a pool and keeps it open.
     ///
     /// # Errors
     /// As [`super::Change::create_pool`].
@@ -351,7 +351,7 @@ impl HeldPools {
         Ok(())
     }
 
-    /// Looks whether devices could be added.
+    /// Checks whether devices could be added.
     ///
     /// # Errors
     /// As [`super::Change::check_add`].
@@ -368,7 +368,7 @@ impl HeldPools {
         checks::clear(path)
     }
 
-    /// A pool that can be changed.
+    /// A pool that is open for writing.
     ///
     /// # Errors
     /// [`ChangeError::NoSuchPool`], [`ChangeError::ReadOnlyPool`].
@@ -383,7 +383,7 @@ impl HeldPools {
         }
     }
 
-    /// Makes one change, other than to end a pool.
+    /// Makes one change, except destroying or exporting a pool.
     ///
     /// # Errors
     /// As [`super::Change::change`].
@@ -403,7 +403,7 @@ impl HeldPools {
         if *change == PoolChange::Abandon
             && self.get(pool).is_some_and(|held| held.live().is_none())
         {
-            // What is only read never waits to be written.
+            // A read-only pool has no changes waiting to be written.
             return Ok(());
         }
         if let PoolChange::Add(devices) = change {
@@ -419,8 +419,8 @@ impl HeldPools {
         Ok(())
     }
 
-    /// Looks for lost devices where they were; those that are there again are used from then on. For the others
-    /// the pool goes on without them, or waits.
+    /// Tries to open lost devices at their last paths. Those that open are used again. For the others, the
+    /// pool continues without them or stays suspended.
     fn look_again(&self, pool: &str, leaves: Option<&[u64]>) -> Result<(), ChangeError> {
         let live = self.writable(pool)?;
         for (guid, path) in live.engine().lost_leaves(false) {
@@ -434,12 +434,12 @@ impl HeldPools {
         Ok(())
     }
 
-    /// Leaves a pool: its labels say that it is exported or destroyed, its devices are free. Whoever
-    /// used its file systems must have stopped.
+    /// Exports or destroys a pool: marks its labels and closes its devices. Users of its file systems must
+    /// have stopped.
     ///
     /// # Errors
-    /// If it cannot be written; then it is held still. [`ChangeError::Suspended`] for a pool that may be
-    /// resumed; one that is suspended for good is let go as it is.
+    /// If the labels cannot be written; the pool then stays imported. [`ChangeError::Suspended`] if the pool
+    /// is suspended and can be resumed. A pool that is suspended for good is closed without writing.
     pub fn leave(
         &self,
         name: &str,
@@ -470,7 +470,7 @@ impl HeldPools {
         Ok(())
     }
 
-    /// Lets all pools go after everything was written; their labels say that they are in use.
+    /// Syncs and closes all pools. Their labels still mark them as in use.
     pub fn let_go(&self) -> Vec<(String, Error)> {
         let _turn = self.turn.lock();
         let pools = std::mem::take(&mut *self.pools.write());
@@ -486,8 +486,8 @@ impl HeldPools {
         failures
     }
 
-    /// Makes changes of one pool in order, as [`super::Change::change`] does; `around` runs before and
-    /// after each of them and may refuse it or add notes.
+    /// Makes changes of one pool in order, like [`super::Change::change`]. `around` runs before and after
+    /// each change, and can refuse it or add notes.
     ///
     /// # Errors
     /// As [`super::Change::change`].
@@ -512,7 +512,7 @@ impl HeldPools {
             self.refuse_if_suspended(pool, change).map_err(at(done))?;
             around(Step::Before(change), &mut changed).map_err(at(done))?;
             if matches!(change, PoolChange::Destroy | PoolChange::Export) {
-                // The last words about a pool come before its end.
+                // The history record must be written before the pool is destroyed or exported.
                 let destroy = *change == PoolChange::Destroy;
                 let left = self.leave(pool, destroy, Some(command));
                 left.map_err(at(done))?;
@@ -520,7 +520,7 @@ impl HeldPools {
                 return Ok(changed);
             }
             if let Err(error) = self.apply(pool, change, &mut changed) {
-                // What was taken away for it comes back.
+                // Undoes what `around` prepared for the change, such as unmounting.
                 let _ = around(Step::Failed(change), &mut changed);
                 return Err(at(done)(error));
             }
@@ -536,20 +536,20 @@ impl HeldPools {
     }
 }
 
-/// Where a change stands.
+/// A stage of a change.
 pub enum Step<'a> {
-    /// It will be made.
+    /// The change is about to be made.
     Before(&'a PoolChange),
-    /// It was made.
+    /// The change was made.
     After(&'a PoolChange),
-    /// It could not be made.
+    /// The change failed.
     Failed(&'a PoolChange),
 }
 
 fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
     match given {
         Some(value) => CacheFile::parse(value),
-        // A pool below another root or under another name is somebody's visitor.
+        // A pool with an altroot or a temporary name is imported only temporarily.
         None if is_visitor => CacheFile::None,
         None => CacheFile::Default,
     }
@@ -646,7 +646,7 @@ impl Control for HeldPools {
     }
 }
 
-/// Mount points of a pool below another root begin there.
+/// Prepends the altroot to the dataset's mount point.
 fn below_altroot(altroot: &str, info: &mut DatasetInfo) {
     let mountpoint = info.properties.iter_mut().find(|p| p.name == "mountpoint");
     if let Some(Property {

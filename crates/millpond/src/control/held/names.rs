@@ -1,4 +1,4 @@
-//! Names that come from a disk and go into paths, command lines and tables.
+//! Validates names read from disk before they are used in paths, command lines and tables.
 
 use crate::Pool;
 use millpond_dataset::Directory;
@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 /// The longest name of a dataset, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why no pool, dataset or snapshot made by OpenZFS has this as a part of its name, if so.
+/// Why no pool, dataset or snapshot created by OpenZFS can have this component in its name; `None` if one
+/// can.
 ///
-/// More is let through than may be given to new ones: what old versions allowed stays usable.
+/// This is more lenient than the check of new names: names that old versions allowed stay usable.
 pub fn refuse_component(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Some("it is empty or too long");
@@ -21,17 +22,17 @@ pub fn refuse_component(name: &str) -> Option<&'static str> {
     if name.contains(['/', '@', '#']) {
         return Some("it has a character in it that separates names");
     }
-    // What is no text comes as the replacement character.
+    // Bytes that are not UTF-8 were decoded to the replacement character.
     let is_odd = |c: char| c.is_control() || c == '\u{fffd}' || (c.is_whitespace() && c != ' ');
     name.contains(is_odd)
         .then_some("it has characters in it that are no text")
 }
 
-/// The first name in a pool that is none, with the reason. What cannot be read is not judged.
+/// The first invalid name in a pool, with the reason. Skips what cannot be read.
 pub fn refuse_datasets(pool: &Pool) -> Option<(String, &'static str)> {
     let root = Directory::root(pool.inner()).ok()?;
     let mut todo: Vec<Arc<Directory>> = vec![Arc::clone(&root)];
-    // A forged tree may lead back into itself.
+    // A forged tree may contain a cycle.
     let mut seen = BTreeSet::from([root.id().0]);
     while let Some(directory) = todo.pop() {
         let is_hidden = |name: &str| name.starts_with(['$', '%']);

@@ -1,4 +1,4 @@
-//! Held pools whose devices fail: what is told of them, what may be done to them, how they are left.
+//! Imported pools whose devices fail: their status, the changes allowed, and their export.
 
 use super::{HeldPool, HeldPools, Open};
 use crate::control::local::activity;
@@ -8,7 +8,7 @@ use millpond_env::sync::Mutex;
 use millpond_pool::live::FailMode;
 
 impl HeldPool {
-    /// Why it does no I/O; `None` while it does.
+    /// Why its I/O is suspended; `None` if it is not.
     pub(super) fn suspend_reason(&self) -> Option<SuspendReason> {
         let engine = self.live()?.engine();
         engine.suspension()?;
@@ -18,8 +18,8 @@ impl HeldPool {
         })
     }
 
-    /// All about it; of a suspended pool that cannot be read, what was last told, with what its devices
-    /// did since.
+    /// All information about it. For a suspended pool that cannot be read, the last information read, with
+    /// current device statistics.
     pub(super) fn info(&self) -> Result<PoolInfo, ControlError> {
         match self.read_info() {
             Ok(info) => {
@@ -45,16 +45,19 @@ impl HeldPool {
         Some(info)
     }
 
-    /// Reads what is to be told when nothing can be read.
+    /// Reads the information to show while the pool cannot be read.
     pub(super) fn remember(&self) {
         if self.live().is_some() {
-            // Without it a suspended pool cannot be described: no reason not to hold the pool.
+            // An error only means that the pool could not be described while suspended. It is no reason to
+            // refuse the pool.
             let _ = self.info();
         }
     }
 
+    /// Refuses changes while the pool waits for its devices.
+    ///
     /// # Errors
-    /// [`ChangeError::Suspended`] if it waits for its devices.
+    /// [`ChangeError::Suspended`] if the pool waits for its devices.
     pub(super) fn refuse_if_waiting(&self) -> Result<(), ChangeError> {
         let suspension = self.live().and_then(|live| live.engine().suspension());
         match suspension {
@@ -67,7 +70,7 @@ impl HeldPool {
 }
 
 impl HeldPools {
-    /// What would wait for the devices, perhaps for ever, is refused at once.
+    /// Refuses a change at once if it would wait for devices, possibly forever.
     pub(super) fn refuse_if_suspended(
         &self,
         pool: &str,
@@ -78,9 +81,9 @@ impl HeldPools {
         };
         match change {
             PoolChange::Clear { .. } | PoolChange::Online { .. } | PoolChange::Abandon => Ok(()),
-            // In memory only.
+            // This changes only memory.
             PoolChange::Set { name, .. } if name == "cachefile" => Ok(()),
-            // One that is suspended for good can only be left.
+            // A pool that is suspended for good can only be exported.
             PoolChange::Export => held.refuse_if_waiting(),
             _ => match held.live().and_then(|live| live.engine().suspension()) {
                 Some(suspension) => Err(ChangeError::Suspended(suspension.reason)),
@@ -89,8 +92,8 @@ impl HeldPools {
         }
     }
 
-    /// From now on no pool waits for devices that fail, so that [`HeldPools::let_go`] ends. Names and
-    /// reasons of the pools that were suspended: what they had not written is lost.
+    /// Makes all pools stop waiting for failed devices, so that [`HeldPools::let_go`] terminates. Returns
+    /// names and reasons of the suspended pools; their unwritten changes are lost.
     pub fn stop_waiting(&self) -> Vec<(String, String)> {
         let mut lost = vec![];
         for (name, pool) in self.all() {
@@ -103,7 +106,7 @@ impl HeldPools {
         lost
     }
 
-    /// Holds a pool that is open already, on whatever devices it has.
+    /// Adds a pool that is already open, with its current devices.
     pub fn adopt(&self, live: LivePool) {
         let name = live.engine().name();
         let pool = HeldPool {

@@ -1,7 +1,7 @@
-//! Slow things that the pool keeps the state of: checkpoint, expansion, rebuilds, the scrub of known
-//! errors, initialization and trim; and what each device did since the pool was opened.
+//! State of long-running operations: checkpoint, expansion, rebuilds, error scrub, initialization and trim.
+//! Also the I/O statistics of each device since the pool was opened.
 //!
-//! What is damaged of them is left out: it hinders nothing else.
+//! Damaged records are omitted, because nothing else depends on them.
 
 use super::super::{
     ActivityState, CheckpointInfo, EngineInfo, ErrorScrubInfo, ExpansionInfo, IoWaits, Latencies,
@@ -15,12 +15,12 @@ use millpond_pool::live::LivePool;
 use millpond_vdev::{LeafId, VdevNode};
 use millpond_zap::Zap;
 
-/// Bytes that one entry of a removed vdev's mapping takes in memory.
+/// Memory for one entry of a removed vdev's mapping, in bytes.
 const MAPPING_ENTRY_BYTES: u64 = 24;
-/// Bytes of a device that labels and the boot area take.
+/// Space that labels and the boot area occupy on a device, in bytes.
 const LABELS_BYTES: u64 = (4 << 20) + (512 << 10);
 
-/// Fills in everything of this page.
+/// Fills in everything that this module reads.
 pub fn fill(pool: &Pool, info: &mut PoolInfo) {
     info.checkpoint = checkpoint(pool);
     info.expansion = expansion(pool, info);
@@ -52,7 +52,7 @@ fn checkpoint(pool: &Pool) -> Option<CheckpointInfo> {
     })
 }
 
-/// The expansion that is going on, else the one that ended last.
+/// The running expansion, or else the one that ended last.
 fn expansion(pool: &Pool, info: &PoolInfo) -> Option<ExpansionInfo> {
     let topology = pool.store().topology();
     let mut all: Vec<ExpansionInfo> = topology
@@ -142,14 +142,14 @@ fn error_scrub(pool: &Pool) -> Option<ErrorScrubInfo> {
         state,
         start_s: phys.start_time,
         end_s: phys.end_time,
-        // The disk tells that it was paused, not when.
+        // The disk records that it was paused, but not when.
         paused_at_s: if phys.is_paused { phys.start_time } else { 0 },
         examined: phys.examined,
         to_examine: u64::try_from(phys.to_examine).unwrap_or(0),
     })
 }
 
-/// Memory that a kernel would need for the mappings of all removed vdevs.
+/// Memory that a kernel would need for the mappings of all removed vdevs, in bytes.
 fn mapping_bytes(pool: &Pool) -> u64 {
     let topology = pool.store().topology();
     let entries = |node: &VdevNode| {
@@ -163,7 +163,7 @@ fn mapping_bytes(pool: &Pool) -> u64 {
         .saturating_mul(MAPPING_ENTRY_BYTES)
 }
 
-/// What a device did. Reads nothing. `None` if this is none of the topology's leaves.
+/// Fills in a device's I/O statistics. Does no I/O. `None` if the vdev is not a leaf of the topology.
 pub(in crate::control) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> Option<LeafId> {
     let id = topology.tree.find_leaf(Guid(vdev.guid))?;
     let figures = topology.figures(id);
@@ -205,7 +205,7 @@ fn latencies(times: TimeFigures) -> Latencies {
     }
 }
 
-/// What the engine of an open pool is at. Reads nothing.
+/// Activity of the engine of an open pool. Does no I/O.
 pub(in crate::control) fn engine(live: &LivePool) -> EngineInfo {
     let (groups, cache) = (live.groups(), live.store().cache_statistics());
     EngineInfo {
@@ -219,7 +219,7 @@ pub(in crate::control) fn engine(live: &LivePool) -> EngineInfo {
     }
 }
 
-/// What a device did and does.
+/// Fills in a device's statistics, initialization and trim.
 fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
     let topology = pool.store().topology();
     let Some(id) = figures(&topology, vdev) else {

@@ -1,15 +1,16 @@
-//! Which features property `compatibility` asks for.
+//! Evaluates property `compatibility`: the features that it requests.
 
 use crate::control::RequestedFeatures;
 
-/// Where systems with OpenZFS keep the sets that `compatibility` names, first the administrator's own.
+/// Where systems with OpenZFS keep the feature sets that `compatibility` names. The administrator's directory
+/// comes first.
 const COMPATIBILITY_FOLDERS: [&str; 2] =
     ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-/// The largest file of a set that is read, in bytes.
+/// The largest feature set file that is read, in bytes.
 const COMPATIBILITY_BYTES_MAX: u64 = 16 << 10;
 
-/// What the files that `compatibility` names have in common; sets that OpenZFS ships are known without
-/// their files.
+/// The features that all sets named by `compatibility` have in common. The sets that OpenZFS ships are built
+/// in, so their files are not needed.
 pub(in crate::control) fn requested(compatibility: Option<&str>) -> RequestedFeatures {
     let names = match compatibility {
         None | Some("off" | "") => return RequestedFeatures::All,
@@ -32,7 +33,7 @@ pub(in crate::control) fn requested(compatibility: Option<&str>) -> RequestedFea
     RequestedFeatures::Listed(common.unwrap_or_default())
 }
 
-/// Those of the names in a list that no set can be read for, with commas between.
+/// The names in a list whose sets cannot be read, separated by commas.
 pub(in crate::control) fn unreadable(names: &str) -> String {
     let unreadable = names
         .split(',')
@@ -43,7 +44,7 @@ pub(in crate::control) fn unreadable(names: &str) -> String {
 fn compatibility_set(name: &str) -> Option<Vec<String>> {
     use millpond_pool::properties::compatibility::{known_set, listed};
     use std::io::Read;
-    // The name comes from the pool: it may not lead out of the folders.
+    // The name comes from the pool, so it must not escape the directories.
     if name.is_empty() || name.starts_with('.') || name.contains('/') {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Which files have bytes that are lost.
+//! Finds the names of files with unrecoverable blocks.
 
 use super::super::{DataError, PoolInfo};
 use crate::{FileSystem, ObjectId, Pool};
@@ -6,12 +6,13 @@ use millpond_env::sync::Arc;
 use millpond_pool::LoggedError;
 use std::collections::{BTreeSet, HashMap};
 
-/// Damaged files are named by their paths, other objects and files that cannot be found by numbers.
+/// Fills in the data errors of a pool. Damaged files are named by path; other objects, and files that cannot
+/// be found, by object id.
 pub(super) fn errors(pool: &Pool, info: &mut PoolInfo) {
     let Ok(mut logged) = pool.inner().logged_errors() else {
         return;
     };
-    // Those met since the pool was opened: nothing writes them into the pool's log yet.
+    // Errors since the pool was opened, which are not yet written to the pool's error log.
     let met = pool.inner().store().damaged_blocks().into_iter();
     logged.extend(met.map(|block| LoggedError {
         dataset: block.address.dataset,
@@ -45,13 +46,13 @@ pub(super) fn errors(pool: &Pool, info: &mut PoolInfo) {
     }
 }
 
-/// Paths are looked for in so many damaged files only: each takes reading directories.
+/// Upper bound of the damaged files for which a path is looked up. Each look-up reads directories.
 const DAMAGED_PATHS_MAX: usize = 10_000;
 
 /// A dataset with damaged objects.
 struct Damaged {
     name: String,
-    /// Its files; `None` for volumes, locked ones and such as are gone.
+    /// Its file system; `None` for volumes, and for locked or destroyed datasets.
     files: Option<Arc<FileSystem>>,
 }
 

@@ -1,4 +1,4 @@
-//! Walking the datasets of an open pool.
+//! Traverses the datasets of an open pool.
 
 use super::super::{ControlError, DatasetInfo, DatasetQuery, Wanted};
 use super::{io, property};
@@ -7,8 +7,8 @@ use millpond_dataset::properties::{DatasetKind, Wanted as WantedValues};
 use millpond_dataset::{Bookmark, Dataset, DatasetError, Directory, PropertyReader};
 use millpond_env::sync::Arc;
 
-/// Calls `each` with every dataset that the query selects. One reader of properties serves them
-/// all, so that what they share is read once.
+/// Calls `each` with every dataset that the query selects. A single property reader serves all datasets, so
+/// that shared values are read once.
 pub fn walk(
     pool: &Pool,
     query: &DatasetQuery,
@@ -51,7 +51,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A head with, if they are not too deep, its snapshots and bookmarks.
+    /// Reports a head and, within the query's depth, its snapshots and bookmarks.
     fn directory(&mut self, directory: &Arc<Directory>, depth: u32) -> Result<(), ControlError> {
         let Some(head) = directory.head().map_err(io)? else {
             return Ok(());
@@ -104,7 +104,8 @@ impl Walk<'_> {
         })
     }
 
-    /// A key that was loaded; where deriving it fails the dataset counts as locked.
+    /// Adds the directory's key to the reader if it is loaded. If deriving it fails, the dataset is treated
+    /// as locked.
     fn learn_key(&mut self, directory: &Arc<Directory>) {
         if let Ok(Some(key)) = self.pool.key_of(directory) {
             self.reader.add_key(directory, key);

@@ -1,9 +1,9 @@
-//! Records of a pool's history, from the lists that the pool keeps.
+//! Converts the nvlists of a pool's history into records.
 
 use super::super::{HistoryEvent, HistoryRecord, HistoryValue};
 use millpond_nvlist::{NvList, NvValue};
 
-/// A record; `None` for one that says nothing that is ever shown.
+/// Converts a record; `None` if it has nothing that is ever shown.
 pub fn record(list: &NvList) -> Option<HistoryRecord> {
     let text = |name: &str| match list.get(name) {
         Some(NvValue::String(text)) => Some(text.to_string_lossy().into_owned()),
@@ -55,7 +55,7 @@ fn nested(list: &NvList, name: &str) -> Option<Vec<(String, HistoryValue)>> {
     }
 }
 
-/// The decoder of lists bounds how deep they go.
+/// Converts the pairs of a list. The nvlist decoder bounds the depth of the recursion.
 fn pairs(list: &NvList) -> Vec<(String, HistoryValue)> {
     list.iter()
         .map(|pair| (pair.name.to_string_lossy().into_owned(), value(&pair.value)))

@@ -1,5 +1,5 @@
-//! [`Control`] answered in this process, for pools found on devices and image files and opened for
-//! reading. Nothing is imported and nothing is written.
+//! An implementation of [`Control`] in this process, for pools found on devices and image files. It opens
+//! them for reading, imports nothing and writes nothing.
 
 pub(in crate::control) mod activity;
 pub(super) mod compatibility;
@@ -25,8 +25,8 @@ use std::collections::HashMap;
 
 /// The pools that a search finds.
 ///
-/// Every pool counts as open that is not destroyed and can be opened; each is opened at the first
-/// question about it. Of several pools with one name only the first is reachable.
+/// Every pool that can be opened and is not destroyed counts as open. Each is opened at the first request
+/// that concerns it. If several pools have the same name, only the first is reachable.
 pub struct LocalPools {
     search: Search,
     candidates: Mutex<Option<Arc<Vec<PoolCandidate>>>>,
@@ -34,11 +34,11 @@ pub struct LocalPools {
     opened: Mutex<HashMap<String, Opened>>,
 }
 
-/// A pool, or that it cannot be opened.
+/// An open pool, or the reason why it cannot be opened.
 type Opened = Result<Pool, String>;
 
 impl LocalPools {
-    /// For the pools of a search. Labels are read at the first question.
+    /// Uses the pools of a search. Labels are read at the first request.
     #[must_use]
     pub fn search(search: &Search) -> LocalPools {
         LocalPools {
@@ -49,7 +49,7 @@ impl LocalPools {
         }
     }
 
-    /// Lets go of everything that was found and opened, and of its locks: the next question looks again.
+    /// Closes all pools and releases their locks. The next request searches again.
     pub fn forget(&self) {
         self.opened.lock().clear();
         *self.candidates.lock() = None;
@@ -59,7 +59,7 @@ impl LocalPools {
         if let Some(known) = &*self.candidates.lock() {
             return Arc::clone(known);
         }
-        // Not under the lock: this reads devices.
+        // Done without the lock, because it reads devices.
         let found = Arc::new(self.search.pools());
         *self.candidates.lock() = Some(Arc::clone(&found));
         found
@@ -78,7 +78,8 @@ impl LocalPools {
         if let Some(opened) = self.opened.lock().get(name) {
             return Ok(opened.clone());
         }
-        // Opening reads devices: not under the lock. Two who come at once both open; one stays.
+        // Done without the lock, because opening reads devices. Two concurrent callers may both open the
+        // pool; one copy is kept.
         let opened = Pool::open_candidate(&candidate, &OpenOptions::default())
             .map_err(|error| error.to_string());
         Ok(self
@@ -184,7 +185,7 @@ pub(in crate::control) fn records(
     Ok(())
 }
 
-/// Who holds a snapshot.
+/// The holds on a snapshot.
 pub(in crate::control) fn holds(
     pool: &Pool,
     snapshot: &str,
@@ -196,7 +197,7 @@ pub(in crate::control) fn holds(
     Ok(holds)
 }
 
-/// What owners use in a file system.
+/// The space that owners use in a file system.
 pub(in crate::control) fn space_by_owner(
     pool: &Pool,
     dataset: &str,
@@ -217,10 +218,10 @@ pub(in crate::control) fn io(error: impl std::fmt::Display) -> ControlError {
     ControlError::Io(error.to_string())
 }
 
-/// What labels and the boot block take of a cache device.
+/// Space that labels and the boot block occupy on a cache device, in bytes.
 const CACHE_LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 
-/// What can be told of a pool that is open.
+/// The information about an open pool.
 pub(in crate::control) fn opened(
     pool: &Pool,
     locate: &dyn Fn(&mut super::VdevInfo),
@@ -245,7 +246,7 @@ pub(in crate::control) fn opened(
         locate(vdev);
     }
     for cache in &mut info.caches {
-        // Nothing is cached there: all of it is free but labels and a header of one sector.
+        // The cache device is not used: it is free except for labels and a header of one sector.
         let sector_bytes = 1u64 << cache.configured_ashift.clamp(9, 16);
         let taken_bytes = CACHE_LABEL_BYTES + sector_bytes;
         cache.total_bytes = cache.physical_bytes.saturating_sub(taken_bytes);
@@ -282,7 +283,7 @@ pub(in crate::control) fn opened(
         tree::sum(&mut info.root);
         info.dedup = dedup(&space.dedup);
     }
-    // What follows may be damaged in itself without hindering anything else.
+    // The following records are independent: damage to one does not affect the rest.
     info.scan = words(inner, key::SCAN).and_then(|words| scan(&words));
     info.removal = words(inner, key::REMOVING).and_then(|words| removal(&words));
     activity::fill(inner, &mut info);
@@ -290,7 +291,7 @@ pub(in crate::control) fn opened(
     Ok(info)
 }
 
-/// `bootfs` is stored as a number; people know datasets by name.
+/// Replaces the object id in `bootfs` with the dataset's name.
 fn name_bootfs(pool: &Pool, info: &mut PoolInfo) {
     let bootfs = info
         .properties
@@ -336,7 +337,7 @@ fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
             })
         })
         .collect();
-    // A pool that knows nothing of a later release is not measured by it.
+    // If a pool uses no feature of a later release, those features are omitted.
     let is_later = |feature: &FeatureInfo| FEATURES_OF_2_4.contains(&feature.name.as_str());
     let is_unused = |feature: &FeatureInfo| feature.state == FeatureState::Disabled;
     if info.features.iter().filter(|f| is_later(f)).all(is_unused) {
@@ -386,7 +387,7 @@ fn scan(words: &[u64]) -> Option<ScanInfo> {
         processed_bytes: phys.processed_bytes,
         errors: phys.errors,
         issued_bytes: phys.issued_bytes(),
-        // Nothing runs here: no pass, no rates.
+        // No scan runs in this process, so there is no pass and no rate.
         ..ScanInfo::default()
     })
 }
@@ -465,7 +466,7 @@ fn source(source: millpond_pool::properties::PropertySource) -> super::Source {
     }
 }
 
-/// What can be told of a pool by its labels alone.
+/// The information in the labels of a pool.
 fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
     let root = match &candidate.assembly {
         Ok(assembly) => tree::root(assembly),
@@ -518,11 +519,10 @@ fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
     info
 }
 
-/// A pool as an import would find it: what it says of itself, if it can be opened that far, and else
-/// what its labels say.
+/// Describes a pool for import: from the pool's content if it can be opened, otherwise from its labels.
 pub(in crate::control) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
     let by_labels = found(candidate, hostid);
-    // A pool that lacks whole vdevs can still tell which.
+    // A pool without some top-level vdevs can still report which ones are missing.
     let without = OpenOptions {
         allow_missing_tops: true,
         ..OpenOptions::default()
@@ -547,7 +547,7 @@ pub(in crate::control) fn importable(candidate: &PoolCandidate, hostid: u64) -> 
             let mut info = by_labels;
             let root = &mut info.root;
             if root.state == VdevState::Healthy {
-                // All devices that labels tell of are there, and nothing can be read.
+                // All devices listed in the labels are present, but the pool cannot be read.
                 (root.state, root.aux) = (VdevState::CannotOpen, VdevAux::CorruptData);
             }
             info
@@ -569,11 +569,11 @@ pub(in crate::control) fn importable(candidate: &PoolCandidate, hostid: u64) -> 
     }
 }
 
-/// What 2.4 added to the features of 2.3.
+/// Features that release 2.4 added to those of 2.3.
 const FEATURES_OF_2_4: [&str; 3] = [
     "dynamic_gang_header",
     "block_cloning_endian",
     "physical_rewrite",
 ];
-/// What no release of OpenZFS has yet.
+/// Features that are in no release of OpenZFS yet.
 const UNRELEASED: [&str; 1] = ["draid_failure_domains"];

@@ -1,4 +1,4 @@
-//! Vdevs as the engine has them, turned into those that are shown.
+//! Converts the engine's vdevs into the form that is shown.
 
 use super::super::{PoolInfo, SpareUse, VdevAux, VdevClass, VdevInfo, VdevKind, VdevState};
 use millpond_alloc::AllocationClass;
@@ -7,7 +7,7 @@ use millpond_pool::VdevSpace;
 use millpond_pool::import::{self, Assembly, NodeHealth};
 use millpond_vdev::{VdevConfig, VdevType};
 
-/// The whole tree. Its depth is bounded by the decoder of configurations.
+/// Converts the whole tree. The configuration decoder bounds its depth.
 pub fn root(assembly: &Assembly) -> VdevInfo {
     let mut nodes = assembly.nodes.iter();
     let mut root = vdev(&assembly.root, &mut nodes, VdevClass::Normal, 0);
@@ -18,7 +18,7 @@ pub fn root(assembly: &Assembly) -> VdevInfo {
     root
 }
 
-/// Caches or spares from the lists that the pool keeps of them.
+/// Converts the pool's lists of caches or spares.
 pub fn aside(lists: &[NvList], class: VdevClass) -> Vec<VdevInfo> {
     let configs = lists
         .iter()
@@ -33,16 +33,16 @@ pub fn aside(lists: &[NvList], class: VdevClass) -> Vec<VdevInfo> {
         .collect()
 }
 
-/// Where a device was found: its path and size in bytes.
+/// The path at which a device was found, and its size in bytes.
 pub type Located = (String, u64);
 
-/// Where the device with a guid was found.
+/// The path and size of the device with a guid.
 pub fn located(found: &import::Found, guid: u64) -> Option<Located> {
     let leaf = found.leaves().iter().find(|leaf| leaf.guid().0 == guid)?;
     Some((leaf.path(), leaf.device().size_bytes()))
 }
 
-/// Finds the device of a cache or a spare.
+/// Fills in the path and size of a cache or spare.
 pub fn locate(vdev: &mut VdevInfo, located: &dyn Fn(u64) -> Option<Located>) {
     if !matches!(vdev.kind, VdevKind::Disk | VdevKind::File) {
         return;
@@ -56,7 +56,7 @@ pub fn locate(vdev: &mut VdevInfo, located: &dyn Fn(u64) -> Option<Located>) {
     }
 }
 
-/// A spare that stands in the tree is at work.
+/// Marks the spares that appear in the tree as in use.
 pub fn mark_spares_in_use(info: &mut PoolInfo) {
     let mut used = Vec::new();
     let mut stack = vec![&info.root];
@@ -134,7 +134,7 @@ fn kind(config: &VdevConfig) -> VdevKind {
         },
         VdevType::Indirect => VdevKind::Indirect,
         VdevType::Hole => VdevKind::Hole,
-        // A type of later software: nothing can be told of it.
+        // An unknown type, from later software.
         _ => VdevKind::Missing,
     }
 }
@@ -147,7 +147,7 @@ fn dspare_parity(config: &VdevConfig) -> u8 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// A distributed spare's path is its name, `draid1-0-2`: parity, dRAID, spare.
+/// The top-level vdev id of a distributed spare. Its path is its name, `draid1-0-2`: parity, dRAID, spare.
 fn dspare_top(config: &VdevConfig) -> u64 {
     let name = config.path.as_deref().unwrap_or_default();
     name.split('-')
@@ -167,7 +167,7 @@ fn measure(root: &mut VdevInfo, assembly: &Assembly) {
     }
 }
 
-/// What is below a vdev belongs to its class.
+/// Gives all descendants the class of their top-level vdev.
 fn set_class(vdev: &mut VdevInfo) {
     let class = vdev.class;
     for child in &mut vdev.children {
@@ -176,7 +176,7 @@ fn set_class(vdev: &mut VdevInfo) {
     }
 }
 
-/// Figures of a top-level vdev.
+/// Fills in the usage of a top-level vdev.
 pub fn space(vdev: &mut VdevInfo, space: &VdevSpace) {
     let figures = &space.figures;
     vdev.class = match figures.class {
@@ -194,7 +194,7 @@ pub fn space(vdev: &mut VdevInfo, space: &VdevSpace) {
     vdev.checkpoint_bytes = space.checkpoint_bytes;
 }
 
-/// The root's figures are the sums of those that datasets use.
+/// Sums the usage of the top-level vdevs that datasets use.
 pub fn sum(root: &mut VdevInfo) {
     let counted = root
         .children

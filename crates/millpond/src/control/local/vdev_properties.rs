@@ -5,12 +5,12 @@ use millpond_ondisk::Guid;
 use millpond_pool::Pool;
 use millpond_pool::properties::{Preset, PropertyValue, vdev_table};
 
-/// What labels and the boot block take of each device, in bytes: two labels and the boot block in front, two labels at
-/// the end.
+/// Space that labels and the boot block occupy on each device, in bytes: two labels and the boot block at the
+/// start, two labels at the end.
 const LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 
-/// The properties of the vdev with this guid, those set by users last; `None` if there is no such vdev. What
-/// is stored of it and cannot be read is left out.
+/// The properties of the vdev with this guid, user properties last; `None` if there is no such vdev. Stored
+/// properties that cannot be read are omitted.
 pub fn properties(pool: &Pool, info: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
     let mut all = figures(info, guid)?;
     let stored = pool.stored_vdev_properties(Guid(guid)).unwrap_or_default();
@@ -20,9 +20,9 @@ pub fn properties(pool: &Pool, info: &PoolInfo, guid: u64) -> Option<Vec<Propert
     Some(all)
 }
 
-/// Puts what is stored in the place of the preset.
+/// Replaces a default by the stored value.
 fn set(all: &mut Vec<Property>, name: String, value: PropertyValue) {
-    // Whether blocks are allocated and where a device lies is told by the configuration.
+    // The configuration determines whether the vdev allocates and where the device is.
     if matches!(name.as_str(), "allocating" | "path") {
         return;
     }
@@ -34,7 +34,7 @@ fn set(all: &mut Vec<Property>, name: String, value: PropertyValue) {
             None => Value::Number(number),
         },
     };
-    // What is set to what it would be anyway counts as not set.
+    // A value equal to the default counts as not set.
     let is_preset = shape.is_some_and(|shape| match (&value, shape.preset) {
         (Value::Number(number), Preset::Number(preset)) => *number == preset,
         (Value::Text(word), Preset::Text(preset)) => word == preset,
@@ -50,7 +50,7 @@ fn set(all: &mut Vec<Property>, name: String, value: PropertyValue) {
     }
 }
 
-/// What can be told without asking what users stored.
+/// The properties that do not come from the vdev's ZAP.
 pub fn figures(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
     let aside = pool.caches.iter().chain(&pool.spares);
     let mut stack: Vec<(&VdevInfo, Option<&VdevInfo>)> = aside.map(|vdev| (vdev, None)).collect();
@@ -84,7 +84,7 @@ fn of(pool: &PoolInfo, vdev: &VdevInfo, parent: Option<&VdevInfo>) -> Vec<Proper
         _ => io(vdev),
     };
     let capacity = vdev.allocated_bytes.saturating_mul(100) / vdev.total_bytes.max(1);
-    // As datasets see it: without parity.
+    // Without parity, as datasets see it.
     let size = match is_top {
         true => vdev.deflated_bytes,
         false => vdev.total_bytes,
@@ -161,7 +161,7 @@ fn of(pool: &PoolInfo, vdev: &VdevInfo, parent: Option<&VdevInfo>) -> Vec<Proper
     all
 }
 
-/// What its devices did together.
+/// The sum of its devices' I/O counters.
 fn io(vdev: &VdevInfo) -> IoCounters {
     if vdev.children.is_empty() {
         return vdev.io;
@@ -176,7 +176,7 @@ fn io(vdev: &VdevInfo) -> IoCounters {
     sum
 }
 
-/// Bytes in which blocks can lie, parity included; 0 for the root.
+/// Bytes available to blocks, including parity; 0 for the root.
 fn allocatable_bytes(vdev: &VdevInfo) -> u64 {
     let children = || vdev.children.iter().map(allocatable_bytes);
     match vdev.kind {
@@ -197,7 +197,7 @@ fn parity(kind: VdevKind) -> u64 {
     }
 }
 
-/// The name that people know it by.
+/// The name shown to users.
 fn shown_name(pool: &PoolInfo, vdev: &VdevInfo) -> String {
     let word = vdev.kind.word();
     match vdev.kind {
