@@ -1,10 +1,10 @@
-//! Names of blocks.
+//! Logical addresses of blocks.
 
 use millpond_ondisk::{BlockId, Level, ObjectId, SPILL_BLOCK_ID};
 use std::fmt;
 
-/// Which block of which object is meant: what errors, statistics and prefetch name it by
-/// (the format's "bookmark" of four numbers; the other bookmarks are those of datasets).
+/// The logical address of a block, used by errors, statistics and prefetch. It is the format's "bookmark"
+/// of four numbers; the other bookmarks are those of datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BlockAddress {
     /// The dataset's object number in the MOS; 0 is the MOS itself.

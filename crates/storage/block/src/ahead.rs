@@ -1,11 +1,12 @@
-//! Blocks read before anybody asks for them.
+//! Prefetch: reads blocks before they are requested.
 //!
-//! A layer above that knows what will be asked for next gives *errands* to a few threads of the store, and these
-//! read with [`BlockStore::read_ahead`]. Whoever needs such a block meanwhile waits for the same read, or makes it first.
+//! A higher layer that knows what will be requested next gives *prefetch requests* to a few threads of the
+//! store. They read with [`BlockStore::read_ahead`]. A reader that needs such a block meanwhile joins the
+//! in-flight read, or makes it first.
 //!
-//! An errand may come too late: the pointers that it follows may be freed and their space another block's. So it
-//! reads without any trace: only what every leaf that was asked told right is kept, nothing is counted, nothing is
-//! repaired. Damage is left to those who want the block.
+//! A prefetch may come too late: the pointers that it follows may be freed and their space reused for
+//! another block. So it reads without side effects. It keeps content only if every leaf that it read was
+//! right, counts no errors and repairs nothing. Damage is left to the callers that request the block.
 
 use crate::copies::{Way, look};
 use crate::requests::{Overdue, unhurried};
@@ -21,24 +22,25 @@ use millpond_env::thread::{self, JoinHandle, ThreadId, current_id};
 use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind, Dva};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Errands that may wait; more are refused, and more than the cache takes of guesses.
+/// The most queued prefetch requests; more are refused. This exceeds what the cache takes of speculative
+/// entries.
 const ERRANDS_MAX: usize = 1024;
-/// The most that is read ahead of one reader, in bytes.
+/// The most bytes to prefetch for one reader.
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
-/// Threads at most.
+/// The most prefetch threads.
 const THREADS_MAX: usize = 8;
 
 type Work = Box<dyn FnOnce() + Send>;
 
 struct Errand {
     work: Work,
-    /// What it reads, in bytes.
+    /// How many bytes it reads.
     bytes: u64,
-    /// How often errands had been called back when it was sent.
+    /// How often prefetch had been cancelled when the request was queued.
     recalls: u64,
 }
 
-/// The threads that read ahead for a store and its views.
+/// The prefetch threads of a store and its views.
 #[derive(Default)]
 pub(crate) struct Ahead {
     threads: OnceLock<Threads>,
@@ -53,14 +55,14 @@ struct Figures {
     given_up: AtomicU64,
 }
 
-/// What reading ahead did since the store was made.
+/// Prefetch statistics since the store was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AheadFigures {
-    /// Errands that were taken in; some find that there is nothing left to do.
+    /// Accepted prefetch requests; some find nothing left to do.
     pub errands: u64,
-    /// Blocks read before they were asked for.
+    /// Blocks read before they were requested.
     pub read: u64,
-    /// Blocks that were not to be had without trouble, or found no room.
+    /// Blocks that could not be read cleanly, or for which the cache had no space.
     pub given_up: u64,
 }
 
@@ -70,14 +72,14 @@ struct Threads {
     handles: Vec<JoinHandle<()>>,
 }
 
-/// Errands that were taken in and have not ended.
+/// Prefetch requests that were accepted and have not ended.
 #[derive(Default)]
 struct Counts {
     under_way: Mutex<UnderWay>,
     ended: Condvar,
-    /// Those sent before the last recall that have not begun are dropped.
+    /// The number of cancellations. A request queued before the last one that has not started is dropped.
     recalls: AtomicU64,
-    /// Nobody waits for the threads: a device does not answer one of them.
+    /// Whether dropping the pool of threads must not wait for them: a device does not answer one of them.
     is_given_up: AtomicBool,
 }
 
@@ -87,7 +89,7 @@ struct UnderWay {
     bytes: u64,
 }
 
-/// Counts an errand off.
+/// Uncounts a prefetch request when it ends.
 struct Ending<'a>(&'a Counts, u64);
 
 impl Drop for Ending<'_> {
@@ -109,10 +111,10 @@ impl Threads {
             let (receiver, counts) = (receiver.clone(), Arc::clone(&counts));
             let body = move || {
                 while let Ok(errand) = receiver.recv() {
-                    // What the errand holds goes before it is counted off.
+                    // The request's captures are dropped before it is uncounted.
                     let ending = Ending(&counts, errand.bytes);
                     if counts.recalls.load(Ordering::Acquire) == errand.recalls {
-                        // A panic is reported by its hook, and nobody else hangs on this errand.
+                        // The panic hook reports a panic, and no other work depends on this request.
                         let _ = catch_unwind(AssertUnwindSafe(|| unhurried(errand.work)));
                     } else {
                         drop(errand);
@@ -133,12 +135,13 @@ impl Threads {
         self.handles.iter().any(|handle| handle.thread().id() == id)
     }
 
-    /// Has those that wait dropped.
+    /// Cancels the queued requests.
     fn recall(&self) {
         self.counts.recalls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Waits until no errand is left, unless it is one that asks. Not for one whose device does not answer: it only reads.
+    /// Waits until no prefetch request is left, except when called from a prefetch thread. Gives up on one
+    /// whose device does not answer: it only reads.
     fn wait(&self, topology: &Topology) {
         if self.is_own(current_id()) {
             return;
@@ -157,13 +160,13 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.recall();
-        // Ends the threads once they have taken out what waits.
+        // The threads end once they have emptied the queue.
         self.sender = bounded(1).0;
         if self.counts.is_given_up.load(Ordering::Acquire) {
             return;
         }
         for handle in self.handles.drain(..) {
-            // The last to let go of the store may be an errand.
+            // A prefetch request may drop the last reference to the store.
             if handle.thread().id() != current_id() {
                 let _ = handle.join();
             }
@@ -177,7 +180,8 @@ impl Ahead {
             return None;
         }
         let threads = self.threads.get_or_init(|| {
-            // Processors for checksums and the like; where devices are slow, one each keeps them busy.
+            // Enough threads to use the processors for checksums and the like; where devices are slow, one
+            // for each keeps them busy.
             let wanted = thread::parallelism().max(topology.devices.len());
             Threads::start(wanted.clamp(1, THREADS_MAX))
         });
@@ -186,14 +190,14 @@ impl Ahead {
 }
 
 impl BlockStore {
-    /// Turns reading ahead off, or on again. It is on where blocks are written by more than one thread
+    /// Turns prefetch off, or on again. It is on where more than one thread writes blocks
     /// ([`BlockStore::set_write_threads`]).
     pub fn set_read_ahead(&self, is_on: bool) {
         self.ahead.is_off.store(!is_on, Ordering::Release);
     }
 
-    /// How many bytes a reader may have read ahead of it: a share of the cache, at most 16 MiB; 0 if nothing is
-    /// to be read ahead.
+    /// The most bytes that may be prefetched for one reader: a share of the cache, at most 16 MiB; 0 if
+    /// prefetch is off.
     #[must_use]
     pub fn ahead_bytes_max(&self) -> u64 {
         if self.ahead.is_off.load(Ordering::Acquire) || self.is_single_threaded() {
@@ -202,9 +206,10 @@ impl BlockStore {
         AHEAD_BYTES_MAX.min(self.guess_bytes_max / 2)
     }
 
-    /// Has a thread run an errand some time soon, which is to read ahead so many bytes; tells whether it will. Errands
-    /// begin in the order in which they came. A panic of one ends it and nothing else. What all errands that have
-    /// not ended read is at most what the cache keeps of guesses.
+    /// Queues a prefetch request that reads `bytes` bytes; returns whether it was accepted.
+    ///
+    /// Requests start in the order in which they were queued. A panic ends the one request only. All
+    /// unfinished requests together read at most what the cache takes of speculative entries.
     pub fn send_ahead(&self, bytes: u64, errand: impl FnOnce() + Send + 'static) -> bool {
         if self.ahead_bytes_max() == 0 {
             return false;
@@ -234,15 +239,15 @@ impl BlockStore {
         is_taken
     }
 
-    /// Waits until every errand has ended: tests look at the cache then.
+    /// Waits until every prefetch request has ended. For tests, which then inspect the cache.
     pub fn settle_ahead(&self) {
         if let Some(threads) = self.ahead.threads.get() {
             threads.wait(&self.topology());
         }
     }
 
-    /// Calls back what was sent so far, and waits for what has begun, so that nothing of it holds a device any more. Of
-    /// a view nothing is called back: the store that it looks through does that.
+    /// Cancels the queued prefetch requests and waits for the running ones, so that none holds a device any
+    /// more. Does nothing on a view: the store behind it cancels.
     pub fn recall_ahead(&self) {
         if let Some(threads) = self.ahead.threads.get()
             && !self.is_view
@@ -252,7 +257,7 @@ impl BlockStore {
         }
     }
 
-    /// Ends reading ahead for good, as [`BlockStore::recall_ahead`] does for now.
+    /// Turns prefetch off for good, and cancels as [`BlockStore::recall_ahead`] does.
     pub fn end_ahead(&self) {
         if !self.is_view {
             self.set_read_ahead(false);
@@ -260,7 +265,7 @@ impl BlockStore {
         }
     }
 
-    /// What reading ahead did.
+    /// Prefetch statistics.
     #[must_use]
     pub fn ahead_figures(&self) -> AheadFigures {
         AheadFigures {
@@ -270,9 +275,11 @@ impl BlockStore {
         }
     }
 
-    /// The content behind a pointer from the cache, or read as a guess into the cache. `None` if there is any
-    /// trouble, if it is a gang block or has no checksum, or if the cache has no room for guesses. Holes and what is embedded come
-    /// too, and take no room.
+    /// The content behind a pointer, from the cache or by a speculative read into the cache. Holes and
+    /// embedded content are returned too and take no space in the cache.
+    ///
+    /// Returns `None` on any trouble, for a gang block, for a block without a checksum, or if the cache has
+    /// no space for speculative entries.
     ///
     /// Memory: as [`BlockStore::read`].
     #[must_use]
@@ -303,11 +310,12 @@ impl BlockStore {
         }
     }
 
-    /// As [`BlockStore::read_ahead`] for a block that is only to be in the cache: if somebody reads it just now,
-    /// that will do. False if there was trouble or no room.
+    /// Like [`BlockStore::read_ahead`], for a block that only has to get into the cache. If another thread
+    /// has the read in flight, that is enough. Returns false if there was trouble or no space.
     ///
-    /// `room` is memory for the content, if it is as large. Each thread's memory comes from a place of its own, and
-    /// fresh pages are dear: what the reader gives was often used before, and goes back to it.
+    /// `room` is a buffer for the content, used if it is large enough. Each thread allocates from an arena
+    /// of its own, and fresh pages are expensive: a buffer from the reader has usually been used before,
+    /// and returns to the reader.
     #[must_use]
     pub fn fetch_ahead(
         &self,
@@ -363,9 +371,9 @@ impl BlockStore {
         if !self.cache.has_room_for_guess(identity, weight) {
             return None;
         }
-        // Another reader may have landed between our look into the cache and our take-off.
+        // Another reader may have completed between our cache look-up and our registration.
         let block = self.cache.peek(identity).or_else(|| {
-            // What is stored as it is can be read where it will stay.
+            // Uncompressed content can be read directly into its final buffer.
             let is_plain = pointer.compression() == Some(CompressionKind::Off);
             let (for_stored, for_content) = match is_plain && room.is_used {
                 true => (room.memory, None),
@@ -384,10 +392,10 @@ impl BlockStore {
         Some(block)
     }
 
-    /// The stored bytes at the first address, if every leaf that was asked told right.
+    /// The stored bytes at the first address, if every leaf that was read was right.
     fn read_without_trace(&self, pointer: &BlockPointer, room: Vec<u8>) -> Option<Vec<u8>> {
         if pointer.checksum_kind() == Some(ChecksumKind::Off) {
-            // Whatever lies there would pass.
+            // Any bytes would pass.
             return None;
         }
         let checksummer = self.checksummer();
@@ -401,18 +409,18 @@ impl BlockStore {
     }
 }
 
-/// What came of somebody else's read.
+/// The result of joining another thread's read.
 pub(crate) enum Waited {
-    /// This.
+    /// The read completed with this outcome.
     Landed(Result<Arc<Block>, crate::BlockError>),
-    /// Nothing: it was a guess.
+    /// The read was speculative and failed.
     Nothing,
-    /// It takes longer than a device may: whoever waits reads by itself.
+    /// The read exceeds the deadline of a device: the caller reads by itself.
     Overdue,
 }
 
 impl Flight {
-    /// Waits for the end of somebody else's read.
+    /// Waits for another thread's read.
     pub(crate) fn wait(&self, topology: &Topology) -> Waited {
         let overdue = Overdue::of(topology);
         let mut outcome = self.outcome.lock();

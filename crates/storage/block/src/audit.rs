@@ -1,4 +1,4 @@
-//! Reading everything that devices hold of a block: every copy, mirror side and parity column.
+//! Audits: read every copy, mirror side and parity column of a block.
 
 use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
@@ -16,9 +16,9 @@ use millpond_vdev::{
 pub struct BlockAudit {
     /// Bytes read from devices.
     pub read_bytes: u64,
-    /// Everything that is not as it should be, with the address concerned.
+    /// Everything that is wrong, with its address.
     pub findings: Vec<(Dva, AuditFinding)>,
-    /// Addresses that could not be judged at all, and why.
+    /// Addresses that could not be judged, and why.
     pub troubles: Vec<(Dva, String)>,
     /// Whether at least one copy of the whole block is right.
     pub is_readable: bool,
@@ -35,11 +35,11 @@ impl BlockAudit {
 }
 
 impl BlockStore {
-    /// Reads and judges every copy, mirror side and parity column of a block, past the cache.
+    /// Reads and judges every copy, mirror side and parity column of a block, bypassing the cache.
     ///
     /// # Errors
-    /// [`BlockError::Invalid`] if the pointer cannot be followed. What devices hold never makes it
-    /// fail: that is the answer.
+    /// [`BlockError::Invalid`] if the pointer cannot be followed. Wrong or missing data on devices is never
+    /// an error but part of the result.
     pub fn audit(
         &self,
         pointer: &BlockPointer,
@@ -51,9 +51,9 @@ impl BlockStore {
         Ok(self.audit_begun(&topology, pointer, begun))
     }
 
-    /// As [`BlockStore::audit`] for several blocks: `found` gets the number of each and what it gives, in their
-    /// order. Devices with depth get the reads of several blocks at once: as many as take 1 MiB, and
-    /// one block's more; so much is in memory.
+    /// Audits several blocks as [`BlockStore::audit`] does: calls `found` with the index of each and its
+    /// outcome, in order. Devices with queue depth get the reads of several blocks at once: groups end with
+    /// the block that reaches 1 MiB. That much is in memory.
     pub fn audit_batch(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],
@@ -131,7 +131,7 @@ impl BlockStore {
                 continue;
             }
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
-            // One for each address that leads to bytes, in their order.
+            // There is one entry for each non-gang address, in order.
             let found = (begun.next())
                 .and_then(|begun| audit_range(topology, dva, begun, audit, &mut verify));
             stored = stored.or(found);
@@ -143,7 +143,7 @@ impl BlockStore {
                 }
                 _ => None,
             };
-            // Inside the tree nobody checks; the leader's checksum judges the whole.
+            // Checksums inside the tree are not verified; the leader's checksum covers the whole.
             if depth == 0 {
                 stored = stored.filter(|bytes| checksummer.verify(pointer, bytes).is_ok());
             }
@@ -161,7 +161,7 @@ impl BlockStore {
     ) -> Option<Vec<u8>> {
         let verifier = GangVerifier::of(pointer)?;
         let form = Form::of(pointer);
-        // Which of the two sizes a header has shows only when it verifies; ask the reader.
+        // Only verifying a header shows which of the two sizes it has, so read it first.
         let small = GANG_HEADER_BYTES as u64;
         let size = self
             .read_gang_header(pointer, dva)
@@ -171,7 +171,7 @@ impl BlockStore {
         audit_range(topology, dva, begun, audit, &mut verify)
     }
 
-    /// Judges the pieces of a gang block. Returns them joined if all could be had.
+    /// Judges the pieces of a gang block. Returns them joined if all are readable.
     fn audit_pieces(
         &self,
         topology: &Topology,
@@ -183,7 +183,7 @@ impl BlockStore {
         let found = find_gang_header(header, GangVerifier::of(pointer)?, Form::of(pointer)).ok()?;
         let bytes = header.get(..found.length).unwrap_or(header);
         let header = GangHeader::decode(bytes, found.endian).ok()?;
-        // A reader refuses the others too; without this a small block could stand for endless pieces.
+        // A reader refuses others too. Without this check a small block could claim endless pieces.
         let pieces = header
             .children()
             .map(BlockPointer::psize_bytes)
@@ -215,10 +215,10 @@ impl BlockStore {
     }
 }
 
-/// The audit of one address, laid out, and what the leaves said to the first reads.
+/// The planned audit of one address, with the outcomes of the first reads.
 struct Begun {
     plan: Result<(AuditPlan, AuditStep), PlanError>,
-    /// `None` if they were not asked yet.
+    /// `None` if they were not read yet.
     outcomes: Option<Vec<LeafOutcome>>,
 }
 
@@ -247,7 +247,7 @@ impl Begun {
         }
     }
 
-    /// What is to be read first.
+    /// The reads of the first step.
     fn reads(&self) -> &[LeafRead] {
         match &self.plan {
             Ok((_, AuditStep::Read(reads))) => reads,
@@ -256,7 +256,7 @@ impl Begun {
     }
 }
 
-/// Lays out the audits of all addresses that lead to bytes.
+/// Plans the audits of all non-gang addresses.
 fn begin(topology: &Topology, checksummer: &Checksummer, pointer: &BlockPointer) -> Vec<Begun> {
     if pointer.is_hole() || pointer.is_embedded() {
         return vec![];
@@ -279,7 +279,7 @@ fn is_sound(
         .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))
 }
 
-/// Judges one address. Returns the right bytes if they could be had.
+/// Judges one address. Returns the right bytes if they are available.
 fn audit_range(
     topology: &Topology,
     dva: Dva,
@@ -295,8 +295,8 @@ fn audit_range(
             return None;
         }
     };
-    // Where every leaf holds all of the range, each that fails the checksum is wrong by itself; of
-    // columns nobody can tell which.
+    // Where every leaf holds the whole range, each one that fails the checksum is wrong. For columns it is
+    // unknown which one is wrong.
     let is_whole_copy = topology.tree.top(dva.vdev).is_some_and(|top| {
         !matches!(
             top.kind,

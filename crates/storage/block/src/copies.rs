@@ -1,4 +1,4 @@
-//! Trying a block's copies, on every leaf that holds a part of them.
+//! Reads a block's copies, from every leaf that holds a part of them.
 
 use crate::gang::HeaderBudget;
 use crate::topology::Topology;
@@ -11,15 +11,15 @@ use millpond_vdev::{
     BlameReason, BlockRange, Failure, FailureKind, LeafOutcome, LeafRead, ReadPlan, Resolved, Step,
 };
 
-/// Gang blocks nest at most this deep: three children of a 16 MiB block split down to sectors need
-/// far fewer levels.
+/// The deepest nesting of gang blocks. Splitting a 16 MiB block into three children at each level reaches
+/// single sectors with far fewer levels.
 pub(crate) const GANG_DEPTH_MAX: u32 = 24;
 
-/// Why one address gave nothing.
+/// Why reading one address failed.
 pub(crate) enum CopyTrouble {
-    /// The vdev layer could not find right bytes.
+    /// The vdev layer did not find the right bytes.
     Failed(Failure),
-    /// No plan could be made, or the gang header behind it leads nowhere.
+    /// No plan could be made, or the gang header is invalid.
     Other(String),
 }
 
@@ -56,7 +56,7 @@ impl CopyTrouble {
 }
 
 impl BlockStore {
-    /// The first good copy's stored bytes. `begun` is what was asked for already.
+    /// The stored bytes of the first good copy. `begun` holds reads that were already made.
     pub(crate) fn read_copies(
         &self,
         pointer: &BlockPointer,
@@ -87,7 +87,7 @@ impl BlockStore {
             Some(kind) => !kind.is_salted() || checksummer.salt().is_some(),
         };
         if !is_computable {
-            // A function that no such block can carry, or a salt that is not known: no copy will help.
+            // No block can carry this function, or the salt is unknown: no copy will help.
             let reason = "its checksum function cannot be computed";
             let error = DecodeError::new("block pointer", reason, 53);
             return Err(BlockError::Invalid { address, error });
@@ -144,7 +144,7 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Carries out one plan and repairs nothing: for blocks that may not be part of the pool.
+/// Executes one plan and repairs nothing: for blocks that may not be part of the pool.
 pub(crate) fn read_range(
     topology: &Topology,
     dva: Dva,
@@ -174,13 +174,13 @@ pub(crate) fn resolve(
 
 /// How the reads of a plan are made.
 pub(crate) struct Way {
-    /// What they count as.
+    /// The class that they count as.
     pub(crate) class: IoClass,
-    /// Memory for the first of them that is alone.
+    /// The buffer for the first step that has a single read.
     pub(crate) room: Vec<u8>,
 }
 
-/// Carries out one plan and counts nothing but reads.
+/// Executes one plan and counts reads but no errors.
 pub(crate) fn look(
     topology: &Topology,
     dva: Dva,
@@ -201,7 +201,7 @@ pub(crate) fn look(
     finish(topology, plan, step, None, way, verify)
 }
 
-/// Goes on with a plan that says `step`. `first` is what was read for that already.
+/// Continues a plan at `step`. `first` holds the outcomes of the step's reads, if they were already made.
 fn finish(
     topology: &Topology,
     mut plan: ReadPlan,
@@ -228,7 +228,7 @@ fn finish(
     }
 }
 
-/// A block whose first address was asked for together with other blocks, with what came of it.
+/// A block whose first address was read together with other blocks, with the outcomes.
 pub(crate) struct Begun {
     topology: Arc<Topology>,
     plan: ReadPlan,
@@ -239,8 +239,8 @@ pub(crate) struct Begun {
 }
 
 impl BlockStore {
-    /// Asks for the first addresses of blocks with one call: of as many from the first on as belong
-    /// together, which is at least one. `None` stands for what has to be read by itself.
+    /// Reads the first addresses of several blocks with one call: from the first pointer on, at least one
+    /// and up to the size of a group. `None` marks a block that has to be read by itself.
     pub(crate) fn begin<'a>(
         &self,
         pointers: impl Iterator<Item = &'a BlockPointer>,
@@ -257,7 +257,7 @@ impl BlockStore {
             bytes += parts.map(|read| read.length_bytes).sum::<u64>();
             reads.extend(begun.iter().flat_map(|begun| &begun.reads));
             group.push(begun);
-            // Here, so that none is taken from `pointers` in vain.
+            // Checked here, so that no pointer is taken from `pointers` without being read.
             if bytes >= topology.group_bytes() {
                 break;
             }
@@ -270,7 +270,7 @@ impl BlockStore {
     }
 }
 
-/// Lays out the first address of a block that is not a gang and has something to be read.
+/// Plans the read of a block's first address. `None` for a gang block and if no read is needed.
 fn lay_out(
     topology: &Arc<Topology>,
     pointer: &BlockPointer,
@@ -299,7 +299,7 @@ fn lay_out(
 }
 
 impl Begun {
-    /// Goes on with the first address.
+    /// Completes the read of the first address.
     fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
         let first = Some(self.outcomes);

@@ -1,4 +1,4 @@
-//! Blocks of which no good copy was found, since the pool was opened.
+//! Damaged blocks: those without a good copy, since the pool was opened.
 
 use crate::BlockAddress;
 use millpond_env::sync::Mutex;
@@ -6,19 +6,19 @@ use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_ondisk::{BlockPointer, Txg};
 use std::collections::BTreeMap;
 
-/// So many are remembered.
+/// The most blocks to remember.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// A block of which no copy had the right bytes when it was last read.
+/// A block without a right copy when it was last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DamagedBlock {
-    /// Which block.
+    /// The block.
     pub address: BlockAddress,
     /// Its birth.
     pub birth: Txg,
 }
 
-/// What a store and its views remember of them.
+/// The damaged blocks found by a store and its views.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     is_any: AtomicBool,
@@ -33,7 +33,7 @@ impl Damage {
             self.is_any.store(true, Ordering::Release);
         }
     }
-    /// It could be read after all, or another block has its place.
+    /// Removes a block that could be read, or whose address names another block now.
     pub(crate) fn mended(&self, address: &BlockAddress) {
         if self.is_any.load(Ordering::Acquire) {
             let mut blocks = self.blocks.lock();

@@ -1,39 +1,39 @@
-//! What can be wrong with a block, told so that a person can act on it.
+//! Errors of reading and writing blocks, worded for an administrator.
 
 use crate::BlockAddress;
 use millpond_ondisk::{DecodeError, Dva};
 use std::fmt;
 
-/// Why a block could not be given back.
+/// Why a block could not be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// Every copy was tried and none had the right bytes.
+    /// Every copy was tried and none was right.
     #[error("{address}: no good copy{}", Copies(copies))]
     Corrupt {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
-        /// What each copy had to say.
+        /// What went wrong with each copy.
         copies: Vec<CopyFailure>,
     },
     /// Too many devices are missing to read any copy.
     #[error("{address}: the devices that hold it are missing{}", Copies(copies))]
     Missing {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
-        /// What each copy had to say.
+        /// What went wrong with each copy.
         copies: Vec<CopyFailure>,
     },
     /// The block is encrypted and its dataset's key is not loaded.
     #[error("{address}: the dataset is locked: its encryption key is not loaded")]
     Locked {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
     },
-    /// The stored bytes are right but do not authenticate under the dataset's key.
+    /// The stored bytes have the right checksum but do not authenticate under the dataset's key.
     #[error("{address}: authentication failed: {reason}")]
     Authentication {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
         /// What did not match.
         reason: String,
@@ -41,37 +41,37 @@ pub enum BlockError {
     /// The content was left out of a redacted stream.
     #[error("{address}: the content was redacted")]
     Redacted {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
     },
-    /// The pointer, or what was stored, cannot be what a correct writer wrote.
+    /// The pointer or the stored bytes are not what a correct writer produces.
     #[error("{address}: {error}")]
     Invalid {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
         /// What is wrong.
         error: DecodeError,
     },
-    /// The checksum held but the content does not decompress.
+    /// The checksum is right but the content does not decompress.
     #[error("{address}: does not decompress: {reason}")]
     Decompression {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
-        /// What the decoder said.
+        /// The decoder's message.
         reason: String,
     },
-    /// No space was found for a block to be written, not even in pieces.
+    /// No space was found for the block, not even in gang pieces.
     #[error("{address}: no space left")]
     NoSpace {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
     },
-    /// A block could not be written so that it could be read back.
+    /// The block could not be written so that it can be read back.
     #[error("{address}: not written: {reason}")]
     Write {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
-        /// What went wrong, per device where that is known.
+        /// What went wrong, per device where known.
         reason: String,
     },
 }
@@ -99,12 +99,12 @@ impl BlockError {
     }
 }
 
-/// Why one copy of a block is of no use.
+/// Why one copy of a block cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyFailure {
-    /// Where the copy should be.
+    /// The address of the copy.
     pub dva: Dva,
-    /// What went wrong, per device where that is known.
+    /// What went wrong, per device where known.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! Blocks stored in pieces.
+//! Gang blocks: blocks stored in pieces.
 //!
 //! Page `docs/format/gang-header.md`.
 
@@ -7,15 +7,15 @@ use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 
-/// A gang header and how long it was found to be.
+/// A gang header and its length on the device.
 pub(crate) struct FoundHeader {
     pub(crate) header: GangHeader,
     pub(crate) length_bytes: u64,
 }
 
-/// How many more headers may be read for one block. Pieces add up to the whole, so that the tree of a
-/// correct writer has fewer headers than the block has sectors, each in up to three copies. Without
-/// this bound headers that lead to themselves would be tried again at every level: 3^24 times.
+/// How many more headers may be read for one block. The pieces of a correct gang block add up to the whole,
+/// so its tree has fewer headers than the block has sectors, each in up to three copies. Without this
+/// limit, headers that point to themselves would be retried at every level: 3^24 times.
 pub(crate) struct HeaderBudget {
     left: u64,
 }
@@ -76,7 +76,7 @@ impl BlockStore {
             }?;
             bytes.extend_from_slice(&piece);
         }
-        // Pointers inside the tree carry a checksum that nobody checks; the leader's judges the whole.
+        // Checksums of pointers inside the tree are not verified; the leader's checksum covers the whole.
         if depth == 0 && self.checksummer().verify(pointer, &bytes).is_err() {
             return Err(CopyTrouble::Other(
                 "checksum of the assembled gang block is wrong".into(),
@@ -85,7 +85,7 @@ impl BlockStore {
         Ok(bytes)
     }
 
-    /// A piece that is itself a gang: the first header copy that leads to the pieces.
+    /// Reads a piece that is itself a gang block, through the first header copy that leads to its pieces.
     fn read_gang_node(
         &self,
         pointer: &BlockPointer,
@@ -103,15 +103,16 @@ impl BlockStore {
         Err(last)
     }
 
-    /// Every range of space that a pointer owns, each once: its addresses; of a gang block those of
-    /// the header (whose sizes are cut to what a header takes) and of all pieces, for which headers are
-    /// read. Nothing for holes and embedded pointers. What is to be freed, claimed or counted.
+    /// Every range of space that a pointer owns, each once, as needed to free, claim or count it. For a
+    /// plain block these are its addresses. For a gang block they are those of the header (with their sizes
+    /// cut to that of a header) and of all pieces; this reads the headers. Holes and embedded pointers own
+    /// none.
     ///
-    /// At most three for each sector of the block.
+    /// At most three ranges for each sector of the block.
     ///
     /// # Errors
-    /// As [`BlockStore::read`]; also if a header leads to pieces that cannot be. Then it is not known
-    /// what lies behind the pointer.
+    /// As [`BlockStore::read`]; also if a header leads to impossible pieces. It is then unknown what the
+    /// pointer owns.
     pub fn extents(
         &self,
         pointer: &BlockPointer,
@@ -180,7 +181,7 @@ impl BlockStore {
         Err(BlockError::Corrupt { address, copies })
     }
 
-    /// The header behind one address. Headers are 512 bytes, or, since OpenZFS 2.4, as large as the
+    /// Reads the header at one address. Headers are 512 bytes or, since OpenZFS 2.4, as large as the
     /// smallest allocation on their vdevs.
     pub(crate) fn read_gang_header(
         &self,

@@ -1,7 +1,8 @@
-//! A leaf's device for whoever writes past the blocks: labels and uberblocks.
+//! A leaf's device for labels and uberblocks, which bypass the block layer.
 //!
-//! Its flush makes everything durable that the leaf was given, and keeps the promise of [`crate::BlockStore::flush`]: an error
-//! that anybody was told of since a write began is an error of that write, and the next flush writes it again.
+//! Its flush makes all writes of the leaf durable and gives the same guarantee as
+//! [`crate::BlockStore::flush`]: an error reported to any caller since a write began is an error of that
+//! write, and the next flush rewrites it.
 
 use crate::Topology;
 use crate::topology::LeafCounters;
@@ -12,7 +13,7 @@ use millpond_env::sync::Arc;
 use millpond_vdev::LeafId;
 use std::iter;
 
-/// Writes and flushes count as the leaf's; reads, which only those who open pools make, do not.
+/// Counts writes and flushes as those of the leaf. Reads are not counted; only opening a pool makes them.
 #[derive(Debug)]
 struct LeafDevice {
     device: Arc<dyn Device>,
@@ -21,8 +22,8 @@ struct LeafDevice {
 }
 
 impl Topology {
-    /// The device of a leaf, for labels and uberblocks: what is written to it counts as the leaf's, and as waited for.
-    /// `None` if the leaf is absent.
+    /// The device of a leaf, for labels and uberblocks. Its writes count as synchronous writes of the leaf.
+    /// `None` if the leaf is absent or out of use.
     #[must_use]
     pub fn leaf_device(&self, leaf: LeafId) -> Option<Arc<dyn Device>> {
         let (device, counters) = self.writable_leaf(leaf)?;
@@ -34,7 +35,7 @@ impl Topology {
     }
 }
 
-/// A device that is only looked at, and not for long.
+/// A read-only device whose reads have a short deadline.
 #[derive(Debug)]
 struct TriedDevice {
     topology: Arc<Topology>,
@@ -43,7 +44,7 @@ struct TriedDevice {
 }
 
 impl Topology {
-    /// The device of a leaf, in use or not, for a look at what it holds: reads that take too long fail
+    /// The device of a leaf, in use or not, to check what it holds: reads that take too long fail
     /// ([`Topology::try_leaf`]). `None` if the leaf is absent.
     #[must_use]
     pub fn tried_device(self: &Arc<Self>, leaf: LeafId) -> Option<Arc<dyn Device>> {
@@ -106,7 +107,7 @@ impl Device for LeafDevice {
         });
         match self.counters.status().is_usable() {
             true => begun.end(written.into_iter(), outcome.is_err()),
-            // It went out of use meanwhile: nobody relies on the write.
+            // The leaf went out of use meanwhile; the write counts for nothing.
             false => begun.forget(),
         }
         outcome

@@ -1,9 +1,9 @@
-//! Whether a leaf is in use, and why not: one status for each leaf, shared by all topologies of a pool.
+//! Whether a leaf is in use, and why not: one status per leaf, shared by all topologies of a pool.
 //!
-//! A leaf that is not usable gets no requests. Reads are planned around it, writes to it count as missed without being tried, it
-//! is not flushed, and it has no [`Topology::leaf_device`] for labels. The status is read with every request and is one atomic
-//! load; changes are made one at a time under [`LeafMonitor`]'s lock, so that two leaves that stand in for each other are never
-//! taken out at once.
+//! A leaf that is not usable gets no requests. Reads are planned around it, writes to it count as missed
+//! without being tried, it is not flushed, and [`Topology::leaf_device`] returns no device for its labels.
+//! Every request reads the status, with one atomic load. Changes are serialized by the lock of
+//! [`LeafMonitor`], so that two leaves that replace each other are never taken out of use at once.
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 
@@ -24,11 +24,11 @@ pub enum LeafState {
     Online = 0,
     /// In use, with errors or because the pool cannot do without it.
     Degraded = 1,
-    /// Out of use after errors, or because an administrator said so.
+    /// Out of use after errors, or by order of an administrator.
     Faulted = 2,
     /// Taken out of use by an administrator.
     Offline = 3,
-    /// Physically gone, and known to be.
+    /// Physically gone, as reported by the system.
     Removed = 4,
     /// Its device could not be opened.
     Unavailable = 5,
@@ -37,18 +37,18 @@ pub enum LeafState {
 /// Why a leaf is in its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LeafReason {
-    /// Nothing to tell.
+    /// No reason.
     #[default]
     None = 0,
-    /// The device could not be opened, or stopped answering as one that is gone does.
+    /// The device could not be opened, or stopped answering as a removed one does.
     OpenFailed = 1,
-    /// More errors in a time than its properties allow.
+    /// More errors in an interval than its properties allow.
     ErrorsExceeded = 2,
     /// Requests failed, and so did a probe.
     IoFailures = 3,
     /// A request did not end before its deadline.
     Hung = 4,
-    /// An administrator said so.
+    /// An administrator's order.
     External = 5,
 }
 
@@ -57,14 +57,14 @@ pub enum LeafReason {
 pub struct LeafCondition {
     /// The state.
     pub state: LeafState,
-    /// Why.
+    /// The reason for the state.
     pub reason: LeafReason,
-    /// Whether the state ends with this opening of the pool: nothing on disk tells of it.
+    /// Whether the state ends when the pool is closed: it is not stored on disk.
     pub is_temporary: bool,
 }
 
 impl LeafCondition {
-    /// A state that is kept on disk.
+    /// A condition that is stored on disk.
     #[must_use]
     pub fn new(state: LeafState, reason: LeafReason) -> Self {
         Self {
@@ -109,12 +109,12 @@ impl LeafCondition {
     }
 }
 
-/// The present [`LeafCondition`] of a leaf.
+/// The current [`LeafCondition`] of a leaf.
 #[derive(Debug, Default)]
 pub struct LeafStatus(AtomicU32);
 
 impl LeafStatus {
-    /// The condition now.
+    /// The current condition.
     #[must_use]
     pub fn condition(&self) -> LeafCondition {
         LeafCondition::unpack(self.0.load(Ordering::SeqCst))
@@ -131,7 +131,7 @@ impl LeafStatus {
     }
 }
 
-/// Wakes the thread that looks after a pool's leaves, and lets one change of a status be made at a time.
+/// Wakes the health monitor thread of a pool, and serializes changes of leaf status.
 #[derive(Debug, Default)]
 pub struct LeafMonitor {
     changes: Mutex<()>,
@@ -142,22 +142,24 @@ pub struct LeafMonitor {
 }
 
 impl LeafMonitor {
-    /// Tells that a leaf failed a request or changed its state. Cheap: called where requests end.
+    /// Notifies the monitor that a leaf failed a request or changed its state. Cheap: called where requests
+    /// complete.
     pub fn raise(&self) {
         if !self.has_news.swap(true, Ordering::SeqCst) {
-            // The lock closes the gap between a waiting thread's look and its sleep.
+            // Taking the lock closes the gap between the waiting thread's check and its sleep.
             drop(self.has_ended.lock());
             self.told.notify_all();
         }
     }
 
-    /// Whether something was told since the last call.
+    /// Whether a notification has arrived since the last call.
     #[must_use]
     pub fn take_news(&self) -> bool {
         self.has_news.swap(false, Ordering::SeqCst)
     }
 
-    /// Waits until something is told, at most for `timeout`. `false` once [`LeafMonitor::end`] was called.
+    /// Waits for a notification, at most for `timeout`. Returns `false` once [`LeafMonitor::end`] was
+    /// called.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut has_ended = self.has_ended.lock();
@@ -167,45 +169,45 @@ impl LeafMonitor {
         !*has_ended
     }
 
-    /// Nobody is to wait any more.
+    /// Ends all waits, current and future.
     pub fn end(&self) {
         *self.has_ended.lock() = true;
         self.told.notify_all();
     }
 }
 
-/// Why a leaf was not taken out of use.
+/// Why the status of a leaf was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LeafRefusal {
     /// The tree has no such leaf.
     #[error("no such leaf")]
     NoSuchLeaf,
-    /// Without it data of its top-level vdev would have no replica.
+    /// Without the leaf some data of its top-level vdev would have no replica.
     #[error("no valid replicas")]
     Required,
-    /// Its device has not answered requests that the pool gave up: what they write must not land on newer bytes.
+    /// The device has not completed abandoned requests, whose writes must not overwrite newer bytes.
     #[error("the device has not ended earlier requests yet")]
     Unanswered,
 }
 
 impl Topology {
-    /// The status of a leaf; `None` for a number that no leaf has.
+    /// The status of a leaf; `None` for an unknown leaf id.
     #[must_use]
     pub fn status(&self, leaf: LeafId) -> Option<&LeafStatus> {
         let counters = self.counters.get(leaf.0 as usize)?;
         Some(counters.status())
     }
 
-    /// The condition of a leaf; that of an absent one for a number that no leaf has.
+    /// The condition of a leaf; that of an absent leaf for an unknown leaf id.
     #[must_use]
     pub fn condition(&self, leaf: LeafId) -> LeafCondition {
         let none = LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed);
         self.status(leaf).map_or(none, LeafStatus::condition)
     }
 
-    /// Takes a leaf out of use after errors, at once and for requests of all threads, unless data of its top-level vdev would
-    /// have no replica then: such a leaf becomes degraded. Whether it is out of use now. The pool's monitor is told, which
-    /// writes the state down.
+    /// Takes a leaf out of use after errors, at once and for the requests of all threads. If some data of
+    /// its top-level vdev would then have no replica, the leaf becomes degraded instead. Returns whether
+    /// the leaf is out of use. The pool's monitor is notified, which stores the state.
     pub fn fault_leaf(&self, leaf: LeafId, reason: LeafReason) -> bool {
         let faulted = LeafCondition::new(LeafState::Faulted, reason);
         match self.change_condition(leaf, faulted) {
@@ -219,8 +221,8 @@ impl Topology {
         }
     }
 
-    /// Puts a leaf into a state; returns the one it was in. From an unusable state to another one only an administrator's
-    /// order or an absence leads.
+    /// Changes the state of a leaf; returns the previous one. A leaf changes from one unusable state to
+    /// another only by an administrator's order or because its device is absent.
     ///
     /// # Errors
     /// [`LeafRefusal`]; nothing is changed then.
@@ -240,12 +242,12 @@ impl Topology {
         }
         let is_ordered = to.reason == LeafReason::External || to.state == LeafState::Offline;
         if !from.is_usable() && to.state == LeafState::Faulted && !is_ordered {
-            // It is out of use already, and the first reason stays.
+            // It is out of use already; the first reason stays.
             return Ok(from);
         }
         if from != to {
             if !from.is_usable() && to.is_usable() {
-                // What it was given before may be lost without an error that anybody was told of.
+                // Its unflushed writes may have been lost without an error being reported.
                 self.distrust(leaf);
             }
             status.set(to);
@@ -254,7 +256,7 @@ impl Topology {
         Ok(from)
     }
 
-    /// Puts a leaf into a state whatever hangs on it: for what was found out when a pool was opened.
+    /// Sets the state of a leaf without any check, as found when a pool was opened.
     pub fn set_condition(&self, leaf: LeafId, to: LeafCondition) {
         if let Some(status) = self.status(leaf) {
             let _one = self.monitor.changes.lock();
@@ -262,9 +264,9 @@ impl Topology {
         }
     }
 
-    /// Whether some data of a leaf's top-level vdev would have no replica without the leaf: what the other leaves miss
-    /// counts, and which of them are out of use. A leaf that has just missed a txg which this topology does not know of
-    /// counts as if it had nothing.
+    /// Whether some data of the leaf's top-level vdev would have no replica without the leaf. This
+    /// considers what the other leaves miss and which of them are out of use. A leaf that has just missed a
+    /// txg unknown to this topology counts as if it held nothing.
     #[must_use]
     pub fn is_required(&self, leaf: LeafId) -> bool {
         let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
@@ -279,8 +281,8 @@ impl Topology {
             let newest = counters.and_then(|counters| counters.newest_missed());
             newest.is_some_and(|txg| !has(&members, other, txg.0))
         };
-        // Which leaves have the data of a txg changes only where something missed begins or ends: those places, and a txg that
-        // no leaf missed, stand for all.
+        // Which leaves hold the data of a txg changes only where a missed range begins or ends. So it is
+        // enough to check these txgs, and one that no leaf missed.
         let edges = members.values().flatten();
         let edges = edges.flat_map(|range| [range.start, range.end]);
         let txgs: BTreeSet<u64> = edges.chain([u64::MAX]).collect();
@@ -301,7 +303,7 @@ impl Health for Topology {
         match self.status(leaf) {
             Some(status) if !status.is_usable() => LeafHealth::Unreadable,
             _ => match self.health.leaf(leaf, birth) {
-                // Others are asked first.
+                // Other leaves are read first.
                 LeafHealth::Good if self.is_slow(leaf) => LeafHealth::Stale,
                 health => health,
             },
@@ -309,7 +311,7 @@ impl Health for Topology {
     }
 }
 
-/// Ranges in order and apart.
+/// Sorts and merges ranges.
 fn sorted(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut all = ranges.to_vec();
     all.sort_by_key(|range| (range.start, range.end));

@@ -1,9 +1,9 @@
-//! Layer `storage`: the way of a block.
+//! Layer `storage`: reads and writes blocks.
 //!
-//! A [`BlockStore`] turns block pointers into bytes whose checksum held in this memory: it picks a
-//! copy, asks the vdev tree which leaves to read, verifies, reassembles gang blocks, decrypts,
-//! authenticates and decompresses, counts every lie against the device that told it, and keeps
-//! what it read in a bounded cache. It knows pointers and devices; it knows no object.
+//! A [`BlockStore`] turns block pointers into bytes whose checksum was verified in memory. It picks a copy,
+//! asks the vdev tree which leaves to read, verifies, reassembles gang blocks, decrypts, authenticates and
+//! decompresses. It counts every wrong copy against the device that returned it, and keeps what it read in
+//! a bounded cache. It handles pointers and devices; it has no notion of objects.
 //!
 //! Pages: `docs/format/block-pointer.md`, `docs/format/gang-header.md`.
 #![forbid(unsafe_code)]
@@ -50,13 +50,13 @@ pub use write::{
 use millpond_env::sync::Arc;
 use millpond_ondisk::Endian;
 
-/// A block's content: verified, decrypted and decompressed, still in its writer's byte order.
+/// A block's content: verified, decrypted and decompressed, in its writer's byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The logical bytes (`lsize` of the pointer), shared with whoever wrote them.
+    /// The logical bytes (`lsize` of the pointer), shared with their writer.
     pub bytes: Arc<Vec<u8>>,
     /// The byte order of integers in `bytes`.
     pub endian: Endian,
-    /// Set for blocks of dnodes of a locked dataset: everything but the bonus areas is plain.
+    /// Set for dnode blocks of a locked dataset: the bonus areas are still encrypted, the rest is plain.
     pub has_ciphertext: bool,
 }

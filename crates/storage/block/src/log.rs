@@ -1,4 +1,4 @@
-//! Blocks of intent logs, which carry their own checksum and are read at most once.
+//! Intent log blocks, which carry their own checksum and are read at most once.
 //!
 //! Page `docs/format/intent-log.md`.
 
@@ -14,19 +14,21 @@ use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Endian};
 pub struct LogBlock {
     /// The whole block.
     pub bytes: Vec<u8>,
-    /// The byte order of integers in it.
+    /// The byte order of its integers.
     pub endian: Endian,
-    /// Set when the records' bodies are still encrypted.
+    /// Set when the record bodies are still encrypted.
     pub has_ciphertext: bool,
 }
 
 impl BlockStore {
-    /// Reads one block of an intent log. A chain ends where a block does not verify, so
-    /// [`BlockError::Corrupt`] is an ordinary answer here and counts against no device. A block that too few leaves
-    /// could read is [`BlockError::Missing`]: whether the chain ends there is not known.
+    /// Reads one block of an intent log.
+    ///
+    /// A chain ends where a block does not verify, so [`BlockError::Corrupt`] is an ordinary result here
+    /// and is counted against no device. [`BlockError::Missing`] means that too few leaves could be read to
+    /// decide whether the chain ends here.
     ///
     /// # Errors
-    /// As [`BlockStore::read`]; without `key` the records of an encrypted log come back encrypted.
+    /// As [`BlockStore::read`]. Without `key` the records of an encrypted log are returned encrypted.
     pub fn read_log_block(
         &self,
         pointer: &BlockPointer,

@@ -1,4 +1,4 @@
-//! Reading many blocks at once.
+//! Reads of many blocks with one call.
 
 use crate::copies::Begun;
 use crate::store::{Flight, Identity};
@@ -8,27 +8,29 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Endian};
 use std::collections::VecDeque;
 
-/// Blocks that one thread reads to change them, at most.
+/// The most blocks that one worker reads as one batch to modify them.
 const OWN_MAX: usize = 8;
 
 /// A block of a batch that the caller has to read.
 struct Boarded {
-    /// In the batch.
+    /// Its index in the batch.
     number: usize,
     identity: Identity,
     flight: Arc<Flight>,
 }
 
 impl BlockStore {
-    /// The contents behind pointers, in their order, as [`BlockStore::read`] gives each of them. Everything
-    /// happens on the calling thread, but the devices get the reads of several blocks at once: of
-    /// neighbours and of blocks on different devices it is better than one `read` after the other.
-    /// What was read is in the cache afterwards.
+    /// Reads several blocks and returns the outcomes in the order of `wanted`, each as [`BlockStore::read`]
+    /// returns it.
     ///
-    /// All contents are in memory at once: as many times `lsize`, at most 16 MiB each.
+    /// Everything happens on the calling thread, but the devices get the reads of several blocks at once.
+    /// For neighbouring blocks and blocks on different devices this is faster than one `read` after the
+    /// other. The blocks are in the cache afterwards.
+    ///
+    /// All contents are in memory at once: the sum of their `lsize`, each at most 16 MiB.
     ///
     /// # Errors
-    /// Of each: as [`BlockStore::read`].
+    /// For each block: as [`BlockStore::read`].
     pub fn read_batch(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],
@@ -67,7 +69,7 @@ impl BlockStore {
                 }
             }
         }
-        // Reads of others are waited for last: nobody waits while others wait for it.
+        // In-flight reads of other threads come last: this thread waits only once no other waits for it.
         let each = outcomes.into_iter().zip(wanted);
         each.map(|(outcome, (pointer, address))| {
             outcome.unwrap_or_else(|| self.read(pointer, *address, key))
@@ -75,7 +77,8 @@ impl BlockStore {
         .collect()
     }
 
-    /// What needs no device. `None`: somebody reads the block, the caller if it was added to `boarded`.
+    /// Looks a block up without reading a device. Returns `None` if the block has to be read: by the caller
+    /// if it was added to `boarded`, else another thread has the read in flight.
     fn find(
         &self,
         number: usize,
@@ -103,14 +106,14 @@ impl BlockStore {
         Ok(None)
     }
 
-    /// The contents behind pointers, each the caller's own and treated by `treat`, which also gets the
-    /// byte order; in their order. Blocks are read by the threads that write. What the
-    /// cache does not have is not kept, and what it has is taken out: it is read to be overwritten.
+    /// Reads blocks to modify them: returns private copies of the contents, in order. `treat` changes each
+    /// and gets its byte order. The writer threads do the reads. Blocks that are not cached are not added
+    /// to the cache, and cached ones are removed: they are about to be overwritten.
     ///
-    /// All contents are in memory at once: as many times `lsize`, at most 16 MiB each.
+    /// All contents are in memory at once: the sum of their `lsize`, each at most 16 MiB.
     ///
     /// # Errors
-    /// Of each: as [`BlockStore::read`], or what `treat` says.
+    /// For each block: as [`BlockStore::read`], or the error of `treat`.
     pub fn read_many<T, E>(
         self: &Arc<Self>,
         wanted: Vec<(BlockPointer, BlockAddress, T)>,
@@ -123,7 +126,8 @@ impl BlockStore {
         let treat = Arc::new(treat);
         let topology = self.topology();
         let pools = self.writing.pools(&topology);
-        // Each thread takes several where the devices have depth, as long as there are some for every thread.
+        // Each worker takes several blocks where devices have queue depth, as long as every worker gets
+        // some.
         let share = wanted.len() / (topology.devices.len() + 2);
         let own = if topology.group_bytes() == 0 {
             1
@@ -152,7 +156,7 @@ impl BlockStore {
         };
         let results = tries.into_iter().flatten().map(|outcome| match outcome {
             Ok(treated) => Ok(treated),
-            // Again on this thread, which may be patient and wants to know why.
+            // Retry on this thread, which may be in retry mode and reports the reason.
             Err(failed) => {
                 let (pointer, address, what) = *failed;
                 let block = self.read(&pointer, address, None)?;
@@ -163,12 +167,12 @@ impl BlockStore {
         results.collect()
     }
 
-    /// Contents that the caller may change, from the cache or from the devices.
+    /// Contents that the caller may modify, from the cache or from the devices.
     fn read_own<'a>(
         &self,
         wanted: impl Iterator<Item = (&'a BlockPointer, BlockAddress)> + Clone,
     ) -> Vec<Result<(Vec<u8>, Endian), BlockError>> {
-        // The old content makes room for the new one, in the same memory if nobody looks at it.
+        // Evict the old content. If it has no other reference, the new content reuses its memory.
         let taken: Vec<Option<Arc<Block>>> = wanted
             .clone()
             .map(|(pointer, _)| {

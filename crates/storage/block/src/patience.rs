@@ -1,23 +1,25 @@
-//! Threads that cannot take no for an answer.
+//! Retry mode: threads that wait for the devices instead of failing.
 //!
-//! A txg that is being written has changed so much in memory that it can only go on, or be given up with
-//! everything that was not committed. So the threads that write it are *patient*: when the devices
-//! fail them they ask a port above what to do. It may let them wait until somebody has put the devices
-//! right, and then the request is made again, and nothing else is.
+//! The txg being synced has changed so much in memory that it can only complete, or be lost with everything
+//! uncommitted. Its threads therefore run in retry mode. When the devices fail a request, the thread asks a
+//! port of a higher layer what to do. The port may block the thread until an administrator has repaired the
+//! devices. Then the thread repeats that one request.
 //!
-//! Devices that went away may have lost what they had taken and not flushed, or called it clean. So before a thread goes
-//! on the port calls [`BlockStore::distrust_unflushed`], and the next flush writes all of it again.
+//! Devices that went away may have lost writes that they accepted but did not flush, or may report them as
+//! clean. Before a thread continues, the port therefore calls [`BlockStore::distrust_unflushed`], and the
+//! next flush rewrites all of them.
 
 use crate::{BlockError, BlockStore};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread::{ThreadId, current_id};
 
-/// Decides what becomes of a patient thread's failed request.
+/// Decides whether a failed request of a thread in retry mode is repeated.
 pub trait Patience: Send + Sync {
-    /// A number that goes up each time writing is resumed.
+    /// A counter that increases each time writing is resumed.
     fn resumes(&self) -> u64;
-    /// A request of the calling thread failed, which began when [`Patience::resumes`] was `since`. Returns
-    /// whether to make it again: at once if writing was resumed meanwhile, otherwise when it is.
+    /// Waits after a failed request of the calling thread. The request began when [`Patience::resumes`] was
+    /// `since`. Returns whether to repeat it: at once if writing was resumed since then, otherwise when it
+    /// is resumed.
     fn wait(&self, since: u64, reason: &str) -> bool;
 }
 
@@ -27,7 +29,7 @@ pub(crate) struct Patient {
     threads: Mutex<Vec<ThreadId>>,
 }
 
-/// While it lives, the thread that asked for it is patient.
+/// A guard that keeps the thread that created it in retry mode.
 pub struct PatientThread<'a> {
     store: &'a BlockStore,
 }
@@ -51,7 +53,7 @@ impl Patient {
         self.port.get().is_some() && self.threads.lock().contains(&current_id())
     }
 
-    /// Whether the calling thread is to make a failed request again. May take for ever.
+    /// Whether the calling thread is to repeat a failed request. May block for ever.
     pub(crate) fn waits(&self, since: u64, reason: &dyn std::fmt::Display) -> bool {
         match self.port.get() {
             Some(port) if self.is_patient() => port.wait(since, &reason.to_string()),
@@ -61,33 +63,35 @@ impl Patient {
 }
 
 impl BlockStore {
-    /// Who decides for patient threads. Without one nobody is patient. The first stays.
+    /// Sets the port that decides for threads in retry mode. Without a port no thread retries. The first
+    /// one set stays.
     pub fn set_patience(&self, port: Arc<dyn Patience>) {
-        // A second one would leave those who wait with the first.
+        // A second port would leave threads waiting in the first.
         let _ = self.patient.port.set(port);
     }
 
-    /// Makes the calling thread patient.
+    /// Puts the calling thread into retry mode while the guard lives.
     #[must_use]
     pub fn patient_thread(&self) -> PatientThread<'_> {
         self.patient.threads.lock().push(current_id());
         PatientThread { store: self }
     }
 
-    /// How often writing was resumed: for [`BlockStore::waits_for_resume`].
+    /// How often writing was resumed, for [`BlockStore::waits_for_resume`].
     #[must_use]
     pub fn resumes(&self) -> u64 {
         self.patient.resumes()
     }
 
-    /// A block without which the calling thread cannot go on has no good copy. A patient thread waits here
-    /// until writing is resumed, and is told to read the block again; any other is not.
+    /// Handles a read error of a block that the calling thread needs. In retry mode, and if the block has
+    /// no good copy, it blocks until writing is resumed. Returns whether to read the block again; always
+    /// false outside retry mode.
     #[must_use]
     pub fn waits_for_resume(&self, since: u64, error: &BlockError) -> bool {
         matches!(error, BlockError::Corrupt { .. }) && self.patient.waits(since, error)
     }
 
-    /// Reads with patience.
+    /// Runs `read`, and repeats it in retry mode while devices are missing.
     pub(crate) fn with_patience<T>(
         &self,
         mut read: impl FnMut() -> Result<T, BlockError>,

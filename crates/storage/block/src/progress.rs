@@ -1,25 +1,25 @@
-//! Whether a leaf's device answers at all.
+//! Detects whether a leaf's device answers at all.
 
 use crate::waits::IoClock;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests that are with a leaf's device, of all kinds, and when it last answered one.
+/// In-flight requests of a leaf's device, of all kinds, and when it last completed one.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     with_device: AtomicU64,
-    /// When a request was last answered, or the first one was made since there were none.
+    /// When a request last completed, or when the first was issued to the idle device.
     since_ns: AtomicU64,
 }
 
 impl Progress {
-    /// Requests go to the device.
+    /// Counts requests issued to the device.
     pub(crate) fn went(&self, requests: u64, now_ns: u64) {
         if self.with_device.fetch_add(requests, Ordering::Relaxed) == 0 {
             self.since_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
-    /// Requests were answered, or (without a time) forgotten.
+    /// Counts requests that completed or, without a time, were dropped.
     pub(crate) fn came_back(&self, requests: u64, now_ns: Option<u64>) {
         if let Some(now_ns) = now_ns {
             self.since_ns.store(now_ns, Ordering::Relaxed);
@@ -27,12 +27,12 @@ impl Progress {
         self.with_device.fetch_sub(requests, Ordering::Relaxed);
     }
 
-    /// When a request was last answered, or the first one made.
+    /// When a request last completed, or when the first was issued to the idle device.
     pub(crate) fn since_ns(&self) -> u64 {
         self.since_ns.load(Ordering::Relaxed)
     }
 
-    /// For how long requests have been with the device and none was answered.
+    /// For how long the device has had requests in flight and completed none.
     pub(crate) fn stalled_ns(&self, clock: &IoClock) -> u64 {
         match self.with_device.load(Ordering::Relaxed) {
             0 => 0,
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// One request is with the device while `work` runs.
+    /// Counts one request in flight while `work` runs.
     pub(crate) fn during<T>(&self, clock: &IoClock, work: impl FnOnce() -> T) -> T {
         struct Back<'a>(&'a Progress, &'a IoClock);
         impl Drop for Back<'_> {

@@ -1,16 +1,20 @@
 //! Requests with a deadline: a device that does not answer costs its pool a bounded time.
 //!
-//! A request blocks the thread that makes it, for as long as the device likes. So where a leaf's data can be had without the leaf
-//! (below mirrors, RAID-Z and dRAID), its requests are made by threads of the leaf, and the thread that asks waits for the outcome at
-//! most for [`Topology::deadline`]. Then the leaf is faulted ([`LeafReason::Hung`]), everybody who waits for it gets
-//! [`NoAnswer`], and what it was given counts as missed. What the device still does is dropped when it comes back: the leaf
-//! cannot be used again before all its abandoned requests have ended, so that old bytes never land on newer ones.
+//! A request blocks its thread for as long as the device takes. Where a leaf's data is available without
+//! the leaf (below mirrors, RAID-Z and dRAID), threads of the leaf make its requests, and the caller waits
+//! at most for [`Topology::deadline`]. After that the leaf is faulted ([`LeafReason::Hung`]), every waiting
+//! caller gets [`NoAnswer`], and the leaf's writes count as missed. Late results are dropped. The leaf
+//! cannot be used again before all its abandoned requests have ended, so that old bytes never overwrite
+//! newer ones.
 //!
-//! A leaf that the pool cannot do without is waited for, however long that takes: [`Topology::unanswered`] names it then.
+//! If the pool cannot do without the leaf, callers wait for it without limit, and [`Topology::unanswered`]
+//! names it.
 //!
-//! A request may take one second more than the deadline for each MiB that it moves; for a flush that is what was not flushed yet.
+//! The deadline grows by one second for each MiB that the request moves; for a flush these are the
+//! unflushed bytes.
 //!
-//! Locks: a leaf's queue and a job's state, each held for a few instructions; neither over the other.
+//! Locks: a leaf's queue and a job's state. Each is held for a few instructions, and neither while holding
+//! the other.
 
 use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
 use crate::topology::{LeafCounters, Topology};
@@ -27,16 +31,17 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Threads of one leaf at most.
+/// The most threads of one leaf.
 const THREADS_MAX: usize = 8;
-/// A leaf that has had requests for as long and answered none is slow: reads are planned around it.
+/// A leaf with requests in flight that completed none for this long is slow: reads are planned around it.
 const SLOW_NS: u64 = 1_000_000_000;
-/// How long a request is waited for that the caller can do without.
+/// How long a caller waits for an optional request.
 const TRY_NS: u64 = 10_000_000_000;
-/// What each byte adds to a deadline: about a second for each MiB.
+/// What each byte adds to a deadline: about one second for each MiB.
 const NS_PER_BYTE: u64 = 1000;
 
-/// How long a device may take for a request before the pool goes on without it, where it can; `None` for any time.
+/// How long a device may take for a request before the pool continues without it, where it can; `None` for
+/// no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestDeadline(pub Option<Duration>);
 
@@ -68,8 +73,8 @@ thread_local! {
     static IS_UNHURRIED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body`, whose reads may wait for a device as long as it takes: the calling thread holds nothing that others need. Such
-/// reads are made by the thread itself, which saves waking another one.
+/// Runs `body` with reads that wait for a device without limit, because the calling thread holds nothing
+/// that others need. The thread makes such reads itself, which saves waking another one.
 pub fn unhurried<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -81,10 +86,10 @@ pub fn unhurried<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// A request on its way.
+/// A queued or running request.
 trait Request: Send + Sync {
     fn perform(&self);
-    /// Nobody waits for the outcome any more.
+    /// Drops the outcome: no caller waits for it.
     fn abandon(&self);
     fn is_abandoned(&self) -> bool;
 }
@@ -95,7 +100,7 @@ struct Job<R> {
     changed: Condvar,
     clock: IoClock,
     asked_ns: u64,
-    /// 0 until it begins.
+    /// 0 until the request starts.
     begun_ns: AtomicU64,
 }
 
@@ -113,7 +118,7 @@ impl<R: Send> Request for Job<R> {
         };
         self.begun_ns
             .store(self.clock.now_ns().max(1), Ordering::SeqCst);
-        // What it holds is gone before the one who asks goes on.
+        // The closure's captures are dropped before the caller continues.
         let outcome = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(outcome) => JobState::Done(outcome),
             Err(_) => JobState::Panicked,
@@ -126,7 +131,7 @@ impl<R: Send> Request for Job<R> {
     }
 
     fn abandon(&self) {
-        // A request that has not begun never does.
+        // A request that has not started never runs.
         let work = self.work.lock().take();
         drop(work);
         let mut state = self.state.lock();
@@ -141,7 +146,7 @@ impl<R: Send> Request for Job<R> {
     }
 }
 
-/// The threads that make a leaf's requests, started when they are first needed.
+/// The threads that make a leaf's requests, started on first use.
 #[derive(Default)]
 pub(crate) struct LeafRequests {
     queue: Arc<Queue>,
@@ -215,13 +220,13 @@ impl LeafRequests {
             Ok(handle) => self.threads.lock().push(handle),
             Err(_) => {
                 self.queue.state.lock().threads -= 1;
-                // Others may have taken it meanwhile; then there is nothing left to do.
+                // Another thread may have taken the request meanwhile; then this does nothing.
                 request.perform();
             }
         }
     }
 
-    /// Nobody waits for anything that was asked for any more.
+    /// Abandons all queued and running requests.
     fn abandon_all(&self) {
         let all: Vec<Arc<dyn Request>> = {
             let mut state = self.queue.state.lock();
@@ -231,7 +236,7 @@ impl LeafRequests {
         all.iter().for_each(|request| request.abandon());
     }
 
-    /// How many requests the device has not answered that nobody waits for.
+    /// The number of abandoned requests that the device has not completed.
     pub(crate) fn abandoned(&self) -> usize {
         let state = self.queue.state.lock();
         let under_way = state.under_way.iter();
@@ -252,7 +257,7 @@ impl Drop for LeafRequests {
             return;
         }
         for handle in self.threads.lock().drain(..) {
-            // The last to let go of the leaf may be one of its requests.
+            // The last reference to the leaf may be dropped by one of its requests.
             if handle.thread().id() != thread::current_id() {
                 let _ = handle.join();
             }
@@ -260,7 +265,7 @@ impl Drop for LeafRequests {
     }
 }
 
-/// The outcome of a request that was begun with [`Topology::start`].
+/// A request started with [`Topology::start`], whose outcome is pending.
 pub(crate) struct Pending<R> {
     leaf: LeafId,
     counters: Option<Arc<LeafCounters>>,
@@ -278,7 +283,7 @@ impl<R: Send + 'static> Pending<R> {
     /// Waits for the outcome.
     ///
     /// # Errors
-    /// [`NoAnswer`] if the leaf is not waited for any more.
+    /// [`NoAnswer`] if the request was abandoned.
     ///
     /// # Panics
     /// If the request did.
@@ -293,7 +298,7 @@ impl<R: Send + 'static> Pending<R> {
         self.wait_for(limit_ns, || topology.give_up(leaf))
     }
 
-    /// Waits at most until `limit_ns`; then `may_stop` decides whether that is the end, now and from time to time.
+    /// Waits up to `limit_ns`. After that `may_stop` decides, repeatedly, whether to abandon the request.
     fn wait_for(self, limit_ns: Option<u64>, may_stop: impl Fn() -> bool) -> Result<R, NoAnswer> {
         let look = limit_ns.map(look_after);
         let mut state = self.job.state.lock();
@@ -323,7 +328,7 @@ impl<R: Send + 'static> Pending<R> {
         }
     }
 
-    /// For how long it has been with the device, or has waited behind others that are.
+    /// For how long the request has been with the device, or has queued behind others that are.
     fn age_ns(&self) -> u64 {
         let since_ns = match self.job.begun_ns.load(Ordering::SeqCst) {
             0 => {
@@ -339,24 +344,25 @@ impl<R: Send + 'static> Pending<R> {
 }
 
 impl Topology {
-    /// Whether the tree has redundancy around a leaf. It may be used up.
+    /// Whether the leaf's top-level vdev has redundancy. The redundancy may be used up.
     pub(crate) fn has_siblings(&self, leaf: LeafId) -> bool {
         let top = self.tree.leaf(leaf).and_then(|node| node.top);
         let top = top.and_then(|top| self.tree.top(top));
         top.is_some_and(|top| !matches!(top.kind, VdevKind::Disk | VdevKind::File))
     }
 
-    /// Whether requests of a leaf are to be made by its own threads.
+    /// Whether the leaf's own threads make its requests.
     pub(crate) fn has_deadline(&self, leaf: LeafId) -> bool {
         self.deadline.is_some() && self.has_siblings(leaf)
     }
 
-    /// The same for reads of the calling thread.
+    /// Like [`Topology::has_deadline`], for reads of the calling thread.
     pub(crate) fn reads_with_deadline(&self, leaf: LeafId) -> bool {
         self.has_deadline(leaf) && (!IS_UNHURRIED.get() || self.is_slow(leaf))
     }
 
-    /// Begins a request that moves so many bytes, in a thread of the leaf. Of a leaf that is out of use nothing is asked.
+    /// Starts a request that moves `bytes` bytes, in a thread of the leaf. The request is abandoned at once
+    /// if the leaf is out of use.
     pub(crate) fn start<R: Send + 'static>(
         &self,
         leaf: LeafId,
@@ -395,7 +401,8 @@ impl Topology {
         }
     }
 
-    /// Makes a request that moves so many bytes: with the deadline if the leaf has one, else in the calling thread.
+    /// Makes a request that moves `bytes` bytes: with the deadline if the leaf has one, else in the calling
+    /// thread.
     ///
     /// # Errors
     /// [`NoAnswer`].
@@ -411,8 +418,9 @@ impl Topology {
         self.start(leaf, bytes, work).wait(self)
     }
 
-    /// Makes requests of several leaves, in threads of the leaves if `together`, and gives the outcomes in order. Each is
-    /// waited for as [`Topology::deadline`] says; `NoAnswer` stands for what has not come back.
+    /// Makes one request of each given leaf, in parallel threads of the leaves if `together`, and returns
+    /// the outcomes in order. Each request has the deadline of [`Topology::deadline`]; one that missed it
+    /// yields `NoAnswer`.
     pub fn on_leaves<R: Send + 'static>(
         &self,
         together: bool,
@@ -443,9 +451,9 @@ impl Topology {
         outcomes.collect()
     }
 
-    /// Makes a request that the caller can do without, such as a look whether a device is there, of a leaf that may be out of
-    /// use. A device that has not answered for ten seconds is not asked, and none is waited for longer. Without a deadline the
-    /// calling thread makes it.
+    /// Makes an optional request, such as a check whether a device is present. The leaf may be out of use.
+    /// A device that has not answered for ten seconds gets no request, and the caller waits no longer than
+    /// that. Without a deadline the calling thread makes the request itself.
     ///
     /// # Errors
     /// [`NoAnswer`].
@@ -465,7 +473,8 @@ impl Topology {
         pending.wait_for(Some(nanoseconds(deadline).min(TRY_NS)), || true)
     }
 
-    /// Takes a leaf that does not answer out of use, unless the pool cannot do without it. Whether it is out of use.
+    /// Faults a leaf that does not answer, unless the pool cannot do without it. Returns whether the leaf
+    /// is out of use.
     fn give_up(&self, leaf: LeafId) -> bool {
         let hung = LeafCondition::new(LeafState::Faulted, LeafReason::Hung);
         if self.change_condition(leaf, hung).is_err() {
@@ -478,7 +487,8 @@ impl Topology {
         true
     }
 
-    /// Whether a leaf has had requests for a second and answered none. One that has no deadline is never slow.
+    /// Whether a leaf has had requests in flight for a second and completed none. Without a deadline no
+    /// leaf is slow.
     pub(crate) fn is_slow(&self, leaf: LeafId) -> bool {
         self.deadline.is_some() && self.stalled_ns(leaf) >= SLOW_NS
     }
@@ -490,15 +500,16 @@ impl Topology {
         })
     }
 
-    /// How many requests of a leaf that is out of use its device has not answered. Until there are none the leaf cannot be
-    /// used again.
+    /// The number of abandoned requests that the device of a leaf has not completed. The leaf cannot be
+    /// used again until it is 0.
     #[must_use]
     pub fn abandoned_requests(&self, leaf: LeafId) -> usize {
         let counters = self.counters.get(leaf.0 as usize);
         counters.map_or(0, |counters| counters.requests().abandoned())
     }
 
-    /// A leaf in use that has not answered anything for longer than the deadline, and for how long: the pool waits for it.
+    /// A leaf in use that has not answered for longer than the deadline, and for how long. The pool waits
+    /// for it.
     #[must_use]
     pub fn unanswered(&self) -> Option<(LeafId, Duration)> {
         let deadline_ns = nanoseconds(self.deadline?);
@@ -510,26 +521,26 @@ impl Topology {
     }
 }
 
-/// How often a thread that waits looks at the clock.
+/// How often a waiting thread checks the clock.
 fn look_after(limit_ns: u64) -> Duration {
     Duration::from_nanos((limit_ns / 64).clamp(1_000_000, 500_000_000))
 }
 
-/// Tells when a thread has waited for another one as long as a device may take.
+/// Limits how long one thread waits for another to the deadline of a device.
 pub(crate) struct Overdue {
     limit: Option<(u64, u64)>,
     clock: IoClock,
 }
 
 impl Overdue {
-    /// From now on; never where requests have no deadline.
+    /// Starts the limit now; no limit where requests have no deadline.
     pub(crate) fn of(topology: &Topology) -> Self {
         let clock = topology.clock.clone();
         let limit = (topology.deadline).map(|deadline| (clock.now_ns(), nanoseconds(deadline)));
         Self { limit, clock }
     }
 
-    /// Waits for a change of `state`; false once it took too long.
+    /// Waits for a change of `state`. Returns false once the limit has passed.
     pub(crate) fn wait<T>(&self, changed: &Condvar, state: &mut MutexGuard<'_, T>) -> bool {
         let Some((since_ns, limit_ns)) = self.limit else {
             changed.wait(state);

@@ -1,26 +1,26 @@
-//! Memory of contents that nobody looks at any more, for those that come next.
+//! A pool of buffers that evicted blocks leave for the next reads.
 //!
-//! A block that is read wants memory, and the one that leaves the cache for it gives some back. Between the two lies the
-//! system, which takes pages away, clears them and hands them out again one by one: for a record of 128 KiB more work than
-//! reading and checking it. So some memory stays here.
+//! Each cached read needs a buffer, and the block evicted for it frees one. Returning that memory to the
+//! operating system and getting it back costs a page fault and a clearing of each page: for a 128 KiB
+//! record more than reading and verifying it. So the pool keeps some buffers.
 
 use crate::Block;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
 
-/// Smaller contents come and go in memory that the program has anyway.
+/// Smaller buffers are left to the program's allocator, which reuses them anyway.
 const ROOM_BYTES_MIN: usize = 16 << 10;
 
-/// Memory for the content of a block.
+/// A buffer for the content of a block.
 #[derive(Debug, Default)]
 pub struct Room {
     pub(crate) memory: Vec<u8>,
-    /// It held a content before, so that its pages are there. The system fills pages that are not there yet more slowly than
-    /// a copy does: into fresh memory bytes come by way of memory that is in use.
+    /// Whether the buffer held content before, so that its pages are mapped. Reading directly into unmapped
+    /// pages is slower than a copy, so reads into fresh memory go through memory that is in use.
     pub(crate) is_used: bool,
 }
 
-/// Memory by its size, no more than so many bytes of it.
+/// Free buffers by size, at most `bytes_max` bytes in all.
 pub(crate) struct Rooms {
     bytes_max: usize,
     kept: Mutex<Kept>,
@@ -40,7 +40,7 @@ impl Rooms {
         }
     }
 
-    /// Empty memory for so many bytes, if there is some.
+    /// An empty buffer of this capacity, if the pool has one.
     pub(crate) fn take(&self, length_bytes: usize) -> Option<Vec<u8>> {
         if length_bytes < ROOM_BYTES_MIN {
             return None;
@@ -48,7 +48,7 @@ impl Rooms {
         self.kept.lock().take(length_bytes)
     }
 
-    /// The same, else fresh memory.
+    /// An empty buffer of this capacity, from the pool or newly allocated.
     pub(crate) fn room(&self, length_bytes: usize) -> Room {
         match self.take(length_bytes) {
             Some(memory) => Room {
@@ -62,7 +62,8 @@ impl Rooms {
         }
     }
 
-    /// Keeps memory of a size that records have, if there is not too much; what has another size makes room for it.
+    /// Keeps a buffer whose size is a power of two, as records have, if the limit allows it. Drops buffers
+    /// of other sizes to stay below the limit.
     fn give(&self, mut room: Vec<u8>) {
         let size = room.capacity();
         if size < ROOM_BYTES_MIN || size > self.bytes_max || !size.is_power_of_two() {
@@ -79,7 +80,7 @@ impl Rooms {
         kept.rooms.entry(size).or_default().push(room);
     }
 
-    /// Keeps the memory of blocks that nobody else looks at.
+    /// Keeps the buffers of blocks that have no other reference.
     pub(crate) fn give_blocks(&self, blocks: impl IntoIterator<Item = Arc<Block>>) {
         for block in blocks {
             if let Some(block) = Arc::into_inner(block)

@@ -1,4 +1,4 @@
-//! The way of a block from pointer to content.
+//! Reads blocks: from pointer to content.
 
 use crate::ahead::{Ahead, Waited};
 use crate::copies::Begun;
@@ -21,13 +21,13 @@ use std::collections::HashMap;
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
 ///
-/// Locks: the in-flight table is held only to look up or register a read, never across I/O; the
-/// topology and the checksum state are behind locks held for the time of a clone.
+/// Locks: the in-flight table is held only to look up or register a read, never across I/O. The topology
+/// and the checksum state are behind locks that are held for the time of a clone.
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>>,
     checksummer: RwLock<Arc<Checksummer>>,
     pub(crate) cache: Arc<Cache<Identity, Arc<Block>>>,
-    /// What guesses may weigh in the cache, in bytes.
+    /// The most bytes that speculative entries may take in the cache.
     pub(crate) guess_bytes_max: u64,
     pub(crate) rooms: Arc<Rooms>,
     in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
@@ -45,10 +45,10 @@ impl std::fmt::Debug for BlockStore {
     }
 }
 
-/// What makes two pointers name the same verified content: the first address, the properties, the
-/// physical birth and the checksum. The checksum is part of it so that a forged pointer to the same
-/// place never gets bytes that were verified for another; whether a key was at hand is part of it
-/// because blocks of dnodes differ by it.
+/// Identifies the verified content that a pointer names: the first address, the properties, the physical
+/// birth and the checksum. Including the checksum ensures that a forged pointer to the same address never
+/// gets bytes that were verified for another pointer. The key is included because dnode blocks read with
+/// and without a key differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     words: [u64; 8],
@@ -79,21 +79,21 @@ impl Identity {
     }
 }
 
-/// A read that several callers may wait for.
+/// An in-flight read that several callers may join.
 pub(crate) struct Flight {
-    /// What came of it; of a guess `None` within if that was nothing.
+    /// The outcome; the inner value is `None` if a speculative read failed.
     pub(crate) outcome: Mutex<Option<Landed>>,
     pub(crate) done: Condvar,
-    /// Nobody asked for it: what goes wrong says nothing to those who do.
+    /// Whether the read is speculative. Its errors are not reported to callers that joined.
     is_guess: bool,
 }
 
-/// What came of a read; `None` if it was a guess that came to nothing.
+/// The outcome of a read; `None` if it was speculative and failed.
 type Landed = Option<Result<Arc<Block>, BlockError>>;
 
 impl BlockStore {
-    /// A store over these leaves that keeps at most `cache_bytes` of content in memory. One that is made in
-    /// [`thread::alone`] starts no thread, ever.
+    /// A store over these leaves that caches at most `cache_bytes` of content. If it is made inside
+    /// [`thread::alone`] it never starts a thread.
     ///
     /// [`thread::alone`]: millpond_env::thread::alone
     #[must_use]
@@ -121,9 +121,9 @@ impl BlockStore {
         }
     }
 
-    /// A store over the present leaves and the same cache that never repairs: for looking at a state
-    /// that may be overtaken. A pointer of such a state may lead to space that another block has by
-    /// now, half of whose copies could be mistaken for damage.
+    /// A store over the current leaves and the same cache that never repairs. It serves to read a state of
+    /// the pool that may be outdated: a pointer of such a state may lead to space that another block has
+    /// taken, and a half-written block could be mistaken for damage.
     #[must_use]
     pub fn view(&self) -> Self {
         Self {
@@ -142,28 +142,29 @@ impl BlockStore {
         }
     }
 
-    /// The present leaves.
+    /// The current leaves.
     #[must_use]
     pub fn topology(&self) -> Arc<Topology> {
         Arc::clone(&self.topology.read())
     }
-    /// Takes another set of leaves from now on (the trusted configuration in place of the labels').
+    /// Replaces the leaves, for example by those of the trusted configuration in place of those of the
+    /// labels.
     pub fn set_topology(&self, topology: Topology) {
         let mut topology = topology;
         if self.is_single_threaded() {
-            // Nobody else could make the requests.
+            // No other thread could make the requests.
             topology.deadline = None;
         }
         *self.topology.write() = Arc::new(topology);
     }
-    /// Changes the present leaves: what each has missed, for instance. Counters stay.
+    /// Changes the current leaves, for instance what each has missed. Counters are kept.
     pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
         let mut present = self.topology.write();
         let mut topology = Topology::clone(&present);
         change(&mut topology);
         *present = Arc::new(topology);
     }
-    /// Makes the pool's salt known; before, blocks with salted checksums cannot be verified.
+    /// Sets the pool's salt. Without it, blocks with salted checksums cannot be verified.
     pub fn set_salt(&self, salt: Salt) {
         *self.checksummer.write() = Arc::new(Checksummer::new(Some(salt)));
     }
@@ -172,18 +173,18 @@ impl BlockStore {
     pub fn checksummer(&self) -> Arc<Checksummer> {
         Arc::clone(&self.checksummer.read())
     }
-    /// How well the cache does.
+    /// Hits, misses and sizes of the cache.
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.cache.statistics()
     }
 
-    /// When a commit of an intent log (an fsync) is asked for: for [`BlockStore::end_log_commit`].
+    /// Starts the timing of an intent log commit (an fsync), for [`BlockStore::end_log_commit`].
     #[must_use]
     pub fn begin_log_commit(&self) -> u64 {
         self.topology.read().clock.now_ns()
     }
-    /// Counts one whose changes are on stable storage now, by the log or by their txg.
+    /// Counts a commit whose changes are now on stable storage, through the log or their txg.
     pub fn end_log_commit(&self, begun_ns: u64) {
         let now_ns = self.topology.read().clock.now_ns();
         self.log_commits.add(now_ns.saturating_sub(begun_ns));
@@ -194,7 +195,7 @@ impl BlockStore {
         self.log_commits.figures()
     }
 
-    /// Keeps the content of a block that was just written.
+    /// Caches the content of a block that was just written.
     pub(crate) fn keep(&self, pointer: &BlockPointer, content: &Arc<Vec<u8>>) {
         let block = Block {
             bytes: Arc::clone(content),
@@ -204,13 +205,13 @@ impl BlockStore {
         self.put(Identity::of(pointer, None), &Arc::new(block));
     }
 
-    /// The content behind a pointer. A hole gives `lsize` zeros.
+    /// Reads the content behind a pointer. A hole yields `lsize` zeros.
     ///
-    /// Bytes are returned only if their checksum held in this memory. At most `lsize` and a few times
+    /// Bytes are returned only if their checksum was verified in memory. At most `lsize` and a few times
     /// `psize` bytes (both at most 16 MiB) are allocated.
     ///
     /// # Errors
-    /// [`BlockError`], naming `address` and what each copy had to say.
+    /// [`BlockError`], with `address` and what went wrong with each copy.
     pub fn read(
         &self,
         pointer: &BlockPointer,
@@ -235,7 +236,7 @@ impl BlockStore {
         }
         let outcome = self.with_patience(|| self.read_shared(&identity, pointer, address, key));
         match &outcome {
-            // What a view's pointers lead to may be another block's by now.
+            // A view's pointer may lead to space that another block has taken.
             Err(BlockError::Corrupt { .. }) if !self.is_view => self.damage.note(address, pointer),
             Ok(_) if !self.is_view => self.damage.mended(&address),
             _ => {}
@@ -243,14 +244,14 @@ impl BlockStore {
         outcome
     }
 
-    /// Blocks of which no good copy was found since the store (or that of which this is a view) was made, unless they
-    /// could be read later: at most 10,000.
+    /// The blocks without a good copy, at most 10,000. They are collected since the store (or the one
+    /// behind this view) was made. A block that is later read successfully is removed.
     #[must_use]
     pub fn damaged_blocks(&self) -> Vec<DamagedBlock> {
         self.damage.all()
     }
 
-    /// Reads what the cache does not have, together with others who miss the same.
+    /// Reads a block that is not cached. Callers that miss the same block share one read.
     fn read_shared(
         &self,
         identity: &Identity,
@@ -265,18 +266,18 @@ impl BlockStore {
             }
             let outcome = match flight.wait(&self.topology()) {
                 Waited::Landed(outcome) => outcome,
-                // Now it is read in earnest.
+                // The speculative read failed; make a normal one.
                 Waited::Nothing => continue,
                 Waited::Overdue => return self.fetch(pointer, address, key, None),
             };
             if flight.is_guess {
-                // It was asked for after all.
+                // Count the speculative entry as used.
                 let _ = self.cache.get(identity);
             }
             return outcome;
         };
         let landing = self.landing(identity, &flight);
-        // Another reader may have landed between our look into the cache and our take-off.
+        // Another reader may have completed between our cache look-up and our registration.
         let outcome = match self.cache.get(identity) {
             Some(block) => Ok(block),
             None => self.fetch(pointer, address, key, None),
@@ -288,20 +289,21 @@ impl BlockStore {
         outcome
     }
 
-    /// Keeps a block in the cache.
+    /// Adds a block to the cache.
     pub(crate) fn put(&self, identity: Identity, block: &Arc<Block>) {
         let weight = block.bytes.len() as u64 + 128;
         let gone = self.cache.insert(identity, Arc::clone(block), weight);
         self.rooms.give_blocks(gone);
     }
 
-    /// Memory for a content that others will read: as large as is wanted.
+    /// A buffer of the given length for content that will be shared.
     #[must_use]
     pub fn room(&self, length_bytes: usize) -> Room {
         self.rooms.room(length_bytes)
     }
 
-    /// The content behind a pointer if it is in the cache, which takes no note of that.
+    /// The content behind a pointer if it is cached. The look-up is not counted and does not promote the
+    /// entry.
     #[must_use]
     pub fn cached(
         &self,
@@ -311,8 +313,8 @@ impl BlockStore {
         self.cache.peek(&Identity::of(pointer, key))
     }
 
-    /// Lets go of a block that was asked for once: whoever did is done with it, and will not ask again. What was
-    /// asked for more often stays in the cache.
+    /// Evicts a block that was requested once, because its only reader is done with it. A block that was
+    /// requested more often stays in the cache.
     pub fn let_go(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
         if !pointer.is_hole() && !pointer.is_embedded() {
             let block = self.cache.take_if_used_once(&Identity::of(pointer, key));
@@ -320,7 +322,8 @@ impl BlockStore {
         }
     }
 
-    /// The read under way of this block; its second part is true for whoever has to make it.
+    /// Joins the in-flight read of a block, or registers one. The second value is true if the caller has to
+    /// make the read.
     pub(crate) fn board(&self, identity: &Identity, is_guess: bool) -> (Arc<Flight>, bool) {
         let mut table = self.in_flight.lock();
         if let Some(flight) = table.get(identity) {
@@ -335,7 +338,7 @@ impl BlockStore {
         (flight, true)
     }
 
-    /// The end of a read, for whoever makes it.
+    /// The guard with which the caller that makes a read completes it.
     pub(crate) fn landing<'a>(&'a self, identity: &'a Identity, flight: &'a Flight) -> Landing<'a> {
         Landing {
             store: self,
@@ -344,8 +347,8 @@ impl BlockStore {
         }
     }
 
-    /// The content behind a pointer, read from the devices whatever the cache holds, and not kept:
-    /// for walks that see each block once.
+    /// Reads the content behind a pointer from the devices, without looking into the cache or adding to it:
+    /// for traversals that see each block once.
     ///
     /// # Errors
     /// As [`BlockStore::read`].
@@ -366,7 +369,7 @@ impl BlockStore {
     /// The stored bytes of a block (compressed, perhaps encrypted), checksum verified: `psize` bytes.
     ///
     /// # Errors
-    /// As [`BlockStore::read`]; a key is never needed.
+    /// As [`BlockStore::read`]; no key is needed.
     pub fn read_stored(
         &self,
         pointer: &BlockPointer,
@@ -378,12 +381,12 @@ impl BlockStore {
         self.read_copies(pointer, address, None)
     }
 
-    /// The content of a block whose stored bytes are at hand and verified, as an audit gives them.
-    /// Nothing is authenticated: without a key only what is plain can be unfolded.
+    /// Decompresses stored bytes that the caller has verified, for example those of an audit. Nothing is
+    /// authenticated; encrypted content cannot be decompressed here.
     ///
     /// # Errors
-    /// [`BlockError::Locked`] if the content is encrypted (blocks of dnodes come back with their
-    /// bonus areas still encrypted); if it does not decompress.
+    /// [`BlockError::Locked`] if the content is encrypted (dnode blocks are returned with their bonus areas
+    /// still encrypted), or an error if it does not decompress.
     pub fn unfold(
         &self,
         pointer: &BlockPointer,
@@ -414,7 +417,7 @@ impl BlockStore {
         if pointer.embedded_kind() == Some(EmbeddedKind::Redacted) {
             return Err(BlockError::Redacted { address });
         }
-        // Of a block of dnodes only the bonus areas are ciphertext; it is shown without a key.
+        // In a dnode block only the bonus areas are encrypted; it is returned without a key.
         let needs_key = pointer.is_encrypted() && pointer.object_type() != ObjectType::DNODE;
         if needs_key && key.is_none() {
             return Err(BlockError::Locked { address });
@@ -442,7 +445,7 @@ impl BlockStore {
         }))
     }
 
-    /// Reads, verifies, decrypts and decompresses. `begun` is what was asked for already.
+    /// Reads, verifies, decrypts and decompresses. `begun` holds reads that were already made.
     pub(crate) fn fetch(
         &self,
         pointer: &BlockPointer,
@@ -454,7 +457,8 @@ impl BlockStore {
         self.unfold_stored(pointer, address, key, stored, None)
     }
 
-    /// Decrypts and decompresses stored bytes whose checksum held, into `room` if there is any that is large enough.
+    /// Decrypts and decompresses stored bytes whose checksum was verified, into `room` if it is large
+    /// enough.
     pub(crate) fn unfold_stored(
         &self,
         pointer: &BlockPointer,
@@ -506,7 +510,7 @@ impl BlockStore {
     }
 }
 
-/// Wakes the waiters of a read even if the reader panics, so that nobody waits for ever.
+/// Wakes the waiters of a read even if the reader panics, so that none waits for ever.
 pub(crate) struct Landing<'a> {
     store: &'a BlockStore,
     identity: &'a Identity,
@@ -535,13 +539,13 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// How much memory waits for the next contents: a share of the cache, 16 MiB at most.
+/// The size of the buffer pool: a sixteenth of the cache, at most 16 MiB.
 fn rooms_bytes_max(cache_bytes: u64) -> usize {
     (cache_bytes / 16).min(16 << 20) as usize
 }
 
 fn length(bytes: u64) -> usize {
-    // `validate` bounds every size by 16 MiB.
+    // `validate` limits every size to 16 MiB.
     usize::try_from(bytes.min(millpond_ondisk::BLOCK_BYTES_MAX)).unwrap_or(0)
 }
 
@@ -553,7 +557,7 @@ fn decompress(
     decompress_into(pointer, stored, address, Vec::new())
 }
 
-/// The same into memory that is at hand, if it is large enough.
+/// Like `decompress`, into the given buffer if it is large enough.
 fn decompress_into(
     pointer: &BlockPointer,
     stored: &[u8],

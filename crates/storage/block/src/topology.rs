@@ -1,4 +1,4 @@
-//! The leaves that a pool's blocks lie on, and what they have done so far.
+//! The leaves that hold a pool's blocks, and their statistics.
 
 use crate::leaf_status::{LeafMonitor, LeafStatus};
 use crate::requests::{LeafRequests, NoAnswer, Pending};
@@ -14,34 +14,35 @@ use millpond_vdev::{
 };
 use std::time::Duration;
 
-/// What the reads of blocks that are asked for together take, in bytes, before the last of them.
+/// Once the reads of a group of blocks reach this size, in bytes, the group is submitted.
 const GROUP_BYTES: u64 = 1 << 20;
 
-/// A pool's vdev tree with the devices of its leaves: what has to be known to read a block.
-/// Immutable; a changed tree is a new value. A clone shares the counters.
+/// A pool's vdev tree with the devices of its leaves: all that reading a block needs. Immutable; a changed
+/// tree is a new value. A clone shares the counters.
 #[derive(Debug, Clone)]
 pub struct Topology {
     /// The tree.
     pub tree: VdevTree,
-    /// The device of each leaf by its number; `None` where it is absent.
+    /// The device of each leaf, by leaf id; `None` where it is absent.
     pub devices: Vec<Option<Arc<dyn Device>>>,
-    /// Which leaves can be asked, and what each has missed.
+    /// Which leaves are readable, and what each has missed.
     pub health: LeafTable,
-    /// Where removed vdevs went.
+    /// The mappings of removed vdevs.
     pub indirect: IndirectTables,
     /// Whether gang headers may fill the smallest allocation of their vdev.
     pub has_large_gang_headers: bool,
-    /// What each leaf has done, by its number.
+    /// The counters of each leaf, by leaf id.
     pub counters: Vec<Arc<LeafCounters>>,
-    /// Tells how long the leaves take.
+    /// The clock that measures requests.
     pub clock: IoClock,
-    /// Told when a leaf fails a request or changes its state.
+    /// Notified when a leaf fails a request or changes its state.
     pub monitor: Arc<LeafMonitor>,
-    /// How long a device may take for a request before the pool goes on without it, where it can; `None` for any time.
+    /// How long a device may take for a request before the pool continues without it, where it can; `None`
+    /// for no limit.
     pub deadline: Option<Duration>,
 }
 
-/// What a leaf did since the pool was opened, as `zpool status` counts it.
+/// Statistics of a leaf since the pool was opened, counted as in `zpool status`.
 #[derive(Debug, Default)]
 pub struct LeafCounters {
     read_errors: AtomicU64,
@@ -66,28 +67,28 @@ pub struct LeafCounters {
 /// A copy of a leaf's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeafFigures {
-    /// Reads that the device failed.
+    /// Reads that failed.
     pub read_errors: u64,
-    /// Reads that succeeded with wrong bytes.
+    /// Reads that returned wrong bytes.
     pub checksum_errors: u64,
     /// Reads issued.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes and flushes that the device failed.
+    /// Writes and flushes that failed.
     pub write_errors: u64,
-    /// Writes issued; neighbours that went together count once.
+    /// Writes issued; adjacent ones that were joined count once.
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Of these, bytes written over wrong ones.
+    /// The part of `write_bytes` that repaired wrong bytes.
     pub repaired_bytes: u64,
     /// Flushes issued.
     pub flushes: u64,
 }
 
 impl LeafCounters {
-    /// Those of a leaf that has done nothing yet, whose errors are told to `monitor`.
+    /// Counters at zero, whose errors are reported to `monitor`.
     #[must_use]
     pub fn new(monitor: &Arc<LeafMonitor>) -> Self {
         Self {
@@ -103,7 +104,8 @@ impl LeafCounters {
     pub(crate) fn requests(&self) -> &LeafRequests {
         &self.requests
     }
-    /// The newest txg that the leaf missed since the pool was opened. Known here before any topology knows it.
+    /// The newest txg that the leaf missed since the pool was opened. It is known here before any topology
+    /// knows it.
     pub(crate) fn newest_missed(&self) -> Option<Txg> {
         let until = self.missed_until.load(Ordering::SeqCst);
         until.checked_sub(1).map(Txg)
@@ -112,7 +114,7 @@ impl LeafCounters {
         self.missed_until
             .fetch_max(txg.0.saturating_add(1), Ordering::SeqCst);
     }
-    /// The size of the leaf's device, or of the one it had last; 0 if it had none.
+    /// The size of the leaf's device, or of its last one, in bytes; 0 if it never had one.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.device_bytes.load(Ordering::Relaxed)
@@ -124,7 +126,7 @@ impl LeafCounters {
             self.monitor.raise();
         }
     }
-    /// A copy of the present figures.
+    /// A copy of the counters.
     #[must_use]
     pub fn figures(&self) -> LeafFigures {
         LeafFigures {
@@ -139,7 +141,7 @@ impl LeafCounters {
             flushes: self.flushes.load(Ordering::Relaxed),
         }
     }
-    /// How long requests took, how large they were, and what waits just now.
+    /// How long requests took, how large they were, and how many wait now.
     #[must_use]
     pub fn wait_figures(&self) -> WaitFigures {
         self.waits.figures()
@@ -147,11 +149,11 @@ impl LeafCounters {
     pub(crate) fn waits(&self) -> &LeafWaits {
         &self.waits
     }
-    /// What the leaf was given and no flush covers.
+    /// The leaf's writes that no flush covers.
     pub(crate) fn unflushed(&self) -> &UnflushedWrites {
         &self.unflushed
     }
-    /// Forgets the errors and what was slow; what was done stays counted.
+    /// Resets the counts of errors and slow operations; the other counters stay.
     pub fn clear_errors(&self) {
         self.waits.clear_slow();
         for errors in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
@@ -173,7 +175,7 @@ impl LeafCounters {
 }
 
 impl Topology {
-    /// A topology whose leaves have done nothing yet. `devices` is by leaf number.
+    /// A topology whose counters are zero. `devices` is by leaf id.
     #[must_use]
     pub fn new(
         tree: VdevTree,
@@ -200,7 +202,7 @@ impl Topology {
         topology
     }
 
-    /// Remembers the sizes of the devices that are there.
+    /// Records the sizes of the present devices.
     pub fn note_sizes(&self) {
         for (device, counters) in self.devices.iter().zip(&self.counters) {
             if let Some(device) = device {
@@ -210,9 +212,9 @@ impl Topology {
         }
     }
 
-    /// More bytes than all blocks of the pool can take on their devices, removed vdevs included: twice
-    /// what the devices hold, and a little. Walks over a pool whose pointers claim more are not worth
-    /// ending: many pointers lead to one block. An absent device counts as the largest present one.
+    /// An upper bound of what all blocks of the pool take on their devices, removed vdevs included: twice
+    /// the size of the devices, plus 64 MiB. If the pointers of a pool claim more, many of them lead to one
+    /// block, and a traversal may stop. An absent device counts as the largest present one.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         let sizes = self
@@ -230,13 +232,13 @@ impl Topology {
             .saturating_add(64 << 20)
     }
 
-    /// Counters for a leaf that joins.
+    /// Counters for a leaf that is added.
     #[must_use]
     pub fn new_counters(&self) -> Arc<LeafCounters> {
         Arc::new(LeafCounters::new(&self.monitor))
     }
 
-    /// What a leaf has done; zeros for a number that no leaf has.
+    /// Statistics of a leaf; zeros for an unknown leaf id.
     #[must_use]
     pub fn figures(&self, leaf: LeafId) -> LeafFigures {
         self.counters
@@ -245,7 +247,7 @@ impl Topology {
             .unwrap_or_default()
     }
 
-    /// How long a leaf took and what waits for it; nothing for a number that no leaf has.
+    /// How long requests of a leaf took and how many wait; empty for an unknown leaf id.
     #[must_use]
     pub fn wait_figures(&self, leaf: LeafId) -> WaitFigures {
         self.counters
@@ -254,7 +256,7 @@ impl Topology {
             .unwrap_or_default()
     }
 
-    /// The numbers of all leaves.
+    /// The ids of all leaves.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = LeafId> {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
     }
@@ -270,7 +272,7 @@ impl Topology {
         counters.status.is_usable().then_some((device, counters))
     }
 
-    /// Makes durable what was written to a leaf.
+    /// Makes the writes of a leaf durable.
     pub(crate) fn flush_leaf(&self, leaf: LeafId) -> Result<(), FlushFailure> {
         match self.writable_leaf(leaf) {
             Some((device, counters)) => {
@@ -284,27 +286,29 @@ impl Topology {
         }
     }
 
-    /// What a leaf was given and no flush covers counts as lost: the next flush writes it again.
+    /// Treats the unflushed writes of a leaf as lost: the next flush rewrites them.
     pub(crate) fn distrust(&self, leaf: LeafId) {
         if let Some(counters) = self.counters.get(leaf.0 as usize) {
             counters.unflushed().distrust();
         }
     }
 
-    /// The leaf's guid; 0 for a number that no leaf has.
+    /// The leaf's guid; 0 for an unknown leaf id.
     pub(crate) fn leaf_guid(&self, leaf: LeafId) -> Guid {
         self.tree
             .leaf(leaf)
             .map_or(Guid(0), |node| node.config.guid)
     }
 
-    /// How many bytes of reads of several blocks are to be asked for together; 0 if one after the other is better.
+    /// How many bytes of reads to submit together for several blocks; 0 if reading one after the other is
+    /// better.
     pub(crate) fn group_bytes(&self) -> u64 {
         let has_depth = (self.devices.iter().flatten()).any(|device| device.reads_at_once());
         if has_depth { GROUP_BYTES } else { 0 }
     }
 
-    /// Performs reads of plans, at once as far as the devices allow it. Outcomes come in the order of the reads.
+    /// Performs the reads of plans, in parallel as far as the devices allow it. Outcomes are in the order
+    /// of the reads.
     pub(crate) fn read_leaves(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
         if (reads.iter()).any(|read| self.reads_with_deadline(read.leaf)) {
             return self.read_by_leaf(reads, class);
@@ -325,7 +329,7 @@ impl Topology {
         outcomes.collect()
     }
 
-    /// Performs one read of a plan, in the memory of `room` if that is large enough.
+    /// Performs one read of a plan, into `room` if it is large enough.
     pub(crate) fn read_leaf(&self, read: &LeafRead, class: IoClass, room: Vec<u8>) -> LeafOutcome {
         if self.reads_with_deadline(read.leaf) {
             return self.start_read(read, class, room)?.wait(self)?;
@@ -334,7 +338,7 @@ impl Topology {
         perform(&self.clock, asked, counters, class, room)
     }
 
-    /// As [`Topology::read_leaves`], each leaf's reads by its own threads.
+    /// Like [`Topology::read_leaves`], with each leaf's reads in its own threads.
     fn read_by_leaf(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
         let begun: Vec<Result<Pending<LeafOutcome>, LeafFault>> = (reads.iter())
             .map(|read| self.start_read(read, class, Vec::new()))
@@ -364,7 +368,7 @@ impl Topology {
         }))
     }
 
-    /// What a read asks of which device, counted as issued.
+    /// The device read for a read of a plan, counted as issued.
     fn device_read(&self, read: &LeafRead) -> Result<(DeviceRead<'_>, &LeafCounters), LeafFault> {
         let (device, counters) = self.writable_leaf(read.leaf).ok_or(LeafFault::Absent)?;
         if read
@@ -374,7 +378,7 @@ impl Topology {
         {
             return Err(LeafFault::OutOfRange);
         }
-        // A plan's reads are never longer than a block with its padding: below 32 MiB.
+        // A plan's reads are never longer than a block with its padding: less than 32 MiB.
         let length_bytes = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
         counters.reads.fetch_add(1, Ordering::Relaxed);
         counters
@@ -388,7 +392,7 @@ impl Topology {
         Ok((read, counters))
     }
 
-    /// Counts what a plan found out about leaves.
+    /// Counts the errors that a plan found on leaves.
     pub(crate) fn count(&self, blames: &[Blame]) {
         for blame in blames {
             let Some(counters) = self.counters.get(blame.leaf.0 as usize) else {
@@ -406,7 +410,7 @@ impl Topology {
         }
     }
 
-    /// Counts what an audit found out about a leaf.
+    /// Counts the error that an audit found on a leaf.
     pub(crate) fn count_finding(&self, finding: &AuditFinding) {
         let Some(counters) = self.counters.get(finding.leaf.0 as usize) else {
             return;
@@ -422,7 +426,7 @@ impl Topology {
         }
     }
 
-    /// Whether each address of a pointer lies on a vdev that can hold it.
+    /// Checks that each address of a pointer names an existing vdev.
     pub(crate) fn accepts(&self, pointer: &BlockPointer) -> Result<(), &'static str> {
         for dva in pointer.dvas() {
             if dva.vdev.0 as usize >= self.tree.top_count() {
@@ -432,7 +436,7 @@ impl Topology {
         Ok(())
     }
 
-    /// The leaf's name for people: its path, or what stands for it.
+    /// The leaf's display name: its path, else its guid.
     #[must_use]
     pub fn leaf_name(&self, leaf: LeafId) -> String {
         match self.tree.leaf(leaf) {
@@ -459,7 +463,7 @@ fn perform(
     outcome.map_err(|error| fault(&error))
 }
 
-/// What does not answer is as good as gone.
+/// A device that does not answer counts as absent.
 impl From<NoAnswer> for LeafFault {
     fn from(_: NoAnswer) -> Self {
         Self::Absent

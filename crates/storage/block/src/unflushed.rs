@@ -1,15 +1,16 @@
 //! Writes of one leaf that no flush covers yet, with their contents.
 //!
-//! A device that fails a flush may have lost anything that was written since the last good one, and says so once: Linux calls the
-//! pages clean afterwards, reads find the new bytes in memory, and the next flush succeeds. So contents are kept until a
-//! flush covers them. Each write remembers how many errors the leaf had reported when it began; a flush counts only for writes
-//! of the present number, and older ones are written again before it.
+//! A device that fails a flush may have lost anything written since the last successful one, and reports
+//! the error once. Afterwards Linux marks the pages clean, reads find the new bytes in memory, and the next
+//! flush succeeds. So contents are kept until a flush covers them. Each write records the leaf's error
+//! count from when it began. A flush covers only writes of the current error count, and older ones are
+//! rewritten before it.
 //!
-//! Whoever asks for the flush (a txg, labels, an intent log) gets the same answer, and an error that one of
-//! them is told of makes the others' unflushed writes doubtful.
+//! Every flush (of a txg, labels or an intent log) gives the same guarantee. An error reported to one of
+//! them puts the unflushed writes of the others in doubt.
 //!
-//! Locks: `order` is shared by those who write, across the write, and exclusive while contents are written again, so
-//! that old bytes never overtake new ones. `state` is held for a few look-ups and insertions.
+//! Locks: `order` is held shared by writers, across the write, and exclusively while contents are
+//! rewritten, so that old bytes never overtake new ones. `state` is held for a few look-ups and insertions.
 
 use crate::topology::LeafCounters;
 use crate::write::Batch;
@@ -20,7 +21,7 @@ use millpond_ondisk::Txg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Bytes that are written again with one call, about.
+/// Approximately how many bytes one call rewrites.
 const REWRITE_BYTES: usize = 8 << 20;
 
 #[derive(Debug, Default)]
@@ -31,19 +32,20 @@ pub(crate) struct UnflushedWrites {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By first byte on the device; they do not overlap.
+    /// By first byte on the device; ranges do not overlap.
     writes: BTreeMap<u64, Unflushed>,
-    /// How many writes have ended.
+    /// The number of completed writes.
     ended: u64,
-    /// Of [`Unflushed::content`] in all, those that were overwritten since counted in.
+    /// The total size of [`Unflushed::content`], including parts that were overwritten since.
     retained_bytes: u64,
-    /// Errors that were met here, and changes of the device.
+    /// Errors found here, and changes of the device.
     errors: u64,
-    /// Where the device's value lies: another one begins to count its errors anew.
+    /// The address of the device object. A new device starts its error count anew.
     device: usize,
 }
 
-/// How many errors a leaf has reported: met here, and told to others who use the same device.
+/// How many errors a leaf has reported: those found here, and those reported to other users of the same
+/// device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Generation {
     here: u64,
@@ -53,26 +55,26 @@ struct Generation {
 #[derive(Debug, Clone)]
 struct Unflushed {
     end_bytes: u64,
-    /// The number of [`State::ended`] that it had.
+    /// The value of [`State::ended`] when the write completed.
     number: u64,
     generation: Generation,
-    /// Of blocks: what the leaf misses if it is lost.
+    /// For blocks: the txg that the leaf misses if the content is lost.
     txg: Option<Txg>,
     content: Content,
-    /// How much of the content's front was overwritten since.
+    /// How many bytes at the front of the content were overwritten since.
     skip_bytes: u64,
 }
 
 /// Bytes that were written.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
-    /// A write of a plan.
+    /// A write of a write plan.
     Planned {
         batch: Arc<Batch>,
         extent: usize,
         write: usize,
     },
-    /// Anything else.
+    /// Any other write.
     Own(Arc<[u8]>),
 }
 
@@ -89,7 +91,7 @@ impl Content {
     }
 }
 
-/// Writes under way.
+/// Writes in flight.
 pub(crate) struct Begun<'a> {
     writes: &'a UnflushedWrites,
     device: &'a Arc<dyn Device>,
@@ -97,7 +99,7 @@ pub(crate) struct Begun<'a> {
     _order: RwLockReadGuard<'a, ()>,
 }
 
-/// What was written, for [`Begun::end`].
+/// A completed write, for [`Begun::end`].
 pub(crate) struct Ended {
     pub(crate) range: Range<u64>,
     pub(crate) txg: Option<Txg>,
@@ -107,7 +109,7 @@ pub(crate) struct Ended {
 /// A flush that did not make everything durable.
 #[derive(Debug)]
 pub(crate) struct FlushFailure {
-    /// What the device said; `None` if there is none.
+    /// The device's error; `None` if there is no device.
     error: Option<DeviceError>,
     /// Writes with smaller numbers may be lost.
     before: u64,
@@ -136,7 +138,7 @@ impl State {
         }
     }
 
-    /// Forgets what lay in a range that is overwritten.
+    /// Drops what lay in a range that is overwritten.
     fn cut_out(&mut self, range: &Range<u64>) {
         let before = self.writes.range(..range.start).next_back();
         let before = before.filter(|(_, write)| write.end_bytes > range.start);
@@ -163,7 +165,7 @@ impl State {
         }
     }
 
-    /// Takes away writes that `is_over` says nobody need keep.
+    /// Drops the writes for which `is_over` is true.
     fn drop_those(&mut self, is_over: impl Fn(&Unflushed) -> bool) {
         self.writes.retain(|_, write| !is_over(write));
         let sizes =
@@ -182,7 +184,7 @@ impl Unflushed {
 }
 
 impl UnflushedWrites {
-    /// Before the device is given writes of these ranges: what lay there need not be kept any longer.
+    /// Begins writes of these ranges. What lay there need not be kept any longer.
     pub(crate) fn begin<'a>(
         &'a self,
         device: &'a Arc<dyn Device>,
@@ -203,26 +205,26 @@ impl UnflushedWrites {
         }
     }
 
-    /// From now on nobody relies on what was written and not flushed: it is written again before the next flush.
+    /// Treats all unflushed writes as lost: the next flush rewrites them first.
     pub(crate) fn distrust(&self) {
         let mut state = self.state.lock();
         state.errors = state.errors.saturating_add(1);
     }
 
-    /// Whether a flush has something to make durable.
+    /// Whether a flush would have nothing to make durable.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().writes.is_empty()
     }
 
-    /// Memory that contents take, in bytes, about.
+    /// Memory that the contents take, in bytes, approximately.
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.state.lock().retained_bytes
     }
 
-    /// Makes everything durable whose write ended before the call.
+    /// Makes every write durable that completed before the call.
     ///
     /// # Errors
-    /// What the device said; then nothing is given up: the next flush writes it again.
+    /// The device's error. All contents are kept then, and the next flush rewrites them.
     pub(crate) fn flush(
         &self,
         device: &Arc<dyn Device>,
@@ -252,7 +254,7 @@ impl UnflushedWrites {
         Ok(())
     }
 
-    /// A flush of a leaf whose device is gone.
+    /// The failed flush of a leaf whose device is gone.
     pub(crate) fn fail_flush(&self) -> FlushFailure {
         let mut state = self.state.lock();
         state.errors = state.errors.saturating_add(1);
@@ -262,7 +264,8 @@ impl UnflushedWrites {
         }
     }
 
-    /// The leaf does without what a failed flush may have lost: in which txgs it misses blocks now.
+    /// Drops the writes that a failed flush may have lost. Returns the txgs of which the leaf now misses
+    /// blocks.
     pub(crate) fn give_up(&self, failure: &FlushFailure) -> BTreeSet<Txg> {
         let mut state = self.state.lock();
         let lost = |write: &Unflushed| write.number < failure.before;
@@ -272,7 +275,7 @@ impl UnflushedWrites {
         txgs
     }
 
-    /// Writes again what is of an older generation.
+    /// Rewrites the contents of older generations.
     fn write_again(
         &self,
         device: &Arc<dyn Device>,
@@ -345,7 +348,8 @@ impl UnflushedWrites {
 }
 
 impl Begun<'_> {
-    /// Keeps the contents that were written, of which none may be durable yet. `has_failed`: not everything was.
+    /// Completes the writes and keeps their contents; none may be durable yet. `has_failed`: some write
+    /// failed.
     pub(crate) fn end(self, written: impl Iterator<Item = Ended>, has_failed: bool) {
         let mut state = self.writes.state.lock();
         for Ended {
@@ -372,16 +376,16 @@ impl Begun<'_> {
         state.errors = state.errors.saturating_add(u64::from(has_failed));
     }
 
-    /// Ends writes that nobody relies on: nothing of them is kept.
+    /// Completes writes of a leaf that went out of use, and keeps none of their contents.
     pub(crate) fn forget(self) {
         let mut state = self.writes.state.lock();
         state.errors = state.errors.saturating_add(1);
     }
 
-    /// Ends durable writes.
+    /// Completes durable writes.
     ///
     /// # Errors
-    /// If somebody else was told of an error meanwhile that may concern them.
+    /// If another caller meanwhile got an error that may concern these writes.
     pub(crate) fn end_durable(self, has_failed: bool) -> Result<(), DeviceError> {
         let mut state = self.writes.state.lock();
         let is_sound = state.generation(self.device) == self.generation;

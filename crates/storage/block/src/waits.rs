@@ -1,8 +1,8 @@
-//! How long leaves take for requests, and what waits for them.
+//! How long the leaves take for requests, and how many wait.
 //!
-//! A request *waits* from when its plan is handed over until it goes to the device, then it is *with the disk* until it
-//! comes back. Requests that go to a device at once come back at once: each is counted with the time until
-//! the last of them is done, as whoever asked feels it.
+//! A request *waits* from the submission of its plan until it is issued to the device. Then it is *with the
+//! disk* until it completes. Requests issued to a device at once complete together: each is counted with
+//! the time until the last of them is done, as the caller experiences it.
 
 use crate::progress::Progress;
 use crate::topology::LeafCounters;
@@ -13,34 +13,35 @@ use millpond_env::{Clock, Env};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-/// Buckets of times: bucket *n* counts those from 2^n up to 2^(n+1) nanoseconds, the first also 0, the last all longer ones.
+/// Buckets of times: bucket *n* counts times from 2^n up to 2^(n+1) nanoseconds, the first one also 0, the
+/// last one all longer times.
 pub const WAIT_BUCKETS: usize = 37;
-/// Buckets of sizes: bucket *n* counts those from 2^n up to 2^(n+1) bytes, the last all longer ones.
+/// Buckets of sizes: bucket *n* counts sizes from 2^n up to 2^(n+1) bytes, the last one all larger sizes.
 pub const SIZE_BUCKETS: usize = 25;
-/// An operation that takes as long, in nanoseconds, is slow.
+/// An operation that takes at least this long, in nanoseconds, is slow.
 pub const SLOW_NS: u64 = 30_000_000_000;
 
-/// Why a leaf is asked, as `zpool iostat` tells it apart.
+/// The purpose of a request, in the classes of `zpool iostat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoClass {
-    /// Somebody waits for the content.
+    /// A caller waits for the content.
     SyncRead,
     /// Intent logs, labels, uberblocks.
     SyncWrite,
-    /// Reading ahead.
+    /// Prefetch.
     AsyncRead,
-    /// The blocks of a txg; right bytes over wrong ones.
+    /// The blocks of a txg, and repairs of wrong bytes.
     AsyncWrite,
-    /// Whole-pool walks that judge every copy.
+    /// Pool traversals that verify every copy.
     Scrub,
-    /// Space given back to devices.
+    /// Discards of free space.
     Trim,
-    /// Writing to a device what it lacks.
+    /// Writes of what a device lacks (resilver).
     Rebuild,
 }
 
 impl IoClass {
-    /// So many there are.
+    /// The number of classes.
     pub const COUNT: usize = 7;
 
     const ALL: [Self; Self::COUNT] = [
@@ -79,7 +80,7 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// The buckets up to the last that is not empty.
+    /// The buckets up to the last non-empty one.
     fn counts(&self) -> Vec<u64> {
         let counts = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed));
         let mut counts: Vec<u64> = counts.collect();
@@ -89,7 +90,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// Times: their histogram and their sum.
+/// A histogram of times and their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     histogram: Histogram<WAIT_BUCKETS>,
@@ -112,12 +113,12 @@ impl Times {
     }
 }
 
-/// A copy of times that were counted.
+/// A copy of counted times.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TimeFigures {
-    /// By [`WAIT_BUCKETS`], up to the last that is not empty.
+    /// Counts by [`WAIT_BUCKETS`], up to the last non-empty bucket.
     pub counts: Vec<u64>,
-    /// Their sum in nanoseconds.
+    /// The sum of the times in nanoseconds.
     pub sum_ns: u64,
 }
 
@@ -140,10 +141,11 @@ impl TimeFigures {
     }
 }
 
-/// What a leaf's requests waited for.
+/// Times, sizes and queue lengths of a leaf's requests.
 #[derive(Debug, Default)]
 pub(crate) struct LeafWaits {
-    /// Operations that went to the disk at once, as most reads do: they count once here instead of three times below.
+    /// Operations that went to the disk without waiting, as most reads do. They count once here instead of
+    /// three times below.
     at_once: [Times; IoClass::COUNT],
     total: [Times; 2],
     disk: [Times; 2],
@@ -156,31 +158,32 @@ pub(crate) struct LeafWaits {
     progress: Progress,
 }
 
-/// A copy of [`LeafCounters`]' times and sizes. Reads are first, writes second; classes in the order of [`IoClass`].
+/// A copy of the times and sizes in [`LeafCounters`]. Reads are first, writes second; classes are in the
+/// order of [`IoClass`].
 ///
-/// Times are those of operations: neighbours that were written together are one. Sizes are of requests
-/// as they were asked for, and of operations that several were joined to.
+/// Times are those of operations: adjacent requests written together are one operation. Sizes are those of
+/// requests as submitted, and of operations that join several requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WaitFigures {
-    /// From being asked for to being back.
+    /// From submission to completion.
     pub total: [TimeFigures; 2],
     /// With the disk.
     pub disk: [TimeFigures; 2],
-    /// From being asked for to going to the disk, by class.
+    /// From submission until the disk gets the request, by class.
     pub queue: [TimeFigures; IoClass::COUNT],
-    /// Sizes of requests by class, by [`SIZE_BUCKETS`].
+    /// Sizes of requests by class, in [`SIZE_BUCKETS`].
     pub asked: [Vec<u64>; IoClass::COUNT],
-    /// Sizes of operations made of several requests by class.
+    /// Sizes of operations that join several requests, by class.
     pub joined: [Vec<u64>; IoClass::COUNT],
-    /// Requests that wait just now, by class.
+    /// Requests waiting now, by class.
     pub pending: [u64; IoClass::COUNT],
-    /// Requests that are with the disk just now, by class.
+    /// Requests with the disk now, by class.
     pub active: [u64; IoClass::COUNT],
     /// Operations that took [`SLOW_NS`] or longer.
     pub slow: u64,
 }
 
-/// When an operation was asked for, when it went to the disk and when it came back; nanoseconds.
+/// When an operation was submitted, issued and completed, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     asked_ns: u64,
@@ -263,12 +266,12 @@ impl LeafWaits {
     }
 }
 
-/// Tells how long requests take.
+/// The clock that measures requests.
 #[derive(Clone)]
 pub struct IoClock(Arc<dyn Clock>);
 
 impl Default for IoClock {
-    /// The real one.
+    /// The real clock.
     fn default() -> Self {
         Self::of(&Env::real())
     }
@@ -292,17 +295,17 @@ impl IoClock {
     }
 }
 
-/// Reads of a batch, of any leaves.
+/// A batch of reads of any leaves.
 ///
-/// A look at the clock costs as much as half of the counting, so there is one when the batch is asked for and one whenever
-/// something ended: what begins does so right behind one of these.
+/// Reading the clock costs half as much as the counting. So it is read when the batch is submitted and
+/// whenever a request completes; a request that starts uses the latest reading.
 pub(crate) struct WatchedReads<'a> {
     clock: &'a IoClock,
     class: IoClass,
     asked_ns: u64,
-    /// The last look at the clock.
+    /// The latest reading of the clock.
     now_ns: Cell<u64>,
-    /// Most batches have one read, which nobody sees waiting.
+    /// Most batches have one read, which never shows up as waiting.
     first: Option<WatchedRead<'a>>,
     others: Vec<WatchedRead<'a>>,
 }
@@ -321,7 +324,7 @@ enum ReadState {
 }
 
 impl<'a> WatchedReads<'a> {
-    /// Reads that are asked for now, each with its leaf's counters and its length in bytes.
+    /// Starts a batch of reads, each given by its leaf's counters and its length in bytes.
     pub(crate) fn new(
         clock: &'a IoClock,
         class: IoClass,
@@ -369,7 +372,8 @@ impl Watch for WatchedReads<'_> {
         let begun_ns = self.now_ns.get();
         self.each(requests, |read| {
             let waits = read.counters.waits();
-            // What the system gave back undone waits no more.
+            // A request that the system returned undone and that starts again is no longer counted as
+            // waiting.
             if matches!(read.state.get(), ReadState::Waiting) && self.counts_waiting() {
                 waits.unqueued(self.class, 1);
             }
@@ -391,7 +395,7 @@ impl Watch for WatchedReads<'_> {
 }
 
 impl Drop for WatchedReads<'_> {
-    /// Counts what came back, and forgets the others, whatever happened to them.
+    /// Counts completed reads, and drops the others, no matter what became of them.
     fn drop(&mut self) {
         self.each(0..usize::MAX, |read| {
             let waits = read.counters.waits();
@@ -413,10 +417,10 @@ impl Drop for WatchedReads<'_> {
     }
 }
 
-/// Tells which requests of a range go together as one operation.
+/// Calls back with each run of requests in a range that form one operation.
 pub(crate) type EachRun<'a> = dyn Fn(Range<usize>, &mut dyn FnMut(Range<usize>)) + 'a;
 
-/// Writes of one leaf that wait for their turn from now on.
+/// Writes of one leaf that wait in the queue.
 #[derive(Debug)]
 pub(crate) struct QueuedWrites {
     counters: Arc<LeafCounters>,
@@ -445,8 +449,8 @@ impl QueuedWrites {
         }
     }
 
-    /// Watches them on their way to the disk. `parts` are offset and length of each in bytes; `runs` tells
-    /// which of them go together as one operation.
+    /// Watches the writes on their way to the disk. `length_bytes` is the length of each write; `runs`
+    /// yields the runs of writes that form one operation.
     pub(crate) fn watched<'a>(
         self,
         clock: &'a IoClock,
@@ -463,14 +467,14 @@ impl QueuedWrites {
 }
 
 impl Drop for QueuedWrites {
-    /// Whatever happened to them: they do not wait any more.
+    /// The writes no longer wait, no matter what became of them.
     fn drop(&mut self) {
         self.counters.waits().unqueued(self.class, self.waiting);
         (self.counters.waits()).done(self.class, self.with_disk, None);
     }
 }
 
-/// A batch of writes of one leaf on their way.
+/// A batch of writes of one leaf, in flight.
 pub(crate) struct WatchedWrites<'a> {
     queued: RefCell<QueuedWrites>,
     clock: &'a IoClock,
@@ -516,7 +520,7 @@ impl Watch for WatchedWrites<'_> {
     }
 }
 
-/// Runs one write that waits for nothing.
+/// Runs and counts one write that does not queue.
 pub(crate) fn time_write<T>(
     clock: &IoClock,
     counters: &LeafCounters,
@@ -555,7 +559,7 @@ impl Drop for Active<'_> {
 mod tests {
     use super::*;
 
-    /// By hand: `cargo test --release -p millpond-block --lib costs -- --ignored --nocapture`.
+    /// Run by hand: `cargo test --release -p millpond-block --lib costs -- --ignored --nocapture`.
     #[test]
     #[ignore = "measures, and judges nothing"]
     fn what_counting_costs() {

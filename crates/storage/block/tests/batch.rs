@@ -1,4 +1,4 @@
-//! Several blocks with one call, on devices that have depth and on those that have none.
+//! Reads several blocks with one call, on devices with queue depth and without.
 #![forbid(unsafe_code)]
 
 use millpond_block::{BlockAddress, BlockError, BlockStore, Topology};
@@ -15,11 +15,11 @@ use tempfile::NamedTempFile;
 
 const DEVICE_BYTES: u64 = 40 << 20;
 const BLOCKS: u64 = 300;
-/// Where block `number` lies: some are neighbours, some are not.
+/// The offset of block `number`: some blocks are neighbours, some are not.
 fn offset(number: u64) -> u64 {
     number * 0x1_8000 + (number % 3) * 0x400
 }
-/// Small ones and some of 64 KiB.
+/// Most are small, some 64 KiB.
 fn length(number: u64) -> usize {
     if number.is_multiple_of(10) {
         64 << 10
@@ -143,7 +143,8 @@ fn ways() -> Vec<IoWay> {
 fn a_batch_gives_what_single_reads_give_and_keeps_it() {
     for way in ways() {
         let (mirror, mut wanted) = mirror(way);
-        // One side of some blocks is rotten, both of one; one is asked for twice, one is a hole.
+        // Damage one side of some blocks, and both sides of one. One block is requested twice, one is a
+        // hole.
         for number in (0..BLOCKS).step_by(7) {
             mirror.spoil((number % 2) as usize, number);
         }
@@ -171,10 +172,10 @@ fn a_batch_gives_what_single_reads_give_and_keeps_it() {
         assert!(*outcomes[BLOCKS as usize].as_ref().unwrap().bytes == content(5));
         assert!(outcomes[BLOCKS as usize + 1].is_ok());
         assert!(outcomes[BLOCKS as usize + 2].is_err());
-        // What was found wrong is counted once: of the copies that were looked at first, and of block 100.
+        // Every error is counted once: of the copies that were read first, and of block 100.
         let found = mirror.checksum_errors(0) + mirror.checksum_errors(1);
         assert!((3..=BLOCKS / 7 + 4).contains(&found), "{found}");
-        // From memory now: the devices are rotten all over.
+        // Now from the cache: the devices are damaged everywhere.
         for number in 0..BLOCKS {
             mirror.spoil(0, number);
             mirror.spoil(1, number);
@@ -246,7 +247,7 @@ fn batches_that_share_blocks_wait_for_each_other_and_never_in_a_circle() {
     for way in ways() {
         let (mirror, wanted) = mirror(way);
         for _ in 0..5 {
-            // Nothing is in this one's memory.
+            // The cache of this store is empty.
             let topology = Topology::clone(&mirror.store.topology());
             let store = BlockStore::new(topology, 64 << 20);
             thread::scope(|scope| {

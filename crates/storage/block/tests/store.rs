@@ -1,4 +1,4 @@
-//! The way of a block on a mirror of two devices in memory.
+//! Reads of blocks on a mirror of two in-memory devices.
 #![forbid(unsafe_code)]
 
 use millpond_block::{BlockAddress, BlockError, BlockStore, Room, Topology};
@@ -16,7 +16,7 @@ use millpond_vdev::{IndirectTables, LeafId, LeafTable, Reflow, VdevConfig, VdevT
 const DEVICE_BYTES: usize = 8 << 20;
 const PLAIN_FILE: ObjectType = ObjectType::PLAIN_FILE;
 
-/// A device that counts reads, and takes its time so that callers meet.
+/// A device that counts reads, and delays them so that callers overlap.
 #[derive(Debug)]
 struct Counting {
     inner: MemoryDevice,
@@ -170,7 +170,7 @@ fn a_block_comes_back_and_the_second_time_from_memory() {
 fn a_mirror_with_one_rotten_side_gives_the_good_bytes_and_blames_the_bad() {
     for bad in 0..2 {
         let mirror = Mirror::new([true, true]);
-        // Sides take turns by offset, so that several blocks meet the bad one first.
+        // Reads alternate between the sides by offset, so several blocks start with the bad one.
         for number in 0..8u64 {
             let (offset, data) = (number << 18, content(number as u8, 2048));
             mirror.write(offset, &data);
@@ -204,7 +204,7 @@ fn bytes_whose_checksum_does_not_hold_are_never_returned() {
         }
         other => panic!("{other:?}"),
     }
-    // It is remembered, by views too, until it can be read.
+    // Damage is remembered, by views too, until the block can be read.
     let damaged = mirror.store.view().damaged_blocks();
     assert_eq!(damaged.len(), 1);
     assert_eq!(damaged[0].address, address());
@@ -385,7 +385,7 @@ fn what_a_pointer_owns_is_known_only_if_its_headers_can_be_read() {
     let leader = gang(&mirror, 0x8000, &data);
     let extents = mirror.store.extents(&leader, address()).unwrap();
     assert!(extents.len() > 1);
-    // Of the leader itself the header only.
+    // Of the leader only the header.
     assert_eq!((extents[0].asize_bytes, extents[0].is_gang), (512, true));
     assert!(extents[1..].iter().all(|dva| !dva.is_gang));
     let plain = pointer(0x2000, 4096, false, 4096, 4096);
@@ -455,14 +455,14 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
             .store
             .fetch_ahead(&old_pointer, address(), None, Room::default())
     );
-    // Freed, and given to another block, which only one side has so far.
+    // The space was freed and allocated to another block, which only one side has so far.
     let place = VDEV_DATA_START_BYTES;
     mirror.sides[0].inner.write(place, &new).unwrap();
     let late = Mirror::new([true, true]);
     late.sides[0].inner.write(place, &new).unwrap();
     late.sides[1].inner.write(place, &old).unwrap();
     late.store.set_repair(true);
-    // Whichever side is asked first: the other's old bytes are not written over the new ones.
+    // No matter which side is read first: the other's old bytes do not overwrite the new ones.
     let _ = late.store.read_ahead(&old_pointer, address(), None);
     let mut now = vec![0; 4096];
     late.sides[0].inner.read(place, &mut now).unwrap();
@@ -482,7 +482,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
             (0, 0)
         );
     }
-    // What was read ahead of the old block is nothing to readers of the new one.
+    // The prefetched content of the old block does not affect readers of the new one.
     mirror.sides[1].inner.write(place, &new).unwrap();
     let block = mirror.store.read(&new_pointer, address(), None).unwrap();
     assert_eq!(block.bytes, Arc::new(new));
@@ -495,7 +495,7 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
         mirror.store.set_repair(true);
         let errors = || mirror.checksum_errors(bad as u32);
         let mut given_up = 0;
-        // Sides take turns by megabytes.
+        // Reads alternate between the sides by megabytes.
         for number in 0..3u64 {
             let (offset, data) = (number << 20, content(number as u8, 2048));
             mirror.write(offset, &data);
@@ -523,7 +523,7 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
 fn who_waits_for_a_guess_that_comes_to_nothing_reads_in_earnest() {
     let mirror = Mirror::new([true, true]);
     let data = content(13, 8192);
-    // A gang block: never read ahead.
+    // A gang block is never prefetched.
     let leader = gang(&mirror, 0x40000, &data);
     thread::scope(|scope| {
         for number in 0..8 {
@@ -572,7 +572,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     }
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
-    // One that panics takes nobody along.
+    // A panic in one request does not affect the others.
     assert!(store.send_ahead(1, || panic!("an errand's own trouble")));
     assert!(send(&store.view()));
     store.settle_ahead();

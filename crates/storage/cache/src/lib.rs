@@ -1,10 +1,11 @@
-//! Layer `storage`: what stays in memory.
+//! Layer `storage`: the cache.
 //!
-//! A bounded map from any small key to any shared value, each with a weight in bytes. Two queues
-//! keep a scan from flushing what is used again and again: a value enters *probation* and moves to
-//! *protected* when it is asked for a second time; probation is emptied first. What is kept because
-//! somebody may ask for it soon is a *guess*: guesses have a bounded share, put out nothing that is protected and no fresher
-//! guess, and begin in probation when they are first asked for. This crate knows no block, no device and no format.
+//! A bounded map from any small key to any shared value, each with a weight in bytes. Two queues keep a
+//! scan from evicting values in frequent use: a value enters *probation* and moves to *protected* when it
+//! is requested a second time; probation is evicted first. A *speculative* entry holds a prefetched value
+//! that has not been requested. Speculative entries have a bounded share, evict neither protected values
+//! nor fresher speculative entries, and enter probation when they are first requested. This crate has no
+//! notion of blocks, devices or formats.
 //!
 //! ```
 //! use millpond_cache::Cache;
@@ -18,20 +19,21 @@ use millpond_env::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 
-/// Locks of the map: enough that the threads of a large machine seldom meet.
+/// The most shards, each with a lock: enough that the threads of a large machine seldom contend.
 const SHARDS_MAX: u64 = 16;
-/// A shard's share is at least this, so that the largest block of a pool (16 MiB) finds room.
+/// The least share of a shard, so that the largest block of a pool (16 MiB) fits.
 const SHARD_BYTES_MIN: u64 = 64 << 20;
 
 /// A bounded, thread-safe, scan-resistant cache.
 pub struct Cache<K, V> {
     shards: Vec<Mutex<Shard<K, V>>>,
-    /// With the same keys in every process, so that the same requests find the same values. A forger who brings all blocks into
-    /// one shard makes its own pool slow; within a shard keys are random.
+    /// The hash keys are the same in every process, so that the same requests find the same values. Someone
+    /// who forges blocks that all fall into one shard only slows down their own pool; within a shard the
+    /// keys are random.
     hasher: BuildHasherDefault<DefaultHasher>,
 }
 
-/// What a cache holds and how well it did.
+/// Statistics of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
     /// Look-ups that found their value.
@@ -42,20 +44,20 @@ pub struct CacheStatistics {
     pub weight_bytes: u64,
     /// Number of values.
     pub entries: u64,
-    /// Weight of the guesses that nobody has asked for yet, in bytes.
+    /// Weight of the speculative entries that were not requested yet, in bytes.
     pub guessed_bytes: u64,
-    /// Guesses that were asked for.
+    /// Speculative entries that were requested.
     pub guesses_used: u64,
 }
 
-/// Where an entry waits for its end.
+/// The eviction queue of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Queue {
-    /// Kept for somebody who may come.
+    /// Prefetched, and not requested yet.
     Guess,
-    /// Asked for once.
+    /// Requested once.
     Probation,
-    /// Asked for more than once.
+    /// Requested more than once.
     Protected,
 }
 
@@ -82,7 +84,7 @@ struct Shard<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
-    /// A cache whose values weigh at most `limit_bytes` together.
+    /// A cache whose values weigh at most `limit_bytes` in total.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         let count = (limit_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
@@ -100,25 +102,28 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         &self.shards[index]
     }
 
-    /// The value kept under `key`, if any; it becomes harder to evict.
+    /// The value under `key`, if any; it becomes harder to evict.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         self.shard(key).lock().get(key)
     }
 
-    /// Keeps `value`, evicting others as needed. A value heavier than seven eighths of a shard's share
-    /// is not kept at all, so that one huge block cannot empty the cache. Returns the values that had to go, also the
-    /// one that had this key, so that whoever wants their memory has it, and none is given back while others wait for the lock.
+    /// Inserts `value`, evicting others as needed. A value heavier than seven eighths of a shard's share is
+    /// not kept at all, so that one huge block cannot empty the cache.
+    ///
+    /// Returns the evicted values and the one previously under this key. So the caller can reuse their
+    /// memory, and none is freed while others wait for the lock.
     pub fn insert(&self, key: K, value: V, weight_bytes: u64) -> Vec<V> {
         let mut gone = vec![];
         (self.shard(&key).lock()).insert(key, value, weight_bytes, &mut gone);
         gone
     }
 
-    /// Keeps `value` in case that somebody asks for it, if there is room for that; tells whether, and what had to go.
+    /// Inserts `value` as a speculative entry, if there is space. Returns whether it was kept, and the
+    /// evicted values.
     ///
-    /// Guesses that nobody asked for yet weigh at most [`Cache::guess_bytes_max`] together. One puts out
-    /// what was asked for once and guesses that have waited long, never what is in use.
+    /// Speculative entries weigh at most [`Cache::guess_bytes_max`] in total. A new one evicts values that
+    /// were requested once and stale speculative entries, never protected values.
     pub fn insert_guess(&self, key: K, value: V, weight_bytes: u64) -> (bool, Vec<V>) {
         let mut gone = vec![];
         let mut shard = self.shard(&key).lock();
@@ -127,34 +132,34 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         (is_kept, gone)
     }
 
-    /// Whether a guess of this weight would be kept now. Asking makes room: guesses that have
-    /// waited long go.
+    /// Whether a speculative entry of this weight would be kept now. The call itself makes space: it evicts
+    /// stale speculative entries.
     #[must_use]
     pub fn has_room_for_guess(&self, key: &K, weight_bytes: u64) -> bool {
         self.shard(key).lock().has_room_for_guess(weight_bytes)
     }
 
-    /// What guesses that nobody asked for yet weigh at most, in bytes: a quarter of the limit.
+    /// The most that unrequested speculative entries may weigh, in bytes: a quarter of the limit.
     #[must_use]
     pub fn guess_bytes_max(&self) -> u64 {
         let shares = self.shards.iter().map(|shard| shard.lock().limit_bytes / 4);
         shares.sum()
     }
 
-    /// Whether there is a value under `key`; that is not asking for it.
+    /// Whether there is a value under `key`. This does not count as a look-up.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.shard(key).lock().entries.contains_key(key)
     }
 
-    /// The value kept under `key`, if any, without asking for it: it counts as no look-up and is evicted as before.
+    /// The value under `key`, if any. This does not count as a look-up, and eviction is unaffected.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<V> {
         let shard = self.shard(key).lock();
         shard.entries.get(key).map(|entry| entry.value.clone())
     }
 
-    /// Takes out the value kept under `key` if it was asked for once and no more: the only one who wanted it is done with it.
+    /// Removes the value under `key` if it was requested exactly once: its only reader is done with it.
     #[must_use]
     pub fn take_if_used_once(&self, key: &K) -> Option<V> {
         let mut shard = self.shard(key).lock();
@@ -162,13 +167,13 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         is_once.then(|| shard.remove(key))?
     }
 
-    /// Takes out the value kept under `key`, if any.
+    /// Removes and returns the value under `key`, if any.
     #[must_use]
     pub fn take(&self, key: &K) -> Option<V> {
         self.shard(key).lock().remove(key)
     }
 
-    /// Forgets everything.
+    /// Evicts everything.
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -244,7 +249,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         Some(value)
     }
 
-    /// Protected values take at most three quarters; the oldest of them go back to probation.
+    /// Protected values take at most three quarters of the limit; the oldest ones move back to probation.
     fn shrink_protected(&mut self) {
         while self.protected_bytes > self.limit_bytes / 4 * 3 {
             let Some((_, key)) = self.protected.pop_first() else {
@@ -304,8 +309,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         self.entries.insert(key, entry);
     }
 
-    /// The oldest guess, if as much happened here since it came as there are values, and a little:
-    /// whoever it was meant for has gone another way.
+    /// The oldest speculative entry, if it is stale: since it was inserted, the shard has seen more than
+    /// two events for each entry, plus 64. Its reader is unlikely to come.
     fn stale_guess(&self) -> Option<&K> {
         let (stamp, key) = self.guesses.first_key_value()?;
         let patience = self.entries.len() as u64 * 2 + 64;
@@ -313,7 +318,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
     }
 
     fn has_room_for_guess(&mut self, weight_bytes: u64) -> bool {
-        // Each time somebody wants room those in the way get older, so that it is had in the end.
+        // Each request for space ages the existing entries, so that it succeeds in the end.
         self.stamp += 1;
         let share = self.limit_bytes / 4;
         while self.guessed_bytes + weight_bytes > share {
@@ -456,7 +461,7 @@ mod tests {
         assert_eq!(cache.get(&1), Some(1));
         let figures = cache.statistics();
         assert_eq!((figures.guessed_bytes, figures.guesses_used), (0, 1));
-        // A scan of values read once puts it out: it did not become protected.
+        // A scan of values read once evicts it: it was not promoted to protected.
         for key in 1000..2000u64 {
             cache.insert(key, key, 500);
         }
@@ -489,7 +494,7 @@ mod tests {
         }
         assert!(!cache.insert_guess(100, 100, 100).0, "the share is taken");
         assert_eq!((0..40u64).filter(|key| cache.contains(key)).count(), 40);
-        // Others go on, nobody asks for the guesses.
+        // Other readers continue, and none requests the speculative entries.
         for key in 1000..1400u64 {
             cache.insert(key, key, 100);
             let _ = cache.get(&key);

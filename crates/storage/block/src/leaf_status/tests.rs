@@ -6,7 +6,7 @@ use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, Vde
 
 const FAULT: LeafReason = LeafReason::IoFailures;
 
-/// One top-level vdev of `kind` with so many leaves, and what each has missed.
+/// One top-level vdev of `kind`, with one leaf for each entry of `missed`, which holds the txgs it missed.
 fn topology(kind: VdevType, parity: u64, missed: &[&[(u64, u64)]]) -> Topology {
     let leaves = (0u64..).zip(missed).map(|(at, _)| VdevConfig {
         id: Some(at),
@@ -126,7 +126,7 @@ fn a_topology_from_before_another_leaf_missed_a_txg_takes_no_leaf_out_of_use() {
     assert!(!triple.fault_leaf(LeafId(0), FAULT));
     let condition = triple.condition(LeafId(0));
     assert_eq!(condition, LeafCondition::new(LeafState::Degraded, FAULT));
-    // A topology that knows of all that was missed decides by that.
+    // A topology that knows of all missed txgs decides by them.
     let known = topology(VdevType::Mirror, 0, &[&[], &[(7, 9)], &[(20, 21)]]);
     known.counters[1].note_missed(Txg(8));
     known.counters[2].note_missed(Txg(20));

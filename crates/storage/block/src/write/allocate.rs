@@ -1,43 +1,43 @@
-//! What the pipeline asks of an allocator.
+//! The write pipeline's interface to an allocator.
 
 use millpond_alloc::{AllocRequest, Placement, PoolAllocator};
 use millpond_ondisk::{Dva, GANG_HEADER_BYTES, Txg};
 use millpond_vdev::AllocationClass;
 
-/// Space wanted for one block, or one piece of a gang block.
+/// A request for the space of one block, or of one piece of a gang block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceRequest<'a> {
-    /// Bytes stored: a multiple of 512, at most 16 MiB. What that takes on a vdev is the vdev's matter.
+    /// Stored bytes: a multiple of 512, at most 16 MiB. Each vdev determines how much space that takes.
     pub psize_bytes: u64,
-    /// How many addresses, 1 to 3, on different vdevs if possible, never overlapping.
+    /// The number of addresses, 1 to 3: on different vdevs if possible, never overlapping.
     pub copies: u8,
-    /// Where to take it from. An allocator falls back to other classes as its policy says.
+    /// The allocation class. The allocator's policy decides about the fallback to other classes.
     pub class: AllocationClass,
-    /// Whether the space is for a gang header, which takes a 512-byte block's space whatever its size.
+    /// Whether the space is for a gang header, which takes the space of a 512-byte block at any size.
     pub is_gang_header: bool,
-    /// Addresses that failed to take the block just now: better somewhere else.
+    /// Addresses where writing the block just failed; the allocator should choose others.
     pub avoid: &'a [Dva],
 }
 
-/// No run of the size wanted is free.
+/// No free run has the requested size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no space")]
 pub struct NoSpace;
 
-/// Gives space to the pipeline. Called from several threads; within one call of
-/// [`crate::BlockStore::write`] in the order of the blocks, so that with one thread the same input
-/// gives the same addresses.
+/// Allocates space for the write pipeline. Called from several threads, but within one call of
+/// [`crate::BlockStore::write`] in the order of the blocks, so that with one thread the same input gets the
+/// same addresses.
 pub trait Allocate: Send + Sync {
-    /// Takes space in `txg`. The addresses come with their `asize_bytes` and `is_gang` false, as many
-    /// as copies were wanted.
+    /// Allocates space in `txg`. Returns as many addresses as copies were requested, with `asize_bytes` set
+    /// and `is_gang` false.
     ///
     /// # Errors
-    /// [`NoSpace`] if not all copies found a run; then nothing is taken.
+    /// [`NoSpace`] if not all copies found a run; nothing is allocated then.
     fn allocate(&self, txg: Txg, request: &SpaceRequest<'_>) -> Result<Vec<Dva>, NoSpace>;
-    /// Gives back what [`Allocate::allocate`] gave in the same txg and nothing refers to.
+    /// Returns unused space that [`Allocate::allocate`] allocated in the same txg.
     ///
     /// # Errors
-    /// In words, if the space was not taken: then two blocks may lie in one place, and nothing must be
+    /// A message if the space was not allocated. Two blocks may then share an address, and nothing must be
     /// committed.
     fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String>;
 }
@@ -50,7 +50,7 @@ impl Allocate for PoolAllocator {
             AllocationClass::Dedup => Placement::Dedup,
             AllocationClass::Log => Placement::Log,
         };
-        // A gang header takes the space of a 512-byte block, at any width of a vdev the same.
+        // A gang header takes the space of a 512-byte block, for any width of its vdev.
         let psize_bytes = if request.is_gang_header {
             GANG_HEADER_BYTES as u64
         } else {

@@ -1,4 +1,4 @@
-//! What is not on stable storage yet, and what leaves have lost.
+//! Flushes, and what leaves have missed.
 
 use super::workers::Workers;
 use super::{FlushError, Missed};
@@ -13,31 +13,31 @@ use millpond_ondisk::{Guid, Txg};
 use millpond_vdev::{Health, LeafHealth, LeafId};
 use std::collections::BTreeSet;
 
-/// Threads that wait for devices, at most.
+/// The most threads that wait for devices.
 const QUEUES_MAX: usize = 16;
-/// What leaves were given is kept in memory until it is flushed: up to this many bytes, each leaf's counted, then there is a
-/// flush in the middle of a txg.
+/// Written contents are kept in memory until they are flushed. Above this many bytes, counted for each
+/// leaf, the store flushes in the middle of a txg.
 const RETAINED_BYTES_MAX: u64 = 128 << 20;
 
-/// The writing side of a store: its threads, and notes on leaves. The notes are locked for a look-up
-/// or an insertion, never across I/O.
+/// The writing side of a store: its threads, and notes on leaves. The notes are locked for a look-up or an
+/// insertion, never across I/O.
 #[derive(Default)]
 pub(crate) struct Writing {
     pools: OnceLock<Pools>,
-    /// How many threads to use; 0 for as many as there are processors.
+    /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
     notes: Mutex<Notes>,
     is_repairing: AtomicBool,
-    /// Goes up each time freed space may be handed out again.
+    /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
-    /// How much was kept when a flush to keep less failed; 0 after one that succeeded.
+    /// How many bytes were kept when the last flush within a txg failed; 0 after a successful one.
     retained_in_vain: AtomicU64,
 }
 
 pub(crate) struct Pools {
-    /// For compression, checksums, parity.
+    /// Threads for compression, checksums and parity.
     pub(crate) processors: Workers,
-    /// For waiting on devices.
+    /// Threads that wait for devices.
     pub(crate) queues: Workers,
 }
 
@@ -49,7 +49,7 @@ struct Notes {
 }
 
 impl Writing {
-    /// As many threads, nothing else.
+    /// A value with the same number of threads and nothing else.
     pub(crate) fn of_view(&self) -> Self {
         Self {
             threads: AtomicUsize::new(self.threads.load(Ordering::Relaxed)),
@@ -57,12 +57,12 @@ impl Writing {
         }
     }
 
-    /// How many threads to use from the first write on.
+    /// Sets the number of threads, before the first write.
     pub(crate) fn set_threads(&self, count: usize) {
         self.threads.store(count, Ordering::Relaxed);
     }
 
-    /// The threads, started when first needed.
+    /// The threads, started on first use.
     pub(crate) fn pools(&self, topology: &Topology) -> &Pools {
         self.pools.get_or_init(|| {
             let threads = match self.threads.load(Ordering::Relaxed) {
@@ -70,7 +70,7 @@ impl Writing {
                 threads => threads,
             };
             let leaves = topology.devices.len().clamp(1, QUEUES_MAX);
-            // The asking thread takes part in both, but should not have to wait for devices.
+            // The calling thread takes part in both, but should not have to wait for devices.
             let queues = if threads == 1 { 1 } else { leaves + 1 };
             Pools {
                 processors: Workers::new("block-cpu", threads),
@@ -89,14 +89,14 @@ impl Writing {
 }
 
 impl BlockStore {
-    /// Whether everything is done by the thread that asks for it.
+    /// Whether the calling thread does everything itself.
     pub(crate) fn is_single_threaded(&self) -> bool {
         self.writing.threads.load(Ordering::Relaxed) == 1
     }
 
-    /// How many threads write, the calling one included, from the first write on; later calls change
-    /// nothing. With 1 everything happens on the calling thread, in a fixed order. The default is one
-    /// for each processor, and one for each leaf to wait on devices.
+    /// Sets how many threads write, including the calling one. Takes effect only before the first write.
+    /// With 1 everything happens on the calling thread, in a fixed order. The default is one for each
+    /// processor, and one for each leaf to wait on devices.
     pub fn set_write_threads(&self, count: usize) {
         self.writing.set_threads(count);
         if count == 1 {
@@ -104,28 +104,29 @@ impl BlockStore {
         }
     }
 
-    /// Tells that space freed in earlier txgs may be handed out from now on. A read that began before repairs
-    /// nothing any more: its block may have been freed, and another one lie there.
+    /// Notes that space freed in earlier txgs may be allocated from now on. Reads that began before no
+    /// longer repair anything: their block may have been freed and its space reused.
     pub fn space_is_reusable(&self) {
         self.writing.reuses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether reads that find wrong bytes write the right ones over them. Off at first, and to be left
-    /// off unless the pool was opened for writing.
+    /// Sets whether reads repair wrong bytes. Off by default; must stay off unless the pool was opened for
+    /// writing.
     pub fn set_repair(&self, is_wanted: bool) {
         self.writing
             .is_repairing
             .store(is_wanted, Ordering::Relaxed);
     }
 
-    /// Makes everything written so far durable on every leaf that was written to. What a leaf fails to flush is
-    /// written and flushed once more; then the leaf counts as having missed it.
+    /// Makes all previous writes durable on every leaf that was written to. A leaf whose flush fails is
+    /// rewritten and flushed once more. If that fails too, the leaf counts as having missed the writes.
     ///
-    /// A patient thread waits where it would get an error, and then tries again.
+    /// In retry mode the thread waits instead of returning an error, and then flushes again.
     ///
     /// # Errors
-    /// [`FlushError`] if a vdev lost more than its redundancy can bear, failed writes since the last
-    /// flush counted in: the txg must not commit. The next flush covers the same, and writes it again first.
+    /// [`FlushError`] if a vdev lost more leaves than its redundancy allows, including those that failed
+    /// writes since the last flush. The txg must not commit then. The next flush covers the same writes,
+    /// and rewrites them first.
     pub fn flush(&self) -> Result<(), FlushError> {
         loop {
             let since = self.patient.resumes();
@@ -136,16 +137,16 @@ impl BlockStore {
         }
     }
 
-    /// From now on what was written and not flushed counts as lost, on all leaves: the next flush writes it again. For
-    /// devices that may have lost it without saying so.
+    /// Treats the unflushed writes of all leaves as lost: the next flush rewrites them. For devices that
+    /// may have lost them without reporting an error.
     pub fn distrust_unflushed(&self) {
         for counters in &self.topology().counters {
             counters.unflushed().distrust();
         }
     }
 
-    /// Flushes if the contents that are kept until then take more memory than they may. What fails is left to the flush
-    /// that commits; until then memory grows, at most by what the txg dirtied.
+    /// Flushes if the unflushed contents exceed their memory limit. If that fails, the flush that commits
+    /// handles it; until then memory grows, at most by what the txg dirtied.
     pub(super) fn bound_unflushed(&self) {
         let topology = self.topology();
         let counters = topology.counters.iter();
@@ -163,7 +164,7 @@ impl BlockStore {
         (self.writing.retained_in_vain).store(in_vain, Ordering::Relaxed);
     }
 
-    /// One try of [`BlockStore::flush`].
+    /// One attempt of [`BlockStore::flush`].
     fn flush_devices(&self) -> Result<(), FlushError> {
         let topology = self.topology();
         let failed = std::mem::take(&mut self.writing.notes.lock().failed);
@@ -201,7 +202,7 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Flushes leaves at once, each twice if need be.
+    /// Flushes leaves in parallel, each a second time if the first fails.
     fn flush_leaves(
         &self,
         topology: &Arc<Topology>,
@@ -227,27 +228,27 @@ impl BlockStore {
         let queues = &self.writing.pools(topology).queues;
         let mut outcomes = queues.map(others, move |leaf| (leaf, flush(leaf)));
         for (leaf, flushing) in pending {
-            // A leaf that is out of use fails at once.
+            // The flush of a leaf that is out of use fails at once.
             let outcome = flushing.wait(topology);
             outcomes.push((leaf, outcome.unwrap_or_else(|_| topology.flush_leaf(leaf))));
         }
         outcomes
     }
 
-    /// What leaves missed since the last call, each leaf and txg once, sorted.
+    /// Takes what leaves missed since the last call: each leaf and txg once, sorted.
     #[must_use]
     pub fn take_missed(&self) -> Vec<Missed> {
         let missed = std::mem::take(&mut self.writing.notes.lock().missed);
         missed.into_iter().collect()
     }
 
-    /// What [`BlockStore::take_missed`] would return, which is not taken.
+    /// Returns what [`BlockStore::take_missed`] would, without taking it.
     #[must_use]
     pub fn noted_missed(&self) -> Vec<Missed> {
         self.writing.notes.lock().missed.iter().copied().collect()
     }
 
-    /// Notes that leaves failed writes of `txg`: for the next flush to judge, and as lost.
+    /// Records that leaves failed writes of `txg`: as missed, and for the next flush to judge.
     pub(crate) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         if leaves.is_empty() {
             return;
@@ -257,8 +258,8 @@ impl BlockStore {
         self.note_lost(topology, leaves, txg);
     }
 
-    /// Notes that leaves do not hold what was written in `txg`: for dirty time logs, and for every read from now on. A leaf
-    /// that is out of use may be in use again before its dirty time log is.
+    /// Records that leaves lack the writes of `txg`: for dirty time logs (DTL), and for every later read.
+    /// The topology is changed at once, because a leaf may be back in use before its DTL is written.
     fn note_lost(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         let mut news = vec![];
         for leaf in leaves {
@@ -299,7 +300,7 @@ impl BlockStore {
     }
 }
 
-/// Whether every vdev can do without these leaves.
+/// Checks that every vdev survives the loss of these leaves.
 fn bearable(
     topology: &Topology,
     lost: &BTreeSet<Guid>,

@@ -1,4 +1,4 @@
-//! Placed blocks on their way to the leaves.
+//! Issues allocated blocks to the leaves.
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
@@ -13,10 +13,10 @@ use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePl
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What is written where RAID-Z leaves sectors out: at most a sector, 64 KiB.
+/// Written to sectors that RAID-Z skips: at most one sector, 64 KiB.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A number of extents and what to write for each.
+/// Extents of one txg and the write plan of each.
 pub(crate) struct Batch {
     topology: Arc<Topology>,
     txg: Txg,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// The bytes of a write of an extent's plan.
+    /// The bytes of one write of an extent's plan.
     pub(crate) fn bytes(&self, extent: usize, write: usize) -> &[u8] {
         let Some((extent, Ok(plan))) = self.extents.get(extent) else {
             return &[];
@@ -40,16 +40,16 @@ impl Batch {
     }
 }
 
-/// When writes are durable.
+/// When writes become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// Once their leaves were flushed; contents are kept until then.
     WhenFlushed,
-    /// When they are done.
+    /// When they complete.
     AtOnce,
 }
 
-/// One write of a leaf: which extent, which write of its plan, and where it lies.
+/// One write of a leaf: its extent, its index in the extent's plan, and its offset.
 #[derive(Clone, Copy)]
 struct Part {
     offset_bytes: u64,
@@ -59,7 +59,7 @@ struct Part {
     length_bytes: u64,
 }
 
-/// What came of one extent.
+/// The outcome of one extent.
 #[derive(Debug)]
 pub(super) struct ExtentOutcome {
     pub(super) missed: Vec<LeafId>,
@@ -67,14 +67,14 @@ pub(super) struct ExtentOutcome {
     pub(super) failure: Option<String>,
 }
 
-/// A failed write: extent, write of its plan, leaf, what the device said.
+/// A failed write: extent, index in its plan, leaf, error message.
 type FailedPart = (usize, usize, LeafId, String);
 
-/// Writes under way.
+/// Writes in flight.
 pub(super) struct Issued {
     batch: Arc<Batch>,
     running: Running<Vec<FailedPart>>,
-    /// Those of leaves that have a deadline.
+    /// Writes of leaves with a deadline.
     pending: Vec<PendingWrites>,
 }
 
@@ -84,19 +84,19 @@ struct PendingWrites {
     failed: Pending<Vec<FailedPart>>,
 }
 
-/// How writes are to be made.
+/// How writes are made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     pub(super) class: IoClass,
     pub(super) durability: Durability,
 }
 
-/// As many bytes of all leaves are written by the one who asks rather than handed to others: they go into the system's page cache, which
-/// takes less time than waking a thread.
+/// Up to this many bytes over all leaves, the caller writes them itself: they go into the system's page
+/// cache, which takes less time than waking a thread.
 const ALONE_BYTES_MAX: u64 = 64 << 10;
 
-/// Reckons parity for every extent on `processors` and hands the writes of each leaf to a thread: of the leaf where it has a
-/// deadline, else of `queues`, unless they are short.
+/// Computes the parity of every extent on `processors`. Hands the writes of each leaf to a thread of the
+/// leaf if it has a deadline, else to a thread of `queues`, unless they are short.
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
@@ -128,7 +128,7 @@ pub(super) fn issue(
     let each = parts.iter().flat_map(|(_, parts)| parts);
     let bytes: u64 = each.map(|part| part.length_bytes).sum();
     let helpers = match how.durability {
-        // The asker takes one leaf, and has to wait for it.
+        // The caller takes one leaf, and has to wait for it.
         Durability::AtOnce => parts.len().saturating_sub(1),
         Durability::WhenFlushed if bytes <= ALONE_BYTES_MAX => 0,
         Durability::WhenFlushed => parts.len(),
@@ -236,7 +236,7 @@ fn judge(
     ExtentOutcome { missed, failure }
 }
 
-/// The writes of each leaf by offset, with those fillers that join two of them.
+/// The writes of each leaf by offset, with the fillers that join two of them.
 fn parts_by_leaf(batch: &Batch) -> Vec<(LeafId, Vec<Part>)> {
     let mut leaves: BTreeMap<LeafId, Vec<Part>> = BTreeMap::new();
     for (extent, (_, plan)) in batch.extents.iter().enumerate() {
@@ -270,7 +270,7 @@ fn parts_by_leaf(batch: &Batch) -> Vec<(LeafId, Vec<Part>)> {
     leaves.into_iter().collect()
 }
 
-/// Drops fillers that do not lie between two writes without another gap.
+/// Drops fillers that do not close the gap between two writes.
 fn keep_joining_fillers(parts: &mut Vec<Part>) {
     let end = |part: &Part| part.offset_bytes.saturating_add(part.length_bytes);
     let mut kept: Vec<Part> = Vec::with_capacity(parts.len());
@@ -295,7 +295,7 @@ fn keep_joining_fillers(parts: &mut Vec<Part>) {
     *parts = kept;
 }
 
-/// All writes of a leaf as failed for one reason.
+/// Marks all writes of a leaf as failed for one reason.
 fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
     let failed = parts.iter();
     let failed =
@@ -303,7 +303,7 @@ fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
     failed.collect()
 }
 
-/// Gives a leaf its writes. Returns those that failed.
+/// Writes to one leaf. Returns the failed writes.
 fn write_leaf(
     batch: &Arc<Batch>,
     leaf: LeafId,
@@ -343,7 +343,7 @@ fn write_leaf(
         .collect();
     let has_failed = outcomes.iter().any(Option::is_some);
     let ended = match durability {
-        // It went out of use meanwhile, and the writes count as missed.
+        // The leaf went out of use meanwhile; the writes count as missed.
         _ if !counters.status().is_usable() => {
             begun.forget();
             Ok(())
@@ -375,7 +375,7 @@ impl Part {
     fn range(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes.saturating_add(self.length_bytes)
     }
-    /// What is to be kept of it until it is flushed: nothing of a filler.
+    /// What to keep of the write until a flush; nothing for a filler.
     fn ended(&self, batch: &Arc<Batch>) -> Option<Ended> {
         Some(Ended {
             range: self.range(),
@@ -399,7 +399,7 @@ fn bytes_of<'a>(batch: &'a Batch, part: &Part) -> &'a [u8] {
     }
 }
 
-/// The writes that the parts of a range are when neighbours go together.
+/// Calls `each` with every run of adjacent parts in `range`, which count as one write.
 fn each_run(parts: &[Part], range: Range<usize>, each: &mut dyn FnMut(Range<usize>)) {
     let mut run: Option<(Range<usize>, u64, u64)> = None;
     let first = range.start;

@@ -1,4 +1,4 @@
-//! Writing blocks of intent logs: in place, out of band, durable at once.
+//! Writes intent log blocks: in place, outside of a txg, durable at once.
 //!
 //! Page `docs/format/intent-log.md`, "Writing".
 
@@ -10,24 +10,24 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Txg};
 use millpond_vdev::VdevKind;
 
-/// A log block with the place that was taken for it. At most 16 MiB.
+/// An intent log block with its allocated space. At most 16 MiB.
 #[derive(Debug, Clone)]
 pub struct LogWrite {
-    /// What errors name the block by.
+    /// The address for error messages.
     pub address: BlockAddress,
-    /// Where it goes: one address, as many bytes as it says.
+    /// Where it goes: one address with its size.
     pub pointer: BlockPointer,
-    /// The sealed bytes: as many as are in use, rounded up to 4096.
+    /// The sealed bytes: those in use, rounded up to 4096.
     pub bytes: Arc<Vec<u8>>,
 }
 
 impl BlockStore {
-    /// Writes blocks of an intent log so that they are durable. Nothing else is flushed: what their records point to
-    /// was written by [`BlockStore::write_durable`], and the blocks before them in the chain by this.
+    /// Writes blocks of an intent log durably. Nothing else is flushed: [`BlockStore::write_durable`] wrote
+    /// what their records point to, and this function wrote the earlier blocks of the chain.
     ///
     /// # Errors
-    /// [`BlockError::Write`] if one of them cannot be read back in spite of the leaves that missed it: then none of
-    /// them may be relied on.
+    /// [`BlockError::Write`] if one of them cannot be read back without the leaves that missed it. None of
+    /// them may be relied on then.
     pub fn write_log_blocks(&self, blocks: &[LogWrite]) -> Result<(), BlockError> {
         let topology = self.topology();
         let pools = self.writing.pools(&topology);
@@ -47,7 +47,7 @@ impl BlockStore {
             }
             let top = topology.tree.top(dva.vdev);
             let is_whole = top.is_none_or(|top| !matches!(top.kind, VdevKind::Mirror));
-            // Where columns depend on the block's size the whole of it is written.
+            // Where columns depend on the block size, the whole block is written.
             let mut bytes = Arc::clone(&block.bytes);
             if is_whole && bytes.len() < size {
                 Arc::make_mut(&mut bytes).resize(size, 0);
@@ -64,8 +64,8 @@ impl BlockStore {
         let outcomes = issued.finish();
         for (block, outcome) in blocks.iter().zip(outcomes) {
             if let Some(reason) = outcome.failure {
-                // Nobody relies on this block, so that its leaves have missed nothing: the next txg must not be
-                // judged by it.
+                // The block does not become part of the chain, so its leaves have missed nothing, and the
+                // next txg must not be judged by it.
                 return Err(BlockError::Write {
                     address: block.address,
                     reason,

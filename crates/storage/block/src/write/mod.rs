@@ -1,4 +1,4 @@
-//! The way of a block to the devices: zero or compressed, checksummed, given space, issued.
+//! The write pipeline: zero detection or compression, checksum, allocation, issue.
 //!
 //! Pages: `docs/format/block-pointer.md`, `docs/format/compression.md`, `docs/format/gang-header.md`.
 
@@ -29,25 +29,25 @@ use millpond_ondisk::{BlockPointer, Dva, Txg};
 use place::{Extent, NoPlace, Placed, Placer};
 use prepare::{Prepared, Stored, allocation_units, prepare};
 
-/// Content that is worked on at once: while it is on its way to the devices the next is compressed, so
-/// that twice as much, with its parity, is in memory.
+/// The size of a chunk. While one chunk is written to the devices the next is compressed, so twice this
+/// much, with its parity, is in memory.
 const CHUNK_BYTES: usize = 8 << 20;
-/// Blocks that are worked on at once.
+/// The most blocks in a chunk.
 const CHUNK_JOBS: usize = 4096;
-/// How often a block is given new space after its writes failed.
+/// How often a block gets new space after its writes failed.
 const RETRIES_MAX: u32 = 2;
 
 impl BlockStore {
-    /// Writes blocks born in `txg`; outcomes come in the order of `jobs`. Durable after
+    /// Writes blocks born in `txg`; outcomes are in the order of `jobs`. The writes are durable after
     /// [`BlockStore::flush`].
     ///
-    /// Compression, checksums and parity are reckoned on all processors; space is taken in the order
-    /// of `jobs`. A block counts as written when every copy can be read back in spite of the
-    /// leaves that missed it ([`BlockStore::take_missed`]). If one cannot, all its space is given back
-    /// and the block is written elsewhere, up to two times.
+    /// All processors compute compression, checksums and parity; space is allocated in the order of `jobs`.
+    /// A block counts as written when every copy can be read back without the leaves that missed it
+    /// ([`BlockStore::take_missed`]). If one cannot, all space of the block is released and the block is
+    /// written elsewhere, up to two times.
     ///
     /// # Errors
-    /// For each block: [`BlockError::NoSpace`], [`BlockError::Write`]; then none of its space is taken.
+    /// For each block: [`BlockError::NoSpace`], [`BlockError::Write`]; its space is released then.
     pub fn write(
         &self,
         txg: Txg,
@@ -61,10 +61,11 @@ impl BlockStore {
         self.write_as(how, txg, allocator, jobs)
     }
 
-    /// As [`BlockStore::write`], for blocks that somebody waits for: they count as such, and are durable without a flush.
+    /// Like [`BlockStore::write`], for blocks that a caller waits for: they count as synchronous writes,
+    /// and are durable without a flush.
     ///
     /// # Errors
-    /// As there.
+    /// As [`BlockStore::write`].
     pub fn write_durable(
         &self,
         txg: Txg,
@@ -134,19 +135,19 @@ struct Run<'a> {
     placer: Placer<'a>,
 }
 
-/// Blocks on their way.
+/// Blocks in the pipeline.
 struct Chunk {
     blocks: Vec<Way>,
     issued: Issued,
-    /// How often writing had been resumed when it was issued.
+    /// How often writing had been resumed when the chunk was issued.
     since: u64,
 }
 
-/// Where a block is on its way.
+/// The progress of one block.
 enum Way {
-    /// At its end.
+    /// Complete.
     Over(Result<WrittenBlock, BlockError>),
-    /// At the devices, with so many extents.
+    /// Issued to the devices, with its number of extents.
     Issued(Box<UnderWay>, usize),
 }
 
@@ -157,7 +158,7 @@ struct UnderWay {
     pointer: BlockPointer,
     form: WrittenForm,
     taken: Vec<Dva>,
-    /// Where it could not be written.
+    /// Addresses where writing failed.
     avoid: Vec<Dva>,
     retries: u32,
 }
@@ -224,7 +225,7 @@ impl Run<'_> {
         })
     }
 
-    /// Finds space. `failure` is what the devices said the last time.
+    /// Finds space. `failure` is the error of the last attempt.
     fn place(
         &self,
         block: Box<UnderWay>,
@@ -235,7 +236,7 @@ impl Run<'_> {
             .unwrap_or_else(|(_, error)| Way::Over(Err(error)))
     }
 
-    /// As [`Run::place`], giving the block back if there is no place for it.
+    /// Like [`Run::place`], but returns the block if it gets no space.
     fn try_place(
         &self,
         mut block: Box<UnderWay>,
@@ -286,7 +287,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for a chunk, writes again elsewhere what failed, and appends the outcomes in order.
+    /// Waits for a chunk, writes failed blocks again elsewhere, and appends the outcomes in order.
     fn finish(&self, chunk: Chunk, outcomes: &mut Vec<Result<WrittenBlock, BlockError>>) {
         let Chunk {
             mut blocks,

@@ -1,4 +1,4 @@
-//! Space for prepared blocks, in one run or in pieces, and the pointers that name it.
+//! Allocates space for prepared blocks, in one run or as gang pieces, and makes the pointers.
 //!
 //! Pages `docs/format/block-pointer.md`, `docs/format/gang-header.md`.
 
@@ -15,12 +15,12 @@ use millpond_ondisk::{
 };
 use std::ops::Range;
 
-/// Bytes that go to one address.
+/// Bytes to write at one address.
 #[derive(Debug, Clone)]
 pub(super) struct Extent {
     pub(super) dva: Dva,
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Which of them.
+    /// The part of `bytes` to write.
     pub(super) range: Range<usize>,
 }
 
@@ -36,15 +36,15 @@ pub(super) struct Placed {
     pub(super) pointer: BlockPointer,
     pub(super) form: WrittenForm,
     pub(super) extents: Vec<Extent>,
-    /// New space, to be given back if the block is not written after all.
+    /// Newly allocated space, to be released if the block is not written.
     pub(super) taken: Vec<Dva>,
 }
 
-/// Why a block has no place.
+/// Why a block got no space.
 #[derive(Debug)]
 pub(super) enum NoPlace {
     NoSpace,
-    /// The allocator took back what it had given and found it free.
+    /// The allocator refused to release what it had allocated, because it was free.
     Allocator(String),
 }
 
@@ -54,7 +54,7 @@ impl From<NoSpace> for NoPlace {
     }
 }
 
-/// What placing needs to know.
+/// The context of placing blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Placer<'a> {
     pub(super) txg: Txg,
@@ -64,8 +64,8 @@ pub(super) struct Placer<'a> {
 }
 
 impl Placer<'_> {
-    /// Finds space: the previous block's if `job` allows it and `avoid` is empty (nothing failed
-    /// there yet), else a new run for each copy, else pieces.
+    /// Finds space: the previous block's if `job` allows it and `avoid` is empty (no write failed there),
+    /// else a new run for each copy, else gang pieces.
     pub(super) fn place(
         &self,
         job: &BlockWrite,
@@ -92,10 +92,10 @@ impl Placer<'_> {
         }
     }
 
-    /// Gives back what a block took.
+    /// Releases the space that a block took.
     ///
     /// # Errors
-    /// That of the allocator, after everything was tried.
+    /// The allocator's error, after every address was tried.
     pub(super) fn release(&self, taken: &[Dva]) -> Result<(), NoPlace> {
         let mut outcome = Ok(());
         for dva in taken {
@@ -106,8 +106,8 @@ impl Placer<'_> {
         outcome
     }
 
-    /// Whether a block of `psize` bytes fits exactly where the previous one lies, and nothing but this
-    /// txg has ever seen that.
+    /// Whether a block of `psize` bytes fits exactly where the previous one lies, and no earlier txg refers
+    /// to that one.
     fn may_rewrite(&self, job: &BlockWrite, psize: u64) -> bool {
         let previous = &job.previous;
         job.may_rewrite
@@ -193,7 +193,7 @@ impl Placer<'_> {
     }
 }
 
-/// A block being cut into pieces.
+/// A block being split into pieces.
 struct Gang<'a> {
     placer: &'a Placer<'a>,
     job: &'a BlockWrite,
@@ -205,13 +205,13 @@ struct Gang<'a> {
 }
 
 impl Gang<'_> {
-    /// A header and the pieces of `whole` behind it; gives the addresses of the header, each with the
-    /// total of what lies under it. On failure what was taken stays in `self.taken`.
+    /// Allocates a header and the pieces of `whole` behind it. Returns the addresses of the header, each
+    /// with the total size of what lies under it. On failure `self.taken` keeps what was allocated.
     fn node(&mut self, whole: Range<usize>, depth: u32) -> Result<Vec<Dva>, NoSpace> {
         if depth >= GANG_DEPTH_MAX {
             return Err(NoSpace);
         }
-        // Losing the header loses all pieces, so it is there twice at least.
+        // Losing the header loses all pieces, so there are at least two copies.
         let copies = self.job.copies.max(2);
         let mut headers = self.allocate(GANG_HEADER_BYTES as u64, copies, true)?;
         let header_bytes = self.header_bytes(&headers);
@@ -233,8 +233,8 @@ impl Gang<'_> {
             pointers: pointers.clone(),
             checksum: [0; 4],
         };
-        // Sizes are those of vdevs, and no more pointers were made than fit; what does not encode
-        // cannot be written.
+        // The header size is one of a vdev, and the number of pointers is limited to what fits; a header
+        // that still does not encode cannot be written.
         let mut header = header.encode(header_bytes).map_err(|_| NoSpace)?;
         seal_gang_header(&mut header, verifier.ok_or(NoSpace)?, Form::Full).map_err(|_| NoSpace)?;
         let header = Arc::new(header);
@@ -255,9 +255,9 @@ impl Gang<'_> {
         Ok(headers)
     }
 
-    /// The next piece of what is left of a node of `total` bytes with `slots` free pointers: the
-    /// longest run of the halves, quarters and so on of what is left, but no less than what lets the
-    /// other slots hold the rest.
+    /// Allocates the next piece of `left`, in a node of `total` bytes with `slots` free pointers. Tries the
+    /// rest, its half, its quarter and so on, and takes the longest free run. The piece is never so small
+    /// that the other slots could not hold what remains.
     fn piece(
         &mut self,
         left: Range<usize>,
@@ -270,7 +270,7 @@ impl Gang<'_> {
         let least = least.next_multiple_of(unit).min(left.len());
         let mut size = left.len();
         loop {
-            // The whole itself was tried before it was cut.
+            // The whole was already tried before the block was split.
             if size < total {
                 let copies = self.job.copies;
                 if let Ok(dvas) = self.allocate(size as u64, copies, false) {
@@ -288,10 +288,10 @@ impl Gang<'_> {
             if size <= least {
                 break;
             }
-            // Less than before: more than one unit is left when it is more than `least`.
+            // Always smaller than before: a size above `least` is above one unit.
             size = (size / 2).next_multiple_of(unit).max(least);
         }
-        // A piece of one sector is not worth a header, which takes one too.
+        // A piece of one sector is not worth a header, which takes a sector too.
         if least <= unit || least >= total {
             return Err(NoSpace);
         }
@@ -315,7 +315,7 @@ impl Gang<'_> {
             psize_bytes: bytes.len() as u64,
             compression: CompressionKind::Off,
             checksum: kind,
-            // The same function over the whole succeeded.
+            // The same function already succeeded on the whole.
             checksum_words: words.map_err(|_| NoSpace)?,
             object_type: ObjectType(0),
             level: Level(0),
@@ -343,7 +343,7 @@ impl Gang<'_> {
         Ok(dvas)
     }
 
-    /// Bytes of a header that lies at these addresses: what the least of their vdevs allows.
+    /// The size of a header at these addresses: the smallest that their vdevs allow.
     fn header_bytes(&self, dvas: &[Dva]) -> usize {
         let Topology {
             tree,
@@ -357,7 +357,7 @@ impl Gang<'_> {
         least.unwrap_or(GANG_HEADER_BYTES)
     }
 
-    /// Pieces are whole sectors of the finest vdev, so that only the last wastes a part of one.
+    /// Pieces are whole sectors of the vdev with the smallest sector, so that only the last one is padded.
     fn unit(&self) -> usize {
         let units = super::prepare::allocation_units(&self.placer.topology.tree);
         units.stored_bytes(1, usize::MAX).unwrap_or(512)

@@ -9,18 +9,18 @@ use millpond_ondisk::{
 };
 use millpond_vdev::{AllocationClass, VdevKind, VdevTree};
 
-/// What is to be done with a block.
+/// How a block will be stored.
 #[derive(Debug)]
 pub(super) enum Prepared {
-    /// Nothing is stored.
+    /// Not at all.
     Hole,
-    /// These bytes go into the pointer.
+    /// In the pointer.
     Embedded(Vec<u8>),
-    /// These go to devices.
+    /// On devices.
     Stored(Stored),
 }
 
-/// Bytes for devices: as many as the physical size.
+/// The bytes for the devices; their length is the physical size.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) bytes: Arc<Vec<u8>>,
@@ -28,7 +28,7 @@ pub(super) struct Stored {
     pub(super) checksum_words: [u64; 4],
 }
 
-/// Finds zeros, compresses, fills up and checksums.
+/// Detects zeros, compresses, pads and checksums.
 ///
 /// # Errors
 /// What is wrong with the request.
@@ -88,7 +88,7 @@ fn can_be_embedded(job: &BlockWrite) -> bool {
         && !matches!(job.object_type, ObjectType::DNODE | ObjectType::OBJECT_SET)
 }
 
-/// The allocation units of a pool: the sectors of its vdevs for ordinary blocks.
+/// The allocation units of a pool, from the sector sizes of its normal-class vdevs.
 pub(super) fn allocation_units(tree: &VdevTree) -> AllocationUnits {
     let sectors = tree.tops().filter_map(|(_, top)| {
         let is_ordinary = top.class == AllocationClass::Normal
@@ -96,10 +96,10 @@ pub(super) fn allocation_units(tree: &VdevTree) -> AllocationUnits {
                 top.kind,
                 VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect
             );
-        // On dRAID the sector too: that is the unit of the devices below.
+        // On dRAID the sector size too: it is the unit of the devices below.
         (is_ordinary && (9..=16).contains(&top.ashift.0)).then(|| 1u32 << top.ashift.0)
     });
-    // All are powers of two, so that the smallest divides them all.
+    // All are powers of two, so the smallest divides them all.
     let smallest = sectors.min().unwrap_or(512);
     AllocationUnits::new(smallest, smallest)
 }

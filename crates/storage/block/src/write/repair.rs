@@ -1,8 +1,8 @@
-//! Right bytes over wrong ones, once a read has found them.
+//! Repairs: overwrites wrong bytes once a read has found the right ones.
 //!
-//! A repair goes where a block that is being read lies. The block may be freed while it is read, and its
-//! space given to another one. So a repair is written only if no freed space became available since the
-//! read began ([`BlockStore::space_is_reusable`]).
+//! A repair goes to the address of a block that is being read. Meanwhile the block may be freed and its
+//! space allocated to another block. So a repair is written only if no freed space became available since
+//! the read began ([`BlockStore::space_is_reusable`]).
 
 use crate::topology::Topology;
 use crate::waits::{IoClass, time_write};
@@ -13,8 +13,8 @@ use millpond_ondisk::{BlockPointer, Dva};
 use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
 
 impl BlockStore {
-    /// Writes what leaves should have held, if repairs are wanted. What fails is counted against the
-    /// leaf and stays wrong: the read has its bytes.
+    /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
+    /// leaf, whose bytes stay wrong; the read succeeds anyway.
     pub(crate) fn repair(&self, topology: &Topology, repairs: &[Repair], since: u64) {
         if repairs.is_empty() || !self.may_repair(since) {
             return;
@@ -24,7 +24,8 @@ impl BlockStore {
         }
     }
 
-    /// Whether a read that began when [`Writing::reuses`](super::flush::Writing::reuses) was `since` may repair.
+    /// Whether a read that began when [`Writing::reuses`](super::flush::Writing::reuses) was `since` may
+    /// repair.
     fn may_repair(&self, since: u64) -> bool {
         if !self.writing.is_repairing() {
             return false;
@@ -36,8 +37,8 @@ impl BlockStore {
         is_current
     }
 
-    /// Writes the stored bytes of a block to those of its addresses that gave nothing, if repairs are
-    /// wanted. Of gang blocks nothing is repaired this way: their pieces repair themselves.
+    /// Rewrites the stored bytes of a block at the addresses that failed, if repairs are enabled. Gang
+    /// addresses are skipped: their pieces are repaired when they are read.
     pub(crate) fn repair_copies(
         &self,
         topology: &Topology,
@@ -65,7 +66,7 @@ impl BlockStore {
                 size_bytes: stored.len() as u64,
                 birth: pointer.physical_birth(),
             };
-            // A vdev that takes no blocks (removed, or being widened) gets no repairs of this kind.
+            // A vdev that takes no blocks (removed, or being expanded) gets no repairs of this kind.
             let plan = WritePlan::new(&topology.tree, topology, range, stored);
             let Ok(plan) = plan else { continue };
             for write in plan.writes() {
@@ -83,7 +84,7 @@ fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]
     let (device, counters) = (Arc::clone(device), Arc::clone(counters));
     let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
     let length = bytes.len() as u64;
-    // What is not answered stays wrong, too.
+    // If the device does not answer, its bytes stay wrong.
     let _ = topology.request(leaf, length, move || {
         let write = || device.write(offset_bytes, &bytes);
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);

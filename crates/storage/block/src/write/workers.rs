@@ -1,4 +1,4 @@
-//! Long-lived threads that share out batches of work.
+//! Long-lived threads that share batches of work.
 
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, Sender, bounded};
@@ -6,19 +6,18 @@ use millpond_env::thread::{self, JoinHandle};
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// A few threads. Work is given to them as batches of items, each treated by the same function; the
-/// one who asks takes part, and the results come in the order of the items whoever did them. With one
-/// thread everything is done by the one who asks, in order.
+/// A pool of worker threads. A batch consists of items that one function processes. The calling thread
+/// takes part, and the results are in the order of the items. With one thread the caller processes all
+/// items itself, in order.
 ///
-/// Items must not ask the same workers for more.
+/// An item must not submit work to the same pool.
 pub(crate) struct Workers {
     sender: Option<Sender<Task>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// `count` threads at work at once, the asking one included. If the system refuses threads there
-    /// are fewer.
+    /// `count` threads, including the calling one. Fewer if the system refuses to create them.
     pub(crate) fn new(name: &str, count: usize) -> Self {
         let others = count.saturating_sub(1);
         if others == 0 {
@@ -42,7 +41,7 @@ impl Workers {
         }
     }
 
-    /// Treats every item and waits.
+    /// Processes every item and waits.
     pub(crate) fn map<T, R>(
         &self,
         items: Vec<T>,
@@ -52,12 +51,12 @@ impl Workers {
         T: Send + 'static,
         R: Send + 'static,
     {
-        // One item is left to the one who asks.
+        // The caller processes one item itself.
         let helpers = items.len().saturating_sub(1);
         self.start(helpers, items, treat).finish()
     }
 
-    /// Lets at most `helpers` threads begin; what they have not done is done in [`Running::finish`].
+    /// Lets at most `helpers` threads start on the items; [`Running::finish`] processes the rest.
     pub(crate) fn start<T, R>(
         &self,
         helpers: usize,
@@ -85,7 +84,7 @@ impl Workers {
         if let Some(sender) = &self.sender {
             for _ in 0..self.threads.len().min(helpers) {
                 let batch = Arc::clone(&batch);
-                // A full queue means that all are busy; the one who asks will do it.
+                // A full queue means that all workers are busy; the caller does the work.
                 if sender.try_send(Box::new(move || batch.work())).is_err() {
                     break;
                 }
@@ -99,22 +98,22 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.sender = None;
         for thread in self.threads.drain(..) {
-            // A thread ends by panic only if an item did, and whoever asked for that has heard of it.
+            // A thread panics only if an item did, which the caller has already seen.
             let _ = thread.join();
         }
     }
 }
 
-/// A batch under way.
+/// A batch in progress.
 pub(crate) struct Running<R> {
     batch: Arc<dyn Work<R>>,
 }
 
 impl<R> Running<R> {
-    /// Takes part until nothing is left and gives the results in the order of the items.
+    /// Takes part until no item is left, and returns the results in the order of the items.
     ///
     /// # Panics
-    /// If treating an item did.
+    /// If processing an item did.
     pub(crate) fn finish(self) -> Vec<R> {
         self.batch.work();
         self.batch.wait()
@@ -147,7 +146,7 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
                 return;
             };
             let item = item.lock().take();
-            // Counts the item off even if treating it panics, so that nobody waits for ever.
+            // Counts the item even if it panics, so that the caller does not wait for ever.
             let mut slot = Slot {
                 results: &self.results,
                 finished: &self.finished,

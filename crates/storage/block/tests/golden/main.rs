@@ -1,6 +1,6 @@
-//! Blocks of pools that OpenZFS made, written again: the pointers come out the same.
+//! Rewrites blocks of pools that OpenZFS made: the pointers are the same.
 //!
-//! `MILLPOND_GOLDEN` names the folder of the large set; without any, the tests say so and pass.
+//! `MILLPOND_GOLDEN` names the folder of the large set; without it, the tests say so and pass.
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the reader of images serves other tests too")]
 
@@ -19,7 +19,7 @@ use millpond_ondisk::{BlockPointer, CompressionKind, Dva, Endian, Txg};
 use millpond_vdev::IndirectTables;
 use std::collections::HashSet;
 
-/// Takes everything and keeps nothing.
+/// A device that accepts everything and stores nothing.
 #[derive(Debug)]
 struct Sink;
 
@@ -44,7 +44,7 @@ impl Device for Sink {
     }
 }
 
-/// Gives a block the space that it had.
+/// Allocates the space that the block had.
 struct Same(Vec<Dva>);
 
 impl Allocate for Same {
@@ -57,7 +57,7 @@ impl Allocate for Same {
     }
 }
 
-/// Counts of blocks, of those whose physical size came out as OpenZFS had it, and of compressed ones.
+/// Counts of blocks, of blocks whose physical size is the same as in OpenZFS, and of compressed blocks.
 #[derive(Debug, Default)]
 struct Tally {
     blocks: u64,
@@ -90,7 +90,7 @@ fn write_again(name: &str) -> Option<Tally> {
             continue;
         }
         let content = pool.content(old).unwrap();
-        // What OpenZFS tried is not known where it did not succeed.
+        // If the block is uncompressed, the function that OpenZFS tried is unknown.
         let compression = old.compression().unwrap();
         let job = BlockWrite {
             level: old.level(),
@@ -117,7 +117,7 @@ fn write_again(name: &str) -> Option<Tally> {
             continue;
         }
         tally.compressed += 1;
-        // Another encoder makes other bytes of it, but all the rest is the same.
+        // Another encoder produces other bytes; everything else is the same.
         tally.same_size += u64::from(new.psize_bytes() == old.psize_bytes());
         if new.compression() != old.compression() {
             continue;

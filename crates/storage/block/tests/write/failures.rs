@@ -1,4 +1,4 @@
-//! What happens when leaves fail.
+//! Failing leaves.
 
 use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
 use millpond_block::{BlockError, BlockWrite};
@@ -26,13 +26,13 @@ fn a_mirror_s_side_that_fails_is_noted_and_the_block_counts_as_written() {
     assert_eq!(topology.figures(LeafId(0)).write_errors, 1);
     assert_eq!(topology.figures(LeafId(1)).write_errors, 0);
     pool.store.flush().unwrap();
-    // Whoever reads now does not even ask the side that missed it.
+    // Reads no longer use the side that missed the write.
     for _ in 0..3 {
         let block = pool.store.read_uncached(&written.pointer, address(), None);
         assert_eq!(block.unwrap().bytes, Arc::new(content.clone()));
     }
     assert_eq!(pool.store.topology().figures(LeafId(0)).reads, 0);
-    // A later txg reaches it again.
+    // A later txg is written to it again.
     pool.devices[0].fail_writes(false);
 }
 
@@ -63,7 +63,7 @@ fn raidz_bears_as_many_failures_as_it_has_parity() {
 fn a_block_whose_place_is_bad_is_written_elsewhere() {
     let _mark = mark::expect("block-written-elsewhere");
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 9)]);
-    // The first place that the arena gives on the second vdev.
+    // The first address that the arena allocates on the second vdev.
     pool.devices[1]
         .bad_bytes
         .lock()
@@ -85,7 +85,7 @@ fn a_block_whose_place_is_bad_is_written_elsewhere() {
                 .is_clean()
         );
     }
-    // Nothing is lost, so nothing is missing anywhere.
+    // Nothing is lost, so no leaf missed anything.
     assert_eq!(missed(&pool), []);
     assert_eq!(pool.arena.live_bytes(), 4 * 2 * 4096);
 }
@@ -109,7 +109,7 @@ fn a_rewrite_that_fails_takes_new_space() {
     });
     assert!(!second.is_rewritten());
     assert_eq!(pool.read(&second.pointer), noise(2, 4096));
-    // The old space is still the caller's to kill.
+    // The caller still has to kill the old pointer.
     assert_eq!(pool.arena.live_bytes(), 8192);
 }
 
@@ -142,12 +142,12 @@ fn a_failed_flush_counts_as_lost_writes() {
     pool.devices[0].fails_flush.store(true, Ordering::SeqCst);
     pool.store.flush().unwrap();
     assert_eq!(missed(&pool), [(0, TXG)]);
-    // It was flushed, and then written and flushed again.
+    // It was flushed, then rewritten and flushed again.
     assert_eq!(pool.store.topology().figures(LeafId(0)).write_errors, 2);
-    // Nothing new, nothing to flush.
+    // Without new writes there is nothing to flush.
     pool.store.flush().unwrap();
     assert_eq!(missed(&pool), []);
-    // Both sides, one by a write and one by the flush.
+    // Both sides fail: one by a write, the other by the flush.
     pool.devices[0].fails_flush.store(false, Ordering::SeqCst);
     pool.devices[1].fails_flush.store(true, Ordering::SeqCst);
     pool.devices[0].fail_writes(true);
@@ -155,7 +155,7 @@ fn a_failed_flush_counts_as_lost_writes() {
     let error = pool.store.flush().unwrap_err();
     assert_eq!(error.vdev.0, 0);
     assert!(error.reason.contains("disk12"), "{error}");
-    // The lone disk's writes did not suffer.
+    // The writes of the single disk did not suffer.
     assert!(missed(&pool).iter().all(|(leaf, _)| *leaf < 2));
 }
 
@@ -190,8 +190,8 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
             assert_eq!(read(), Arc::new(content.clone()));
             assert_eq!(writes(), unchanged, "repairs nobody wanted");
             store.set_repair(true);
-            // The side of a mirror that is asked first is asked for each block alike, and parity is
-            // not read at all; only what was read is repaired.
+            // A mirror reads the same side first for each block, and parity is not read at all; only what
+            // was read is repaired.
             assert_eq!(read(), Arc::new(content.clone()));
             let audit = store.audit(&pointer, address()).unwrap();
             let figures = store.topology().figures(LeafId(device as u32));
@@ -203,7 +203,7 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
             } else {
                 assert_eq!(writes(), unchanged);
             }
-            // Mend it for the next round.
+            // Restore it for the next iteration.
             pool.devices[device].inner.write(0, before).unwrap();
         }
     }
@@ -215,7 +215,7 @@ fn every_lying_data_column_is_repaired() {
     let content = noise(1, 16 << 10);
     let pointer = pool.write_one(job(content.clone())).pointer;
     let before: Vec<_> = pool.devices.iter().map(|d| d.inner.to_vec()).collect();
-    // The block begins at 0: parity on the first two children.
+    // The block begins at 0: its parity is on the first two children.
     spoil(&pool.devices[2], 1024);
     spoil(&pool.devices[3], 4096);
     let store = pool.reopened();

@@ -1,4 +1,4 @@
-//! What a block becomes: a hole, its pointer, compressed or raw bytes; and where they lie.
+//! The forms of a block: a hole, embedded, compressed or raw; and its addresses.
 
 use crate::pool::{Pool, TXG, Vdev, address, job, noise, text};
 use millpond_block::{BlockError, BlockWrite, WrittenForm};
@@ -48,7 +48,7 @@ fn every_checksum_and_compression_function_is_written_and_read_back() {
             });
         }
     }
-    // The fastest looks at one position in a thousand: it needs something that it cannot miss.
+    // The fastest level looks at one position in a thousand, so it needs a match that it cannot miss.
     let mut ruled = text(3, 2 << 10);
     ruled.resize(16 << 10, b'-');
     for (zstd_level, content) in [
@@ -73,7 +73,7 @@ fn every_checksum_and_compression_function_is_written_and_read_back() {
             CompressionKind::Off | CompressionKind::Empty | CompressionKind::Zle
         );
         if is_raw {
-            // zle saves nothing where no zeros are.
+            // zle saves nothing without zeros.
             assert_eq!(pointer.compression(), Some(CompressionKind::Off));
             assert_eq!(pointer.psize_bytes(), 16 << 10);
         } else {
@@ -154,7 +154,7 @@ fn what_compresses_to_a_pointer_s_room_is_embedded_where_that_is_allowed() {
     for job in stored {
         let written = pool.write_one(job);
         assert_eq!(written.form, WrittenForm::Contiguous);
-        // A sector is the least that a block takes, so compressing it is of no use.
+        // A sector is the smallest allocation, so compressing it saves nothing.
         let pointer = written.pointer;
         assert_eq!(pointer.compression(), Some(CompressionKind::Off));
         assert_eq!(pool.read(&pointer), content);
@@ -170,7 +170,7 @@ fn stored_sizes_are_whole_sectors_and_little_gain_is_no_gain() {
         let written = pool.write_one(job(content.clone()));
         assert_eq!(written.pointer.psize_bytes(), expected);
         assert_eq!(pool.read(&written.pointer), content);
-        // An eighth must be saved.
+        // Compression must save an eighth.
         let mut content = noise(2, 128 << 10);
         content[..15 << 10].fill(0);
         let raw = pool.write_one(job(content.clone())).pointer;
@@ -362,7 +362,7 @@ fn neighbours_go_to_a_leaf_together() {
     pool.store.flush().unwrap();
     pool.store.flush().unwrap();
     for device in &pool.devices {
-        // Nothing was written between the two.
+        // Nothing was written between the two flushes.
         assert_eq!(device.flushes.load(Ordering::SeqCst), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks in pieces.
+//! Gang blocks.
 
 use crate::pool::{Pool, TXG, Vdev, address, job, noise};
 use millpond_alloc::{
@@ -12,8 +12,8 @@ use millpond_ondisk::{ChecksumKind, CompressionKind, Dva, Txg, VdevId};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Checks that a block in pieces is whole, that its addresses add up, and that its space is what the
-/// allocator gave.
+/// Checks that a gang block is complete, that its addresses add up, and that its space is what the
+/// allocator allocated.
 fn check(pool: &Pool, job: &BlockWrite, written: &millpond_block::WrittenBlock) {
     let pointer = written.pointer;
     assert!(matches!(written.form, WrittenForm::Gang { .. }));
@@ -64,7 +64,7 @@ fn a_block_that_fits_nowhere_is_cut_and_its_sizes_add_up() {
             let written = pool.write_one(job.clone());
             check(&pool, &job, &written);
             assert_eq!(written.form, WrittenForm::Gang { is_nested: false });
-            // The header is there twice at least, and a copy's total counts what lies under it only.
+            // There are at least two header copies, and a copy's total counts only what lies under it.
             let dvas: Vec<Dva> = written.pointer.dvas().collect();
             assert_eq!(dvas.len(), usize::from(copies.max(2)));
             if copies == 1 {
@@ -101,7 +101,7 @@ fn large_headers_hold_what_small_ones_would_nest() {
     let written = pool.write_one(job.clone());
     assert_eq!(written.form, WrittenForm::Gang { is_nested: false });
     check(&pool, &job, &written);
-    // A reader that knows only small headers does not find it.
+    // A reader that supports only small headers does not find it.
     let mut old = Pool::new(&[(Vdev::Mirror(2), 12)]);
     old.devices.clone_from(&pool.devices);
     assert!(
@@ -180,7 +180,7 @@ proptest! {
     ) {
         let vdev = if raidz { Vdev::Raidz(4, 1) } else { Vdev::Disk };
         let pool = Pool::with(&[(vdev, ashift), (vdev, ashift)], is_dynamic, 0);
-        // At least twice a header.
+        // At least twice the size of a header.
         pool.arena.shatter((2 * run) << (ashift + 1), u64::MAX);
         let job = raw(9, sectors * 512, copies);
         let written = pool.write_one(job.clone());
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// A pool that was never used.
+/// The space maps of a pool that was never used.
 struct Unused;
 
 impl SpaceMapStore for Unused {
@@ -223,7 +223,7 @@ fn the_pools_own_allocator_gives_space_until_only_crumbs_are_left_and_they_are_u
         VdevGeometry::new(VdevId(0), top.config.asize_bytes, top.ashift, 20, None).unwrap();
     let spaces = vec![VdevSpace::from_tree(&tree, geometry)];
     let allocator = PoolAllocator::new(spaces, Arc::new(Unused), SpaceMapForms::default()).unwrap();
-    // All of it in runs of 2 KiB; then every second one back.
+    // Allocate everything in runs of 2 KiB; then free every second one.
     let request = AllocRequest::new(Placement::Normal, 2048, 1);
     let mut crumbs = vec![];
     while let Ok(dvas) = allocator.allocate(TXG, &request) {
@@ -245,7 +245,7 @@ fn the_pools_own_allocator_gives_space_until_only_crumbs_are_left_and_they_are_u
             assert!(all.insert(dva));
         }
     }
-    // What it owns can be given back, each range once.
+    // Its space can be freed, each range once.
     for dva in &all {
         allocator.free(TXG, dva, true).unwrap();
         assert!(allocator.free(TXG, dva, true).is_err());

@@ -1,4 +1,4 @@
-//! Devices that stop answering, by a clock that only the tests move.
+//! Devices that stop answering, with a clock that only the tests advance.
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
@@ -25,7 +25,7 @@ struct Bench {
     arena: Arena,
 }
 
-/// A mirror of so many sides; one side is a disk by itself.
+/// A mirror with this many sides; with one side it is a single disk.
 fn bench(sides: u64) -> Bench {
     let world = World::new(7);
     let disks: Vec<Arc<SimDisk>> = (0..sides).map(|_| world.disk(12 << 20, 512)).collect();
@@ -108,14 +108,14 @@ fn a_side_that_hangs_is_done_without_and_stays_out_until_it_answers() {
         let missed = bench.store.take_missed();
         let missed: Vec<_> = missed.iter().map(|one| (one.leaf.0, one.txg)).collect();
         assert_eq!(missed, [(0, TXG)]);
-        // Whoever wants it back has to wait for it.
+        // The leaf cannot be brought online yet.
         assert_eq!(bench.readmit(0), Err(LeafRefusal::Unanswered));
         assert_eq!(bench.condition(0), HUNG);
         bench.disks[0].release();
         bench.settle(0);
         bench.readmit(0).unwrap();
         assert_eq!(bench.condition(0).0, LeafState::Online);
-        // What it was given while it hung is not written again, and what comes now is.
+        // What the leaf missed while it hung is not rewritten; new writes reach it.
         let third = bench.write(3);
         bench.store.flush().unwrap();
         bench.read(&second, 2);
@@ -144,7 +144,8 @@ fn a_late_write_is_dropped_and_never_written_again() {
     bench.disks[0].release();
     bench.settle(0);
     assert!(holds(&block, 1), "it was carried out late");
-    // Newer bytes in the same place; the leaf is in use again, and everything unflushed is written again.
+    // Write newer bytes at the same address. The leaf is in use again, and all unflushed writes are
+    // rewritten.
     bench.readmit(0).unwrap();
     let newer = noise(2, 4096);
     bench.disks[0].write(place(&block), &newer).unwrap();
@@ -165,7 +166,7 @@ fn the_last_side_is_waited_for_however_long_it_takes() {
             let writing = scope.spawn(|| bench.write(1));
             bench.disks.iter().for_each(|disk| disk.await_hang());
             let unanswered = loop {
-                // Of two sides that hang one is done without.
+                // Of two sides that hang one is faulted.
                 let topology = bench.store.topology();
                 let usable = (0..sides).filter(|side| {
                     let leaf = LeafId(u32::try_from(*side).unwrap());
@@ -201,7 +202,7 @@ fn reads_are_planned_around_a_slow_side_and_nobody_shares_a_read_for_ever() {
     };
     bench.disks[0].hang(HangPlan::new(Hanging::Reads));
     thread::scope(|scope| {
-        // This one waits for the disk itself.
+        // This reader waits for the disk itself.
         let first = scope.spawn(read_all);
         bench.disks[0].await_hang();
         bench.world.advance(SECOND_NS + 1);
@@ -209,7 +210,7 @@ fn reads_are_planned_around_a_slow_side_and_nobody_shares_a_read_for_ever() {
             unhurried(|| bench.read(block, seed));
         }
         assert_eq!(bench.disks[0].hanging(), 1, "no other read went there");
-        // These ask for what the first one is reading, and then read by themselves.
+        // This reader joins the reads of the first one, and then reads by itself.
         let second = scope.spawn(read_all);
         while !second.is_finished() {
             bench.world.advance(SECOND_NS);
@@ -250,7 +251,7 @@ fn a_look_at_a_device_that_hangs_is_given_up() {
             .read(0, &mut [0; 512])
     };
     look().unwrap_err();
-    // The next does not even ask.
+    // The next one makes no request.
     look().unwrap_err();
     assert_eq!(bench.disks[0].hanging(), 1);
     bench.disks[0].release();

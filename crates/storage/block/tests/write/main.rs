@@ -1,4 +1,4 @@
-//! The way of a block to devices in memory, and back.
+//! Writes of blocks to in-memory devices, and reads of them.
 #![forbid(unsafe_code)]
 
 mod failures;

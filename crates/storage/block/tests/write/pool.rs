@@ -1,4 +1,4 @@
-//! Pools in memory whose devices can be told to fail, and an allocator that can be told to be full.
+//! Pools in memory whose devices fail on demand, and an allocator that can be full on demand.
 
 use millpond_block::{
     Allocate, BlockAddress, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology, WrittenBlock,
@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 pub const DEVICE_BYTES: usize = 12 << 20;
 pub const TXG: Txg = Txg(100);
 
-/// A device that can fail. What is written durably is written and noted by itself; a flush that fails loses
-/// what was not flushed, says so once, and leaves it to be read.
+/// A device that can fail. Durable writes are applied at once. A flush that fails loses the unflushed
+/// writes and reports that once; reads still return them.
 #[derive(Debug)]
 pub struct Moody {
     pub inner: MemoryDevice,
-    /// What the disk itself holds.
+    /// The contents of the disk itself.
     pub medium: Mutex<Vec<u8>>,
     unflushed: Mutex<Vec<std::ops::Range<usize>>>,
-    /// So many flushes or durable writes fail.
+    /// How many flushes or durable writes are to fail.
     pub flushes_to_fail: AtomicU64,
     write_back_errors: AtomicU64,
     pub fails_writes: AtomicBool,
@@ -34,7 +34,7 @@ pub struct Moody {
     before_read: Mutex<Option<Hook>>,
 }
 
-/// Something that happens once, while a read is under way.
+/// A hook that runs once, during a read.
 struct Hook(Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Hook {
@@ -53,7 +53,7 @@ impl Moody {
             message: "as told".into(),
         }
     }
-    /// Loses what was not flushed.
+    /// Loses the unflushed writes.
     pub fn forget_unflushed(&self) {
         self.unflushed.lock().clear();
     }
@@ -73,7 +73,7 @@ impl Moody {
         }
         Ok(())
     }
-    /// Has this happen at the next read.
+    /// Runs a hook at the next read.
     pub fn before_read(&self, hook: impl FnOnce() + Send + 'static) {
         *self.before_read.lock() = Some(Hook(Box::new(hook)));
     }
@@ -131,7 +131,7 @@ impl Device for Moody {
     }
 }
 
-/// Hands out ever higher addresses, each vdev in turn; optionally only up to a run length.
+/// Allocates ever higher addresses, from each vdev in turn; optionally only up to a run length.
 pub struct Arena {
     tree: VdevTree,
     state: Mutex<ArenaState>,
@@ -140,7 +140,7 @@ pub struct Arena {
 struct ArenaState {
     next: Vec<u64>,
     turn: usize,
-    /// The longest run that is to be had, and how many runs there are.
+    /// The longest free run, and how many runs there are.
     run_max: u64,
     runs_left: u64,
     live: BTreeMap<(VdevId, u64), u64>,
@@ -159,7 +159,7 @@ impl Arena {
             }),
         }
     }
-    /// From now on no run of more than `bytes` is free, and only `runs` of them.
+    /// Limits free space to `runs` runs of at most `bytes`.
     pub fn shatter(&self, bytes: u64, runs: u64) {
         let mut state = self.state.lock();
         (state.run_max, state.runs_left) = (bytes, runs);
@@ -223,7 +223,7 @@ pub struct Pool {
     pub is_dynamic: bool,
 }
 
-/// A vdev of a test: how many leaves, and how many of them may fail.
+/// A vdev of a test: how many leaves it has, and how many of them may fail.
 #[derive(Debug, Clone, Copy)]
 pub enum Vdev {
     Disk,
@@ -294,12 +294,12 @@ impl Pool {
         pool
     }
 
-    /// The same devices through eyes that have seen nothing yet.
+    /// A new store over the same devices, with empty cache and counters.
     pub fn reopened(&self) -> BlockStore {
         store(&self.tree, &self.devices, &self.health, self.is_dynamic)
     }
 
-    /// Takes a leaf away from everybody who opens the pool from now on.
+    /// Makes a leaf absent for stores that are opened from now on.
     pub fn remove(&mut self, leaf: u32) {
         self.health.entry(LeafId(leaf)).unwrap().is_readable = false;
     }
@@ -313,7 +313,7 @@ impl Pool {
         self.write(vec![job]).remove(0)
     }
 
-    /// Reads by a store that has cached nothing.
+    /// Reads through a store with an empty cache.
     pub fn read(&self, pointer: &BlockPointer) -> Vec<u8> {
         let store = self.reopened();
         store.read(pointer, address(), None).unwrap().bytes.to_vec()

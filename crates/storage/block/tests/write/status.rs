@@ -20,7 +20,7 @@ fn a_leaf_that_is_faulted_gets_no_requests() {
             let counts = [writes, flushes].map(|count| count.load(Ordering::SeqCst));
             (counts, figures)
         };
-        // A write under way: nothing of it counts as durable on the leaf.
+        // While a write is in progress: nothing of it counts as durable on the leaf.
         let under_way = pool.write_one(job(noise(2, 16 << 10)));
         assert!(topology.fault_leaf(LeafId(0), LeafReason::IoFailures));
         let before = given();
@@ -36,7 +36,7 @@ fn a_leaf_that_is_faulted_gets_no_requests() {
         let missed: Vec<_> = missed.iter().map(|one| (one.leaf.0, one.txg)).collect();
         assert_eq!(missed, [(0, TXG)]);
 
-        // In use again, it is not asked for what it missed, even before its dirty time log is read.
+        // Back in use, the leaf is not read for what it missed, even before its dirty time log is read.
         let online = LeafCondition::default();
         let now = pool.store.topology();
         let from = now.change_condition(LeafId(0), online).unwrap();

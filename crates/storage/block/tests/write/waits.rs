@@ -1,4 +1,4 @@
-//! How long leaves take, by a clock that only devices move.
+//! Times of requests, with a clock that only devices advance.
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
@@ -25,7 +25,7 @@ impl Clock for Time {
     }
 }
 
-/// Reads take 1 ms, writes 4 at first.
+/// A device whose reads take 1 ms, and whose writes take 4 ms at first.
 #[derive(Debug)]
 struct Slow {
     inner: MemoryDevice,
@@ -135,7 +135,7 @@ impl Stripe {
     }
 }
 
-/// Bucket and count of those that are not empty.
+/// Index and count of the non-empty buckets.
 fn filled(counts: &[u64]) -> Vec<(usize, u64)> {
     let pairs = counts.iter().copied().enumerate();
     pairs.filter(|(_, count)| *count > 0).collect()
@@ -160,7 +160,7 @@ fn neighbours_written_together_are_one_operation_with_the_time_of_all() {
     assert_eq!(filled(&waits.asked[ASYNC_WRITE]), [(13, 3)]);
     assert_eq!(filled(&waits.joined[ASYNC_WRITE]), [(14, 1)]);
     assert_eq!(waits.total[0].counts, []);
-    // All three are with the device from the first on.
+    // All three are with the device from the start.
     assert_eq!(*pool.devices[0].seen.lock(), [(0, 3); 3]);
 }
 

@@ -1,4 +1,5 @@
-//! Flushes that fail once, as Linux does it: the next succeeds, the bytes are in memory, and the disk has the old ones.
+//! Flushes that fail once, as on Linux: the next one succeeds, the new bytes are in memory, and the disk
+//! has the old ones.
 
 use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
 use millpond_block::{BlockWrite, LogWrite};
@@ -20,7 +21,7 @@ impl Moody {
     fn fail_flushes(&self, count: u64) {
         self.flushes_to_fail.store(count, Ordering::SeqCst);
     }
-    /// Whether the disk itself holds these bytes of the first data of the vdev.
+    /// Whether the disk itself holds these bytes at an offset of the vdev's data.
     fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
         let start = (VDEV_DATA_START_BYTES + offset) as usize;
         self.medium.lock()[start..start + bytes.len()] == *bytes
@@ -55,7 +56,7 @@ fn after_failed_flushes_the_next_writes_everything_again() {
             device.fail_flushes(2);
         }
         pool.store.flush().unwrap_err();
-        // What is written before the next flush is not the only thing that it covers.
+        // The next flush covers more than what was written since the failed one.
         let later = pool.write_one(raw(2));
         pool.store.flush().unwrap();
         for device in &pool.devices {
@@ -94,7 +95,7 @@ fn an_error_told_to_another_user_of_the_disk_counts() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let written = pool.write_one(raw(1));
     pool.devices[0].fail_flushes(1);
-    // Behind the pool's back: another partition of the same disk.
+    // A flush that bypasses the pool, as for another partition of the same disk.
     pool.devices[0].flush().unwrap_err();
     pool.store.flush().unwrap();
     assert!(pool.devices[0].holds(offset(&written.pointer), &noise(1, 4096)));
@@ -112,7 +113,8 @@ fn old_bytes_never_come_back_over_new_ones() {
         ..raw(2)
     });
     assert!(second.is_rewritten());
-    // Half of another write is covered by labels that end within it, half of one by labels that begin there.
+    // Labels that end within one write cover half of it, and labels that begin within another one cover
+    // half of that.
     let label = labels(&pool, 0);
     label.write(0, &[1; 4096]).unwrap();
     label.write(2048, &[2; 4096]).unwrap();
@@ -144,7 +146,7 @@ fn what_a_mirror_s_side_lost_for_good_is_not_kept() {
 fn unflushed_contents_are_written_again_when_they_are_distrusted() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let written = pool.write_one(raw(1));
-    // A disk that was away for a moment and says nothing of what it forgot.
+    // A disk that was away for a moment and does not report what it lost.
     pool.devices[0].forget_unflushed();
     pool.store.distrust_unflushed();
     pool.store.flush().unwrap();
