@@ -1,69 +1,69 @@
-//! What can go wrong while free space is worked out.
+//! Errors of determining and changing free space.
 
 use millpond_ondisk::{DecodeError, Dva, Txg};
 
 use crate::{MetaslabId, RangeConflict};
 
-/// The state behind a [`crate::SpaceMapStore`] could not be had.
+/// A [`crate::SpaceMapStore`] failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The bytes are not what a correct writer would have written.
+    /// The bytes are not what a correct writer produces.
     #[error(transparent)]
     Corrupt(#[from] DecodeError),
-    /// They could not be read; the text says what and why.
+    /// The bytes could not be read; the text says which and why.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// Free space could not be worked out.
+/// Free space could not be determined or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
     /// The store failed.
     #[error("space map of {metaslab}: {source}")]
     Store {
-        /// Whose map.
+        /// The metaslab of the map.
         metaslab: MetaslabId,
-        /// Why.
+        /// The cause.
         source: StoreError,
     },
     /// The logs of unflushed changes failed.
     #[error("log space maps: {0}")]
     Logs(StoreError),
-    /// A map allocates what is not free or frees what is: it does not belong to this history.
+    /// A map allocates what is not free, or frees what is: it does not match its history.
     #[error("space map of {metaslab}: {conflict}")]
     Contradiction {
-        /// Whose map.
+        /// The metaslab of the map.
         metaslab: MetaslabId,
-        /// What and where.
+        /// The range and the conflict.
         conflict: RangeConflict,
     },
-    /// A log's entry lies in no metaslab, or across two.
+    /// A log entry lies in no metaslab, or across two.
     #[error(
         "log space map of txg {txg}: range {start:#x}..{end:#x} of vdev {vdev} is in no metaslab"
     )]
     Misplaced {
-        /// Whose log.
+        /// The txg of the log.
         txg: Txg,
         /// The top-level vdev.
         vdev: u32,
         /// Byte offset on the vdev.
         start: u64,
-        /// Byte offset behind the range.
+        /// Byte offset after the range.
         end: u64,
     },
-    /// What a metaslab's maps allocate in the end is not what their headers say.
+    /// The allocated bytes of a metaslab according to its headers differ from those of its entries.
     #[error("{metaslab}: headers say {stated_bytes} bytes are allocated, entries {counted_bytes}")]
     Disagreement {
-        /// Which metaslab.
+        /// The metaslab.
         metaslab: MetaslabId,
-        /// According to the header of its own map and unflushed changes.
+        /// According to the header of its own map, plus unflushed changes.
         stated_bytes: i64,
         /// According to the entries.
         counted_bytes: u64,
     },
-    /// An address lies on no concrete vdev, or in no metaslab, or across two.
+    /// An address lies on no concrete vdev, in no metaslab, or across two.
     #[error("no metaslab holds {dva:?}")]
     NoMetaslab {
         /// The address.
@@ -72,12 +72,12 @@ pub enum AllocError {
     /// A metaslab's changes cannot be expressed in a space map.
     #[error("entries of {metaslab}: {source}")]
     Entry {
-        /// Which metaslab.
+        /// The metaslab.
         metaslab: MetaslabId,
-        /// Why not.
+        /// The cause.
         source: DecodeError,
     },
-    /// The geometry of a vdev makes no sense.
+    /// The geometry of a vdev is invalid.
     #[error("vdev {vdev}: {reason}")]
     Geometry {
         /// The top-level vdev.

@@ -1,6 +1,7 @@
-//! The figures of space that `zpool list` and `zfs list` show, from plain numbers.
+//! Calculates the space figures of `zpool list` and `zfs list`.
 //!
-//! Everything is in bytes. "Raw" counts parity, "deflated" does not. Page `docs/format/space-accounting.md`.
+//! All sizes are in bytes. "Raw" sizes include parity, "deflated" sizes do not. Page
+//! `docs/format/space-accounting.md`.
 
 use millpond_ondisk::{BlockPointer, VdevId};
 
@@ -8,28 +9,28 @@ use crate::AllocationClass;
 
 /// The ratio of a vdev without overhead.
 const RATIO_ONE: u64 = 512;
-/// A deflate ratio is that of a block of this size.
+/// The block size for which deflate ratios are defined.
 const RATIO_BLOCK_BYTES: u64 = 128 << 10;
 const SLOP_BYTES_MAX: u64 = 128 << 30;
 const SLOP_BYTES_MIN: u64 = 128 << 20;
 
-/// The deflate ratio of a vdev on which a block of 128 KiB takes `asize_bytes`: 512 without
-/// overhead. Removed vdevs always have 512, and expansion of a RAID-Z does not change it.
-/// 0 where the size is below a sector.
+/// The deflate ratio of a vdev on which a block of 128 KiB takes `asize_bytes`: 512 without overhead.
+/// Removed vdevs always have 512, and RAID-Z expansion does not change it. 0 if the size is less than a
+/// sector.
 #[must_use]
 pub fn deflate_ratio(asize_bytes: u64) -> u64 {
     RATIO_BLOCK_BYTES.checked_div(asize_bytes >> 9).unwrap_or(0)
 }
 
-/// Raw bytes of a vdev in deflated bytes.
+/// Converts raw bytes of a vdev to deflated bytes.
 #[must_use]
 pub fn deflated_bytes(raw_bytes: u64, ratio: u64) -> u64 {
     (raw_bytes >> 9).saturating_mul(ratio)
 }
 
-/// What a block pointer charges to its dataset ("dsize"): the deflated sizes of its addresses.
-/// `ratio_of` gives a vdev's ratio; `None` (a vdev that does not exist) counts without overhead.
-/// For pools without the `deflate` entry give 512 for all.
+/// The size that a block pointer charges to its dataset ("dsize"): the deflated sizes of its addresses.
+/// `ratio_of` returns a vdev's ratio; `None` (a vdev that does not exist) counts without overhead. For
+/// pools without the `deflate` entry return 512 for all.
 pub fn deflated_pointer_bytes(
     pointer: &BlockPointer,
     ratio_of: impl Fn(VdevId) -> Option<u64>,
@@ -40,10 +41,10 @@ pub fn deflated_pointer_bytes(
         .fold(0, u64::saturating_add)
 }
 
-/// One concrete top-level vdev's figures.
+/// Space figures of one concrete top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VdevFigures {
-    /// What it is allocated for.
+    /// Its allocation class.
     pub class: AllocationClass,
     /// Raw bytes of its metaslabs.
     pub space_bytes: u64,
@@ -51,13 +52,13 @@ pub struct VdevFigures {
     pub allocated_bytes: u64,
     /// Its deflate ratio.
     pub deflate_ratio: u64,
-    /// Raw bytes of the metaslab lent to the intent log, if there is one.
+    /// Raw bytes of the metaslab reserved for the intent log, if any.
     pub embedded_log_bytes: u64,
-    /// Nothing is allocated from it (being removed, or `allocating=off`).
+    /// Whether allocation is disabled (being removed, or `allocating=off`).
     pub is_non_allocating: bool,
 }
 
-/// Sums over a class, or over the pool.
+/// Sums over a class or the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassFigures {
     /// Raw bytes of the metaslabs: SIZE.
@@ -67,7 +68,7 @@ pub struct ClassFigures {
 }
 
 impl ClassFigures {
-    /// Raw bytes that are free: FREE.
+    /// Raw free bytes: FREE.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.space_bytes.saturating_sub(self.allocated_bytes)
@@ -89,12 +90,12 @@ impl ClassFigures {
     }
 }
 
-/// What the pool's figures are made from.
+/// The input of a pool's space figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolFigures {
     /// Every concrete top-level vdev.
     pub vdevs: Vec<VdevFigures>,
-    /// Deflated bytes that dedup saves: references less tables' blocks.
+    /// Deflated bytes that dedup saves: references minus the blocks in the tables.
     pub dedup_saved_bytes: u64,
     /// Deflated bytes that cloning saves.
     pub clone_saved_bytes: u64,
@@ -102,13 +103,13 @@ pub struct PoolFigures {
     pub checkpoint_bytes: u64,
     /// Deflated bytes on `sync_bplist`.
     pub deferred_free_bytes: u64,
-    /// Whether what special and dedup vdevs hold adds to the usable space, as OpenZFS 2.4 counts
-    /// (2.3 does not, so that `available` comes out too small there).
+    /// Whether allocated bytes of special and dedup vdevs add to the usable space, as in OpenZFS 2.4.
+    /// (OpenZFS 2.3 leaves them out, so its `available` is too small.)
     pub counts_special_classes: bool,
 }
 
 impl PoolFigures {
-    /// SIZE and ALLOC as `zpool list` shows them: all vdevs but logs.
+    /// SIZE and ALLOC as in `zpool list`: all vdevs except log vdevs.
     #[must_use]
     pub fn pool(&self) -> ClassFigures {
         ClassFigures::sum(
@@ -117,13 +118,12 @@ impl PoolFigures {
                 .filter(|vdev| vdev.class != AllocationClass::Log),
         )
     }
-    /// The sums of one class, a normal vdev's embedded log included.
+    /// The sums of one class, including the embedded log of normal vdevs.
     #[must_use]
     pub fn class(&self, class: AllocationClass) -> ClassFigures {
         ClassFigures::sum(self.vdevs.iter().filter(|vdev| vdev.class == class))
     }
-    /// Deflated space of the normal class that can be allocated: without embedded logs and
-    /// non-allocating vdevs.
+    /// Allocatable deflated space of the normal class: without embedded logs and non-allocating vdevs.
     #[must_use]
     pub fn normal_deflated_bytes(&self) -> u64 {
         self.vdevs
@@ -135,7 +135,7 @@ impl PoolFigures {
             })
             .fold(0, u64::saturating_add)
     }
-    /// Deflated space lent to the intent log.
+    /// Deflated space reserved for the intent log.
     #[must_use]
     pub fn embedded_log_deflated_bytes(&self) -> u64 {
         self.vdevs
@@ -143,7 +143,7 @@ impl PoolFigures {
             .map(|vdev| deflated_bytes(vdev.embedded_log_bytes, vdev.deflate_ratio))
             .fold(0, u64::saturating_add)
     }
-    /// The limit on what datasets may use, under which operations of this kind work.
+    /// The limit on the space of all datasets, for operations that leave this share of the slop.
     #[must_use]
     pub fn limit(&self, share: SlopShare) -> PoolLimit {
         let normal = self.normal_deflated_bytes();
@@ -175,16 +175,16 @@ impl PoolFigures {
     }
 }
 
-/// How much of the slop an operation leaves untouched.
+/// The share of the slop space that an operation must leave free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlopShare {
-    /// All of it: creating and writing. `available` is made with this.
+    /// All: for creating and writing. `available` is calculated with this share.
     All,
-    /// Half: what frees more than it takes, and administration.
+    /// Half: for operations that free more than they take, and administration.
     Half,
-    /// A quarter: destroying.
+    /// A quarter: for destroying.
     Quarter,
-    /// Nothing: discarding a checkpoint.
+    /// None: for discarding a checkpoint.
     None,
 }
 
@@ -199,19 +199,20 @@ impl SlopShare {
     }
 }
 
-/// What a pool lets its datasets use.
+/// The space that a pool's datasets may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLimit {
-    /// Deflated space, with what dedup and cloning save.
+    /// Deflated space, plus the savings of dedup and cloning.
     pub usable_bytes: u64,
-    /// What is held back so that deleting always works.
+    /// The slop space, reserved so that deleting always works.
     pub slop_bytes: u64,
-    /// What datasets may use in all.
+    /// The limit on the space of all datasets.
     pub limit_bytes: u64,
 }
 
-/// What is held back of `normal_bytes` (deflated): a 32nd, at most 128 GiB, less the embedded logs
-/// (but for half), at least 128 MiB or half of everything.
+/// The slop space for `normal_bytes` (deflated): a 32nd, at most 128 GiB, less the embedded logs but at
+/// least half of that share. The result is never below 128 MiB or half of `normal_bytes`, whichever is
+/// smaller.
 #[must_use]
 pub fn slop_bytes(normal_bytes: u64, embedded_log_bytes: u64) -> u64 {
     let share = (normal_bytes >> 5).min(SLOP_BYTES_MAX);
@@ -220,10 +221,10 @@ pub fn slop_bytes(normal_bytes: u64, embedded_log_bytes: u64) -> u64 {
         .max((normal_bytes >> 1).min(SLOP_BYTES_MIN))
 }
 
-/// What limits a directory, from its own fields.
+/// The limits of a directory from its own fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectoryLimits {
-    /// Bytes charged to it.
+    /// Bytes charged to the directory.
     pub used_bytes: u64,
     /// Quota; 0 for none.
     pub quota_bytes: u64,
@@ -231,8 +232,8 @@ pub struct DirectoryLimits {
     pub reserved_bytes: u64,
 }
 
-/// What is available in a directory, from what is available in its parent. For the root give the
-/// pool's limit less the root's used bytes as `parent_available`, with no reservation added.
+/// The space available in a directory, given that in its parent. For the root, pass the pool's limit minus
+/// the root's used bytes as `parent_available`, without any reservation.
 #[must_use]
 pub fn available_in_directory(parent_available: u64, limits: DirectoryLimits) -> u64 {
     let reserved_left = limits.reserved_bytes.saturating_sub(limits.used_bytes);
@@ -243,20 +244,20 @@ pub fn available_in_directory(parent_available: u64, limits: DirectoryLimits) ->
     from_parent.min(limits.quota_bytes.saturating_sub(limits.used_bytes))
 }
 
-/// What limits a head dataset beyond its directory.
+/// The limits of a head dataset in addition to those of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeadLimits {
-    /// Bytes that can be reached.
+    /// Referenced bytes.
     pub referenced_bytes: u64,
     /// Bytes born since the last snapshot.
     pub unique_bytes: u64,
-    /// Quota on the referenced bytes; 0 for none.
+    /// Quota on referenced bytes; 0 for none.
     pub ref_quota_bytes: u64,
-    /// Reservation for them; 0 for none.
+    /// Reservation for referenced bytes; 0 for none.
     pub ref_reserved_bytes: u64,
 }
 
-/// What is available in a head dataset (its `available` property), from that of its directory.
+/// The space available in a head dataset (its `available` property), given that in its directory.
 #[must_use]
 pub fn available_in_head(directory_available: u64, limits: HeadLimits) -> u64 {
     let reserved_left = limits

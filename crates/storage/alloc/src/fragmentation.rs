@@ -1,14 +1,14 @@
-//! How scattered free space is, as the `fragmentation` property tells it.
+//! Fragmentation of free space, as in the `fragmentation` property.
 
 use millpond_ondisk::Ashift;
 use millpond_ondisk::space_map::SpaceHistogram;
 
-/// Percent for free segments of 512 bytes, 1 KiB, ... up to 512 MiB and more.
+/// Percent for free segments of 512 bytes, 1 KiB, and so on, up to 512 MiB and more.
 const PERCENT_BY_SIZE: [u8; 21] = [
     100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0,
 ];
 
-/// What one metaslab adds to its vdev's fragmentation.
+/// The contribution of one metaslab to its vdev's fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaslabFragmentation {
     /// Percent, or `None` if its map has no histogram.
@@ -17,15 +17,15 @@ pub struct MetaslabFragmentation {
     pub free_bytes: u64,
 }
 
-/// The fragmentation in percent of a metaslab whose map counts free segments in `histogram`, in
-/// units of the vdev's ashift: 0 without free segments. Page `docs/format/space-accounting.md`.
+/// The fragmentation of a metaslab in percent. `histogram` counts its free segments in units of the vdev's
+/// ashift. 0 without free segments. Page `docs/format/space-accounting.md`.
 #[must_use]
 pub fn metaslab_fragmentation(histogram: &SpaceHistogram, ashift: Ashift) -> u8 {
     let mut weighted = 0u128;
     let mut total = 0u128;
     for (bucket, count) in histogram.buckets.iter().enumerate() {
-        // Below 2^64 * 2^(31 + 63), so nothing is lost in 128 bits but for counts that no
-        // metaslab has; those saturate.
+        // Less than 2^64 * 2^(31 + 63), which fits into 128 bits except for counts that no metaslab has;
+        // those saturate.
         let shift = bucket.saturating_add(usize::from(ashift.0));
         let bytes = u32::try_from(shift)
             .ok()
@@ -42,8 +42,8 @@ pub fn metaslab_fragmentation(histogram: &SpaceHistogram, ashift: Ashift) -> u8 
     percent(weighted, total).unwrap_or(0)
 }
 
-/// The fragmentation in percent of a vdev from its metaslabs (without the one lent to the intent
-/// log), or `None` ("-") if fewer than half of them have a histogram or nothing is free.
+/// The fragmentation of a vdev in percent, from its metaslabs without the one reserved for the intent log.
+/// `None` ("-") if fewer than half of them have a histogram or nothing is free.
 #[must_use]
 pub fn vdev_fragmentation(metaslabs: &[MetaslabFragmentation]) -> Option<u8> {
     let known = metaslabs
@@ -65,7 +65,7 @@ pub fn vdev_fragmentation(metaslabs: &[MetaslabFragmentation]) -> Option<u8> {
     percent(weighted, total)
 }
 
-/// The fragmentation in percent of a pool from its normal vdevs' (percent, raw space in bytes), or
+/// The fragmentation of a pool in percent, from the (percent, raw space in bytes) of its normal vdevs.
 /// `None` if one of them has none or there is no space.
 #[must_use]
 pub fn pool_fragmentation(normal_vdevs: &[(Option<u8>, u64)]) -> Option<u8> {
@@ -125,7 +125,7 @@ mod tests {
             vdev_fragmentation(&[metaslab(Some(10), 3 << 20), metaslab(Some(50), 1 << 20)]),
             Some(20)
         );
-        // Half have a histogram: enough. Fewer: none.
+        // Half of them having a histogram is enough; fewer are not.
         assert_eq!(
             vdev_fragmentation(&[metaslab(Some(10), 512), metaslab(None, 512)]),
             Some(10)

@@ -1,4 +1,4 @@
-//! How a top-level vdev's space is cut into metaslabs.
+//! How a top-level vdev is divided into metaslabs.
 
 use core::fmt;
 use core::ops::Range;
@@ -8,17 +8,17 @@ use millpond_ondisk::{Ashift, VdevId};
 
 use crate::AllocError;
 
-/// The smallest metaslab that old pools have, as log2 of bytes.
+/// The smallest metaslab size found in old pools, as log2 of bytes.
 const METASLAB_SHIFT_MIN: u8 = 17;
-/// A normal or special vdev lends a metaslab to the intent log if it has more than this many.
+/// A normal or special vdev reserves a metaslab for the intent log if it has more than this many.
 const EMBEDDED_LOG_METASLABS_ABOVE: usize = 64;
 
-/// What a top-level vdev is allocated for. Page `docs/format/space-accounting.md`.
+/// The allocation class of a top-level vdev. Page `docs/format/space-accounting.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocationClass {
-    /// Everything that no other class takes.
+    /// Everything that has no other class.
     Normal,
-    /// Intent log blocks. Not part of the pool's size.
+    /// Intent log blocks. Not counted in the pool's size.
     Log,
     /// Metadata and small blocks.
     Special,
@@ -27,7 +27,7 @@ pub enum AllocationClass {
 }
 
 impl AllocationClass {
-    /// The class of a vdev from its bias: absent, `log`, `special` or `dedup`. `None` for other words.
+    /// The class for a vdev's bias: absent, `log`, `special` or `dedup`. `None` for other values.
     #[must_use]
     pub fn from_bias(bias: Option<&str>) -> Option<Self> {
         Some(match bias {
@@ -40,12 +40,12 @@ impl AllocationClass {
     }
 }
 
-/// Names a metaslab: a vdev and an index.
+/// Identifies a metaslab by vdev and index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MetaslabId {
     /// The top-level vdev.
     pub vdev: VdevId,
-    /// The metaslab on it, from 0.
+    /// Its index on the vdev, from 0.
     pub index: u64,
 }
 
@@ -55,10 +55,10 @@ impl fmt::Display for MetaslabId {
     }
 }
 
-/// A metaslab's place. Page `docs/format/space-map.md`.
+/// A metaslab's location. Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metaslab {
-    /// Its name.
+    /// Its id.
     pub id: MetaslabId,
     /// Byte range on the top-level vdev.
     pub range: Range<u64>,
@@ -67,12 +67,12 @@ pub struct Metaslab {
 }
 
 impl Metaslab {
-    /// Bytes of the metaslab.
+    /// Size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.range.end.saturating_sub(self.range.start)
     }
-    /// How entries of its space map translate to bytes.
+    /// How entries of its space map convert to bytes.
     #[must_use]
     pub fn units(&self) -> SpaceMapUnits {
         SpaceMapUnits {
@@ -83,24 +83,23 @@ impl Metaslab {
     }
 }
 
-/// What the configuration says about the space of a concrete top-level vdev.
-/// Page `docs/format/space-map.md`.
+/// The space of a concrete top-level vdev, as configured. Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VdevGeometry {
     vdev: VdevId,
     asize_bytes: u64,
     ashift: Ashift,
     metaslab_shift: u8,
-    /// dRAID: bytes that metaslabs are aligned to.
+    /// dRAID: alignment of metaslabs, in bytes.
     group_bytes: Option<u64>,
 }
 
 impl VdevGeometry {
-    /// Takes the numbers of a vdev's configuration: allocatable size, ashift, `metaslab_shift`,
-    /// and for dRAID the group width in children.
+    /// Makes the geometry from a vdev's configuration: allocatable size, ashift, `metaslab_shift`, and for
+    /// dRAID the group width in children.
     ///
     /// # Errors
-    /// If the shifts are impossible or the group does not fit 64 bits.
+    /// If the shifts are invalid or the group does not fit into 64 bits.
     pub fn new(
         vdev: VdevId,
         asize_bytes: u64,
@@ -146,15 +145,15 @@ impl VdevGeometry {
     pub fn ashift(&self) -> Ashift {
         self.ashift
     }
-    /// How many metaslabs there are. A configuration from disk may claim up to 2^47: bound loops
-    /// by the metaslab array, not by this.
+    /// The number of metaslabs. A configuration from disk may claim up to 2^47: bound loops by the metaslab
+    /// array instead.
     #[must_use]
     pub fn metaslab_count(&self) -> u64 {
         self.asize_bytes
             .checked_shr(u32::from(self.metaslab_shift))
             .unwrap_or(0)
     }
-    /// The metaslab at `index`, or `None` behind the last.
+    /// The metaslab at `index`, or `None` if there is none.
     #[must_use]
     pub fn metaslab(&self, index: u64) -> Option<Metaslab> {
         if index >= self.metaslab_count() {
@@ -177,7 +176,7 @@ impl VdevGeometry {
             ashift: self.ashift,
         })
     }
-    /// The metaslab that holds all of `range` (bytes on the vdev), or `None`.
+    /// The metaslab that contains all of `range` (bytes on the vdev), or `None`.
     #[must_use]
     pub fn metaslab_of(&self, range: &Range<u64>) -> Option<Metaslab> {
         let index = range.start.checked_shr(u32::from(self.metaslab_shift))?;
@@ -185,7 +184,7 @@ impl VdevGeometry {
         let inside = metaslab.range.start <= range.start && range.end <= metaslab.range.end;
         (inside && !range.is_empty()).then_some(metaslab)
     }
-    /// Bytes of all metaslabs together: the vdev's raw space as `zpool list -v` counts it.
+    /// The total size of all metaslabs in bytes: the vdev's raw space, as in `zpool list -v`.
     #[must_use]
     pub fn space_bytes(&self) -> u64 {
         match self.group_bytes {
@@ -193,9 +192,9 @@ impl VdevGeometry {
                 .metaslab_count()
                 .checked_shl(u32::from(self.metaslab_shift))
                 .unwrap_or(0),
-            // No group is larger than a metaslab, so each loses less than two groups; summing
-            // over at most a few thousand is cheap, and what a hostile configuration claims beyond
-            // that has no metaslab array to match.
+            // No group is larger than a metaslab, so each metaslab loses less than two groups. Summing over
+            // a few thousand metaslabs is cheap. A malicious configuration may claim more, but has no
+            // metaslab array to match.
             Some(_) => (0..self.metaslab_count().min(1 << 20))
                 .filter_map(|index| self.metaslab(index))
                 .map(|metaslab| metaslab.size_bytes())
@@ -228,9 +227,9 @@ pub fn metaslab_shift_for_new_vdev(asize_bytes: u64) -> u8 {
     u8::try_from(shift).unwrap_or(u8::MAX)
 }
 
-/// Which metaslab of a normal or special vdev is lent to the intent log, from the allocated bytes
-/// of each: the least used, the first of equals, and none on vdevs of 64 metaslabs or fewer.
-/// Nothing on disk says so; this is what OpenZFS picks when it opens the vdev.
+/// The metaslab of a normal or special vdev that is reserved for the intent log, from the allocated bytes
+/// of each: the least used, the first among equals. `None` for vdevs of 64 metaslabs or fewer. It is not
+/// recorded on disk; OpenZFS makes the same choice when it opens the vdev.
 #[must_use]
 pub fn embedded_log_metaslab(allocated_bytes: &[i64]) -> Option<usize> {
     if allocated_bytes.len() <= EMBEDDED_LOG_METASLABS_ABOVE {

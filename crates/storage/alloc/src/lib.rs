@@ -1,10 +1,9 @@
-//! Layer `storage`: which space of a top-level vdev is free.
+//! Layer `storage`: the free space of top-level vdevs.
 //!
-//! This crate knows extents and what changes them, not where that is kept: space maps lie in
-//! objects of the pool itself, so whoever knows objects implements [`SpaceMapStore`] and hands it
-//! in. Nothing here touches a device. The reading side is geometry, replay, and the figures
-//! that `zpool list` and `zfs list` show; the changing side is [`PoolAllocator`], which writes
-//! through [`SpaceMapWriter`].
+//! This crate handles ranges of space and changes to them, not their storage. Space maps lie in objects of
+//! the pool itself, so the layer that knows objects implements [`SpaceMapStore`] and passes it in. This
+//! crate does no device I/O. The reading side is geometry, replay, and the space figures of `zpool list`
+//! and `zfs list`. The writing side is [`PoolAllocator`], which writes through [`SpaceMapWriter`].
 //!
 //! ```
 //! use millpond_alloc::RangeSet;

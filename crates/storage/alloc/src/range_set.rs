@@ -5,38 +5,39 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_ondisk::space_map::SpaceHistogram;
 
-/// A range was added where it already was, or removed where it was not.
+/// A range to add was already present, or a range to remove was absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeConflict {
-    /// Some of it is already in the set.
+    /// Part of it is already in the set.
     #[error("{start:#x}..{end:#x} is already there, in whole or in part")]
     Present {
         /// First byte.
         start: u64,
-        /// Byte behind the last.
+        /// Byte after the last.
         end: u64,
     },
-    /// Some of it is not in the set.
+    /// Part of it is not in the set.
     #[error("{start:#x}..{end:#x} is not there, in whole or in part")]
     Absent {
         /// First byte.
         start: u64,
-        /// Byte behind the last.
+        /// Byte after the last.
         end: u64,
     },
 }
 
-/// Disjoint byte ranges, merged where they touch. Empty ranges are never held and change nothing.
+/// A set of disjoint byte ranges. Adjacent ranges are merged; empty ranges have no effect.
 ///
-/// Each operation takes time logarithmic in the number of ranges (times the ranges it touches);
-/// memory is about 100 bytes for each range.
+/// Each operation takes time logarithmic in the number of ranges, times the number of ranges that it
+/// affects. Memory is about 100 bytes for each range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeSet {
-    /// Start to end.
+    /// From start to end.
     by_offset: BTreeMap<u64, u64>,
-    /// Size, then start: for those who look for space of a size.
+    /// Size, then start: to find space of a given size.
     by_size: BTreeSet<(u64, u64)>,
-    /// How many ranges have a size of `2^i` up to twice that; ends with the last that is not 0.
+    /// How many ranges have a size of at least `2^i` and less than `2^(i+1)`; ends with the last non-zero
+    /// count.
     by_magnitude: Vec<u64>,
     bytes: u64,
 }
@@ -47,24 +48,24 @@ impl RangeSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// The set of one range.
+    /// A set of one range.
     #[must_use]
     pub fn from_range(range: Range<u64>) -> Self {
         let mut set = Self::new();
         set.put(range);
         set
     }
-    /// How many separate ranges there are.
+    /// The number of separate ranges.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_offset.len()
     }
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_offset.is_empty()
     }
-    /// Bytes in all ranges together.
+    /// The total size of all ranges in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -73,19 +74,19 @@ impl RangeSet {
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.by_offset.iter().map(|(start, end)| *start..*end)
     }
-    /// The largest range; of several the one furthest back.
+    /// The largest range; among equals the one with the highest offset.
     #[must_use]
     pub fn largest(&self) -> Option<Range<u64>> {
         let (size, start) = *self.by_size.last()?;
         Some(start..start.saturating_add(size))
     }
-    /// The smallest range of at least `size_bytes`; of several the one furthest in front.
+    /// The smallest range of at least `size_bytes`; among equals the one with the lowest offset.
     #[must_use]
     pub fn best_fit(&self, size_bytes: u64) -> Option<Range<u64>> {
         let (size, start) = *self.by_size.range((size_bytes, 0)..).next()?;
         Some(start..start.saturating_add(size))
     }
-    /// The first range that ends behind `offset`.
+    /// The first range that ends after `offset`.
     #[must_use]
     pub fn first_from(&self, offset: u64) -> Option<Range<u64>> {
         self.holder(offset).or_else(|| {
@@ -93,7 +94,7 @@ impl RangeSet {
             Some(*start..*end)
         })
     }
-    /// Whether all of `range` is in the set. True for an empty range.
+    /// Whether the set contains all of `range`. True for an empty range.
     #[must_use]
     pub fn contains(&self, range: &Range<u64>) -> bool {
         range.is_empty()
@@ -101,7 +102,7 @@ impl RangeSet {
                 .holder(range.start)
                 .is_some_and(|held| held.end >= range.end)
     }
-    /// Whether any of `range` is in the set.
+    /// Whether the set contains any part of `range`.
     #[must_use]
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
         !range.is_empty()
@@ -109,10 +110,10 @@ impl RangeSet {
                 .first_from(range.start)
                 .is_some_and(|held| held.start < range.end)
     }
-    /// Adds a range of which nothing may be in the set.
+    /// Adds a range of which no part may be in the set.
     ///
     /// # Errors
-    /// If some of it is; the set is unchanged then.
+    /// If part of it is; the set is unchanged then.
     pub fn add(&mut self, range: Range<u64>) -> Result<(), RangeConflict> {
         if self.overlaps(&range) {
             return Err(RangeConflict::Present {
@@ -123,10 +124,10 @@ impl RangeSet {
         self.add_disjoint(range);
         Ok(())
     }
-    /// Removes a range of which all must be in the set.
+    /// Removes a range that must be entirely in the set.
     ///
     /// # Errors
-    /// If some of it is not; the set is unchanged then.
+    /// If part of it is not; the set is unchanged then.
     pub fn remove(&mut self, range: Range<u64>) -> Result<(), RangeConflict> {
         if range.is_empty() {
             return Ok(());
@@ -143,7 +144,7 @@ impl RangeSet {
         self.put(range.end..held.end);
         Ok(())
     }
-    /// Removes what of `range` is in the set and returns it, by ascending offset.
+    /// Removes the parts of `range` that are in the set and returns them, by ascending offset.
     pub fn cut(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut gone = Vec::new();
         while let Some(held) = self
@@ -174,7 +175,7 @@ impl RangeSet {
         }
         gaps
     }
-    /// The segments by size, as a space map's header counts them for a unit of `2^shift` bytes.
+    /// The histogram of the ranges by size, as in a space map's header with units of `2^shift` bytes.
     #[must_use]
     pub fn histogram(&self, shift: u8) -> SpaceHistogram {
         let mut histogram = SpaceHistogram::default();
@@ -184,14 +185,14 @@ impl RangeSet {
         }
         histogram
     }
-    /// How many ranges are of `2^magnitude` bytes or more.
+    /// The number of ranges of `2^magnitude` bytes or more.
     #[must_use]
     pub fn count_from(&self, magnitude: u8) -> u64 {
         let longer = self.by_magnitude.iter().skip(usize::from(magnitude));
         longer.fold(0, |sum, count| sum.saturating_add(*count))
     }
-    /// The first piece of `size_bytes` at or behind `from` and before `until`, looking at no more
-    /// than `tries` ranges. What lies in a range that begins before `from` is taken from `from` on.
+    /// The first piece of `size_bytes` that starts at or after `from` in a range that starts before
+    /// `until`, checking at most `tries` ranges. A range that contains `from` counts only from there.
     #[must_use]
     pub fn first_fit(
         &self,
@@ -209,12 +210,12 @@ impl RangeSet {
             .map(|range| range.start..range.start.saturating_add(size_bytes))
     }
 
-    /// The range that holds the byte at `offset`.
+    /// The range that contains the byte at `offset`.
     fn holder(&self, offset: u64) -> Option<Range<u64>> {
         let (start, end) = self.by_offset.range(..=offset).next_back()?;
         (*end > offset).then_some(*start..*end)
     }
-    /// Adds a range that overlaps nothing and merges it with its neighbours.
+    /// Adds a range that overlaps no other, and merges it with its neighbours.
     fn add_disjoint(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -240,7 +241,7 @@ impl RangeSet {
         }
         self.put(merged);
     }
-    /// Forgets a range that is held exactly so.
+    /// Removes an exact range of the set.
     fn take(&mut self, held: &Range<u64>) {
         let size = held.end.saturating_sub(held.start);
         self.by_offset.remove(&held.start);
@@ -253,7 +254,7 @@ impl RangeSet {
             self.by_magnitude.pop();
         }
     }
-    /// Holds a range that touches none that is held; nothing happens if it is empty.
+    /// Inserts a range that does not touch any other; does nothing if it is empty.
     fn put(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -266,7 +267,7 @@ impl RangeSet {
             *count = count.saturating_add(1);
         }
     }
-    /// The count of ranges of about this size.
+    /// The counter for ranges of this magnitude.
     fn magnitude(&mut self, size: u64) -> Option<&mut u64> {
         let index = usize::try_from(size.checked_ilog2()?).ok()?;
         if self.by_magnitude.len() <= index {

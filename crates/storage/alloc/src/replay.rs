@@ -1,4 +1,4 @@
-//! From logs of changes to what is free now.
+//! Replays space maps and logs to determine the current free space.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::{
     SpaceRecord, VdevGeometry,
 };
 
-/// What is free in one metaslab. Page `docs/format/space-map.md`.
+/// The free space of one metaslab. Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetaslabSpace {
-    /// Its place.
+    /// Its location.
     pub metaslab: Metaslab,
     /// The free ranges, in bytes on the vdev.
     pub free: RangeSet,
@@ -33,32 +33,32 @@ impl MetaslabSpace {
     }
 }
 
-/// Changes of one metaslab that its own map does not have yet. Page `docs/format/log-space-map.md`.
+/// Changes of one metaslab that are not in its own map yet. Page `docs/format/log-space-map.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnflushedChanges {
-    /// What was free according to the map and is allocated now.
+    /// Ranges that are free in the map and allocated now.
     pub allocated: RangeSet,
-    /// What was allocated according to the map and is free now.
+    /// Ranges that are allocated in the map and free now.
     pub freed: RangeSet,
 }
 
 impl UnflushedChanges {
-    /// How much more is allocated than the map's header says, in bytes; negative if less.
+    /// How many more bytes are allocated than the map's header says; negative if fewer.
     #[must_use]
     pub fn allocated_bytes(&self) -> i64 {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         signed(self.allocated.bytes()).saturating_sub(signed(self.freed.bytes()))
     }
-    /// Whether there is nothing.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allocated.is_empty() && self.freed.is_empty()
     }
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) fn ranges(&self) -> usize {
         self.allocated.len().saturating_add(self.freed.len())
     }
-    /// Takes in all changes that came after these.
+    /// Adds all changes made after these.
     pub(crate) fn merge(&mut self, later: &Self) -> Result<(), RangeConflict> {
         for (action, ranges) in [
             (SpaceAction::Allocate, &later.allocated),
@@ -70,7 +70,7 @@ impl UnflushedChanges {
         }
         Ok(())
     }
-    /// Takes in one more change: what undoes an earlier one cancels it, the rest is new.
+    /// Adds one later change. Where it undoes an earlier one both cancel out; the rest is new.
     pub(crate) fn apply(&mut self, record: &SpaceRecord) -> Result<(), RangeConflict> {
         let (same, opposite) = match record.action {
             SpaceAction::Allocate => (&mut self.allocated, &mut self.freed),
@@ -84,20 +84,20 @@ impl UnflushedChanges {
     }
 }
 
-/// Changes that are only in the log space maps, for each metaslab that has any.
+/// The changes that are only in log space maps, by metaslab.
 ///
-/// Takes memory in proportion to the records of the logs. Page `docs/format/log-space-map.md`.
+/// Memory is proportional to the number of records in the logs. Page `docs/format/log-space-map.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnflushedLogs {
     changes: BTreeMap<MetaslabId, UnflushedChanges>,
 }
 
 impl UnflushedLogs {
-    /// Replays the logs. `vdevs` are the concrete top-level vdevs; entries for others that exist
-    /// (removed ones and holes, as `is_other_vdev` tells) are passed over.
+    /// Replays the logs. `vdevs` are the concrete top-level vdevs. Entries of other existing vdevs (removed
+    /// ones and holes, for which `is_other_vdev` is true) are skipped.
     ///
     /// # Errors
-    /// If the store fails, a log names no vdev or metaslab, or two logs contradict each other.
+    /// If the store fails, a log entry lies on no vdev or metaslab, or two logs contradict each other.
     pub fn load(
         store: &dyn SpaceMapStore,
         vdevs: &BTreeMap<VdevId, VdevGeometry>,
@@ -124,8 +124,8 @@ impl UnflushedLogs {
                     since
                 }
             };
-            // Older logs' changes are in the metaslab's own map already; a metaslab that never
-            // took part in the scheme has all its history there.
+            // Changes of older logs are already in the metaslab's own map. A metaslab that never had
+            // changes in logs has its whole history there.
             if since == Txg(0) || txg < since {
                 return Ok(());
             }
@@ -137,7 +137,7 @@ impl UnflushedLogs {
         })?;
         Ok(Self { changes })
     }
-    /// Takes out the changes of one metaslab.
+    /// Removes and returns the changes of one metaslab.
     #[must_use]
     pub fn take(&mut self, metaslab: MetaslabId) -> UnflushedChanges {
         self.changes.remove(&metaslab).unwrap_or_default()
@@ -147,7 +147,7 @@ impl UnflushedLogs {
     pub fn of(&self, metaslab: MetaslabId) -> Option<&UnflushedChanges> {
         self.changes.get(&metaslab)
     }
-    /// How much more is allocated on all metaslabs of `vdev` than the maps' headers say.
+    /// How many more bytes are allocated on all metaslabs of `vdev` than the maps' headers say.
     #[must_use]
     pub fn allocated_bytes(&self, vdev: VdevId) -> i64 {
         let first = MetaslabId { vdev, index: 0 };
@@ -162,10 +162,10 @@ impl UnflushedLogs {
     }
 }
 
-/// What is free in `metaslab`: everything, less what its own map and the logs allocate.
+/// The free space of `metaslab`: everything except what its own map and the logs allocate.
 ///
-/// The replay is strict: a map that allocates what is not free or frees what is belongs to another
-/// history. Takes memory for at most one range for each two units of the metaslab.
+/// The replay is strict: a map that allocates what is not free, or frees what is, does not match its
+/// history. Uses memory for at most one range for every two units of the metaslab.
 ///
 /// # Errors
 /// If the store fails or the records contradict each other.
@@ -178,7 +178,7 @@ pub fn load_metaslab(
     load_metaslab_with(store, metaslab, changes)
 }
 
-/// The same with the unflushed changes of this metaslab.
+/// Like [`load_metaslab`], with the unflushed changes of this metaslab.
 pub(crate) fn load_metaslab_with(
     store: &dyn SpaceMapStore,
     metaslab: Metaslab,

@@ -1,4 +1,4 @@
-//! The port through which space maps are read, and the decoding that its implementers share.
+//! The port for reading space maps, and the decoding shared by its implementations.
 
 use core::ops::Range;
 
@@ -14,60 +14,60 @@ use crate::{AllocError, MetaslabId, StoreError};
 pub struct SpaceRecord {
     /// Allocated or freed.
     pub action: SpaceAction,
-    /// Bytes on the top-level vdev.
+    /// Byte range on the top-level vdev.
     pub range: Range<u64>,
 }
 
 /// One change of the pool's space, from the log of a txg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord {
-    /// The txg that made it.
+    /// The txg of the change.
     pub txg: Txg,
     /// The top-level vdev.
     pub vdev: VdevId,
-    /// What and where.
+    /// The action and its range.
     pub record: SpaceRecord,
 }
 
-/// Where space maps are kept: objects of the pool, which this layer does not know.
+/// Storage of space maps, as objects of the pool, which this layer does not know.
 ///
-/// Implemented by the pool, which reads the objects' blocks and gives them to [`decode_records`]
-/// and [`decode_log_records`]. Of a changing pool it must show everything written so far, synced or
-/// not. Callbacks may fail; the replay then ends with that error.
-/// Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
+/// The pool implements it: it reads the objects' blocks and passes them to [`decode_records`] and
+/// [`decode_log_records`]. While the pool is being changed, it must return everything written so far,
+/// synced or not. If a callback fails, the replay ends with its error. Pages `docs/format/space-map.md`,
+/// `docs/format/log-space-map.md`.
 pub trait SpaceMapStore {
-    /// Every record of a metaslab's own map, oldest first. None if it has no map: all is free.
+    /// Calls `each` for every record of a metaslab's own map, oldest first. A metaslab without a map has no
+    /// records: all of it is free.
     ///
     /// # Errors
-    /// What the store or `each` reports.
+    /// Errors of the store or of `each`.
     fn replay(
         &self,
         metaslab: MetaslabId,
         each: &mut dyn FnMut(SpaceRecord) -> Result<(), AllocError>,
     ) -> Result<(), AllocError>;
-    /// The first txg whose changes are *not* in the metaslab's own map but in the logs; 0 if it
-    /// never took part in them.
+    /// The first txg whose changes are *not* in the metaslab's own map but in the logs; 0 if it never had
+    /// changes in logs.
     ///
     /// # Errors
-    /// What the store reports.
+    /// Errors of the store.
     fn unflushed_txg(&self, metaslab: MetaslabId) -> Result<Txg, AllocError>;
-    /// Every record of every log, by ascending txg and oldest first. None without logs.
+    /// Calls `each` for every record of every log, by ascending txg and oldest first. None without logs.
     ///
     /// # Errors
-    /// What the store or `each` reports.
+    /// Errors of the store or of `each`.
     fn replay_logs(
         &self,
         each: &mut dyn FnMut(LogRecord) -> Result<(), AllocError>,
     ) -> Result<(), AllocError>;
 }
 
-/// Decodes a piece of a map without vdevs (a metaslab's, a checkpoint's, an obsolete or dirty time
-/// map) and calls `each` for every range. Pieces are whole data blocks, the last one cut at the
-/// header's length.
+/// Decodes part of a map without vdevs (of a metaslab, a checkpoint, obsolete or dirty times) and calls
+/// `each` for every range. Parts are whole data blocks; the last one is cut at the header's length.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] through `wrap` for bytes that are no entries or leave the map's bounds;
-/// whatever `each` returns.
+/// [`StoreError::Corrupt`] through `wrap` for invalid entries and entries outside of the map; any error of
+/// `each`.
 pub fn decode_records<E>(
     bytes: &[u8],
     endian: Endian,
@@ -92,12 +92,12 @@ pub fn decode_records<E>(
     Ok(())
 }
 
-/// Decodes a piece of the log space map of `txg` and calls `each` for every range. Pieces are whole
-/// data blocks, the last one cut at the header's length.
+/// Decodes part of the log space map of `txg` and calls `each` for every range. Parts are whole data
+/// blocks; the last one is cut at the header's length.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] through `wrap` for bytes that are no entries, entries without vdev and
-/// debug words of another txg; whatever `each` returns.
+/// [`StoreError::Corrupt`] through `wrap` for invalid entries, entries without a vdev and debug words of
+/// another txg; any error of `each`.
 pub fn decode_log_records<E>(
     bytes: &[u8],
     endian: Endian,
@@ -109,7 +109,7 @@ pub fn decode_log_records<E>(
     for entry in SpaceMapEntries::new(bytes, endian) {
         match entry.map_err(|error| wrap(error.into()))? {
             SpaceMapEntry::Padding => {}
-            // A debug word has room for the low 50 bits only.
+            // A debug word holds only the low 50 bits.
             SpaceMapEntry::Debug { txg: named, .. } if named.0 == txg.0 & ((1 << 50) - 1) => {}
             SpaceMapEntry::Debug { .. } => {
                 return Err(wrap(fail("debug word names another txg")));

@@ -1,4 +1,4 @@
-//! When a metaslab's own map is written anew, and how ranges become entries.
+//! Condensing of space maps, and the encoding of ranges as entries.
 
 use millpond_ondisk::space_map::SpaceMapWriter;
 use millpond_ondisk::{SpaceAction, Txg};
@@ -6,36 +6,37 @@ use millpond_ondisk::{SpaceAction, Txg};
 use super::state::{MetaslabState, OwnMap};
 use crate::{AllocError, Metaslab, RangeSet, UnflushedChanges};
 
-/// A map is condensed if it is at least this many times as long as it need be.
+/// A map is condensed if it is at least this many times as long as needed,
 const TIMES_TOO_LONG: u64 = 2;
-/// And has more than this many blocks.
+/// and has more than this many blocks.
 const BLOCKS_MIN: u64 = 4;
-/// log2 of the units from which on a run takes two words.
+/// log2 of the units from which on a run needs a two-word entry.
 const TWO_WORDS_FROM: u8 = 15;
 
-/// Which txg and pass writes, for the debug words.
+/// The txg and pass, for the debug words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     pub(super) txg: Txg,
     pub(super) pass: u16,
 }
 
-/// Whether it pays to write the map anew from what is recorded as free, which must be loaded.
+/// Whether to condense the map, that is to rewrite it from the recorded free space. False if the metaslab
+/// is not loaded.
 pub(super) fn is_due(state: &MetaslabState) -> bool {
     let (Some(map), Some(free)) = (&state.map, state.recorded()) else {
         return false;
     };
     let ranges = u64::try_from(free.len()).unwrap_or(u64::MAX);
     let long = free.count_from(state.place.ashift.0.saturating_add(TWO_WORDS_FROM));
-    // Two debug words, the whole metaslab as allocated, and what is free.
+    // Two debug words, one two-word entry for the whole metaslab as allocated, and the free ranges.
     let words = ranges.saturating_add(long).saturating_add(4);
     let needed = words.saturating_mul(8).saturating_mul(TIMES_TOO_LONG);
     let floor = map.shape.block_bytes.saturating_mul(BLOCKS_MIN);
     map.length_bytes >= needed && map.length_bytes > floor
 }
 
-/// A batch of one action in a map without vdevs: nothing for an empty set, else a debug word and
-/// the ranges.
+/// Encodes ranges of one action in a map without vdevs: a debug word and the entries; nothing for an empty
+/// set.
 pub(super) fn put_batch(
     entries: &mut SpaceMapWriter,
     place: &Metaslab,
@@ -62,7 +63,7 @@ pub(super) fn put_batch(
     Ok(())
 }
 
-/// A batch of one action in a log.
+/// Encodes ranges of one action in a log.
 pub(super) fn put_log_batch(
     entries: &mut SpaceMapWriter,
     place: &Metaslab,
@@ -86,7 +87,7 @@ pub(super) fn put_log_batch(
     Ok(())
 }
 
-/// The bytes that bring `map` up to date with `changes`, and the map with them.
+/// The bytes that append `changes` to `map`, and the resulting map.
 pub(super) fn appended(
     map: &OwnMap,
     place: &Metaslab,
@@ -119,7 +120,7 @@ pub(super) fn appended(
     Ok((entries.finish(), map))
 }
 
-/// The changes that a map written anew consists of: everything allocated, then what is free freed.
+/// The changes of a condensed map: everything allocated, then the free space freed.
 pub(super) fn whole(place: &Metaslab, free: &RangeSet) -> UnflushedChanges {
     UnflushedChanges {
         allocated: RangeSet::from_range(place.range.clone()),

@@ -1,19 +1,19 @@
-//! Which piece of a metaslab's free space is taken.
+//! Chooses a piece of a metaslab's free space.
 
 use core::ops::Range;
 
 use crate::{Metaslab, RangeSet};
 
-/// How far behind the last block of its kind a new one may lie before the best fit is preferred.
+/// How far after the last block of its kind a new one may lie before best fit is preferred.
 const NEAR_BYTES: u64 = 16 << 20;
-/// How many pieces are looked at on that way.
+/// The most pieces to check within that distance.
 const TRIES_MAX: usize = 128;
-/// With no larger piece than this, or less free than this share, every piece counts: best fit.
+/// Below this size of the largest piece, or this share of free space, always use best fit.
 const SCARCE_BYTES: u64 = 128 << 10;
 const SCARCE_PERCENT: u64 = 4;
 
-/// Where blocks were last put, by the largest power of two that divides their size: blocks of one
-/// kind lie side by side, and small ones do not break up the room of large ones.
+/// The end of the last allocation, by the largest power of two that divides the block size. Blocks of one
+/// kind are adjacent, and small ones do not break up the space for large ones.
 #[derive(Debug)]
 pub(super) struct Cursors([u64; 64]);
 
@@ -24,7 +24,7 @@ impl Default for Cursors {
 }
 
 impl Cursors {
-    /// The piece for `size_bytes`, which is not yet taken out of `free`.
+    /// Chooses a piece of `size_bytes`; does not remove it from `free`.
     pub(super) fn choose(
         &mut self,
         free: &RangeSet,
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 0);
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 4096);
         free.add(0..4096).unwrap();
-        // A hole behind the cursor is passed over while there is room ahead.
+        // A hole before the cursor is skipped while there is space after it.
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 8192);
     }
 

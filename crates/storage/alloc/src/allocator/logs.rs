@@ -1,4 +1,4 @@
-//! Which logs there are, and which metaslabs have changes in them.
+//! The log space maps, and the metaslabs with changes in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ pub(super) struct LogMap {
     pub(super) allocated_bytes: i64,
 }
 
-/// What the thread that syncs must know of all maps together.
+/// The sync thread's state of all maps.
 #[derive(Debug)]
 pub(super) struct Writing {
     pub(super) forms: SpaceMapForms,
     pub(super) policy: LogPolicy,
     pub(super) logs: BTreeMap<Txg, LogMap>,
-    /// The metaslabs that take part in logs, by the first txg whose changes their own map lacks.
+    /// The metaslabs with changes in logs, by the first txg whose changes their own map lacks.
     by_unflushed: BTreeSet<(Txg, MetaslabId)>,
-    /// Ranges of unflushed changes in all of them.
+    /// The number of ranges of their unflushed changes.
     ranges: usize,
-    /// Whether everything is to be flushed in the next txg.
+    /// Whether to flush everything in the next txg.
     pub(super) is_flush_all_wanted: bool,
 }
 
@@ -52,42 +52,42 @@ impl Writing {
     pub(super) fn has_log(&self, txg: Txg) -> bool {
         self.logs.contains_key(&txg)
     }
-    /// A metaslab's changes from `since` on are in logs; so many ranges are unflushed.
+    /// Adds a metaslab whose changes from `since` on are in logs, with `ranges` unflushed ranges.
     pub(super) fn joined(&mut self, metaslab: MetaslabId, since: Txg, ranges: usize) {
         self.by_unflushed.insert((since, metaslab));
         self.ranges = self.ranges.saturating_add(ranges);
     }
-    /// The unflushed ranges of a metaslab became more or fewer.
+    /// Updates the number of unflushed ranges of a metaslab.
     pub(super) fn changed(&mut self, ranges_before: usize, ranges_now: usize) {
         self.ranges = self
             .ranges
             .saturating_add(ranges_now)
             .saturating_sub(ranges_before);
     }
-    /// A metaslab's own map has all before `now`.
+    /// Records that a metaslab's own map has all changes before `now`.
     pub(super) fn flushed(&mut self, metaslab: MetaslabId, before: Txg, now: Txg) {
         self.by_unflushed.remove(&(before, metaslab));
         self.by_unflushed.insert((now, metaslab));
     }
-    /// Metaslabs of a vdev that is no more need no logs.
+    /// Drops the metaslabs of a removed vdev.
     pub(super) fn forget(&mut self, is_gone: impl Fn(MetaslabId) -> bool) {
         self.by_unflushed
             .retain(|(_, metaslab)| !is_gone(*metaslab));
     }
-    /// The metaslab that waited longest, if it did not get its turn in `txg` yet.
+    /// The least recently flushed metaslab, unless it was already flushed in `txg`.
     pub(super) fn oldest(&self, txg: Txg) -> Option<(Txg, MetaslabId)> {
         self.by_unflushed
             .first()
             .copied()
             .filter(|(since, _)| *since < txg)
     }
-    /// Logs that nobody needs any more, in `txg` whose own log stays.
+    /// The obsolete logs in `txg`, whose own log stays.
     pub(super) fn obsolete_logs(&self, txg: Txg) -> Vec<Txg> {
         let needed = self.by_unflushed.first().map_or(txg, |(since, _)| *since);
         let obsolete = self.logs.range(..needed.min(txg));
         obsolete.map(|(txg, _)| *txg).collect()
     }
-    /// Whether there is more in logs than the policy wants.
+    /// Whether the logs exceed the limits of the policy.
     pub(super) fn is_over_limit(&self) -> bool {
         let blocks = self
             .logs

@@ -1,4 +1,4 @@
-//! One metaslab as many threads see it.
+//! One metaslab, shared between threads.
 
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Mutex, MutexGuard};
@@ -7,20 +7,20 @@ use super::state::MetaslabState;
 use crate::replay::load_metaslab_with;
 use crate::{AllocError, Metaslab, SpaceMapStore};
 
-/// A metaslab and its locks. Order: `map_access`, then the state; the state's lock is held for
-/// moments only and never while anything is read or written.
+/// A metaslab and its locks. Lock order: `map_access`, then the state. The state's lock is held briefly and
+/// never during I/O.
 #[derive(Debug)]
 pub(super) struct LiveMetaslab {
     pub(super) place: Metaslab,
-    /// Held while the own map is read or written, so that one never sees half of the other.
+    /// Held while the own map is read or written, so that a reader never sees a partial write.
     pub(super) map_access: Mutex<()>,
     state: Mutex<MetaslabState>,
-    /// What [`MetaslabState::largest_bytes`] said last; for choosing without the lock.
+    /// The latest [`MetaslabState::largest_bytes`], for choosing a metaslab without the lock.
     largest: AtomicU64,
     is_loaded: AtomicBool,
-    /// It is in the registry's list of changed ones, or about to be.
+    /// Whether it is in the registry's list of changed metaslabs, or about to be.
     is_listed: AtomicBool,
-    /// Its map could not be read: it is left alone.
+    /// Whether its map could not be read: it is not used then.
     is_broken: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl LiveMetaslab {
             state: Mutex::new(state),
         }
     }
-    /// Works on the state; what others choose by is brought up to date afterwards.
+    /// Runs `work` on the state, then updates the copies that are read without the lock.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut MetaslabState) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);
@@ -47,14 +47,14 @@ impl LiveMetaslab {
         self.largest.store(state.largest_bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.is_loaded(), Ordering::Relaxed);
     }
-    /// No free piece is larger, as of a moment ago.
+    /// A recent upper bound of the largest free piece.
     pub(super) fn largest_bytes(&self) -> u64 {
         if self.is_broken.load(Ordering::Relaxed) {
             return 0;
         }
         self.largest.load(Ordering::Relaxed)
     }
-    /// Whether it was not listed as changed before; it is from now on.
+    /// Marks it as listed; returns whether it was not.
     pub(super) fn list(&self) -> bool {
         !self.is_listed.swap(true, Ordering::AcqRel)
     }
@@ -64,11 +64,11 @@ impl LiveMetaslab {
     pub(super) fn is_loaded(&self) -> bool {
         self.is_loaded.load(Ordering::Relaxed)
     }
-    /// Reads the own map if that was not done yet. Others who want the same wait; whoever uses
-    /// other metaslabs does not.
+    /// Loads the free space from the own map unless it is loaded. Other threads that need this metaslab
+    /// wait; those that use other metaslabs do not.
     ///
     /// # Errors
-    /// If the map cannot be read or contradicts itself; nobody allocates here from then on.
+    /// If the map cannot be read or contradicts itself; nothing is allocated here from then on.
     pub(super) fn load(&self, store: &dyn SpaceMapStore) -> Result<(), AllocError> {
         if self.is_loaded() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The allocator of a pool that is being changed. Page `docs/allocator.md`.
+//! The allocator of a writable pool. Page `docs/allocator.md`.
 
 mod condense;
 mod fit;
@@ -34,47 +34,46 @@ use self::sync::Writing;
 use self::vdev::{LANES, LiveVdev, Part, Want};
 use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore};
 
-/// Errors of metaslabs that could not be loaded are kept up to this number.
+/// The most metaslab load errors to keep.
 const FAULTS_MAX: usize = 64;
 
-/// The allocator of a pool: which space of its vdevs is free, what is handed out and given back in
-/// each txg, and how that gets into space maps.
+/// The allocator of a pool: tracks the free space of its vdevs, allocates and frees space in each txg, and
+/// writes the changes to space maps.
 ///
-/// Shared by all threads. Does no device I/O itself: metaslabs are loaded through [`SpaceMapStore`]
-/// and written through [`SpaceMapWriter`]. Locks are taken inside and are never held while a
-/// caller's code runs, but for those of a metaslab's map and of [`PoolAllocator::sync_pass`], which
-/// no allocation elsewhere waits for. Given the same calls one after the other it always does the
-/// same.
+/// Shared by all threads. Does no device I/O itself: it loads metaslabs through [`SpaceMapStore`] and
+/// writes them through [`SpaceMapWriter`]. Locks are internal and never held while a caller's code runs,
+/// except those of a metaslab's map and of [`PoolAllocator::sync_pass`]; allocations elsewhere never wait
+/// for these. The same sequence of calls always has the same results.
 ///
-/// The life of a txg: [`allocate`](Self::allocate) and [`free`](Self::free), then for each pass of
-/// its sync [`sync_pass`](Self::sync_pass) until nothing is left to write, then the uberblock, then
-/// [`synced`](Self::synced).
+/// In each txg, [`allocate`](Self::allocate) and [`free`](Self::free) come first. Then each sync pass calls
+/// [`sync_pass`](Self::sync_pass), until there is nothing left to write. Then the uberblock is written, and
+/// [`synced`](Self::synced) is called.
 pub struct PoolAllocator {
-    /// Replaced as a whole when a vdev comes, goes or changes.
+    /// Replaced as a whole when a vdev is added, removed or changed.
     vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<LiveVdev>>>>,
     store: Arc<dyn SpaceMapStore + Send + Sync>,
-    /// One for each lane, so that lanes do not wait for each other.
+    /// One for each lane, so that lanes do not contend.
     rotors: [Mutex<BTreeMap<Pool, Rotor>>; LANES],
     registry: Mutex<Registry>,
-    /// What only the thread that syncs uses.
+    /// State of the sync thread.
     writing: Mutex<Writing>,
     faults: Mutex<Vec<AllocError>>,
     loaded_ranges_max: usize,
 }
 
-/// Vdevs, or parts of them, that stand in for each other.
+/// A set of vdevs, or of reserved metaslabs, that serve the same allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Pool {
     Class(AllocationClass),
     EmbeddedLog,
 }
 
-/// Which metaslabs have something to be done.
+/// Metaslabs that need processing.
 #[derive(Debug, Default)]
 struct Registry {
-    /// Changes that no map has yet.
+    /// Metaslabs with changes that are in no map yet.
     changed: BTreeSet<MetaslabId>,
-    /// Something waits, or was handed out lately, as far as changes were looked through.
+    /// Metaslabs with deferred frees or recent allocations; updated when changes are processed.
     busy: BTreeSet<MetaslabId>,
 }
 
@@ -87,13 +86,13 @@ impl core::fmt::Debug for PoolAllocator {
 }
 
 impl PoolAllocator {
-    /// Finds space for every copy of a block: on different vdevs, else in different metaslabs, else
-    /// anywhere; distinct in any case. The addresses are not marked as those of gang blocks.
+    /// Allocates space for every copy of a block: on different vdevs, else in different metaslabs, else
+    /// anywhere. Copies never overlap. The addresses are not marked as those of gang blocks.
     ///
-    /// May read space maps, and waits for nothing else.
+    /// May read space maps; waits for nothing else.
     ///
     /// # Errors
-    /// If one of the copies finds no room in one piece. Nothing is allocated then.
+    /// If one of the copies finds no contiguous space. Nothing is allocated then.
     pub fn allocate(&self, txg: Txg, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
         let vdevs = self.vdevs();
         let pools = fallbacks(&vdevs, request.placement);
@@ -152,7 +151,7 @@ impl PoolAllocator {
                     mark::hit("no-room-for-second-copy");
                 }
                 for dva in found {
-                    // Cannot fail: it was just handed out.
+                    // Cannot fail: it was just allocated.
                     let _ = self.free(txg, &dva, true);
                 }
                 return None;
@@ -168,8 +167,8 @@ impl PoolAllocator {
         Some(found)
     }
 
-    /// Finds room for one copy away from `taken`, as far as possible. Returns it with the vdevs that
-    /// had no room.
+    /// Allocates space for one copy, as far from `taken` as possible. Returns its address, and the vdevs
+    /// that had no space.
     fn place(
         &self,
         vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>,
@@ -213,16 +212,16 @@ impl PoolAllocator {
         None
     }
 
-    /// Gives an address back in `txg`, which is being synced. Of a gang block that is its header
-    /// alone: its children are given back on their own.
+    /// Frees an address in `txg`, which is being synced. For a gang block this frees only the header; its
+    /// children are freed separately.
     ///
-    /// The range can be handed out again when the txg after next is synced. With `is_unreferenced` it
-    /// can at once, if it was handed out in `txg` itself: say so only of blocks that nothing written
-    /// points to, which is never so for blocks of the intent log.
+    /// The range becomes allocatable once two more txgs are synced. It becomes allocatable at once if
+    /// `is_unreferenced` is set and it was allocated in `txg` itself. Set `is_unreferenced` only for blocks
+    /// that nothing on disk points to, so never for intent log blocks.
     ///
     /// # Errors
-    /// If no concrete vdev holds it (removed vdevs are the caller's matter), or some of it is free
-    /// already: then two blocks claimed to own it, and nothing more must be written to the pool.
+    /// If no concrete vdev contains it (removed vdevs are handled by the caller), or part of it is already
+    /// free. In the second case two blocks claimed to own it, and nothing more may be written to the pool.
     pub fn free(&self, txg: Txg, dva: &Dva, is_unreferenced: bool) -> Result<(), AllocError> {
         let vdevs = self.vdevs();
         let (vdev, metaslab, range) = find(&vdevs, dva)?;
@@ -234,12 +233,12 @@ impl PoolAllocator {
         Ok(())
     }
 
-    /// Takes a range that a block of the intent log was found in, before anything is allocated: the
-    /// maps call it free, since it was written after the last synced txg. Recorded in `txg`. Of a
-    /// gang block it takes the header alone.
+    /// Claims the range of an intent log block before anything is allocated. The maps show it as free,
+    /// because it was written after the last synced txg. The claim is recorded in `txg`. For a gang block
+    /// it covers only the header.
     ///
     /// # Errors
-    /// If it is not free (the log is damaged), or its metaslab cannot be loaded.
+    /// If the range is not free (the log is damaged), or its metaslab cannot be loaded.
     pub fn claim(&self, txg: Txg, dva: &Dva) -> Result<(), AllocError> {
         let vdevs = self.vdevs();
         let (vdev, metaslab, range) = find(&vdevs, dva)?;
@@ -250,21 +249,21 @@ impl PoolAllocator {
         Ok(())
     }
 
-    /// Whether an address can be part of this pool: on a concrete vdev, within one metaslab.
+    /// Whether an address is valid in this pool: on a concrete vdev, within one metaslab.
     #[must_use]
     pub fn holds(&self, dva: &Dva) -> bool {
         find(&self.vdevs(), dva).is_ok()
     }
-    /// Errors of metaslabs that could not be loaded, and were left alone, since the last call.
+    /// Errors of metaslabs that could not be loaded since the last call. These metaslabs are not used.
     #[must_use]
     pub fn take_faults(&self) -> Vec<AllocError> {
         core::mem::take(&mut *self.faults.lock())
     }
 
-    /// Adds a vdev on which everything is free. [`VdevSpace::usable_from`] says from when on.
+    /// Adds a vdev on which everything is free. It is used from [`VdevSpace::usable_from`] on.
     ///
     /// # Errors
-    /// If there is one of that number already, or it has too many metaslabs.
+    /// If its id is in use, or it has too many metaslabs.
     pub fn add_vdev(&self, space: VdevSpace) -> Result<(), AllocError> {
         let vdev = opening::fresh_vdev(space)?;
         let mut vdevs = self.vdevs.write();
@@ -277,8 +276,8 @@ impl PoolAllocator {
         Arc::make_mut(&mut vdevs).insert(vdev.id(), Arc::new(vdev));
         Ok(())
     }
-    /// Replaces what is known of a vdev but for its geometry and class: whether it is allocated
-    /// from, how much blocks take on it. Does nothing if it does not exist.
+    /// Updates the settings of a vdev except its geometry and class: whether it is allocating, and how much
+    /// space blocks take on it. Does nothing if it does not exist.
     pub fn update_vdev(&self, vdev: VdevId, update: impl FnOnce(&mut VdevSpace)) {
         let mut vdevs = self.vdevs.write();
         let Some(old) = vdevs.get(&vdev) else { return };
@@ -320,7 +319,7 @@ impl Pool {
     }
 }
 
-/// Where blocks of this placement go, in order of preference.
+/// The pools to allocate from for this placement, in order of preference.
 fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>, placement: Placement) -> Vec<Pool> {
     use AllocationClass::{Dedup, Log, Normal, Special};
     let has_dedup = vdevs.values().any(|vdev| vdev.space.class == Dedup);
@@ -333,7 +332,7 @@ fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>, placement: Placement) -> V
     }
 }
 
-/// The vdevs that a block of `txg` may lie on.
+/// The vdevs that may hold a block of `txg`.
 fn members(
     vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>,
     pool: Pool,
@@ -348,10 +347,10 @@ fn members(
     })
 }
 
-/// Where an address lies: its vdev, metaslab and range.
+/// The vdev, metaslab and range of an address.
 type Holder<'a> = (&'a Arc<LiveVdev>, &'a Arc<LiveMetaslab>, Range<u64>);
 
-/// The vdev, metaslab and range of an address.
+/// Finds the vdev, metaslab and range of an address.
 fn find<'a>(
     vdevs: &'a BTreeMap<VdevId, Arc<LiveVdev>>,
     dva: &Dva,

@@ -1,4 +1,4 @@
-//! From what a pool's objects say to an allocator.
+//! Makes an allocator from a pool's objects.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,30 @@ use crate::{
     AllocError, AllocationClass, SpaceMapStore, StoreError, UnflushedLogs, embedded_log_metaslab,
 };
 
-/// A pool of more metaslabs than this is refused: writers make a few hundred for each vdev.
+/// Pools with more metaslabs are refused: writers make a few hundred for each vdev.
 const METASLABS_MAX: u64 = 1 << 21;
-/// Free ranges of loaded metaslabs that are kept in memory, some 200 bytes each.
+/// The limit on free ranges of loaded metaslabs in memory, about 200 bytes each.
 const LOADED_RANGES_MAX: usize = 2 << 20;
 
 /// One metaslab as found on disk.
 #[derive(Debug, Clone, Default)]
 pub struct OpenedMetaslab {
-    /// Its map, if it was ever used, with the header.
+    /// Its map with the header, if it was ever used.
     pub map: Option<(MapShape, SpaceMapPhys)>,
-    /// The first txg whose changes are in the logs; 0 if it never took part in them.
+    /// The first txg whose changes are in the logs; 0 if it never had changes in logs.
     pub unflushed_txg: Txg,
 }
 
 /// One concrete top-level vdev as found on disk.
 #[derive(Debug, Clone)]
 pub struct OpenedVdev {
-    /// What it is.
+    /// Its space settings.
     pub space: VdevSpace,
-    /// Its metaslabs by index. What is missing at the end was never used.
+    /// Its metaslabs by index. Those missing at the end were never used.
     pub metaslabs: Vec<OpenedMetaslab>,
 }
 
-/// The log of a txg as found on disk.
+/// The log space map of a txg as found on disk.
 #[derive(Debug, Clone)]
 pub struct OpenedLog {
     /// Its object.
@@ -65,11 +65,11 @@ impl PoolAllocator {
         let (logs, unflushed) = (BTreeMap::new(), UnflushedLogs::default());
         Self::open(vdevs.collect(), logs, unflushed, store, forms)
     }
-    /// The allocator of a pool found on disk. `unflushed` is the replay of `logs` (all of them).
-    /// Metaslabs are loaded when they are needed.
+    /// The allocator of a pool found on disk. `unflushed` is the replay of all of `logs`. Metaslabs are
+    /// loaded on demand.
     ///
     /// # Errors
-    /// If there are too many metaslabs, or one's unflushed changes are in no log.
+    /// If there are too many metaslabs, or a metaslab has unflushed changes from a txg without a log.
     pub fn open(
         vdevs: Vec<OpenedVdev>,
         logs: BTreeMap<Txg, OpenedLog>,

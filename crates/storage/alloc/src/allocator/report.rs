@@ -1,4 +1,4 @@
-//! The figures of a changing pool.
+//! Space figures of a writable pool.
 
 use millpond_ondisk::VdevId;
 
@@ -8,12 +8,12 @@ use crate::{
     pool_fragmentation, vdev_fragmentation,
 };
 
-/// Small file blocks go to special vdevs only while these are filled below this share.
+/// Special vdevs accept small file blocks only while less than this share of them is in use.
 const SPECIAL_FILL_PERCENT_MAX: u64 = 75;
 
 impl PoolAllocator {
-    /// Space and allocation of each vdev as of now; what waits after being freed counts as
-    /// allocated. What dedup, clones, a checkpoint and `sync_bplist` add is for the caller to fill in.
+    /// Space and allocation of each vdev as of now; deferred frees count as allocated. The caller adds what
+    /// dedup, clones, a checkpoint and `sync_bplist` contribute.
     #[must_use]
     pub fn figures(&self) -> PoolFigures {
         let vdevs = self.vdevs();
@@ -38,14 +38,14 @@ impl PoolAllocator {
     pub fn deflate_ratio(&self, vdev: VdevId) -> Option<u64> {
         Some(self.vdevs().get(&vdev)?.space.deflate_ratio)
     }
-    /// Whether special vdevs take small blocks of files too: there are any, and they are filled
-    /// below three quarters.
+    /// Whether special vdevs accept small file blocks: there are special vdevs, and less than three
+    /// quarters of their space is in use.
     #[must_use]
     pub fn takes_small_blocks(&self) -> bool {
         let special = self.figures().class(AllocationClass::Special);
         special.space_bytes > 0 && special.capacity_percent() < SPECIAL_FILL_PERCENT_MAX
     }
-    /// Whether the intent log has vdevs of its own that can be allocated from.
+    /// Whether there are allocatable log vdevs.
     #[must_use]
     pub fn has_log_vdevs(&self) -> bool {
         let vdevs = self.vdevs();
@@ -54,7 +54,7 @@ impl PoolAllocator {
             .next()
             .is_some()
     }
-    /// Fragmentation in percent of a vdev, as of the last sync; `None` ("-") where not known.
+    /// Fragmentation of a vdev in percent, as of the last sync; `None` ("-") if unknown.
     #[must_use]
     pub fn fragmentation(&self, vdev: VdevId) -> Option<u8> {
         let vdevs = self.vdevs();
@@ -77,7 +77,7 @@ impl PoolAllocator {
             .collect();
         vdev_fragmentation(&metaslabs)
     }
-    /// Fragmentation in percent of the pool's normal vdevs.
+    /// Fragmentation of the pool's normal vdevs in percent.
     #[must_use]
     pub fn pool_fragmentation(&self) -> Option<u8> {
         let vdevs = self.vdevs();

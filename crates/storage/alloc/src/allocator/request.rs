@@ -1,4 +1,4 @@
-//! What is asked of the allocator, and what it must know of a vdev to answer.
+//! Allocation requests, and the allocator's settings of a vdev.
 
 use core::fmt;
 use core::ops::Range;
@@ -9,15 +9,15 @@ use millpond_vdev::VdevTree;
 
 use crate::{AllocationClass, VdevGeometry};
 
-/// Bytes of a gang header, for the space it takes.
+/// Size of a gang header, for the space that it takes.
 const GANG_HEADER_BYTES: u64 = 512;
 
 /// How much space blocks take on each vdev.
 pub trait BlockSizes: Send + Sync {
-    /// Bytes that a block of `psize_bytes` written in `txg` takes on `vdev`, parity and padding
-    /// included; `None` where nothing can be written.
+    /// The bytes that a block of `psize_bytes` written in `txg` takes on `vdev`, including parity and
+    /// padding; `None` if the vdev cannot hold blocks.
     fn asize(&self, vdev: VdevId, psize_bytes: u64, txg: Txg) -> Option<u64>;
-    /// Bytes that a gang header takes on `vdev`, at its first width.
+    /// The bytes that a gang header takes on `vdev`, at its original width.
     fn gang_header_asize(&self, vdev: VdevId) -> Option<u64> {
         self.asize(vdev, GANG_HEADER_BYTES, Txg(0))
     }
@@ -32,23 +32,23 @@ impl BlockSizes for VdevTree {
     }
 }
 
-/// What the allocator must know of a concrete top-level vdev. Page `docs/allocator.md`.
+/// The allocator's settings of a concrete top-level vdev. Page `docs/allocator.md`.
 #[derive(Clone)]
 pub struct VdevSpace {
-    /// How it is cut into metaslabs.
+    /// How it is divided into metaslabs.
     pub geometry: VdevGeometry,
-    /// What it is allocated for.
+    /// Its allocation class.
     pub class: AllocationClass,
-    /// Useful bytes in each raw sector of 512, for the figures.
+    /// Useful bytes in each raw sector of 512 bytes, for space figures.
     pub deflate_ratio: u64,
-    /// Children's worth of data: how much it is given before others get their turn.
+    /// Children's worth of data: weights its share in the rotation of vdevs.
     pub data_disks: u64,
-    /// Whether anything may be allocated from it: not while it is removed, nor with `allocating=off`.
+    /// Whether it may be allocated from: not during removal, nor with `allocating=off`.
     pub is_allocating: bool,
-    /// The first txg that may allocate from it: the one after that which adds it to the pool, 0 for
-    /// the vdevs that a pool is made of or opened with.
+    /// The first txg that may allocate from it: the one after the txg that adds it to the pool; 0 for the
+    /// vdevs that a pool is created or opened with.
     pub usable_from: Txg,
-    /// How much blocks take on it.
+    /// How much space blocks take on it.
     pub sizes: Arc<dyn BlockSizes>,
 }
 
@@ -69,7 +69,7 @@ impl VdevSpace {
     pub fn vdev(&self) -> VdevId {
         self.geometry.vdev()
     }
-    /// What the tree knows of a concrete top-level vdev whose geometry is `geometry`: class, ratio,
+    /// Derives the settings of a concrete top-level vdev with this geometry from the tree: class, ratio,
     /// disks, sizes. Usable at once.
     #[must_use]
     pub fn from_tree(tree: &Arc<VdevTree>, geometry: VdevGeometry) -> Self {
@@ -95,37 +95,37 @@ impl VdevSpace {
     }
 }
 
-/// What a block is, as far as its place goes.
+/// The kind of a block, which determines where it is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// Data and metadata: normal vdevs.
     Normal,
-    /// What special vdevs are for: those, else normal ones.
+    /// Blocks for special vdevs: special vdevs, else normal ones.
     Special,
-    /// Dedup tables: dedup vdevs, or special ones in pools without; else normal ones.
+    /// Dedup tables: dedup vdevs, or special ones in pools without dedup vdevs; else normal ones.
     Dedup,
-    /// The intent log: log vdevs, else the metaslabs lent to it, else normal ones.
+    /// The intent log: log vdevs, else the metaslabs reserved for it, else normal vdevs.
     Log,
 }
 
-/// One block's wish for space. Page `docs/allocator.md`.
+/// A request for the space of one block. Page `docs/allocator.md`.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocRequest<'a> {
-    /// Which vdevs it belongs on.
+    /// The vdevs to allocate from.
     pub placement: Placement,
-    /// Bytes to be stored, without parity: a multiple of 512, at most 16 MiB. 512 for a gang header.
+    /// Bytes to store, without parity: a multiple of 512, at most 16 MiB. 512 for a gang header.
     pub psize_bytes: u64,
-    /// How many copies, 1 to 3.
+    /// The number of copies, 1 to 3.
     pub copies: u8,
     /// Addresses that the copies should not be near, such as those of the gang header above.
     pub avoid: &'a [Dva],
-    /// Writers that run side by side give different numbers, so that they fill different metaslabs
-    /// and do not wait for each other. Any number will do; equal ones put blocks side by side.
+    /// Concurrent writers use different lanes, so that they fill different metaslabs and do not contend.
+    /// Any number is valid; blocks of equal lanes are adjacent.
     pub lane: usize,
 }
 
 impl AllocRequest<'_> {
-    /// A wish for `copies` of `psize_bytes`, near what came before.
+    /// A request for `copies` of `psize_bytes`, in lane 0 and with nothing to avoid.
     #[must_use]
     pub fn new(placement: Placement, psize_bytes: u64, copies: u8) -> Self {
         Self {
@@ -138,19 +138,19 @@ impl AllocRequest<'_> {
     }
 }
 
-/// No vdev that the block may lie on has that much free space in one piece (or, on a special or log
-/// placement, neither have normal ones). Smaller pieces may fit: the block can be ganged.
+/// No vdev for this placement has this much contiguous free space, including normal vdevs as the fallback
+/// of special or log placement. Smaller pieces may fit: the block can be ganged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no {psize_bytes} contiguous bytes are free; the largest piece has {largest_free_bytes}")]
 pub struct NoSpace {
-    /// What was asked for.
+    /// The requested size.
     pub psize_bytes: u64,
-    /// Raw bytes that the largest free piece on these vdevs has, or may have (metaslabs that are not
-    /// loaded are judged by their histograms).
+    /// Raw bytes of the largest free piece on these vdevs, as an upper bound: metaslabs that are not loaded
+    /// are estimated from their histograms.
     pub largest_free_bytes: u64,
 }
 
-/// Bytes on a vdev that an address names: for gang blocks the header's.
+/// The byte range of an address on its vdev; for a gang block that of the header.
 pub(super) fn range_of(space: &VdevSpace, dva: &Dva) -> Option<Range<u64>> {
     let length = if dva.is_gang {
         space.sizes.gang_header_asize(dva.vdev)?

@@ -1,17 +1,17 @@
-//! Whose turn it is among the vdevs of a class.
+//! Rotation of allocations among the vdevs of a class.
 
 use std::collections::BTreeMap;
 
 use millpond_ondisk::VdevId;
 
-/// What a vdev is given in a round, for each child's worth of data of all vdevs together.
+/// The total credit of one rotation, for each child's worth of data of all vdevs.
 const ROUND_BYTES: u64 = 1 << 20;
-/// No vdev is given less than this, so that rounds come to an end.
+/// The minimum share of a vdev, so that rotations end.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
-/// How often the turn passes on before the search for somebody with credit is given up.
+/// How many steps to search for a vdev with credit.
 const STEPS_MAX: usize = 1024;
 
-/// A vdev that may be given blocks.
+/// A vdev that may receive blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) vdev: VdevId,
@@ -19,18 +19,19 @@ pub(super) struct Candidate {
     pub(super) data_disks: u64,
 }
 
-/// Gives each vdev its share: in a round, 1 MiB for each child's worth of data of all vdevs,
-/// divided by how much space they have free. What a vdev took too much it lacks in the next round.
+/// Distributes allocations among vdevs. In each rotation, all vdevs together get 1 MiB of credit for each
+/// child's worth of data, shared in proportion to their free space. A vdev that overdraws its credit has
+/// less in the next rotation.
 #[derive(Debug, Default)]
 pub(super) struct Rotor {
-    /// The vdev whose turn it is.
+    /// The current vdev.
     turn: Option<VdevId>,
-    /// Bytes that each may still take in its turn.
+    /// The bytes that each vdev may still receive in its turn.
     credit: BTreeMap<VdevId, i64>,
 }
 
 impl Rotor {
-    /// The candidates (ascending by vdev), beginning with the one whose turn it is.
+    /// The candidates (ascending by vdev), starting with the current one.
     pub(super) fn order(&mut self, candidates: &[Candidate]) -> Vec<VdevId> {
         let found = candidates
             .iter()
@@ -38,7 +39,7 @@ impl Rotor {
         let mut at = found.unwrap_or(0);
         let first = self.turn;
         if candidates.get(at).map(|candidate| candidate.vdev) != first {
-            // The first call, or the vdev is gone: the next one begins a turn of its own.
+            // On the first call, or if the vdev is gone, the next one starts a new turn.
             self.begin_turn(candidates, at);
         }
         for _ in 0..STEPS_MAX {
@@ -63,12 +64,12 @@ impl Rotor {
         let order = from.iter().chain(before);
         order.map(|candidate| candidate.vdev).collect()
     }
-    /// `vdev` was given a block of `bytes`.
+    /// Charges a block of `bytes` to `vdev`.
     pub(super) fn charge(&mut self, vdev: VdevId, bytes: u64) {
         let credit = self.credit.entry(vdev).or_default();
         *credit = credit.saturating_sub_unsigned(bytes);
     }
-    /// `vdev` had no room: its turn is over.
+    /// Ends the turn of `vdev`, which had no space.
     pub(super) fn pass(&mut self, vdev: VdevId) {
         let credit = self.credit.entry(vdev).or_default();
         *credit = (*credit).min(0);
@@ -91,7 +92,7 @@ impl Rotor {
             .unwrap_or(u64::MAX)
             .max(SHARE_BYTES_MIN);
         let credit = self.credit.entry(candidate.vdev).or_default();
-        // What was not used in a turn is not saved up.
+        // Unused credit does not carry over.
         *credit = (*credit).min(0).saturating_add_unsigned(share);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of one metaslab of a changing pool, without locks.
+//! The state of one metaslab of a writable pool, without locks.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -23,38 +23,37 @@ pub(super) struct OwnMap {
 /// The free space of a loaded metaslab.
 #[derive(Debug)]
 struct Loaded {
-    /// What can be handed out now.
+    /// Allocatable space.
     free: RangeSet,
-    /// What is free according to everything written so far, own map and logs: `free`, with what
-    /// waits after being freed, and with what was handed out since.
+    /// Free space according to everything written so far, in the own map and logs: `free` plus deferred
+    /// frees and later allocations.
     recorded: RangeSet,
     cursors: Cursors,
 }
 
-/// One metaslab. Every range of it is free, waiting, or allocated; `changes` is what the maps do not
-/// know of that yet.
+/// One metaslab. Every range of it is free, deferred or allocated; `changes` are those not yet in maps.
 #[derive(Debug)]
 pub(super) struct MetaslabState {
     pub(super) place: Metaslab,
     loaded: Option<Loaded>,
-    /// Not written to any map yet, by the txg it belongs to.
+    /// Changes that are in no map yet, by txg.
     changes: BTreeMap<Txg, UnflushedChanges>,
-    /// Handed out in a txg that is not synced yet, and not given back since.
+    /// Ranges allocated in a txg that is not synced yet, and not freed since.
     born: BTreeMap<Txg, RangeSet>,
-    /// Given back, but still needed by the trees of older uberblocks.
+    /// Deferred frees by txg: the trees of older uberblocks still need the ranges.
     waiting: BTreeMap<Txg, RangeSet>,
     pub(super) map: Option<OwnMap>,
-    /// Of what is recorded as free. Exact after loading; before that what is freed adds to it.
+    /// Of the recorded free space. Exact when loaded; otherwise frees are only added to it.
     pub(super) histogram: SpaceHistogram,
-    /// The first txg whose changes the own map lacks; 0 while it lacks none.
+    /// The first txg whose changes the own map lacks; 0 if it never lacked any.
     pub(super) unflushed_since: Txg,
-    /// What the own map lacks of what is recorded.
+    /// Recorded changes that the own map lacks.
     pub(super) unflushed: UnflushedChanges,
     pub(super) last_used: Txg,
 }
 
 impl MetaslabState {
-    /// A metaslab that is not loaded. Without a map it is empty, and loaded at no cost.
+    /// A metaslab that is not loaded. Without a map it is empty and loading it is free.
     pub(super) fn new(
         place: Metaslab,
         map: Option<OwnMap>,
@@ -75,7 +74,7 @@ impl MetaslabState {
             place,
         };
         if histogram.is_none() {
-            // Without a histogram assume one piece of all that is free, which is never too little.
+            // Without a histogram assume that all free space is one piece, which is never too small.
             let size = state.place.size_bytes();
             let free = size.saturating_sub(state.allocated_bytes());
             state.histogram = SpaceHistogram::default();
@@ -87,13 +86,13 @@ impl MetaslabState {
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
-    /// Ranges held in memory for a loaded metaslab.
+    /// The number of ranges in memory while loaded.
     pub(super) fn loaded_ranges(&self) -> usize {
         self.loaded.as_ref().map_or(0, |loaded| {
             loaded.free.len().saturating_add(loaded.recorded.len())
         })
     }
-    /// Bytes that cannot be handed out: allocated or waiting.
+    /// Bytes that are not allocatable: allocated or deferred.
     pub(super) fn allocated_bytes(&self) -> u64 {
         let mut bytes = self.map.map_or(0, |map| map.allocated_bytes);
         bytes = bytes.saturating_add(self.unflushed.allocated_bytes());
@@ -103,7 +102,7 @@ impl MetaslabState {
         let waiting = self.waiting.values().map(RangeSet::bytes);
         waiting.fold(u64::try_from(bytes).unwrap_or(0), u64::saturating_add)
     }
-    /// No piece of free space is larger. Exact when loaded.
+    /// An upper bound of the largest free piece. Exact when loaded.
     pub(super) fn largest_bytes(&self) -> u64 {
         if let Some(loaded) = &self.loaded {
             let largest = loaded.free.largest().unwrap_or_default();
@@ -130,10 +129,10 @@ impl MetaslabState {
         bound.min(free)
     }
 
-    /// Takes in what the own map and the unflushed changes leave free.
+    /// Loads the free space of the own map and the unflushed changes.
     ///
     /// # Errors
-    /// If that contradicts what is known already.
+    /// If it contradicts the known state.
     pub(super) fn load(&mut self, space: MetaslabSpace) -> Result<(), AllocError> {
         if self.loaded.is_some() {
             return Ok(());
@@ -163,7 +162,8 @@ impl MetaslabState {
         });
         Ok(())
     }
-    /// Whether memory can be had back: nothing handed out waits to be written or may be taken back.
+    /// Whether the metaslab may be unloaded: it has no unwritten changes and no allocations of a txg that
+    /// is not synced.
     pub(super) fn can_unload(&self) -> bool {
         self.loaded.is_some() && self.born.is_empty() && self.changes.is_empty()
     }
@@ -173,7 +173,8 @@ impl MetaslabState {
         }
     }
 
-    /// Hands out `size_bytes` in `txg`; returns where. `None` if it is not loaded or has no such piece.
+    /// Allocates `size_bytes` in `txg`; returns the offset. `None` if the metaslab is not loaded or has no
+    /// such piece.
     pub(super) fn allocate(&mut self, txg: Txg, size_bytes: u64) -> Option<u64> {
         let loaded = self.loaded.as_mut()?;
         let piece = loaded
@@ -186,7 +187,7 @@ impl MetaslabState {
         born.add(piece.clone()).ok()?;
         Some(piece.start)
     }
-    /// Hands out this very range, which must be free. It must be loaded.
+    /// Allocates exactly this range, which must be free. The metaslab must be loaded.
     pub(super) fn claim(&mut self, txg: Txg, range: &Range<u64>) -> Result<(), AllocError> {
         let id = self.place.id;
         let fail = |conflict| AllocError::Contradiction {
@@ -204,18 +205,18 @@ impl MetaslabState {
     }
     fn note_birth(&mut self, txg: Txg, range: &Range<u64>) {
         self.last_used = self.last_used.max(txg);
-        // Cannot fail: the range was free, so no change says that it is allocated.
+        // Cannot fail: the range was free, so no change has it as allocated.
         let _ = self.changes.entry(txg).or_default().apply(&SpaceRecord {
             action: SpaceAction::Allocate,
             range: range.clone(),
         });
     }
 
-    /// Gives a range back in `txg`; returns whether it can be handed out again at once, which is so
-    /// if `is_unreferenced` and it was handed out in `txg` itself. Else it waits.
+    /// Frees a range in `txg`. Returns whether it is allocatable at once, which requires that
+    /// `is_unreferenced` is set and that it was allocated in `txg` itself. Otherwise the free is deferred.
     ///
     /// # Errors
-    /// If some of it is free already, or was handed out after `txg`.
+    /// If part of it is already free, or was allocated after `txg`.
     pub(super) fn free(
         &mut self,
         txg: Txg,
@@ -223,7 +224,7 @@ impl MetaslabState {
         is_unreferenced: bool,
     ) -> Result<bool, AllocError> {
         let free = self.loaded.as_ref().map(|loaded| &loaded.free);
-        // What is not loaded has nothing handed out since the last change was recorded.
+        // While not loaded, a metaslab has no allocations since its last recorded change.
         let free = free.unwrap_or(&self.unflushed.freed);
         let is_free = free.overlaps(range)
             || self.waiting.values().any(|set| set.overlaps(range))
@@ -269,16 +270,16 @@ impl MetaslabState {
         Ok(false)
     }
 
-    /// Whether something up to `txg` is not written yet.
+    /// Whether any change up to `txg` is not written yet.
     pub(super) fn has_changes(&self, txg: Txg) -> bool {
         self.changes
             .range(..=txg)
             .any(|(_, changes)| !changes.is_empty())
     }
-    /// The changes up to `txg` that no map has yet, which count as recorded from now on.
+    /// Takes the changes up to `txg` that are in no map yet. They count as recorded from now on.
     ///
     /// # Errors
-    /// If they contradict what is recorded.
+    /// If they contradict the recorded free space.
     pub(super) fn take_changes(&mut self, txg: Txg) -> Result<UnflushedChanges, AllocError> {
         let id = self.place.id;
         let fail = |conflict| AllocError::Contradiction {
@@ -309,7 +310,7 @@ impl MetaslabState {
         }
         Ok(taken)
     }
-    /// The error to report if the own map, which has everything, does not add up.
+    /// The error to report if the own map, which must be complete, does not add up.
     pub(super) fn disagreement(&self) -> Option<AllocError> {
         let stated_bytes = self.map?.allocated_bytes;
         let free = self.recorded()?.bytes();
@@ -320,13 +321,13 @@ impl MetaslabState {
             counted_bytes,
         })
     }
-    /// What is free according to everything written so far, if loaded.
+    /// The free space according to everything written so far, if loaded.
     pub(super) fn recorded(&self) -> Option<&RangeSet> {
         self.loaded.as_ref().map(|loaded| &loaded.recorded)
     }
 
-    /// `synced` is on stable storage: what was freed up to `until` can be handed out again. Returns
-    /// the bytes, and whether nothing is left to wait for.
+    /// Makes space freed up to `until` allocatable, after `synced` reached stable storage. Returns its size
+    /// in bytes, and whether nothing is pending.
     pub(super) fn release(&mut self, synced: Txg, until: Txg) -> Result<(u64, bool), AllocError> {
         self.born.retain(|txg, _| *txg > synced);
         let later = self.waiting.split_off(&Txg(until.0.saturating_add(1)));

@@ -1,4 +1,4 @@
-//! Changes become entries of space maps.
+//! Writes changes to space maps during a txg sync.
 
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -14,7 +14,7 @@ use super::port::{LogPolicy, MapName, SpaceMapForms, SpaceMapWriter};
 use super::state::OwnMap;
 use crate::{AllocError, MetaslabId, StoreError, UnflushedChanges};
 
-/// The pass under way.
+/// The current sync pass.
 struct Pass<'a> {
     stamp: Stamp,
     writer: &'a dyn SpaceMapWriter,
@@ -22,16 +22,16 @@ struct Pass<'a> {
 }
 
 impl PoolAllocator {
-    /// Writes what changed up to `txg` since the last call, in pass `pass` (from 1) of its sync:
-    /// to the log of the txg with feature `log_spacemap`, else to the metaslabs' own maps. In pass 1
-    /// some changes of older logs are brought home first. Returns whether it wrote
-    /// anything; writing itself takes and frees space, so call it in every pass until it does not.
+    /// Writes the changes up to `txg` since the last call, in sync pass `pass` (from 1). With feature
+    /// `log_spacemap` they go to the log of the txg, else to the metaslabs' own maps. Pass 1 first flushes
+    /// some changes of older logs to the metaslabs' own maps. Returns whether anything was written. Writing
+    /// itself allocates and frees space, so call it in every pass until it returns false.
     ///
-    /// Only one thread, the one that syncs, calls it, while nothing is allocated in `txg`.
+    /// Only the sync thread calls it, while nothing is allocated in `txg`.
     ///
     /// # Errors
-    /// If the writer fails, or changes contradict what is recorded. The maps may then be half
-    /// written and the changes are lost to this allocator: the txg must not be committed.
+    /// If the writer fails, or changes contradict the recorded free space. The maps may then be half
+    /// written, and this allocator has lost the changes: the txg must not be committed.
     pub fn sync_pass(
         &self,
         txg: Txg,
@@ -61,12 +61,12 @@ impl PoolAllocator {
         }
         Ok(true)
     }
-    /// Whether anything up to `txg` waits to be written.
+    /// Whether any change up to `txg` is not written yet.
     #[must_use]
     pub fn has_changes(&self, txg: Txg) -> bool {
         !self.dirty_metaslabs(txg).is_empty()
     }
-    /// The metaslabs that have changes up to `txg` which no map has yet.
+    /// The metaslabs with changes up to `txg` that are in no map yet.
     #[must_use]
     pub fn dirty_metaslabs(&self, txg: Txg) -> Vec<MetaslabId> {
         let mut listed: Vec<_> = self.registry.lock().changed.iter().copied().collect();
@@ -76,12 +76,13 @@ impl PoolAllocator {
         });
         listed
     }
-    /// Has the next txg that is synced bring all changes home from logs, so that only its own log is
-    /// left: for export. That txg is no empty one then, if there is anything to bring.
+    /// Makes the next synced txg flush all changes from logs, so that only its own log remains: for export.
+    /// That txg is then not empty, if there is anything to flush.
     pub fn flush_all_in_next_txg(&self) {
         self.writing.lock().is_flush_all_wanted = true;
     }
-    /// Says which forms the features allow from the next txg on. Logs are never given up.
+    /// Sets the forms that the features allow, from the next txg on. Logs are never disabled once they
+    /// exist.
     pub fn set_forms(&self, forms: SpaceMapForms) {
         let mut writing = self.writing.lock();
         let has_logs = forms.has_logs || !writing.logs.is_empty();
@@ -90,12 +91,12 @@ impl PoolAllocator {
             has_logs,
         };
     }
-    /// Says how long changes stay in logs.
+    /// Sets how long changes stay in logs.
     pub fn set_log_policy(&self, policy: LogPolicy) {
         self.writing.lock().policy = policy;
     }
 
-    /// Those listed as changed that are so up to `txg`; the others stay listed.
+    /// Takes the listed metaslabs that have changes up to `txg`. Those with later changes stay listed.
     fn take_changed(&self, txg: Txg) -> Vec<MetaslabId> {
         let listed = core::mem::take(&mut self.registry.lock().changed);
         let mut changed = Vec::new();
@@ -111,7 +112,8 @@ impl PoolAllocator {
                 changed.push(id);
             }
             if ever {
-                // Of a later txg, or to be taken in a moment: then it is found to be nothing later.
+                // Listed again for a later txg, or because its changes are about to be taken; a later check
+                // then finds none.
                 self.note_change(&metaslab);
             }
         }
@@ -180,8 +182,8 @@ impl PoolAllocator {
         Ok(())
     }
 
-    /// Brings changes home: of the metaslab that waited longest, and of more while there is too much
-    /// in logs. Then removes the logs that nobody needs.
+    /// Flushes the changes of the least recently flushed metaslab, and of more metaslabs while the logs
+    /// exceed their limits. Then removes obsolete logs.
     fn flush(
         &self,
         writing: &mut Writing,
@@ -217,7 +219,7 @@ impl PoolAllocator {
     }
 }
 
-/// Appends the unflushed changes of a metaslab to its own map, which must not be in use.
+/// Flushes a metaslab: appends its unflushed changes to its own map, which must not be in use.
 fn flush_one(
     metaslab: &Arc<LiveMetaslab>,
     writing: &mut Writing,
@@ -252,7 +254,7 @@ fn flush_one(
     Ok(())
 }
 
-/// Moves a metaslab's changes of this pass to the log; returns by how much more is allocated.
+/// Writes a metaslab's changes of this pass to the log; returns by how many bytes the allocation grew.
 fn record(
     metaslab: &Arc<LiveMetaslab>,
     writing: &mut Writing,
@@ -293,7 +295,7 @@ fn record(
     Ok(changes.allocated_bytes())
 }
 
-/// Makes the own map of a metaslab that has none.
+/// Creates the own map of a metaslab if it has none.
 fn ensure_map(metaslab: &Arc<LiveMetaslab>, pass: &Pass<'_>) -> Result<(), AllocError> {
     let id = metaslab.place.id;
     if metaslab.with(|state| state.map.is_some()) {
@@ -333,7 +335,7 @@ fn append(
     Ok(())
 }
 
-/// Writes the own map anew from what is recorded as free.
+/// Condenses the own map: rewrites it from the recorded free space.
 fn rewrite(metaslab: &Arc<LiveMetaslab>, pass: &Pass<'_>) -> Result<(), AllocError> {
     let id = metaslab.place.id;
     let Some(free) = metaslab.with(|state| state.recorded().cloned()) else {

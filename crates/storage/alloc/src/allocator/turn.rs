@@ -1,4 +1,4 @@
-//! A txg is on stable storage.
+//! Completes a txg once it is on stable storage.
 
 use millpond_env::sync::Arc;
 use millpond_ondisk::{Txg, VdevId};
@@ -7,16 +7,16 @@ use super::PoolAllocator;
 use super::metaslab::LiveMetaslab;
 use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 
-/// What is freed in a txg can be handed out again when this many more are synced.
+/// How many later txgs must be synced before freed space becomes allocatable.
 const DEFER_TXGS: u64 = 2;
 
 impl PoolAllocator {
-    /// The uberblock of `txg` is on stable storage (or `txg` had nothing to write): what was freed
-    /// two txgs ago can be handed out again, or, when no more than the slop is free, what was freed
-    /// in `txg` already. Unloads metaslabs if too much is in memory.
+    /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write). Space
+    /// freed two txgs ago becomes allocatable. If no more than the slop space is free, space freed in `txg`
+    /// does so too. Unloads metaslabs if too many ranges are in memory.
     ///
     /// # Errors
-    /// If what was freed turns out to be free already: nothing more must be written to the pool.
+    /// If freed space is already free: nothing more may be written to the pool.
     pub fn synced(&self, txg: Txg) -> Result<(), AllocError> {
         let until = if self.is_short() {
             txg
@@ -38,7 +38,7 @@ impl PoolAllocator {
         Ok(())
     }
 
-    /// Whether no more is free in the normal class than what is held back for deleting.
+    /// Whether the normal class has no more free space than the slop.
     fn is_short(&self) -> bool {
         let figures = self.figures();
         let free = figures
@@ -53,8 +53,8 @@ impl PoolAllocator {
         free <= figures.limit(SlopShare::All).slop_bytes
     }
 
-    /// Forgets the free space of metaslabs that were not used for longest, while too much is in
-    /// memory. Those that lanes fill stay.
+    /// Unloads the least recently used metaslabs while too many ranges are in memory, except those that
+    /// lanes are filling.
     fn unload_idle(&self) {
         let mut loaded = 0usize;
         let mut idle: Vec<(Txg, usize, Arc<LiveMetaslab>)> = Vec::new();
@@ -82,8 +82,8 @@ impl PoolAllocator {
         }
     }
 
-    /// Forgets a vdev that is no more: removed, with nothing allocated on it. What logs say of it is
-    /// passed over from now on; its maps, array and unflushed txgs are the caller's to free.
+    /// Forgets a removed vdev on which nothing is allocated. Its log entries are skipped from now on; the
+    /// caller has to free its maps, metaslab array and unflushed txgs.
     pub fn remove_vdev(&self, vdev: VdevId) {
         Arc::make_mut(&mut self.vdevs.write()).remove(&vdev);
         self.writing.lock().forget(|metaslab| metaslab.vdev == vdev);
@@ -92,7 +92,7 @@ impl PoolAllocator {
         registry.busy.retain(|metaslab| metaslab.vdev != vdev);
     }
 
-    /// A vdev's allocated bytes, what waits included; `None` if there is no such vdev.
+    /// A vdev's allocated bytes, deferred frees included; `None` if there is no such vdev.
     #[must_use]
     pub fn allocated_bytes(&self, vdev: VdevId) -> Option<u64> {
         Some(self.vdevs().get(&vdev)?.allocated_bytes())

@@ -1,4 +1,4 @@
-//! One top-level vdev: which metaslab a block goes to.
+//! One top-level vdev: chooses a metaslab for each allocation.
 
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,27 @@ use super::metaslab::LiveMetaslab;
 use super::request::{VdevSpace, range_of};
 use crate::{AllocError, MetaslabId, SpaceMapStore};
 
-/// How many metaslabs of a vdev are filled side by side.
+/// How many metaslabs of a vdev are filled in parallel.
 pub(super) const LANES: usize = 4;
-/// A metaslab whose largest piece has shrunk by this many powers of two is compared with others
-/// again, though it could go on.
+/// Once the largest piece of a metaslab has shrunk by this many powers of two, the metaslab is compared
+/// with others again, even if it still has space.
 const MAGNITUDES_USED_UP: u32 = 4;
 const NOBODY: u64 = u64::MAX;
 
-/// Which metaslabs of a vdev are meant.
+/// A subset of a vdev's metaslabs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All but the one lent to the intent log.
+    /// All except the one reserved for the intent log.
     Ordinary,
-    /// The one lent to the intent log.
+    /// The one reserved for the intent log.
     EmbeddedLog,
 }
 
-/// The metaslab that a lane fills at present.
+/// A lane and the metaslab that it currently fills.
 #[derive(Debug)]
 struct Lane {
     active: AtomicU64,
-    /// log2 of its largest piece when it was chosen.
+    /// log2 of the metaslab's largest piece when it was chosen.
     magnitude: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct LiveVdev {
     pub(super) metaslabs: Vec<Arc<LiveMetaslab>>,
     pub(super) embedded_log: Option<usize>,
     space_bytes: u64,
-    /// Allocated or waiting; shared with what takes this one's place when its settings change.
+    /// Allocated or deferred bytes; shared with the value that replaces this one when settings change.
     pub(super) allocated: Arc<AtomicU64>,
     lanes: Arc<[Lane; LANES]>,
 }
@@ -73,7 +73,7 @@ impl LiveVdev {
             metaslabs,
         }
     }
-    /// The same vdev under other circumstances.
+    /// The same vdev with other settings.
     pub(super) fn with_space(&self, space: VdevSpace) -> Self {
         Self {
             space,
@@ -90,7 +90,7 @@ impl LiveVdev {
     pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<LiveMetaslab>> {
         self.metaslabs.get(usize::try_from(index).ok()?)
     }
-    /// The metaslab that holds all of an address.
+    /// The metaslab that contains all of an address.
     pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<LiveMetaslab>> {
         let range = range_of(&self.space, dva)?;
         let metaslab = self.space.geometry.metaslab_of(&range)?;
@@ -108,11 +108,11 @@ impl LiveVdev {
     pub(super) fn note_available(&self, bytes: u64) {
         self.allocated.fetch_sub(bytes, Ordering::Relaxed);
     }
-    /// Whether a block of `txg` may lie here.
+    /// Whether the vdev may hold a block of `txg`.
     pub(super) fn is_usable(&self, txg: Txg) -> bool {
         self.space.is_allocating && self.space.usable_from <= txg && !self.metaslabs.is_empty()
     }
-    /// The metaslabs that lanes fill at present.
+    /// The metaslabs that lanes currently fill.
     pub(super) fn active(&self) -> [u64; LANES] {
         let mut active = [NOBODY; LANES];
         for (slot, lane) in active.iter_mut().zip(self.lanes.iter()) {
@@ -120,7 +120,7 @@ impl LiveVdev {
         }
         active
     }
-    /// The largest free piece at most, in the metaslabs of `part`.
+    /// An upper bound of the largest free piece in the metaslabs of `part`.
     pub(super) fn largest_bytes(&self, part: Part) -> u64 {
         self.of(part)
             .map(|(_, metaslab)| metaslab.largest_bytes())
@@ -138,9 +138,8 @@ impl LiveVdev {
             })
     }
 
-    /// Finds `asize_bytes` in a metaslab that is not in `avoid`, loading metaslabs as needed; those
-    /// that cannot be loaded are passed over. Returns the metaslab and the
-    /// offset.
+    /// Allocates `asize_bytes` in a metaslab that is not in `avoid`. Loads metaslabs as needed; skips those
+    /// that cannot be loaded. Returns the metaslab and the offset.
     pub(super) fn allocate(
         &self,
         want: &Want<'_>,
@@ -163,8 +162,8 @@ impl LiveVdev {
                 }
             }
         }
-        // The one with the largest piece (to the next power of two); among equals one that no other
-        // lane fills, then one that is loaded, then the one in front.
+        // Prefer the largest piece (rounded to a power of two), then a metaslab that no other lane fills,
+        // then one that is loaded, then the lowest index.
         let others = self.active();
         let own = lane.active.load(Ordering::Relaxed);
         let mut candidates: Vec<_> = self
@@ -216,13 +215,13 @@ impl LiveVdev {
     }
 }
 
-/// What stays the same while places are tried.
+/// The constant parameters of one allocation.
 pub(super) struct Want<'a> {
     pub(super) txg: Txg,
     pub(super) lane: usize,
     pub(super) part: Part,
     pub(super) store: &'a dyn SpaceMapStore,
-    /// Takes the error of a metaslab that could not be loaded.
+    /// Receives the error of a metaslab that could not be loaded.
     pub(super) report: &'a dyn Fn(AllocError),
 }
 

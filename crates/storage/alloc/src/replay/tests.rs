@@ -136,7 +136,7 @@ fn entries_outside_the_metaslab_are_corruption() {
 fn logs_count_from_the_unflushed_txg_of_each_metaslab_on() {
     let mut maps = Maps::default();
     maps.own.insert(0, own(&[(Allocate, 0, 4)]));
-    // The log of txg 5 is in the map of metaslab 0 already, that of 6 is not.
+    // The log of txg 5 is already in the map of metaslab 0; the log of txg 6 is not.
     maps.logs.insert(5, log(5, 0, &[(Allocate, 0, 4)]));
     maps.logs
         .insert(6, log(6, 0, &[(Free, 0, 1), (Allocate, 10, 2)]));
@@ -205,8 +205,7 @@ fn logs_that_contradict_each_other_are_found() {
 }
 
 proptest! {
-    /// A random history written partly to the map and partly to logs leaves what the whole
-    /// history leaves.
+    /// A random history split between the map and logs has the same result as the whole history.
     #[test]
     fn where_a_history_is_cut_into_map_and_logs_makes_no_difference(
         steps in proptest::collection::vec((any::<bool>(), 0u64..256, 1u64..40), 0..80),

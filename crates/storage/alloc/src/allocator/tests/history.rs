@@ -1,4 +1,4 @@
-//! Random lives of pools.
+//! Random histories of pools.
 
 use super::world::World;
 use super::*;

@@ -1,4 +1,4 @@
-//! Space maps as bytes in memory: what a pool's objects would hold.
+//! Space maps as bytes in memory, in place of a pool's objects.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ impl SpaceMapWriter for Memory {
         let map = image.maps.get_mut(&map).expect("a map that exists");
         assert_eq!(header.length_bytes, map.bytes.len() as u64);
         assert_eq!(header.object, Some(map.shape.object));
-        // Through the bytes of the bonus.
+        // Round trip through the bytes of the bonus.
         map.header = SpaceMapPhys::decode(&header.encode(), Endian::Little).unwrap();
         Ok(())
     }
@@ -212,8 +212,8 @@ impl Image {
         (allocator.expect("a pool that opens"), memory)
     }
 
-    /// Replays everything strictly, with the reading side alone, and checks what page
-    /// `docs/format/log-space-map.md` demands. Returns the allocated ranges by vdev.
+    /// Replays everything strictly, using only the reading side, and checks the rules of page
+    /// `docs/format/log-space-map.md`. Returns the allocated ranges by vdev.
     pub(super) fn check(
         &self,
         vdevs: &[VdevSpace],
@@ -239,7 +239,7 @@ impl Image {
             );
         }
         for (name, map) in &self.maps {
-            // What a reader takes block by block must add up to the header's figure.
+            // The records that a reader gets block by block must add up to the header's value.
             let mut sum = 0i64;
             let mut add = |record: SpaceRecord| {
                 let size = (record.range.end - record.range.start) as i64;

@@ -1,4 +1,4 @@
-//! What is written when, and how long it stays in logs.
+//! When changes are written, and how long they stay in logs.
 
 use super::image::Image;
 use super::world::World;
@@ -33,7 +33,7 @@ fn a_map_gets_the_bytes_that_were_seen_in_a_real_pool() {
     world.allocate(&normal(11 << 12, 1)).unwrap();
     world.allocate(&normal(1 << 12, 1)).unwrap();
     world.allocate(&normal(9 << 12, 1)).unwrap();
-    // Born and freed in one txg: nothing is written about it.
+    // Allocated and freed in one txg: nothing is written about it.
     world.free_young(1);
     world.sync();
     assert_eq!(
@@ -59,7 +59,7 @@ fn a_log_gets_two_word_entries_and_the_maps_header_its_histogram() {
         (own.header.length_bytes, own.header.allocated_bytes),
         (0, 0)
     );
-    // 16 MiB less 16 KiB: 2^23 to 2^24, eleven above 4 KiB.
+    // 16 MiB minus 16 KiB: between 2^23 and 2^24, eleven above 4 KiB.
     assert_eq!(own.header.histogram.unwrap().buckets[11], 1);
 }
 
@@ -71,7 +71,7 @@ fn what_was_written_in_an_earlier_pass_is_freed_by_an_entry() {
         assert!(world.pass(1));
         world.free_young(0);
         assert!(world.pass(2));
-        // It can be had again at once.
+        // It is allocatable at once.
         let again = world.allocate(&normal(100 << 10, 1)).unwrap();
         assert_eq!(again[0].vdev, VdevId(0));
         world.free_young(0);
@@ -91,7 +91,7 @@ fn a_txg_without_changes_writes_nothing() {
     world.sync();
     world.sync();
     assert_eq!(format!("{:?}", world.committed), before);
-    // Everything is flushed already, or there is nothing to flush in an unused pool.
+    // Everything is already flushed, or an unused pool has nothing to flush.
     let mut unused = World::new(vec![plain(0, 2, 17, 9)], 4096, LOGS);
     unused.allocator.flush_all_in_next_txg();
     assert!(!unused.pass(1));
@@ -125,7 +125,7 @@ fn export_leaves_one_log_and_every_used_metaslab_flushed() {
             .count() as u64,
         6 - used
     );
-    // The maps alone tell everything.
+    // The maps alone contain everything.
     let mut alone = world.committed.clone();
     alone
         .maps

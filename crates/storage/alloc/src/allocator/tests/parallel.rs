@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Many concurrent threads.
 
 use super::image::{Image, Memory};
 use super::*;
@@ -14,8 +14,8 @@ fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
     let mut owned: Vec<Dva> = vec![];
     for txg in 4..10u64 {
         let is_done = AtomicBool::new(false);
-        // Blocks of this txg come from workers, blocks of the next from others while this one
-        // is being written.
+        // Workers allocate blocks of this txg; others allocate blocks of the next while this one is being
+        // written.
         let round = |of: Txg, worker: usize| {
             let mut mine: Vec<Dva> = vec![];
             for step in 0..80usize {
@@ -63,7 +63,7 @@ fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
         for (vdev, on_disk) in vdevs.iter().zip(on_disk) {
             let mut expected = RangeSet::new();
             for dva in owned.iter().filter(|dva| dva.vdev == vdev.vdev()) {
-                // Fails if two own it.
+                // Fails if two blocks own it.
                 expected
                     .add(dva.offset_bytes..dva.offset_bytes + dva.asize_bytes)
                     .unwrap();

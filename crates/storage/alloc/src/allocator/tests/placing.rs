@@ -1,4 +1,4 @@
-//! Where blocks go.
+//! Placement of blocks.
 
 use super::world::World;
 use super::*;
@@ -27,7 +27,7 @@ fn copies_lie_on_different_vdevs_else_in_different_metaslabs_else_anywhere() {
         assert_eq!(places.len(), 3);
     }
     let mut single = World::new(vec![plain(0, 1, 17, 9)], 4096, LOGS);
-    // That they do not overlap is checked by the world.
+    // The world checks that they do not overlap.
     single.allocate(&normal(4096, 3)).unwrap();
 }
 
@@ -81,7 +81,7 @@ fn each_class_takes_its_own_blocks_and_normal_vdevs_what_does_not_fit() {
     assert_eq!(on(&mut world, Placement::Dedup, 512), 1);
     assert_eq!(on(&mut world, Placement::Log, 100 << 10), 2);
     assert_eq!(on(&mut world, Placement::Log, 100 << 10), 0);
-    // Nothing but the intent log goes to log vdevs.
+    // Only the intent log goes to log vdevs.
     let mut log_only = World::new(
         vec![
             plain(0, 1, 17, 9),
@@ -150,7 +150,7 @@ fn nothing_goes_to_vdevs_that_are_new_or_not_to_be_allocated_from() {
 #[test]
 fn blocks_take_what_their_vdev_needs_for_them() {
     let mut world = World::new(vec![raidz(0, 2, 20, 5, 2)], 4096, LOGS);
-    // 8 sectors and 3 rows of 2 parity sectors: 14, to the next multiple of 3.
+    // 8 data sectors and 3 rows of 2 parity sectors: 14, rounded up to a multiple of 3.
     let dva = world.allocate(&normal(4096, 1)).unwrap()[0];
     assert_eq!(dva.asize_bytes, 15 * 512);
     assert_eq!(world.allocator.deflate_ratio(VdevId(0)), Some(307));
@@ -184,7 +184,7 @@ fn fragmented_space_is_handed_out_to_the_last_sector_in_smaller_pieces() {
     while world.allocate(&normal(2048, 1)).is_ok() {}
     world.sync();
     for _ in 0..32 {
-        // Every other block, so that no two pieces touch.
+        // Every other block, so that no two pieces are adjacent.
         let mut offsets: Vec<_> = world.blocks.iter().map(|dva| dva.offset_bytes).collect();
         offsets.sort_unstable();
         let wanted = offsets.into_iter().find(|at| at % 4096 == 0).unwrap();
@@ -234,7 +234,7 @@ fn what_is_freed_can_be_had_two_txgs_later_and_not_before() {
     world.allocate(&normal(300 << 10, 1)).unwrap();
     world.sync();
     world.free_old(0);
-    // 724 KiB are free now, and a MiB when the freed block is there again.
+    // 724 KiB are free now, and one MiB once the freed block becomes allocatable.
     for _ in 0..3 {
         assert!(world.allocate(&normal(800 << 10, 1)).is_err());
         world.sync();

@@ -1,4 +1,4 @@
-//! A pool in memory that is written, crashes and is opened again, beside a model of what must hold.
+//! A pool in memory that is written, crashes and is reopened, with a model of its expected state.
 
 use super::image::{Image, Memory};
 use super::*;
@@ -12,19 +12,19 @@ pub(super) struct World {
     pub(super) memory: Arc<Memory>,
     /// The state of the last uberblock.
     pub(super) committed: Image,
-    /// What blocks own, now and as of the last uberblock.
+    /// The space owned by blocks, now and as of the last uberblock.
     pub(super) blocks: Vec<Dva>,
     committed_blocks: Vec<Dva>,
-    /// Handed out in the txg under way.
+    /// Allocated in the current txg.
     pub(super) young: Vec<Dva>,
-    /// Handed out in the next txg already, as blocks of the intent log are.
+    /// Already allocated in the next txg, as intent log blocks are.
     pub(super) early: Vec<Dva>,
-    /// Blocks of the intent log found after a crash.
+    /// Intent log blocks found after a crash.
     claimed: Vec<Dva>,
-    /// Freed, with the txg: not to be handed out until two more are synced.
+    /// Freed, with the txg: not allocatable until two more are synced.
     waiting: Vec<(Txg, Dva)>,
     pub(super) txg: Txg,
-    /// Metaslabs last changed while not loaded: their histograms are not exact.
+    /// Metaslabs last changed while not loaded: their histograms are inexact.
     guessed: BTreeSet<MetaslabId>,
     committed_guessed: BTreeSet<MetaslabId>,
 }
@@ -51,7 +51,7 @@ impl World {
             committed_guessed: BTreeSet::new(),
         }
     }
-    /// Everything that must not be handed out.
+    /// Everything that must not be allocated.
     fn taken(&self) -> Vec<Dva> {
         let owned = self.blocks.iter().chain(&self.young);
         let owned = owned.chain(&self.early).chain(&self.claimed);
@@ -64,7 +64,7 @@ impl World {
             .position(|one| one.vdev() == vdev)
             .unwrap()
     }
-    /// Allocates, checks that nobody owns what was handed out, and keeps it.
+    /// Allocates, checks that the space is not owned by any block, and keeps it.
     pub(super) fn allocate(&mut self, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
         let found = self.hand_out(self.txg, request)?;
         self.young.extend(&found);
@@ -98,7 +98,7 @@ impl World {
         }
         Ok(found)
     }
-    /// Frees an old block: it waits, even if somebody says that nothing points to it.
+    /// Frees an old block. The free is deferred even if the caller claims that nothing points to it.
     pub(super) fn free_old(&mut self, index: usize) {
         let dva = self.blocks.swap_remove(index);
         let is_claimed_unreferenced = dva.offset_bytes & 512 == 0;
@@ -107,7 +107,7 @@ impl World {
             .unwrap();
         self.waiting.push((self.txg, dva));
     }
-    /// Frees a block of this txg that nothing points to: it can be had again at once.
+    /// Frees a block of this txg that nothing points to: it is allocatable at once.
     pub(super) fn free_young(&mut self, index: usize) {
         let dva = self.young.swap_remove(index);
         self.allocator.free(self.txg, &dva, true).unwrap();
@@ -129,7 +129,7 @@ impl World {
         }
         self.allocator.sync_pass(self.txg, pass, &*memory).unwrap()
     }
-    /// The uberblock of this txg is written; `passes` were made before.
+    /// Writes the uberblock of this txg, after all passes.
     pub(super) fn commit(&mut self) {
         assert!(!self.allocator.has_changes(self.txg));
         self.committed = self.memory.snapshot();
@@ -137,7 +137,7 @@ impl World {
         self.blocks.append(&mut self.claimed);
         self.committed_blocks = self.blocks.clone();
         self.committed_guessed = self.guessed.clone();
-        // As the allocator must see it: what waits is not available yet.
+        // The allocator must agree: deferred space is not available yet.
         assert_eq!(self.stated_bytes(), self.taken_bytes());
         let until = if self.is_short() {
             self.txg.0
@@ -159,7 +159,7 @@ impl World {
         let figures = self.allocator.figures();
         figures.vdevs.iter().map(|vdev| vdev.allocated_bytes).sum()
     }
-    /// Whether no more is free than the slop, so that nothing waits for two txgs.
+    /// Whether no more than the slop is free, so that frees are not deferred for two txgs.
     fn is_short(&self) -> bool {
         let (mut all, mut left) = (0, 0);
         for vdev in &self.vdevs {
@@ -172,10 +172,10 @@ impl World {
             let free = vdev.geometry.space_bytes() - taken;
             left += free / 512 * vdev.deflate_ratio;
         }
-        // Of pools this small the slop is a half.
+        // For pools this small the slop is a half.
         left <= all / 2
     }
-    /// What is on disk is exactly what blocks own.
+    /// Checks that the space allocated on disk is exactly that owned by blocks.
     pub(super) fn check(&self) {
         let found = self
             .committed
@@ -198,7 +198,7 @@ impl World {
             assert_eq!(on_disk, owned, "vdev {}", vdev.vdev());
         }
     }
-    /// One whole txg.
+    /// Runs one whole txg.
     pub(super) fn sync(&mut self) {
         let mut pass = 1;
         while self.pass(pass) {
@@ -206,8 +206,8 @@ impl World {
         }
         self.commit();
     }
-    /// The machine stops, and the pool is opened from its last uberblock. With `is_claiming` what was
-    /// handed out since is a chain of the intent log and found again.
+    /// Crashes and reopens the pool from its last uberblock. With `is_claiming` everything allocated since
+    /// then is an intent log chain that is found again.
     pub(super) fn crash(&mut self, is_claiming: bool) {
         let (allocator, memory) = self
             .committed
