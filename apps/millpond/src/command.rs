@@ -1,4 +1,4 @@
-//! One sub-command of `zpool` or `zfs`, and what happens to its arguments before it runs.
+//! One sub-command of `zpool` or `zfs`: its arguments are parsed and checked before it runs.
 
 use crate::getopt::{Found, Long, OptionSet, Options, Refused};
 use crate::session::{Ending, Failure, Session};
@@ -12,29 +12,29 @@ pub struct Command {
     pub aliases: &'static [&'static str],
     /// The options it understands; `None` for one that takes every word as an operand.
     pub options: Option<OptionSet>,
-    /// What to say if the first, second, … operand is missing. None of these: all are optional.
+    /// The error text if the first, second, … operand is missing. Operands beyond these are optional.
     pub missing: &'static [&'static str],
     /// What it does.
     pub run: Run,
 }
 
-/// What a sub-command does.
+/// The action of a sub-command.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
-    /// This.
+    /// The function that implements it.
     Built(fn(&mut Session, &Parsed) -> Ending),
-    /// Nothing yet, but it checks how it is called.
+    /// Not implemented yet; the function only checks the arguments.
     NotBuilt(fn(&Parsed) -> Result<(), Failure>),
 }
 
-/// Arguments taken apart.
+/// Parsed arguments.
 #[derive(Debug, Clone, Default)]
 pub struct Parsed {
     /// Options in the order given.
     pub options: Vec<Found>,
-    /// The rest, in the order given.
+    /// The operands, in the order given.
     pub operands: Vec<String>,
-    /// The whole command line, as the history of a pool shows it.
+    /// The whole command line, as recorded in the pool history.
     pub line: String,
 }
 
@@ -69,11 +69,11 @@ impl Command {
         self.name == word || self.aliases.contains(&word)
     }
 
-    /// Takes the arguments apart and runs the command. `program` is `zpool` or `zfs`.
+    /// Parses the arguments and runs the command. `program` is `zpool` or `zfs`.
     pub fn run(&self, program: &str, session: &mut Session, arguments: &[String]) -> Ending {
         let mut parsed = match self.options {
             Some(set) => parse(set, arguments).map_err(|failure| match failure {
-                // One option is told of by its meaning.
+                // `create` describes this option by its meaning instead of its letter.
                 Failure::Usage(text) if self.name == "create" && text == MISSING_SIZE => {
                     Failure::Usage("missing size argument".into())
                 }
@@ -118,12 +118,12 @@ impl Command {
     }
 }
 
-/// A pool that is not there is told of first, whatever would be done to it.
+/// Reports a missing pool before any other error.
 fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<(), Failure> {
     let Ok(known) = session.control()?.pools() else {
         return Ok(());
     };
-    // Only these take several pools; behind the first name of the others come devices.
+    // Only these commands take several pools. For other commands, devices follow the first pool name.
     let is_about_pools = matches!(command, "scrub" | "reopen" | "resilver");
     let names = match is_about_pools {
         true => parsed.operands.as_slice(),
@@ -141,7 +141,7 @@ fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<()
     }
 }
 
-/// What a volume without a size would be told.
+/// The error for `zfs create -V` without a size.
 const MISSING_SIZE: &str = "missing argument for 'V' option";
 
 fn parse(set: OptionSet, arguments: &[String]) -> Result<Parsed, Failure> {
@@ -168,7 +168,7 @@ fn refusal(refused: &Refused) -> String {
     }
 }
 
-/// For tables: letters only.
+/// For command tables: an option set of letters only.
 pub const fn letters(letters: &'static str) -> Option<OptionSet> {
     Some(OptionSet {
         letters,
@@ -176,12 +176,12 @@ pub const fn letters(letters: &'static str) -> Option<OptionSet> {
     })
 }
 
-/// For tables: letters and long names.
+/// For command tables: an option set of letters and long names.
 pub const fn with_longs(letters: &'static str, longs: &'static [Long]) -> Option<OptionSet> {
     Some(OptionSet { letters, longs })
 }
 
-/// For tables: a long option without a value.
+/// For command tables: a long option without a value.
 pub const fn long(name: &'static str, means: &'static str) -> Long {
     Long {
         name,
@@ -190,7 +190,7 @@ pub const fn long(name: &'static str, means: &'static str) -> Long {
     }
 }
 
-/// For tables: a command that is not built.
+/// For command tables: a command that is not implemented.
 pub const fn not_built(
     name: &'static str,
     options: Option<OptionSet>,
@@ -205,7 +205,7 @@ pub const fn not_built(
     }
 }
 
-/// For tables: a command that is built.
+/// For command tables: a command that is implemented.
 pub const fn built(
     name: &'static str,
     options: Option<OptionSet>,

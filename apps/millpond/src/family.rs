@@ -8,11 +8,11 @@ use std::io;
 pub struct Family {
     /// The program, `zpool` or `zfs`.
     pub program: &'static str,
-    /// How to call each command.
+    /// The usage text of all commands.
     pub listing: &'static str,
     /// The commands.
     pub commands: &'static [Command],
-    /// How to call the command of a name.
+    /// Returns the usage text of the named command.
     pub usage_of: fn(&str) -> String,
 }
 

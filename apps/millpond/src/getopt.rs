@@ -1,24 +1,25 @@
-//! Options as glibc's `getopt_long` understands them, since scripts count on it: options may follow
-//! operands, `--` ends them, letters may be run together, a long option may be cut short as long
-//! as it stays unambiguous.
+//! Option parsing with the rules of glibc's `getopt_long`, which scripts rely on.
+//!
+//! Options may follow operands, `--` ends them, letters may be combined, and a long option may be
+//! abbreviated as long as it stays unambiguous.
 
 use std::collections::VecDeque;
 
-/// What a command understands.
+/// The options of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSet {
     /// Letters, each followed by `:` if it takes a value.
     pub letters: &'static str,
-    /// Long names and what each stands for: its own name, or a letter of one character.
+    /// Long names and what each means: its own name, or a letter of one character.
     pub longs: &'static [Long],
 }
 
 /// A long option.
 #[derive(Debug, Clone, Copy)]
 pub struct Long {
-    /// Without the two dashes.
+    /// The name without the two dashes.
     pub name: &'static str,
-    /// What [`Options::next`] reports it as.
+    /// The name under which [`Options::next`] reports it.
     pub means: &'static str,
     /// Whether it takes a value.
     pub has_value: bool,
@@ -27,10 +28,10 @@ pub struct Long {
 /// One option found: its letter (or the long option's meaning) and its value.
 pub type Found = (String, Option<String>);
 
-/// An option that is not understood.
+/// An option that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// An unknown letter (of an unknown long option: 0).
+    /// An unknown letter (0 for an unknown long option).
     Unknown(char),
     /// An unknown or ambiguous long option, as given.
     UnknownLong(String),
@@ -38,7 +39,7 @@ pub enum Refused {
     MissingValue(char),
 }
 
-/// Walks the arguments of a command.
+/// Iterates over the arguments of a command.
 #[derive(Debug)]
 pub struct Options {
     set: OptionSet,
@@ -48,7 +49,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Begins at the argument after the command's name.
+    /// Starts at the argument after the command's name.
     pub fn new(set: OptionSet, arguments: &[String]) -> Self {
         Options {
             set,
@@ -58,7 +59,7 @@ impl Options {
         }
     }
 
-    /// The next option, wherever it stands among the operands.
+    /// Returns the next option, skipping over operands.
     pub fn next_option(&mut self) -> Option<Result<Found, Refused>> {
         if let Some(letter) = self.cluster.pop_front() {
             return Some(self.letter(letter));
@@ -81,7 +82,7 @@ impl Options {
         }
     }
 
-    /// The operands, once [`Options::next_option`] has returned `None`.
+    /// Returns the operands, once [`Options::next_option`] has returned `None`.
     pub fn operands(self) -> Vec<String> {
         self.operands
     }

@@ -1,9 +1,8 @@
 //! The programs `zpool`, `zfs` and `millpond`.
 //!
-//! Commands read their arguments, ask a [`millpond::control::Control`] and print. They hold no
-//! state, know no device and decide nothing about pools; how their output looks is written down in
-//! `docs/cli.md`. Status 0 is success, 1 a failure that was told on standard error, 2 a call that
-//! makes no sense.
+//! Commands parse their arguments, query a [`millpond::control::Control`] and print the result. They hold
+//! no state, open no devices and make no decisions about pools. `docs/cli.md` specifies their output. Exit
+//! status 0 is success, 1 a failure reported on standard error, 2 a usage error.
 #![forbid(unsafe_code)]
 
 pub mod command;
@@ -23,8 +22,9 @@ pub mod zpool;
 use session::{Ending, Failure, Session};
 use std::io;
 
-/// Turns a command's end into a status, after saying what there is to say. `usage` prints a line
-/// and how to call the command.
+/// Prints the error of a finished command, if any, and returns its exit status.
+///
+/// `usage` prints a line and the usage text of the command.
 fn finish(
     session: &mut Session,
     ending: Ending,
@@ -39,8 +39,10 @@ fn finish(
     }
 }
 
-/// Runs the program and returns its status. The first argument is the name it was called by:
-/// under `zpool` and `zfs` it is those programs, otherwise the first word says which.
+/// Runs the program and returns its exit status.
+///
+/// The first argument is the name the program was called by. Under the names `zpool` and `zfs` it runs
+/// these programs; otherwise the first word selects the program.
 pub fn start(arguments: Vec<std::ffi::OsString>) -> std::process::ExitCode {
     program::run(&arguments)
 }

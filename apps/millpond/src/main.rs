@@ -1,4 +1,4 @@
-//! The program `millpond`, which is also `zpool` and `zfs` under those names.
+//! The program `millpond`, which also runs as `zpool` and `zfs` when called by those names.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
-//! `help`: shows a page of the manual.
+//! `help`: shows a manual page.
 
 use crate::session::Session;
 use std::io;
 use std::process::Command;
 
-/// Runs man(1) on the page of a sub-command or topic. Its status is ours; 255 if it cannot run.
+/// Runs man(1) on the page of a sub-command or topic and returns its status, or 255 if it cannot run.
 pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result<u8> {
     let page = match words.first().map(String::as_str) {
         None => program.to_string(),
@@ -20,7 +20,7 @@ pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or(255)),
         Err(error) => {
-            // No line end: that is how it is imitated.
+            // The message has no line end, as in OpenZFS.
             write!(
                 session.err,
                 "couldn't run man program: {}",
@@ -31,7 +31,7 @@ pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result
     }
 }
 
-/// The system's words for an error, without the number that Rust adds.
+/// Returns the system's text for an error, without the number that Rust appends.
 fn strerror(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

@@ -1,5 +1,5 @@
-//! From the system's arguments to a command: which program is meant, where its pools are, what the
-//! surroundings are.
+//! Turns the process arguments into a command: selects the program, locates the pools and reads the
+//! environment.
 
 use crate::session::{Environment, OpenControl, Session};
 use crate::text::terminal::{Escaping, set_shown};
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs the program; the result is its exit status.
+/// Runs the program and returns its exit status.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     run_as(arguments).unwrap_or_else(ExitCode::from)
 }
 
-/// `Ok` from the daemon, which has a status of its own.
+/// Runs the program; `Ok` carries the daemon's own exit status.
 fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     let mut words: Vec<String> = arguments
         .iter()
@@ -64,10 +64,10 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
             set_shown(true);
             Box::new(BufWriter::new(Escaping::new(io::stdout().lock())))
         }
-        // The verbs escape names, and one of them draws.
+        // The `millpond` commands escape names themselves, and one of them draws on the terminal.
         false => Box::new(BufWriter::new(io::stdout().lock())),
     };
-    // Not locked: other threads draw progress there.
+    // Standard error stays unlocked: other threads draw progress there.
     let mut err: Box<dyn Write> = match io::stderr().is_terminal() {
         true => Box::new(Escaping::new(io::stderr())),
         false => Box::new(io::stderr()),
@@ -95,7 +95,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     };
     match ended.and_then(|status| out.flush().map(|()| status)) {
         Ok(status) => Err(status),
-        // Whoever read our output has gone: that is no news to anybody.
+        // The reader closed the pipe. This needs no message.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(1),
         Err(error) => {
             eprintln!("millpond: cannot write: {error}");
@@ -104,7 +104,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     }
 }
 
-/// Takes `-d DIR` and `-dDIR` from the front of the words.
+/// Takes `-d DIR` and `-dDIR` options from the front of the words.
 fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(), String> {
     while let Some(rest) = words.first().and_then(|word| word.strip_prefix("-d")) {
         let rest = rest.to_string();
@@ -120,7 +120,7 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
-/// The pools that the daemon holds; it is started at the first question.
+/// Access to the pools imported by the daemon. The daemon is started at the first request.
 #[derive(Default)]
 struct Held {
     client: OnceCell<Client>,
@@ -138,7 +138,7 @@ impl Held {
     }
 }
 
-/// Paths as the daemon finds them too, which lives in another folder.
+/// Makes a path absolute, because the daemon runs in another directory.
 pub(crate) fn absolute(path: &str) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
     path.to_string_lossy().into_owned()
@@ -179,7 +179,7 @@ impl Held {
     }
 }
 
-/// The pools on the devices and images in some folders, looked for at the first question.
+/// The pools on devices and images in some directories. The first query searches the directories.
 struct Folders {
     folders: Vec<PathBuf>,
     pools: OnceCell<LocalPools>,
@@ -193,7 +193,7 @@ impl OpenControl for Folders {
 
     fn change(&self) -> Result<&dyn Change, String> {
         self.control()?;
-        // What was opened for reading holds locks that writing would meet.
+        // Pools that are open for reading hold locks that conflict with writing.
         if let Some(pools) = self.pools.get() {
             pools.forget();
         }
@@ -222,7 +222,7 @@ impl OpenControl for Folders {
 fn search_cache_file(file: &str) -> Result<LocalPools, String> {
     let opened = Search::in_cache_file(Path::new(file));
     let mut search = opened.map_err(|error| match error {
-        // The words of the system, without our number behind them.
+        // The system's error text, without the number that Rust appends.
         millpond::Error::CacheFile { reason, .. } => {
             let words = reason.split(" (os error").next().unwrap_or_default();
             format!("failed to open cache file: {words}")
@@ -243,7 +243,7 @@ fn search_of(folders: &[impl AsRef<Path>]) -> Search {
     search
 }
 
-/// The number that tells systems apart, from `/etc/hostid`; 0 if there is none.
+/// Returns the host id from `/etc/hostid`, or 0 if there is none.
 pub(crate) fn hostid() -> u64 {
     let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
     bytes
@@ -268,10 +268,10 @@ fn surroundings() -> Environment {
     }
 }
 
-/// The height of the terminal that standard output is.
+/// Returns the height of the terminal on standard output.
 fn screen_lines() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    // One line is left for the prompt; a terminal that does not know its height is no screen.
+    // One line is left for the prompt. A terminal that reports no height is not treated as a screen.
     (size.ws_row > 4).then(|| usize::from(size.ws_row) - 1)
 }
 
@@ -279,17 +279,17 @@ fn now_s() -> u64 {
     Env::real().clock.wall_ns() / 1_000_000_000
 }
 
-/// Waits for nothing to happen on no descriptor.
+/// Sleeps, by polling no descriptors with a timeout.
 fn pause(time: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     };
-    // A signal may end the wait early: then a round comes early.
+    // A signal may end the wait early; the next iteration then starts early.
     let _ = poll(&mut [], Some(&timeout));
 }
 
-/// Names of users or groups by number, from the system's file of them.
+/// Reads the names of users or groups, by id, from the system's file.
 fn names_in(file: &str) -> BTreeMap<u64, String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines()

@@ -1,6 +1,6 @@
-//! Asking for a key at the terminal.
+//! Prompts for a key at the terminal.
 //!
-//! The terminal shows what is typed again whatever ends the question: an answer, an error, a panic, a signal.
+//! Echo is restored however the prompt ends: an answer, an error, a panic or a signal.
 
 use millpond::control::KEY_BYTES_MAX;
 use millpond_env::sync::Arc;
@@ -15,13 +15,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use zeroize::Zeroizing;
 
-/// Signals that end the question or put the program aside.
+/// Signals that end the prompt or suspend the program.
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
-/// Asks at the terminal and reads a line without showing it.
+/// Prompts at the terminal and reads a line without echo.
 ///
 /// # Errors
-/// If there is no terminal, or it is gone.
+/// If there is no terminal, or it is closed.
 pub fn ask(question: &str) -> io::Result<Zeroizing<Vec<u8>>> {
     millpond_daemon::hide_memory();
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
@@ -36,7 +36,7 @@ pub fn ask(question: &str) -> io::Result<Zeroizing<Vec<u8>>> {
                 return Ok(line);
             }
             Answer::Signal(signal) => {
-                // Mostly the end; one that was put aside asks anew.
+                // Most signals end the process. After a suspension the prompt is repeated.
                 emulate_default_handler(signal)?;
             }
         }
@@ -79,7 +79,7 @@ fn read_silently(terminal: &File, signals: &mut Signals) -> io::Result<Answer> {
     }
 }
 
-/// A terminal that does not show what is typed, as long as this lives.
+/// A terminal with echo off. Dropping it restores echo.
 struct Silent<'t> {
     terminal: &'t File,
     before: Termios,
@@ -101,7 +101,7 @@ impl Drop for Silent<'_> {
     }
 }
 
-/// Signals told over sockets. When this goes they do what they did before.
+/// Signals delivered through sockets. Dropping it restores their previous behaviour.
 struct Signals {
     told: Vec<(UnixStream, i32)>,
     is_over: Arc<AtomicBool>,
@@ -114,7 +114,8 @@ impl Signals {
         for signal in SIGNALS {
             let (here, there) = UnixStream::pair()?;
             here.set_nonblocking(true)?;
-            // A handler stays for good: once the question is over it does what there would be without it.
+            // Signal handlers cannot be removed. Once the prompt is over, the handler emulates the default
+            // action.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_over))?;
             pipe::register(signal, there)?;
             told.push((here, signal));

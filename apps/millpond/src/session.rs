@@ -1,4 +1,4 @@
-//! What a command is run with, and how it can end.
+//! The context that a command runs in, and the ways it can end.
 
 use jiff::tz::TimeZone;
 use millpond::control::{Change, Control, ImportablePool, Keep};
@@ -7,35 +7,36 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that a command may touch.
+/// Everything that a command may use.
 pub struct Session<'a> {
     /// Standard output.
     pub out: &'a mut dyn Write,
     /// Standard error.
     pub err: &'a mut dyn Write,
-    /// Opens the pools, at the first question; a usage error opens nothing.
+    /// Opens the pools at the first query. A usage error opens nothing.
     pub pools: &'a dyn OpenControl,
-    /// The surroundings.
+    /// The process environment.
     pub environment: &'a Environment,
 }
 
-/// Something that can be asked for an open [`Control`], any number of times.
+/// Provides an open [`Control`], any number of times.
 pub trait OpenControl {
-    /// The open pools. The error is a whole message for people.
+    /// Returns the open pools. The error is a complete message for the user.
     fn control(&self) -> Result<&dyn Control, String>;
 
-    /// Whoever changes pools. The error is a whole message for people.
+    /// Returns the handler that changes pools. The error is a complete message for the user.
     fn change(&self) -> Result<&dyn Change, String> {
         Err("millpond: pools are not changed here".into())
     }
 
-    /// Whoever keeps pools open. The error is a whole message for people.
+    /// Returns the handler that keeps pools imported. The error is a complete message for the user.
     fn keep(&self) -> Result<&dyn Keep, String> {
         Err(NOBODY_KEEPS.into())
     }
 
-    /// Pools that could be imported from these folders, or, if none is named, from where
-    /// [`OpenControl::control`] looks.
+    /// Returns the pools that can be imported from these directories.
+    ///
+    /// If `folders` is empty, searches where [`OpenControl::control`] looks.
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
         let _ = folders;
         self.control()?
@@ -43,34 +44,36 @@ pub trait OpenControl {
             .map_err(|error| error.to_string())
     }
 
-    /// Pools of a cache file that could be imported. The error is a whole message for people.
+    /// Returns the pools of a cache file that can be imported. The error is a complete message for the
+    /// user.
     fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
         Err(format!("millpond: {file}: cache files are not read here"))
     }
 }
 
-/// Why something cannot be done with pools that are opened for one command.
+/// The error for a request that needs the daemon, when pools are opened for one command only.
 const NOBODY_KEEPS: &str = "millpond: this needs pools that stay open: leave out the -d before the \
     command (and MILLPOND_SEARCH), so that the daemon does it";
 
-/// What a command's output depends on besides pools and arguments.
+/// Everything except pools and arguments that a command's output depends on.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The time zone that dates are shown in.
     pub zone: TimeZone,
     /// The clock: seconds since 1970.
     pub clock: fn() -> u64,
-    /// Waits, between two rounds of a command that repeats itself.
+    /// Waits between two iterations of a repeating command.
     pub pause: fn(Duration),
-    /// Environment variables that matter here.
+    /// The environment variables that commands read.
     pub variables: BTreeMap<String, String>,
-    /// The program that shows pages of the manual.
+    /// The program that shows manual pages.
     pub man: PathBuf,
-    /// Lines of the terminal that output goes to, after which heads of tables come again; `None` if it goes elsewhere.
+    /// Lines of the terminal on standard output; table headers repeat after this many. `None` if output is
+    /// not a terminal.
     pub screen_lines: Option<usize>,
-    /// Names of users by number.
+    /// User names by uid.
     pub users: BTreeMap<u64, String>,
-    /// Names of groups by number.
+    /// Group names by gid.
     pub groups: BTreeMap<u64, String>,
 }
 
@@ -80,7 +83,7 @@ impl Environment {
         (self.clock)()
     }
 
-    /// Whether a switch among the variables is on: a number above 0, `yes`, `on` or `true`.
+    /// Whether a variable is set to a number above 0, `yes`, `on` or `true`.
     pub fn is_on(&self, name: &str) -> bool {
         self.variables.get(name).is_some_and(|value| {
             value.parse::<u64>().map_or_else(
@@ -95,18 +98,18 @@ impl Environment {
     }
 }
 
-/// A command that could not do all it was asked.
+/// The ways a command can fail.
 #[derive(Debug)]
 pub enum Failure {
-    /// It was asked wrongly: this line (none if empty), then how to ask, status 2.
+    /// A usage error: prints this line (none if empty), then the usage text; status 2.
     Usage(String),
-    /// It was asked wrongly, and this is the whole text about it, status 2.
+    /// A usage error whose complete message this is; status 2.
     Complaint(String),
-    /// It said what it had to say; this is the status.
+    /// The command has printed its messages and ends with this status.
     Status(u8),
-    /// This line, status 1.
+    /// The command failed with this message; status 1.
     Refused(String),
-    /// Its own output could not be written.
+    /// The command's output could not be written.
     Output(io::Error),
 }
 
@@ -116,7 +119,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A command's end: its status.
+/// The result of a command: its exit status or a failure.
 pub type Ending = Result<u8, Failure>;
 
 impl Session<'_> {
@@ -125,12 +128,12 @@ impl Session<'_> {
         self.pools.control().map_err(Failure::Refused)
     }
 
-    /// Whoever keeps pools open.
+    /// The handler that keeps pools imported.
     pub fn keep(&self) -> Result<&dyn Keep, Failure> {
         self.pools.keep().map_err(Failure::Refused)
     }
 
-    /// Whoever changes pools.
+    /// The handler that changes pools.
     pub fn change(&self) -> Result<&dyn Change, Failure> {
         self.pools.change().map_err(Failure::Refused)
     }

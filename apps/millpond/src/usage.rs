@@ -1,8 +1,9 @@
-//! Usage texts: the listing of all commands is kept as a text; a command's own synopsis is its
-//! block in that text.
+//! Usage texts. The listing of all commands is kept as one text; a command's synopsis is its block in that
+//! text.
 
-/// The synopsis of `command`: its lines and the lines that continue them, or nothing if the
-/// listing does not know it.
+/// Returns the synopsis of `command`: its lines and their continuation lines.
+///
+/// The result is empty if the listing does not contain the command.
 pub fn synopsis(listing: &str, command: &str) -> String {
     let mut block = String::new();
     let mut is_inside = false;

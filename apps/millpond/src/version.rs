@@ -1,10 +1,10 @@
-//! `version`: what this program claims to be.
+//! `version`: the version that this program reports.
 
 use crate::session::Session;
 use crate::text::json;
 use std::io;
 
-/// Prints the release of OpenZFS whose commands these are, and our own, in its two lines.
+/// Prints the OpenZFS release whose commands are implemented and our own version, in two lines.
 pub fn run(session: &mut Session, program: &str, is_json: bool) -> io::Result<u8> {
     let (userland, kernel) = (format!("zfs-{VERSION}"), format!("zfs-kmod-{VERSION}"));
     if is_json {
@@ -20,5 +20,5 @@ pub fn run(session: &mut Session, program: &str, is_json: bool) -> io::Result<u8
     Ok(0)
 }
 
-/// The first part is what scripts look at.
+/// Scripts parse the first part.
 const VERSION: &str = concat!("2.3.2-millpond-", env!("CARGO_PKG_VERSION"));

@@ -1,5 +1,6 @@
-//! Devices that are taken out of use, fail and come back, as the commands show it: one process a command, the daemon in this
-//! process, real image files.
+//! Devices that go offline, fail and return, seen through the commands.
+//!
+//! Each command is a process of its own. The daemon runs in this process, on real image files.
 
 #[path = "support/served.rs"]
 mod served;
@@ -17,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 struct Stage {
-    /// Goes before its folder does.
+    /// Declared first, so that it is dropped before its directory.
     served: Served,
-    /// Images, and nothing else.
+    /// A directory for the images alone.
     folder: tempfile::TempDir,
     tools: tempfile::TempDir,
 }
@@ -47,7 +48,8 @@ impl Stage {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// What a command printed, standard error first, and its status. `@a` stands for the image `a`.
+    /// Runs a command. Returns its standard error followed by its standard output, and its status. `@a`
+    /// stands for the image `a`.
     fn run(&self, line: &str) -> (String, i32) {
         let folder = format!("{}/", self.folder.path().display());
         let line = line.replace('@', &folder);
@@ -72,7 +74,7 @@ impl Stage {
         assert_eq!(self.run(line), (format!("{words}\n"), 1), "{line}");
     }
 
-    /// The line of `zpool status` about a vdev, in single spaces.
+    /// The line of `zpool status` about a vdev, with single blanks.
     fn line(&self, vdev: &str) -> String {
         let (status, _) = self.run("zpool status tank");
         let lines = status.lines().map(|line| line.split_whitespace().collect());
@@ -85,7 +87,7 @@ impl Stage {
         self.run("zpool list -H -o health tank").0.trim().to_owned()
     }
 
-    /// Whether a device is shown as one that misses something, and the pool as degraded.
+    /// Whether the status shows that the device misses data and the pool is degraded.
     fn is_behind(&self, device: &str) -> bool {
         let line = self.line(device);
         let is_listed = self.run("zpool status -x").0.contains("pool: tank");
@@ -114,7 +116,7 @@ fn what_was_offline_is_degraded_once_it_is_back() {
     let (list, _) = stage.run("zpool list -v tank");
     let sizes = list.lines().filter(|line| line.contains("128M"));
     assert_eq!(sizes.count(), 3, "{list}");
-    // Again is no error, and it holds nothing of the device.
+    // Repeating it is no error, and the daemon keeps no handle on the device.
     stage.quietly("zpool offline tank @b");
     let device = std::fs::File::open(stage.image("b")).unwrap();
     device.try_lock().unwrap();
@@ -125,7 +127,7 @@ fn what_was_offline_is_degraded_once_it_is_back() {
     assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
     let (status, _) = stage.run("zpool status tank");
     assert!(status.contains("status: One or more devices missed writes"));
-    // Kept over export and import, the same as being offline.
+    // The missed writes are remembered over export and import, like the offline state.
     for order in ["zpool export tank", "zpool import tank"] {
         stage.quietly(order);
     }
@@ -193,7 +195,7 @@ fn what_cannot_be_taken_out_of_use_is_refused() {
     for (line, words) in refusals {
         stage.refused(line, words);
     }
-    // The first is done, and the second would be the last.
+    // The first device goes offline. The second is refused, because it is the last one.
     stage.refused(
         "zpool offline tank @a @b",
         "cannot offline @b: no valid replicas",
@@ -226,7 +228,7 @@ fn what_was_faulted_comes_back_by_clear_only() {
         stage.quietly("zpool clear tank @b");
         assert!(stage.is_behind("@b"), "{}", stage.line("@b"));
     }
-    // The last one is only called degraded.
+    // The last device cannot be faulted; it is only marked degraded.
     stage.quietly("zpool offline -f tank @a");
     assert_eq!(stage.line("@a"), "@a DEGRADED 0 0 0 external device fault");
     let (events, _) = stage.run("zpool events");
@@ -239,7 +241,7 @@ fn what_was_faulted_comes_back_by_clear_only() {
     }
 }
 
-/// A pool on a mirror of simulated disks, in the hands of the stage's daemon.
+/// Gives the daemon a pool on a mirror of simulated disks.
 fn adopted(stage: &Stage) -> (LivePool, [Arc<SimDisk>; 2]) {
     let world = World::without_journal(5);
     let disks = [(); 2].map(|()| world.disk(96 << 20, 512));

@@ -1,4 +1,4 @@
-//! The commands on real pools: golden images, opened by the engine in this process.
+//! The commands on real pools: the engine opens golden images in this process.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn run(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// A golden case with its images unpacked, or `None` (said so) where that cannot be.
+/// Unpacks a golden case. Returns `None`, with a message, if it is not available.
 fn case(name: &str) -> Option<(Unpacked, serde_json::Value)> {
     let folder = recording::golden()?.join(name);
     let text = std::fs::read_to_string(folder.join("CASE.json")).ok()?;
@@ -77,7 +77,7 @@ fn case(name: &str) -> Option<(Unpacked, serde_json::Value)> {
     Some((unpacked, serde_json::from_str(&text).expect("JSON")))
 }
 
-/// Removed again at the end.
+/// Removed when dropped.
 struct Unpacked(PathBuf);
 
 impl Drop for Unpacked {
@@ -86,7 +86,7 @@ impl Drop for Unpacked {
     }
 }
 
-/// Devices by their number alone, and columns without their widths.
+/// Reduces device names to their number, and removes column widths.
 fn plain(text: &str) -> Vec<String> {
     let device = |word: &str| -> String {
         let last = word
@@ -112,7 +112,7 @@ fn plain(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Cases whose status is not what was recorded, and why.
+/// Cases whose status differs from the recording, and why.
 const OTHER_STATUS: [(&str, &str); 10] = [
     (
         "resilver-mid",
@@ -144,7 +144,7 @@ const OTHER_STATUS: [(&str, &str); 10] = [
     ("gptdisk", "the device has another name"),
 ];
 
-/// Cases imaged before the import whose history was recorded, which added records.
+/// Cases that were imaged before the import that recorded their history. That import added records.
 const LOST_POWER: [&str; 6] = [
     "async-destroy",
     "livelist",
@@ -172,7 +172,7 @@ fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
     names.sort();
     let mut compared = 0;
     for name in names {
-        // Cases without a plain record are passed over here; others compare the same things of them.
+        // Cases without an uncompressed record are skipped; other cases cover the same comparison.
         let Some((folder, case)) = case(&name) else {
             continue;
         };
@@ -182,8 +182,8 @@ fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
             Some((_, reason)) => println!("status of {name}: passed over, {reason}"),
             None => assert_eq!(plain(&ours), plain(theirs), "{name}"),
         }
-        // Exporting the pool was recorded after the description was taken; of pools that lost power
-        // the description was taken after an import, which added records.
+        // The record of the export is newer than the description. For pools that lost power, the
+        // description was taken after an import, which added records.
         let theirs: Vec<&str> = case["zpool_history"]
             .as_str()
             .expect("a history")
@@ -214,7 +214,7 @@ fn properties_of_real_pools_are_what_openzfs_printed() {
             return;
         };
         let ours = run(&folder.0, &["zpool", "get", "-Hp", "all"]);
-        // These belong to the import, or moved on with the export.
+        // These depend on the import, or changed with the export.
         let moving = [
             "readonly",
             "load_guid",
@@ -277,7 +277,7 @@ fn datasets_of_a_real_pool_are_all_listed_and_in_order() {
 
 #[test]
 fn properties_of_datasets_on_real_pools_are_what_openzfs_printed() {
-    // Not worked out yet; or moved on with the export; or of a mounted file system.
+    // Not implemented yet; or changed with the export; or specific to a mounted file system.
     let elsewhere = [
         "available",
         "written",
@@ -311,7 +311,7 @@ fn properties_of_datasets_on_real_pools_are_what_openzfs_printed() {
                 }
             }
         }
-        // The order of datasets and of properties has tests of its own.
+        // Other tests check the order of datasets and properties.
         ours.sort();
         theirs.sort();
         assert_eq!(ours, theirs, "{name}");

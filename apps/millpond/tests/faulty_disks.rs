@@ -1,5 +1,8 @@
-//! The daemon as a process, on image files behind FUSE servers of this test that fail requests and hang on command: whatever
-//! a program was told is on stable storage stays, no pool is lost, and other pools and their mounts go on.
+//! The daemon as a process, on image files behind FUSE servers of this test that fail or hang requests on
+//! demand.
+//!
+//! Data that was reported as stable survives, no pool is lost, and other pools and their mounts keep
+//! working.
 //!
 //! Needs root and /dev/fuse.
 
@@ -22,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// How the requests for an image are treated.
+/// How requests for an image are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Mood {
     #[default]
@@ -51,7 +54,7 @@ impl Faults {
             self.changed.wait(&mut state);
         }
     }
-    /// Where a request begins that `failing` lets fail.
+    /// Called at the start of each request. Requests fail in the mood `failing`.
     fn pass(&self, failing: Mood) -> Result<(), FileError> {
         let mut state = self.state.lock();
         state.1 += 1;
@@ -68,7 +71,7 @@ impl Faults {
     }
 }
 
-/// A file system whose content cannot be relied on.
+/// A file system whose requests can fail or hang.
 struct Faulty {
     inner: Arc<dyn Vfs>,
     faults: Arc<Faults>,
@@ -160,7 +163,7 @@ impl Vfs for Faulty {
     }
 }
 
-/// A folder with one image, `disk`, behind a server.
+/// A directory with one image, `disk`, on a FUSE server.
 struct Disk {
     faults: Arc<Faults>,
     mount: Option<Mount>,
@@ -169,13 +172,13 @@ struct Disk {
 struct Stage {
     folder: tempfile::TempDir,
     disks: BTreeMap<&'static str, Disk>,
-    /// What was promised: file and content.
+    /// Data reported as stable: file and content.
     kept: BTreeMap<PathBuf, Vec<u8>>,
     host: Option<LivePool>,
     _server: Arc<FuseServer>,
 }
 
-/// The pool that holds the images, in memory.
+/// The pool in memory that holds the images.
 fn host(world: &World) -> LivePool {
     let disk = world.disk(2 << 30, 512);
     let top = NewTop {
@@ -206,7 +209,7 @@ fn host(world: &World) -> LivePool {
 const DISKS: [&str; 3] = ["a", "b", "c"];
 
 impl Stage {
-    /// `None`, said so, where it cannot be tried.
+    /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
         let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| {
             use std::os::unix::fs::MetadataExt;
@@ -287,13 +290,13 @@ impl Stage {
         text
     }
 
-    /// Writes a file and puts it on stable storage: from then on it is promised.
+    /// Writes a file and syncs it. From then on its content must survive.
     fn promise(&mut self, path: &str) {
         let path = self.path(path);
         let content = put(&path);
         self.kept.insert(path, content);
     }
-    /// Everything that was promised is there.
+    /// Checks that all synced files are intact.
     fn check(&self, what: &str) {
         for (path, content) in &self.kept {
             let found = fs::read(path).unwrap_or_else(|error| panic!("{what}: {path:?}: {error}"));
@@ -303,11 +306,11 @@ impl Stage {
             );
         }
     }
-    /// Ends the daemon by force and waits until it is gone.
+    /// Kills the daemon and waits until it has ended.
     fn kill(&self) {
         self.done("kill -KILL $(cat HERE/state/lock); while kill -0 $(cat HERE/state/lock) 2>/dev/null; do sleep 0.05; done");
     }
-    /// The pool is itself again, as far as it can be.
+    /// Makes the disk work again and clears the pool.
     fn clear(&self, disk: &str, pool: &str) {
         self.set(disk, Mood::Good);
         self.run(&format!("zpool clear {pool}"));
@@ -339,7 +342,7 @@ impl Drop for Stage {
     }
 }
 
-/// Steps of a pool's life, each with what a command or a program says to it.
+/// Runs a sequence of operations on a pool, each with the expected result of a command or program.
 fn steps(stage: &mut Stage, pool: &str, tag: &str) {
     stage.promise(&format!("mnt/{pool}/{tag}"));
     stage.done(&format!("zfs snapshot {pool}@{tag}"));
@@ -369,7 +372,7 @@ fn a_mirror_goes_on_while_one_disk_fails_or_hangs() {
         if mood == Mood::Hangs {
             let status = stage.done("zpool status tank");
             assert!(status.contains("DEGRADED"), "{status}");
-            // Left and found again without it.
+            // The pool is exported and imported again without the disk.
             stage.done("zpool export tank");
             stage.set("a", Mood::Good);
             stage.done("zpool import -d HERE/a -d HERE/b tank");
@@ -397,7 +400,7 @@ fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
             if mood == Mood::Hangs {
                 stage.disks["c"].faults.await_hang();
             }
-            // It is told that the pool waits, and why.
+            // The status reports that the pool is suspended, and why.
             while !stage.done("zpool status solo").contains("SUSPENDED") {}
             put(&stage.path("mnt/calm").join(&tag));
             stage.done(&format!("zfs snapshot calm@{tag}"));
@@ -414,7 +417,7 @@ fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
     stage.check("killed");
 }
 
-/// Minutes: whatever looks for devices waits for the one that hangs for a while.
+/// Takes minutes: every search for devices waits for a while for the hanging disk.
 #[test]
 #[ignore = "takes a minute or two"]
 fn an_import_beside_a_disk_that_hangs_goes_on_without_it() {

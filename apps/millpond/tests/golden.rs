@@ -1,4 +1,4 @@
-//! What OpenZFS printed about the golden pools, printed again from the model.
+//! Prints the golden pools from the model and compares the result with the output of OpenZFS.
 
 mod support;
 
@@ -8,8 +8,7 @@ use millpond::control::{
 use serde_json::Value as Json;
 use support::{FakeControl, history, kind_of, model, recording, run};
 
-/// The description of every golden pool, by the name of its case; those that are compressed are
-/// left out.
+/// The description of every golden pool by case name, without compressed ones.
 fn cases() -> Vec<(String, Json)> {
     let Some(folder) = recording::golden() else {
         return Vec::new();
@@ -67,7 +66,7 @@ fn control(case: &Json) -> FakeControl {
         pool.requested = match wish.as_ref().and_then(Value::text) {
             None | Some("off") => RequestedFeatures::All,
             Some("legacy") => RequestedFeatures::Legacy,
-            // The files are not at hand; the pool was made with exactly what they name.
+            // The feature file is not available here. The pool was created with exactly the features in it.
             Some(_) => {
                 let used = pool.features.iter().filter(is_used).map(|f| f.name.clone());
                 RequestedFeatures::Listed(used.collect())
@@ -149,7 +148,7 @@ fn the_status_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
     let (mut equal, mut different) = (0, Vec::new());
     for (name, case) in cases() {
         let theirs = case["zpool_status"].as_str().unwrap_or_default();
-        // How far an expansion is depends on the clock: that line has a test of its own.
+        // The progress of an expansion depends on the clock; another test covers that line.
         let is_timeless =
             |line: &&str| !line.starts_with("expand: expansion") && !line.contains(" copied at ");
         let theirs: String = theirs.split_inclusive('\n').filter(is_timeless).collect();
@@ -197,12 +196,12 @@ fn first_difference(theirs: &str, ours: &str) -> (String, String) {
     (String::new(), ours.next().unwrap_or_default().into())
 }
 
-/// Puts the sizes of `zpool list -Hpv` into the tree.
+/// Copies the sizes of `zpool list -Hpv` into the tree.
 fn sizes(control: &mut FakeControl, list: &str) {
     let Some(pool) = control.pools.first_mut() else {
         return;
     };
-    // The pool's own line was printed a moment later than its properties.
+    // The pool's own line was printed slightly later than its properties.
     let fields: Vec<&str> = list
         .lines()
         .next()
@@ -317,7 +316,7 @@ fn the_verbose_list_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
         let mut control = control(&case);
         sizes(&mut control, &theirs);
         let ours = run(&control, &words("zpool list -HpvP")).stdout;
-        // It also makes the dashes behind the titles of classes as wide as its columns.
+        // It also makes the dashes after class titles as wide as its columns.
         let bare = |text: String| -> String {
             let title = |line: &str| line.split_once("   ").map_or(line, |(t, _)| t).to_string();
             text.lines().map(|line| title(line) + "\n").collect()

@@ -1,4 +1,4 @@
-//! The listing of `zpool import`, read into the model and written again.
+//! Reads recorded listings of `zpool import` into the model and prints them again.
 
 mod support;
 
@@ -104,7 +104,7 @@ fn listed(text: &str) -> Vec<ImportablePool> {
         }
     }
     for pool in &mut found {
-        // A top-level vdev that is missing is not shown, but its name counts for the width.
+        // A missing top-level vdev is not shown, but its name counts for the column width.
         if pool
             .info
             .root
@@ -157,7 +157,7 @@ fn unsupported(guid: &str, is_needed_for_write_only: bool) -> UnsupportedFeature
     }
 }
 
-/// A line like `com.example:x (what it is)`.
+/// Parses a line like `com.example:x (what it is)`.
 fn feature(pool: &mut PoolInfo, line: &str) {
     let Some(known) = pool.unsupported.first_mut() else {
         return;

@@ -1,5 +1,7 @@
-//! `zpool iostat` against what OpenZFS printed: the figures are read from the recording and printed again, so
-//! that words, columns, units and lines are judged, not the figures.
+//! Compares `zpool iostat` with the output of OpenZFS.
+//!
+//! The statistics are parsed from the recording and printed again. The test therefore checks words,
+//! columns, units and lines, not the numbers themselves.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,10 +13,10 @@ use millpond::control::{
 use support::recording::session;
 use support::{FakeControl, run};
 
-/// A second ago, so that rates are counts.
+/// One second ago, so that rates equal counts.
 const HELD_SINCE_S: u64 = 1_795_260_000 - 1;
 
-/// The pools of the recording, as bare as the printer needs them.
+/// The recorded pools, with only the fields that the output needs.
 fn pools(figures: &[(&str, VdevInfo)]) -> Vec<PoolInfo> {
     let of = |name: &str, device: &str, guid| {
         let known = figures.iter().find(|(known, _)| *known == name);
@@ -46,7 +48,7 @@ fn pools(figures: &[(&str, VdevInfo)]) -> Vec<PoolInfo> {
     vec![of("other", "/pool/d1", 10), of("tank", "/pool/d0", 20)]
 }
 
-/// A number that is printed as this text: `104K`, `60.2K`, `785`.
+/// A number that prints as this text: `104K`, `60.2K`, `785`.
 fn number(text: &str) -> u64 {
     let suffix = text.find(|c: char| c.is_ascii_alphabetic());
     let (digits, power) = match suffix {
@@ -54,12 +56,12 @@ fn number(text: &str) -> u64 {
         Some(at) => (&text[..at], " KMGTPE".find(&text[at..]).unwrap() as i32),
     };
     let number = digits.parse::<f64>().unwrap() * 1024f64.powi(power);
-    // Exact multiples are printed without decimals: `99.0K` is a little more than 99K.
+    // Exact multiples print without decimals, so `99.0K` is slightly more than 99K.
     let is_more = digits.contains('.') && number.fract() == 0.0;
     number.round() as u64 + u64::from(is_more)
 }
 
-/// A mean that is printed as this text: `14ms`, `-`, `1310720`.
+/// A mean that prints as this text: `14ms`, `-`, `1310720`.
 fn mean(text: &str) -> Latencies {
     let units = [
         ("ns", 1),
@@ -80,7 +82,7 @@ fn mean(text: &str) -> Latencies {
     }
 }
 
-/// The figures of a line of the table.
+/// Parses a line of the table.
 fn of_line(values: &[&str], has_latencies: bool, has_queues: bool) -> VdevInfo {
     let mut waits = IoWaits::default();
     let (table, mut rest) = values.split_at(6);
@@ -110,7 +112,7 @@ fn of_line(values: &[&str], has_latencies: bool, has_queues: bool) -> VdevInfo {
     }
 }
 
-/// The figures of a block's lines of counts.
+/// Parses the lines of a histogram block.
 fn of_block(lines: &[Vec<&str>], is_sizes: bool) -> VdevInfo {
     let column = |at: usize| -> Vec<u64> {
         let below = std::iter::repeat_n(0, if is_sizes { 9 } else { 0 });
@@ -174,7 +176,7 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
         } else {
             let rows = lines.iter().filter_map(|line| {
                 let name = *line.first()?;
-                // A device that is asked for stands for its pool.
+                // A requested device stands for its pool.
                 let pool = if name == "/pool/d0" { "tank" } else { name };
                 ["tank", "other"].contains(&pool).then_some(())?;
                 let values = line.get(1..)?;
@@ -187,7 +189,8 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
             ..FakeControl::default()
         };
         let ours = run(&control, &words);
-        // Between a pool and its only device so much time went by that one byte a second is less.
+        // OpenZFS read the device slightly later than its pool, so its rate is lower by one byte per
+        // second.
         let theirs = entry.printed.stdout.replace("\t72522\t", "\t72523\t");
         assert_eq!(ours.stdout, theirs, "{}", entry.command);
         assert_eq!(ours.status, 0, "{}", entry.command);

@@ -1,5 +1,6 @@
-//! The daemon's life as a process, with real mounts: killed again and again, told to stop, asked by somebody
-//! else. Needs root and /dev/fuse: `make test-daemon`.
+//! The daemon as a process with real mounts: killed repeatedly, terminated, and used by another user.
+//!
+//! Needs root and /dev/fuse: `make test-daemon`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +10,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None`, said so, where it cannot be tried.
+    /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
         let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| {
             use std::os::unix::fs::MetadataExt;
@@ -24,7 +25,7 @@ impl Stage {
             let link = folder.path().join(name);
             std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
         }
-        // Others look at it too.
+        // Another user accesses it too.
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("permissions");
@@ -67,7 +68,7 @@ impl Stage {
         text.trim().to_owned()
     }
 
-    /// Ends the daemon and waits for it.
+    /// Sends a signal to the daemon and waits until it has ended.
     fn signal(&self, signal: &str) {
         let process = self.process();
         self.done(&format!(
@@ -96,14 +97,14 @@ fn a_daemon_killed_again_and_again_loses_nothing_that_was_synced() {
         stage.done(&format!(
             "echo {round} > HERE/mnt/home/{round} && dd if=/dev/urandom of=HERE/mnt/home/data bs=64k count=40 2>/dev/null && sha256sum < HERE/mnt/home/data > HERE/mnt/sum && zpool sync tank && cat HERE/mnt/sum > HERE/expected"
         ));
-        // More that nobody waits for, under way when it is killed.
+        // More writes, without a sync, that are in progress when the daemon is killed.
         stage.done("(for n in 1 2 3 4 5; do echo x > HERE/mnt/later$n; done) 2>/dev/null; true");
         stage.signal("KILL");
         assert!(
             stage.run("ls HERE/mnt/home").stdout.is_empty(),
             "mounted without a daemon"
         );
-        // The next command clears the dead mounts and brings everything back.
+        // The next command removes the dead mounts, imports the pools and mounts them again.
         assert_eq!(
             stage.done("zpool list -H -o name,health").trim(),
             "tank\tONLINE"

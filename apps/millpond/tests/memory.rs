@@ -1,21 +1,21 @@
-//! Memory does not grow with the pool: the program is run with a limit on its data that is smaller than
-//! what it reads.
+//! Memory limits: the program runs with less memory for data than it reads, so memory use must not grow
+//! with the pool.
 //!
-//! And a program that runs out of memory, at whichever request for it, leaves its pool whole.
+//! A program that runs out of memory at any allocation must leave its pool consistent.
 //!
-//! The limit (`ulimit -d`) covers everything the program allocates, thread stacks included; an
-//! allocation beyond it ends the program. Budgets are those of `docs/memory.md`.
+//! The limit (`ulimit -d`) covers all allocations, including thread stacks. An allocation beyond it ends
+//! the program. The budgets are those of `docs/memory.md`.
 
 use millpond_tests::{images, record};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Budget of `verify` for pools with records up to 1 MiB: so much...
+/// Budget of `verify` for pools with records up to 1 MiB, without its threads.
 const VERIFY_BYTES: u64 = 16 << 20;
-/// ...and so much for each of its threads, of which there are two for each processor.
+/// Additional budget for each thread of `verify`. There are two threads per processor.
 const VERIFY_THREAD_BYTES: u64 = 4 << 20;
-/// Budget of an unsorted listing: the cache's limit and a little more.
+/// Budget of an unsorted listing: the cache limit plus a margin.
 const LIST_BYTES: u64 = (256 << 20) + (64 << 20);
 
 fn verify_bytes() -> u64 {
@@ -23,13 +23,15 @@ fn verify_bytes() -> u64 {
     VERIFY_BYTES + threads * VERIFY_THREAD_BYTES
 }
 
-/// Runs the program with so many bytes of data at most.
+/// Runs the program with at most this many bytes of data.
 fn limited(bytes: u64, arguments: &[&str]) -> Output {
     limited_for(600, bytes, arguments)
 }
 
-/// As [`limited`], and for so many seconds at most: a program that has no memory left to say so may
-/// also stand still (the standard library's message for that waits for a lock that it holds).
+/// Like [`limited`], with a time limit in seconds.
+///
+/// A program without memory for its error message may hang: the standard library's message waits for a lock
+/// that the same thread holds.
 fn limited_for(seconds: u32, bytes: u64, arguments: &[&str]) -> Output {
     Command::new("sh")
         .arg("-c")
@@ -39,7 +41,7 @@ fn limited_for(seconds: u32, bytes: u64, arguments: &[&str]) -> Output {
         ))
         .args(["sh", env!("CARGO_BIN_EXE_millpond")])
         .args(arguments)
-        // The allocator may keep an arena for each thread; what it keeps is no use here.
+        // The allocator may otherwise keep an arena per thread, and this memory would be wasted.
         .env("MALLOC_ARENA_MAX", "2")
         .output()
         .expect("a shell")
@@ -60,7 +62,7 @@ fn disks_of(folder: &Path, case: &str) -> Option<images::Disks> {
     Some(images::gather(&format!("memory-{case}"), &present).expect("a folder of disks"))
 }
 
-/// The pools that `bench/make-pools` made, if it made them.
+/// The pools created by `bench/make-pools`, if present.
 fn large_pools() -> Option<PathBuf> {
     let folder = std::env::var_os("MILLPOND_BENCH_POOLS").map_or_else(
         || {
@@ -131,7 +133,7 @@ fn listing_a_huge_directory_stays_within_the_budget() {
     assert!(lines >= 10_000);
 }
 
-/// A pool of two images with a tree in it, and the same tree beside it.
+/// A pool of two images that contains a tree, and a copy of the tree outside.
 struct Filled {
     folder: tempfile::TempDir,
 }
@@ -165,7 +167,7 @@ impl Filled {
     fn word(&self, name: &str) -> String {
         self.path(name).to_str().expect("UTF-8").to_owned()
     }
-    /// The pool as it was made, in a folder of its own.
+    /// Copies the original pool into a directory of its own.
     fn afresh(&self) -> String {
         let images = self.path("images");
         let _ = std::fs::remove_dir_all(&images);
@@ -176,7 +178,7 @@ impl Filled {
         }
         self.word("images")
     }
-    /// What stands below an address, copied out.
+    /// Copies the content of an address out of the pool.
     fn content(&self, images: &str, address: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let out = self.path("out");
         let _ = std::fs::remove_dir_all(&out);
@@ -215,10 +217,11 @@ fn well(images: &str, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {output:?}");
 }
 
-/// Changes the pool with `words`, with a little more memory each time until it is enough. Whenever
-/// it is not, the pool must be sound, its snapshot as it was, and each file below `/tree` a first part
-/// of its source (as of the last txg); and the change can be made then, unless it is there already.
-/// Returns how often memory was lacking.
+/// Runs the change `words` with a little more memory each time until it succeeds.
+///
+/// After each failure the pool must be consistent, its snapshot unchanged, and each file below `/tree` a
+/// prefix of its source (as of the last txg). Unless the change is already complete, it must then succeed.
+/// Returns the number of failures.
 fn until_it_passes(filled: &Filled, words: &[&str], step_bytes: u64) -> u32 {
     let tree = files_below(&filled.path("tree"));
     let images = filled.afresh();
@@ -271,7 +274,7 @@ fn a_change_that_runs_out_of_memory_leaves_the_pool_whole() {
         &["rm", "-r", "tank:/d1", "tank:/d2", "tank:/d3"],
         &["mv", "tank:/d4", "tank:/moved"],
     ];
-    // A program without memory may stand still until it is killed: each try takes seconds.
+    // A program without memory may hang until it is killed, so each attempt takes seconds.
     for words in changes.into_iter().take(if all { 3 } else { 1 }) {
         let lacking = until_it_passes(&filled, words, step_bytes);
         println!("{} ran out of memory {lacking} times", words[0]);

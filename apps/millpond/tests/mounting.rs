@@ -1,5 +1,6 @@
-//! Where file systems are mounted when somebody else owns what lies on the way: real mounts by a real daemon. Needs root
-//! and /dev/fuse; passed over without.
+//! Mount points on paths that another user owns: real mounts by a real daemon.
+//!
+//! Needs root and /dev/fuse; skipped otherwise.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +10,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None`, said so, where it cannot be tried.
+    /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
@@ -47,7 +48,7 @@ impl Stage {
             .expect("bash")
     }
 
-    /// What a command printed that succeeded.
+    /// Runs a command that must succeed and returns its output.
     fn done(&self, line: &str) -> String {
         let output = self.run(line);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -56,14 +57,14 @@ impl Stage {
         text
     }
 
-    /// What a command complained of that failed.
+    /// Runs a command that must fail and returns its error.
     fn refused(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(!output.status.success(), "{line}: {output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The mount points below the stage, with their options.
+    /// The mount points below the test directory, with their options.
     fn mounts(&self) -> Vec<String> {
         let here = self.folder.path().to_string_lossy().into_owned();
         let table = self.done("cat /proc/self/mounts");
@@ -83,7 +84,7 @@ impl Drop for Stage {
     }
 }
 
-/// An ordinary user.
+/// Prefix that runs a command as an ordinary user.
 const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
@@ -97,13 +98,13 @@ fn a_users_link_in_place_of_a_mount_point_is_not_followed() {
     ));
     let told = stage.refused("zfs mount tank/a");
     assert!(told.contains("user 65534"), "{told}");
-    // One further up, with the directory to be made below it.
+    // A link further up, with the mount point to be created below it.
     stage.done("zfs set canmount=noauto tank/a && zfs set mountpoint=HERE/home/mnt/new tank/a");
     let told = stage.refused("zfs mount tank/a");
     assert!(told.contains("user 65534"), "{told}");
     assert_eq!(stage.mounts(), Vec::<String>::new());
     assert_eq!(stage.done("ls HERE/victim").trim(), "f");
-    // A link of root's in a directory of root's is as good as a directory.
+    // A symbolic link owned by root in a directory owned by root is followed.
     stage.done("ln -s victim HERE/alias && zfs set mountpoint=HERE/alias/new tank/a");
     stage.done("zfs mount tank/a && echo x > HERE/victim/new/file && zfs unmount tank/a");
     assert_eq!(stage.done("ls HERE/victim/new").trim(), "");
@@ -115,7 +116,7 @@ fn another_root_is_not_left() {
     stage.done("mkdir -p HERE/deep/alt HERE/victim");
     stage.done("zpool create -R HERE/deep/alt -m /data tank HERE/disk");
     assert_eq!(stage.mounts().len(), 1);
-    // A link in the pool, as a stranger's pool may have it.
+    // A symbolic link inside the pool, as an untrusted pool may contain it.
     stage.done("ln -s HERE/victim HERE/deep/alt/data/sub && zfs create tank/sub");
     stage.done(
         "ln -s ../../../../../../../../HERE/victim HERE/deep/alt/data/up && zfs create tank/up",
@@ -161,7 +162,7 @@ fn a_strangers_pool_gives_no_rights_where_that_is_asked_for() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    // Our own pool in our own image: nothing to say.
+    // Our own pool in our own image: no warning.
     assert_eq!(import(""), "");
     stage.done("zpool export tank && chown 65534 HERE/disk");
     let told = import("");
@@ -180,7 +181,7 @@ fn a_strangers_pool_gives_no_rights_where_that_is_asked_for() {
 #[test]
 fn access_control_lists_count_as_soon_as_they_are_switched_on() {
     let Some(stage) = Stage::new() else { return };
-    // Everybody may read but user 65534.
+    // All users may read except user 65534.
     stage.done("cat > HERE/shut <<'E'\nimport os, struct, sys\nlist = struct.pack('<I', 2)\nfor entry in (1, 6, -1), (2, 0, 65534), (4, 4, -1), (16, 4, -1), (32, 4, -1):\n    list += struct.pack('<HHI', entry[0], entry[1], entry[2] & 0xffffffff)\nos.setxattr(sys.argv[1], 'system.posix_acl_access', list)\nE");
     if !stage.run("python3 -c ''").status.success() {
         println!("needs python3; passed over");
@@ -209,7 +210,7 @@ fn a_dead_mount_of_another_state_directory_is_cleared() {
         "process=$(cat HERE/state/lock); kill -KILL $process; \
          while kill -0 $process 2>/dev/null; do sleep 0.05; done; ! ls HERE/data 2>/dev/null",
     );
-    // Another daemon knows nothing of the mounts of the one that was killed.
+    // Another daemon does not know the mounts of the killed daemon.
     stage.done("export MILLPOND_DIR=HERE/other; zpool import -f -d HERE/disk tank");
     assert_eq!(stage.done("cat HERE/data/file"), "x\n");
     stage.done(

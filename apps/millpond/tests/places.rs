@@ -1,10 +1,12 @@
-//! Whose folders and daemons are used: real daemons, two users. Needs root; passed over without.
+//! Which directories and daemons are used: real daemons, two users.
+//!
+//! Needs root; skipped otherwise.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// An ordinary user.
+/// Prefix that runs a command as an ordinary user.
 const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 struct Stage {
@@ -19,7 +21,7 @@ impl Stage {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        // A copy: others cannot reach where this one is built.
+        // A copy, because other users cannot access the build directory.
         std::fs::copy(
             env!("CARGO_BIN_EXE_millpond"),
             folder.path().join("millpond"),
@@ -34,7 +36,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Runs a line in which HERE is the stage, with the state in `state`.
+    /// Runs a line in which HERE is the test directory, with the state directory `state`.
     fn run(&self, state: &str, line: &str) -> Output {
         let line = line.replace("HERE", &self.folder.path().to_string_lossy());
         Command::new("bash")
@@ -83,7 +85,7 @@ fn umask_and_inherited_descriptors_do_not_matter() {
     assert_eq!(mode(&stage.path("open")), 0o755);
     for file in ["lock", "daemon.log", "hostid"] {
         let path = stage.path("open").join(file);
-        // Where the system has a number of its own none is made.
+        // If the system has a host id, none is created.
         if path.exists() {
             assert_eq!(mode(&path) & 0o022, 0, "{file}");
         }
@@ -91,7 +93,7 @@ fn umask_and_inherited_descriptors_do_not_matter() {
     let open = stage.done("open", "ls -l /proc/$(cat HERE/open/lock)/fd");
     assert!(!open.contains("inherited"), "{open}");
     assert!(open.contains("socket"), "{open}");
-    // Others may look, though the one who started it would let nobody.
+    // Other users can access the state, even though the daemon was started with a strict umask.
     stage.done("shut", "umask 077; HERE/millpond zpool list");
     assert_eq!(mode(&stage.path("shut")), 0o755);
     stage.done("shut", &format!("{USER} HERE/millpond zpool list"));
@@ -105,7 +107,7 @@ fn a_daemon_of_somebody_else_is_told_nothing() {
     assert!(stage.path("theirs/socket").exists());
     let told = stage.refused("theirs", "HERE/millpond zpool list");
     assert!(told.contains("belongs to user 65534"), "{told}");
-    // A socket of somebody's in a folder that is ours: another daemon is started, which puts its own there.
+    // Another user's socket in our directory: a new daemon starts and replaces the socket.
     stage.done(
         "ours",
         "mkdir HERE/ours && ln HERE/theirs/socket HERE/ours/socket",
@@ -129,7 +131,7 @@ fn folders_that_others_can_change_are_not_used() {
     let told = stage.refused("writable", "HERE/millpond zpool list");
     assert!(told.contains("mode 1777"), "{told}");
     assert!(!stage.path("writable/daemon.log").exists());
-    // Without a home there is no daemon of one's own, and nothing in /tmp.
+    // Without a home directory there is no daemon of the user's own, and nothing in /tmp.
     let line = format!(
         "env -u MILLPOND_DIR -u HOME -u XDG_STATE_HOME -u XDG_RUNTIME_DIR {USER} HERE/millpond zpool list"
     );
@@ -140,8 +142,8 @@ fn folders_that_others_can_change_are_not_used() {
 #[test]
 fn a_caller_without_a_process_number_is_answered() {
     let Some(stage) = Stage::new() else { return };
-    // Seen from a namespace of its own the daemon's callers have none. Its lock names a process of that namespace: not
-    // where the stage looks for processes to end.
+    // Inside a namespace of its own, the daemon does not see its callers' process ids. Its lock holds an id
+    // of that namespace. The state is not where the test looks for processes to end.
     std::fs::create_dir_all(stage.path("deep")).expect("a folder");
     let inner = stage.path("deep/inner");
     let daemon = Command::new("unshare")
@@ -209,7 +211,7 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
     assert!(is_free("later"));
     stage.done("state", "HERE/millpond zpool add tank spare HERE/later");
     assert!(!is_free("later"));
-    // Who has it is told by its labels, not by the lock.
+    // The labels, not the lock, show which pool uses a device.
     let told = stage.refused(
         "state",
         &format!("{create} -f other HERE/b cache HERE/spare"),
@@ -218,7 +220,7 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
         told.contains("reserved as a hot spare for pool tank"),
         "{told}"
     );
-    // Another daemon takes over.
+    // Another daemon imports the pool.
     stage.done("state", "kill -KILL $(cat HERE/state/lock)");
     stage.done("state", "HERE/millpond zpool list tank");
     for name in ["a", "spare", "cache", "later"] {

@@ -1,5 +1,5 @@
-//! Recorded `list`, `get` and `status` commands, replayed on a model that is built from what the
-//! same session recorded about the same state.
+//! Replays recorded `list`, `get` and `status` commands on a model built from other output of the same
+//! session in the same state.
 
 mod support;
 
@@ -11,7 +11,7 @@ use millpond_cli::text::number;
 use support::recording::{self, Recorded};
 use support::{FakeControl, kind_of, model, run};
 
-/// What came of a replay: how many were equal, and the others.
+/// The result of a replay: the number of equal outputs, and the others.
 #[derive(Default)]
 struct Score {
     equal: usize,
@@ -38,7 +38,7 @@ impl Score {
             "{what}: {} of {all} differ",
             self.different.len()
         );
-        // Where the recordings are at hand, there are some.
+        // If the recordings are available, there must be at least one.
         assert!(all > 0 || recording::golden().is_none());
     }
 }
@@ -69,7 +69,7 @@ fn all_sessions() -> impl Iterator<Item = (&'static str, Vec<Recorded>)> {
         .filter_map(|name| Some((name, recording::session(name)?)))
 }
 
-/// Without what the options of `status` add, so that the tree can be read back.
+/// Whether this is a `status` without options that add text, so that the tree can be parsed.
 fn is_plain_status(words: &[String]) -> bool {
     words.len() >= 2
         && words[0] == "zpool"
@@ -90,7 +90,7 @@ fn recorded_states_are_told_again_word_for_word() {
             if !is_plain_status(&words) || !entry.printed.stdout.contains("config:") {
                 continue;
             }
-            // What runs depends on the clock; those lines have tests of their own.
+            // The progress of running operations depends on the clock; other tests cover these lines.
             let is_timed = |line: &&str| line.contains("Evacuation of ") || line.contains(" to go");
             if entry
                 .printed
@@ -157,14 +157,14 @@ fn recorded_datasets_are_listed_again_word_for_word() {
     score.report("zfs list and get");
 }
 
-/// What the session does not tell enough for: the birth of some datasets to the second; how much
-/// space was used a minute later.
+/// Commands for which the session lacks information: the exact creation time of some datasets, and the
+/// space used one minute later.
 const UNKNOWABLE: [&str; 2] = [
     "zfs list -s creation -t all -o name",
     "zfs list -j --json-int",
 ];
 
-/// Takes in whatever a `zfs get` or `zfs list` tells: exact values over rounded ones.
+/// Adds the output of `zfs get` or `zfs list` to the model. Exact values replace rounded ones.
 fn learn_datasets(control: &mut FakeControl, entry: &Recorded) {
     let Some(words) = recording::words(&entry.command) else {
         return;
@@ -293,7 +293,7 @@ fn learn(
     if property == "createtxg" {
         info.created_txg = told.value.as_ref().and_then(Value::number).expect("a txg");
     }
-    // A name and a kind are known without asking.
+    // Name and kind are known already.
     if ["name", "type"].contains(&property) || (text == "-" && source == "-") {
         return;
     }
@@ -436,7 +436,7 @@ fn pools_from_list(text: &str) -> Vec<PoolInfo> {
     pools
 }
 
-/// A removed vdev of a special class is not shown, but its name counts for the width.
+/// A removed vdev of a special class is not shown, but its name counts for the column width.
 fn hidden_vdev(pool: &mut PoolInfo, text: &str) {
     let header = text.lines().next().expect("a header");
     let width = header.find("SIZE").expect("a title").saturating_sub(3);
@@ -462,8 +462,8 @@ fn hidden_vdev(pool: &mut PoolInfo, text: &str) {
     }
 }
 
-/// Allocated and allocatable bytes that look as ALLOC, FREE and CAP do. Sizes of metaslabs are
-/// multiples of half a megabyte.
+/// Allocated and total bytes that print as the given ALLOC, FREE and CAP. Metaslab sizes are multiples of
+/// half a mebibyte.
 fn space(fields: &[&str]) -> (u64, u64) {
     let number = |at: usize| model::number(fields[at]).expect("a size");
     let (allocated, free) = (number(2), number(3));

@@ -1,4 +1,4 @@
-//! Recorded JSON of `zpool`, read into the model and written again; and `zpool get`.
+//! Reads recorded JSON of `zpool` into the model and prints it again; also `zpool get`.
 
 mod support;
 
@@ -120,7 +120,7 @@ fn recorded_json_of_pools_is_written_again_word_for_word() {
             ..Default::default()
         };
         for pool in &mut control.pools {
-            // `get all` leaves out what it does not know; the rest is not in the document.
+            // `get all` leaves out unknown features, and the document does not contain the others.
             if entry.command.contains("feature@edonr") {
                 pool.features.truncate(1);
             }
@@ -197,7 +197,7 @@ fn recorded_properties_of_pools_and_vdevs_are_printed_again_word_for_word() {
     assert!(different.is_empty());
 }
 
-/// What a `zpool get` tells about pools, or about the vdevs of `tank`.
+/// A model with the output of `zpool get` about pools, or about the vdevs of `tank`.
 fn control_of(words: &[String], printed: &str) -> FakeControl {
     let mut control = FakeControl::default();
     let is_script = words.iter().any(|word| word == "-H");
@@ -229,7 +229,7 @@ fn control_of(words: &[String], printed: &str) -> FakeControl {
                 .into();
             continue;
         } else if is_vdev {
-            // Names may be longer than their column.
+            // Names may be wider than their column.
             line.split("  ")
                 .map(str::trim)
                 .filter(|f| !f.is_empty())

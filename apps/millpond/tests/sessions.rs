@@ -1,10 +1,12 @@
-//! Whole recorded sessions of OpenZFS, replayed with image files: pools are made, changed and read by
-//! the program itself, one process a command, as a person would. The daemon that holds the pools is in this
-//! process, and only pretends to mount.
+//! Replays whole recorded sessions of OpenZFS with image files.
 //!
-//! Compared are status, standard output and standard error after guids and dates are made alike; how many more
-//! would be equal but for figures that follow from allocation is counted beside. Commands that need what there is none of (mounts, other users, files in
-//! mounted file systems) are passed over and counted as such.
+//! The program itself creates, changes and reads the pools, one process per command. The daemon runs in
+//! this process and does not mount anything for real.
+//!
+//! The test compares status, standard output and standard error, after guids and dates are normalized. It
+//! also counts the commands that differ only in numbers that depend on allocation. Commands that need
+//! something absent here (mounts, other users, files in mounted file systems) are skipped and counted
+//! separately.
 
 #[path = "support/served.rs"]
 mod served;
@@ -18,17 +20,17 @@ use std::sync::{Mutex, PoisonError};
 use support::Printed;
 use support::recording::{Recorded, session};
 
-/// Words that a command line may begin with (behind pipes and semicolons too).
+/// Words that may start a command, also after pipes and semicolons.
 const HARMLESS: [&str; 19] = [
     "zpool", "zfs", "truncate", "touch", "mkdir", "sed", "cut", "grep", "sort", "tail", "head",
     "tr", "printf", "mv", "cp", "rm", "dd", "ls", "cat",
 ];
 
-/// What may be named absolutely by others than the two programs.
+/// Absolute paths allowed as arguments of other programs.
 const OURS: [&str; 4] = ["/pool", "/dev/null", "/dev/zero", "/dev/urandom"];
 
-/// Whether a command line does nothing but call the two programs and make or filter plain files in
-/// its own folder.
+/// Whether a command line only calls the two programs and creates or filters regular files in its own
+/// directory.
 fn is_harmless(line: &str) -> bool {
     if line.contains(['<', '`']) || line.contains("/dev/zfs") || line.contains("setpriv") {
         return false;
@@ -50,7 +52,7 @@ fn is_harmless(line: &str) -> bool {
     starts.iter().all(|&at| {
         let rest = line[at..].trim_start_matches([' ', '&', '|']);
         let word = rest.split([' ', ')']).next().unwrap_or_default();
-        // A folder or file named absolutely is not ours, but for some.
+        // Other absolute paths are outside the session's directory.
         let mut arguments = rest.split([';', '|']).next().unwrap_or_default().split(' ');
         let is_text = matches!(
             word,
@@ -61,7 +63,7 @@ fn is_harmless(line: &str) -> bool {
     })
 }
 
-/// Whether a path at the beginning of `text` lies in the session's own folder.
+/// Whether the path at the start of `text` is inside the session's own directory.
 fn is_ours(text: &str) -> bool {
     let path = text.split([' ', ')', ';', '|']).next().unwrap_or_default();
     let is_below = |folder: &&str| {
@@ -71,9 +73,9 @@ fn is_ours(text: &str) -> bool {
     !path.contains("..") && (!path.starts_with('/') || OURS.iter().any(is_below))
 }
 
-/// A folder with the program under its two names, one for image files, and a daemon.
+/// A directory with the program under its two names, a directory for image files, and a daemon.
 struct Stage {
-    /// Goes before its folder does.
+    /// Declared first, so that it is dropped before its directory.
     daemon: Served,
     folder: tempfile::TempDir,
 }
@@ -97,7 +99,7 @@ impl Stage {
         Self { folder, daemon }
     }
 
-    /// A process that sleeps in a folder, or its end, as the mounts see it.
+    /// Marks a mount as busy when a process sleeps in its directory, and as free when that process ends.
     fn heed_sleepers(&self, line: &str) {
         let mut busy = self.daemon.mounter.busy.lock();
         if line.contains("kill $(cat") {
@@ -121,7 +123,7 @@ impl Stage {
         let bin = self.folder.path().join("bin");
         let path = std::env::var("PATH").unwrap_or_default();
         let mut line = line.replace("/pool/", &format!("{}/", self.pool()));
-        // The folder itself, at the end of a word.
+        // The directory itself, at the end of a word.
         line = line.replace(" /pool ", &format!(" {} ", self.pool()));
         if let Some(rest) = line.strip_suffix(" /pool") {
             line = format!("{rest} {}", self.pool());
@@ -146,11 +148,11 @@ impl Stage {
     }
 }
 
-/// Makes alike what differs from run to run: guids, dates. Columns are as wide as the
-/// paths of devices, which differ: runs of blanks count as one.
+/// Normalizes guids and dates, which differ between runs. Runs of blanks count as one, because column
+/// widths depend on device paths.
 fn alike(text: &str) -> String {
     let mut lines = vec![];
-    // The machine's name.
+    // The host name.
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
     let text = text.replace("millpond-vm", "HOST");
@@ -184,7 +186,7 @@ fn alike_word(word: &str) -> String {
     if is_time {
         return "TIME".into();
     }
-    // Runs of digits, also between the quotes of JSON: guids are long, seconds since 1970 have ten.
+    // Runs of digits, also inside JSON strings: guids are long, and seconds since 1970 have ten digits.
     let mut made = String::new();
     let mut rest = word;
     while let Some(at) = rest.find(|letter: char| letter.is_ascii_digit()) {
@@ -202,7 +204,7 @@ fn alike_word(word: &str) -> String {
     made + rest
 }
 
-/// The same without any figure, and without the dashes below titles: what is left are words and layout.
+/// Removes all numbers and the dashes below titles, so that only words and layout remain.
 fn without_figures(text: &str) -> String {
     let is_figure = |word: &str| {
         let word = word.trim_end_matches(['B', 'K', 'M', 'G', 'T', 'x', '%', 's', 'u', 'm', 'n']);
@@ -214,7 +216,7 @@ fn without_figures(text: &str) -> String {
     let word = |word: &str| match word {
         word if is_figure(word) => "#".to_owned(),
         word if word.len() > 2 && word.bytes().all(|byte| byte == b'-') => "---".to_owned(),
-        // Values in JSON.
+        // JSON values.
         word if word.contains("\":") => word
             .split(['"', ':', ','])
             .map(|part| if is_figure(part) { "#" } else { part })
@@ -230,8 +232,8 @@ fn without_figures(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Clones are listed in the order of a table that dice have sorted: any order of lines, and of words
-/// between commas, is the same then.
+/// Compares two outputs. Clones are listed in the order of a randomly sorted table, so for them the order
+/// of lines, and of words between commas, does not count.
 fn is_equal(command: &str, ours: &Printed, theirs: &Printed) -> bool {
     let lists_clones = command.starts_with("zfs destroy") || command.starts_with("zfs get clones");
     let alike = |text: &str| {
@@ -253,7 +255,7 @@ fn is_equal(command: &str, ours: &Printed, theirs: &Printed) -> bool {
         && alike(&ours.stderr) == alike(&theirs.stderr)
 }
 
-/// What kind of command a line is: its first two words.
+/// The kind of a command line: its first two words.
 fn kind_of(line: &str) -> String {
     line.split_whitespace()
         .take(2)
@@ -264,12 +266,12 @@ fn kind_of(line: &str) -> String {
 #[derive(Default)]
 struct Tally {
     equal: usize,
-    /// As many more are equal but for figures: how much space blocks take, how often devices were read, txgs.
+    /// Further commands that differ only in numbers: block sizes, read counts, txgs.
     nearly: usize,
     all: usize,
 }
 
-/// Replays a session; the number of equal commands.
+/// Replays a session and returns the number of equal commands.
 fn replay(name: &str, recorded: &[Recorded]) -> usize {
     let stage = Stage::new();
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
@@ -279,7 +281,7 @@ fn replay(name: &str, recorded: &[Recorded]) -> usize {
     for entry in recorded {
         if entry.note.starts_with("setup") {
             stage.heed_sleepers(&entry.command);
-            // What can be done of it is done.
+            // The harmless parts are run.
             for part in entry.command.split(';').filter(|part| is_harmless(part)) {
                 stage.run(part);
             }
@@ -330,12 +332,12 @@ fn replay(name: &str, recorded: &[Recorded]) -> usize {
     equal
 }
 
-/// Replays a session and holds it to what it has reached before.
+/// Replays a session and compares the number of equal commands with the previous minimum.
 fn hold(name: &str, floor: usize) {
     let Some(recorded) = session(name) else {
         return;
     };
-    // One after the other: beside other sessions some commands of this one come out otherwise.
+    // One session at a time: some commands of this session behave differently when others run in parallel.
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let equal = replay(name, &recorded);
@@ -386,7 +388,7 @@ fn the_other_sessions_come_as_near_as_they_did() {
     }
 }
 
-/// The rest of the recordings, with how many commands were equal before.
+/// The other recordings, with the previous number of equal commands.
 const OTHERS: [(&str, usize); 13] = [
     ("topologies.json", 99),
     ("misc.json", 69),

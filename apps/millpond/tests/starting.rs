@@ -1,4 +1,4 @@
-//! A command that needs a daemon while another one is ending.
+//! A command that needs a daemon while another daemon is still ending.
 
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ fn a_daemon_is_started_again_once_the_ending_one_released_its_lock() {
     fs::create_dir(&state).expect("the state directory");
     let zpool = folder.path().join("zpool");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), &zpool).expect("a link");
-    // What the kernel keeps of a daemon that was killed, until it has ended.
+    // The lock that a killed daemon keeps until the kernel has ended it.
     let lock = File::create(state.join("lock")).expect("a lock");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("the lock");
     let asked = Command::new(&zpool)

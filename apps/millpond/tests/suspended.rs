@@ -1,5 +1,5 @@
-//! A pool whose disk fails and comes back, held by a daemon in this process: what the program shows and
-//! does meanwhile, one process a command.
+//! A pool whose disk fails and returns, imported by a daemon in this process: the output and effects of the
+//! commands, each a process of its own.
 
 #[path = "support/served.rs"]
 mod served;
@@ -16,9 +16,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A daemon that holds the pool `tank` on a disk that obeys the test.
+/// A daemon with the pool `tank` on a disk controlled by the test.
 struct Stage {
-    /// Goes before its folder does.
+    /// Declared first, so that it is dropped before its directory.
     served: Served,
     folder: tempfile::TempDir,
     live: LivePool,
@@ -79,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// What a command printed, standard error first, and its status.
+    /// Runs a command. Returns its standard error followed by its standard output, and its status.
     fn run(&self, line: &str) -> (String, Option<i32>) {
         let (program, rest) = line.split_once(' ').unwrap();
         let done = Command::new(self.folder.path().join(program))
@@ -92,7 +92,7 @@ impl Stage {
         (String::from_utf8(text).unwrap(), done.status.code())
     }
 
-    /// The disk takes nothing; it can be read, or that neither.
+    /// Makes writes fail; with `also_reads`, reads too.
     fn fail(&self, also_reads: bool) {
         match also_reads {
             true => self.disk.set_absent(true),
@@ -109,7 +109,7 @@ impl Stage {
         self.disk.set_faults(None);
     }
 
-    /// A file that is not written yet.
+    /// Creates a file without writing it to disk.
     fn write(&self, name: &str) {
         let files = self.live.file_system("tank").unwrap();
         let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -129,7 +129,7 @@ impl Stage {
         }
     }
 
-    /// Somebody waits for what is dirty, and it cannot be written.
+    /// Suspends the pool: a thread waits for dirty data that cannot be written.
     fn suspend(&self) -> std::thread::JoinHandle<bool> {
         let live = self.live.clone();
         let syncing = std::thread::spawn(move || live.sync().is_ok());
@@ -137,7 +137,7 @@ impl Stage {
         syncing
     }
 
-    /// The line of `zpool status` about the disk, in single spaces.
+    /// The line of `zpool status` about the disk, with single blanks.
     fn disk_line(&self) -> String {
         let (status, _) = self.run("zpool status tank");
         let line = status.lines().find(|line| line.contains("/sim/0"));
@@ -183,7 +183,7 @@ fn a_suspended_pool_says_so_refuses_changes_and_goes_on_when_it_is_cleared() {
                 let words = format!("{action}: pool I/O is currently suspended\n");
                 assert_eq!(stage.run(line), (words, Some(1)));
             }
-            // Still away.
+            // The disk is still absent.
             let words = "cannot clear errors for tank: I/O error\n".to_owned();
             assert_eq!(stage.run("zpool clear tank"), (words, Some(1)));
             assert!(!syncing.is_finished());
@@ -250,7 +250,7 @@ fn a_suspended_pool_is_exported_by_force_and_what_was_not_written_is_lost() {
 
 #[test]
 fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
-    // Suspended already; or first at the end, when everything is to be written.
+    // Suspended before the export, or only when the export writes the remaining changes.
     for is_suspended in [true, false] {
         let stage = Stage::new(73, "wait");
         stage.write("a");
@@ -274,7 +274,7 @@ fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
     stage.write("a");
     stage.fail(false);
     let syncing = stage.suspend();
-    // The probe fails too; the pool cannot do without the disk.
+    // The probe fails too. The pool cannot work without the disk.
     let topology = stage.live.engine().store().topology();
     let disk = topology.tree.leaves().next().unwrap().0;
     while topology.condition(disk).state != LeafState::Degraded {

@@ -1,12 +1,12 @@
-//! Calls that make no sense, and calls on a machine without pools, answered word for word as
-//! OpenZFS answers them.
+//! Usage errors, and commands on a machine without pools: the output must equal that of OpenZFS word for
+//! word.
 
 mod support;
 
 use support::recording;
 use support::{FakeControl, run};
 
-/// Replays a session. Equal in every byte, or it is a command that says that it is not built yet.
+/// Replays a session. Each command must match in every byte, or report that it is not implemented.
 fn replay(name: &str) {
     let Some(session) = recording::session(name) else {
         return;
@@ -25,7 +25,7 @@ fn replay(name: &str) {
         } else if printed.stderr.ends_with(" is not built yet\n") && printed.status == 1 {
             not_built += 1;
         } else if printed.stderr.ends_with("so that the daemon does it\n") && printed.status == 1 {
-            // `sessions` replays these with a daemon's pools.
+            // The test `sessions` replays these with the pools of a daemon.
             elsewhere += 1;
         } else {
             different.push((entry.command.clone(), entry.printed.clone(), printed));

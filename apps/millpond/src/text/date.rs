@@ -1,4 +1,4 @@
-//! Dates for people, in the local time zone.
+//! Human-readable dates in the local time zone.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,7 +8,7 @@ pub fn minutes(time_s: u64, zone: &TimeZone) -> String {
     formatted(time_s, zone, "%a %b %e %k:%M %Y")
 }
 
-/// `Sat Nov 21 10:00:05 2026`, an hour below ten without a zero: property `snapshots_changed`.
+/// `Sat Nov 21 10:00:05 2026`, hours below ten padded with a blank: property `snapshots_changed`.
 pub fn seconds(time_s: u64, zone: &TimeZone) -> String {
     formatted(time_s, zone, "%a %b %e %k:%M:%S %Y")
 }
@@ -34,7 +34,7 @@ pub fn event(time_s: u64, nanoseconds: u64, zone: &TimeZone) -> String {
     format!("{seconds}.{nanoseconds:09}")
 }
 
-/// `HH:MM:SS`, from a day on `N days HH:MM:SS`.
+/// `HH:MM:SS`, or `N days HH:MM:SS` from one day on.
 pub fn duration(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);
     let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
@@ -45,7 +45,7 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// A time that no calendar has (it came from a disk) is shown in digits.
+/// A time outside the calendar (read from a disk) is shown as digits.
 fn formatted(time_s: u64, zone: &TimeZone, form: &str) -> String {
     i64::try_from(time_s)
         .ok()

@@ -1,14 +1,13 @@
-//! JSON as these programs write it: one line, members in a fixed order, numbers as strings unless
-//! asked otherwise.
+//! JSON output: one line, members in a fixed order, numbers as strings unless `--json-int` is given.
 
 use serde_json::{Map, Value};
 
-/// How values of JSON members are written.
+/// How JSON values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
     /// `-p`, or implied by `--json-int`: exact values.
     pub is_exact: bool,
-    /// `--json-int`: whatever is all digits becomes a number.
+    /// `--json-int`: values of digits only are written as numbers.
     pub has_numbers: bool,
 }
 
@@ -25,13 +24,13 @@ impl Style {
         Value::from(text)
     }
 
-    /// An exact number, whatever the style.
+    /// An exact number in every style.
     pub fn digits(self, number: u64) -> Value {
         self.value(&number.to_string())
     }
 }
 
-/// The head that every document begins with.
+/// The header of every document.
 pub fn document(command: &str) -> Map<String, Value> {
     let mut version = Map::new();
     version.insert("command".into(), command.into());

@@ -1,4 +1,4 @@
-//! How values look: numbers, dates, tables, JSON. Nothing here knows a pool.
+//! Formats values: numbers, dates, tables, JSON. This module is independent of pools.
 
 pub mod columns;
 pub mod date;

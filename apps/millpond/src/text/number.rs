@@ -1,8 +1,8 @@
-//! Numbers for people.
+//! Human-readable numbers.
 //!
-//! A number is divided by 1024 until it is below that; an exact multiple shows no decimals, any
-//! other as many (two at most) as keep the text within five characters. The real quotient is a
-//! binary double and is rounded half to even, as C's `printf` does.
+//! A number is divided by 1024 until it is below 1024. An exact multiple has no decimals. Any other number
+//! has at most two, as long as the text stays within five characters. The quotient is a binary double,
+//! rounded half to even like C's `printf`.
 
 /// A plain count: `0`, `512`, `1.50K`.
 pub fn count(number: u64) -> String {
@@ -14,7 +14,8 @@ pub fn bytes(number: u64) -> String {
     scaled(number, "B")
 }
 
-/// Nanoseconds, never with decimals: `999ns`, `1us`, `34s`, and `1?` from a thousand seconds on. 0 is for the caller.
+/// Nanoseconds without decimals: `999ns`, `1us`, `34s`, and `1?` from a thousand seconds on. The caller
+/// handles 0.
 pub fn time(ns: u64) -> String {
     let mut number = ns;
     for unit in ["ns", "us", "ms", "s"] {
@@ -36,8 +37,9 @@ pub fn exact_ratio(hundredths: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// A share of a whole in per cent, as `zpool list -v` shows it: cut off after hundredths, of which
-/// two digits show below ten per cent, one below a hundred.
+/// A share of a whole in per cent, as `zpool list -v` shows it.
+///
+/// The value is truncated after hundredths. Two decimals are shown below ten per cent, one below a hundred.
 pub fn percent_of(part: u64, whole: u64) -> String {
     let hundredths = u128::from(part) * 10_000 / u128::from(whole.max(1));
     let percent = hundredths as f64 / 100.0;
@@ -82,7 +84,7 @@ fn scaled(number: u64, unit: &str) -> String {
 }
 
 const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
-/// Longest text, with its suffix, for which decimals are kept.
+/// Longest text, including the suffix, for which decimals are kept.
 const LENGTH_MAX: usize = 5;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Numbers as people write them.
+//! Parses sizes with units.
 
-/// A number with an optional decimal fraction and unit (`1.5G`, `10kb`, `4KiB`), or what is wrong with
-/// it. Fractions are multiplied as binary doubles and cut off.
+/// Parses a number with an optional decimal fraction and unit (`1.5G`, `10kb`, `4KiB`).
+///
+/// Fractions are multiplied as binary doubles and truncated. The error says what is wrong with the text.
 pub fn parse(text: &str) -> Result<u64, String> {
     let bad = || format!("bad numeric value '{text}'");
     let end = text
@@ -27,7 +28,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(too_large)
 }
 
-/// The power of two that a unit stands for.
+/// The power of two of a unit.
 fn shift_of(suffix: &str) -> Option<u32> {
     let upper = suffix.to_ascii_uppercase();
     let mut letters = upper.chars();

@@ -1,18 +1,19 @@
-//! What people see at a terminal: names and values from disks cannot speak to it.
+//! Escapes output to a terminal, so that names and values from disks cannot send control sequences.
 
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Whether standard output is a terminal. Set once, when the program begins.
+/// Whether standard output is a terminal. Set once at program start.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
-/// Says that values go to a terminal.
+/// Sets whether values are written to a terminal.
 pub fn set_shown(is_shown: bool) {
     IS_SHOWN.store(is_shown, Ordering::Relaxed);
 }
 
-/// A value within its line. A line break would begin a line that nobody has written; in a pipe it stays what it is.
+/// Escapes line breaks in a value written to a terminal, so that it cannot forge a line. Output to a pipe
+/// is unchanged.
 pub fn one_line(value: &str) -> Cow<'_, str> {
     match IS_SHOWN.load(Ordering::Relaxed) {
         true => within_line(value),
@@ -27,29 +28,29 @@ fn within_line(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// Control characters, and those that turn the direction of writing or join what follows.
+/// Whether a character is a control character, changes the text direction or joins its neighbours.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Puts a letter's bytes as `\xHH`.
+/// Appends the bytes of a character as `\xHH`.
 pub fn put_hidden(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = write!(out, "\\x{byte:02x}");
     }
 }
 
-/// Output to a terminal: everything but text, line breaks and tabulators is written as `\xHH`.
+/// Output to a terminal: everything except text, line breaks and tabs is written as `\xHH`.
 pub struct Escaping<W> {
     out: W,
-    /// The beginning of a letter whose rest comes with the next write.
+    /// The first bytes of a character that the next write completes.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Escaping<W> {
-    /// Around a terminal.
+    /// Wraps a terminal.
     pub fn new(out: W) -> Self {
         Self { out, begun: vec![] }
     }

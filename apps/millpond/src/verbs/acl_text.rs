@@ -1,10 +1,10 @@
-//! Access control lists as text: NFSv4 entries as `nfs4_getfacl` writes rights, POSIX ACLs as
-//! `getfacl` does.
+//! Formats access control lists as text: NFSv4 entries with rights as in `nfs4_getfacl`, POSIX ACLs as in
+//! `getfacl`.
 
 use super::entry_text::Names;
 use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho};
 
-/// `allow:owner@:rwx...:fd`, each entry on its own.
+/// Formats one NFSv4 entry, for example `allow:owner@:rwx...:fd`.
 pub fn nfs4(ace: &Ace, names: &Names) -> String {
     let kind = match ace.kind {
         AceKind::ALLOW => "allow".to_owned(),
@@ -34,8 +34,9 @@ pub fn nfs4(ace: &Ace, names: &Names) -> String {
         .to_owned()
 }
 
-/// A POSIX ACL from its extended attribute (`system.posix_acl_access`): version 2, little-endian
-/// entries of 8 bytes. `None` if it is not of that form.
+/// Formats a POSIX ACL from its extended attribute (`system.posix_acl_access`).
+///
+/// The attribute is version 2 with little-endian entries of 8 bytes. Returns `None` for any other form.
 pub fn posix(value: &[u8], names: &Names) -> Option<Vec<String>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != 2 || !entries.len().is_multiple_of(8) {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// An address taken apart; nothing is opened yet.
+/// A parsed address. Parsing opens nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The dataset, with `@` and the snapshot's name if there is one.
@@ -13,11 +13,13 @@ pub struct Address {
 }
 
 impl Address {
-    /// Takes an address apart at the first `:/` (or a `:` at its end). A name of a dataset may hold
-    /// colons too: one that ends in a colon cannot be followed by a child's.
+    /// Parses an address. The dataset ends at the first `:/`, or at a final `:`.
+    ///
+    /// A dataset name may contain colons. A name that ends in a colon cannot be followed by a child's name,
+    /// so the split is unambiguous.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// What is wrong with the address, as a message for the user.
     pub fn parse(text: &OsStr) -> Result<Self, String> {
         let bytes = text.as_bytes();
         let split = bytes.windows(2).position(|pair| pair == b":/");
@@ -50,7 +52,7 @@ impl Address {
         &self.dataset[..end]
     }
 
-    /// What a copy is called: the last name of the path; `None` for the root of a file system and for
+    /// The name that a copy gets: the last name of the path. `None` for the root of a file system and for
     /// `.` and `..`.
     pub fn last_name(&self) -> Option<&[u8]> {
         let path = self.path.as_deref()?;
@@ -61,7 +63,7 @@ impl Address {
     }
 }
 
-/// `DATASET` and `/.zfs/snapshot/NAME/rest` is `DATASET@NAME` and `/rest`.
+/// Turns `DATASET` and `/.zfs/snapshot/NAME/rest` into `DATASET@NAME` and `/rest`.
 fn through_snapshot_folder(dataset: &str, path: &[u8]) -> (String, Option<Vec<u8>>) {
     let unchanged = || (dataset.to_owned(), Some(path.to_vec()));
     let mut names = path

@@ -1,4 +1,4 @@
-//! `millpond touch`, `chmod` and `chown`: attributes of files of a dataset.
+//! `millpond touch`, `chmod` and `chown`: change attributes of files in a dataset.
 
 use super::Global;
 use super::writing::{WritePools, parent, resolve};
@@ -56,15 +56,15 @@ struct Chown {
     common: Common,
 }
 
-/// `touch`.
+/// Defines `touch`.
 pub fn touch_command() -> Command {
     Touch::augment_args(Command::new("touch").about("Set times of files, or make empty ones"))
 }
-/// `chmod`.
+/// Defines `chmod`.
 pub fn chmod_command() -> Command {
     Chmod::augment_args(Command::new("chmod").about("Set permissions of files"))
 }
-/// `chown`.
+/// Defines `chown`.
 pub fn chown_command() -> Command {
     Chown::augment_args(Command::new("chown").about("Set owners of files"))
 }
@@ -136,7 +136,7 @@ pub fn chmod(session: &mut Session, global: &Global, matches: &ArgMatches) -> En
             options.recursive,
             &|node| {
                 match node.kind() {
-                    // Nobody asks for theirs.
+                    // The permissions of a symbolic link have no effect.
                     FileKind::Symlink => Ok(()),
                     _ => files.set_attributes(&Caller::root(), node, &set),
                 }
@@ -181,7 +181,8 @@ fn each(
     Ok(status)
 }
 
-/// A file, and with `is_recursive` everything below it. Holds one directory's cookie for each level.
+/// Visits a file and, with `is_recursive`, everything below it. Memory use is one directory cookie per
+/// level.
 fn below(
     files: &LiveFileSystem,
     node: LiveNode,

@@ -1,4 +1,4 @@
-//! `millpond cat`: the bytes of files and volumes to standard output.
+//! `millpond cat`: writes files and volumes to standard output.
 
 use super::content::Content;
 use super::global::refused;
@@ -20,7 +20,7 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("cat")
         .about("Write files or volumes to standard output")
@@ -30,7 +30,7 @@ pub fn command() -> Command {
     Options::augment_args(command)
 }
 
-/// Writes all of them.
+/// Writes all named files and volumes.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -58,7 +58,8 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(status)
 }
 
-/// With `--json` errors are objects, on standard error as ever: standard output is the content.
+/// Reports an error on standard error, with `--json` as an object. Standard output carries only the
+/// content.
 fn told(session: &mut Session, global: &Global, word: &OsString, text: &str) -> io::Result<()> {
     if !global.is_json {
         return writeln!(session.err, "{text}");
@@ -90,7 +91,7 @@ fn content(pools: &mut Pools, word: &OsString) -> Result<Content, Failure> {
     }
 }
 
-/// A part of the output, in order.
+/// A part of the output. Parts are written in order.
 enum Part {
     Zeros(u64),
     Data(Receiver<Result<Vec<u8>, String>>),
@@ -103,14 +104,15 @@ struct Wish {
     answer: Sender<Result<Vec<u8>, String>>,
 }
 
-/// Writes the content, read by several threads up to [`AHEAD`] chunks ahead. The inner error is why it
-/// could not be read on.
+/// Writes the content, which several threads read up to [`AHEAD`] chunks ahead.
+///
+/// The inner error says why reading stopped.
 fn write_all(content: &Content, out: &mut dyn Write) -> io::Result<Result<(), String>> {
     if content.size_bytes <= CHUNK_BYTES {
         let mut bytes = vec![0; content.size_bytes as usize];
         return match content.object.read(0, &mut bytes) {
             Ok(()) => out.write_all(&bytes).map(Ok),
-            // Block by block, to write what comes before the bad one.
+            // Read it again block by block, to write the blocks before the bad one.
             Err(_) => write_parts(content, out),
         };
     }
@@ -119,7 +121,7 @@ fn write_all(content: &Content, out: &mut dyn Write) -> io::Result<Result<(), St
 
 fn write_parts(content: &Content, out: &mut dyn Write) -> io::Result<Result<(), String>> {
     thread::scope(|scope| {
-        // Made in here, so that it closes, and the threads end, however this ends.
+        // Created inside the scope: dropping the sender ends the threads on every return path.
         let (wishes, taken) = bounded::<Wish>(AHEAD);
         for _ in 0..(thread::parallelism() * 2).clamp(2, 8) {
             let taken = taken.clone();
@@ -128,14 +130,14 @@ fn write_parts(content: &Content, out: &mut dyn Write) -> io::Result<Result<(), 
                     let mut bytes = vec![0; wish.length_bytes];
                     let read = content.object.read(wish.offset_bytes, &mut bytes);
                     let answer = read.map(|()| bytes).map_err(|error| error.to_string());
-                    // Nobody waits any more after an error.
+                    // After an error the receiver is gone.
                     let _ = wish.answer.send(answer);
                 }
             });
         }
         drop(taken);
         let block = content.object.block_bytes().max(1);
-        // Whole blocks, so that an error costs one of them, and none is read twice.
+        // Chunks hold whole blocks, so that an error affects one block and no block is read twice.
         let chunk = (CHUNK_BYTES / block).max(1) * block;
         let mut parts = VecDeque::new();
         let mut at = 0;
@@ -189,7 +191,7 @@ fn write_parts(content: &Content, out: &mut dyn Write) -> io::Result<Result<(), 
     })
 }
 
-/// Some block from here on is bad: writes those before it and tells which.
+/// Writes the blocks before the first bad block from here on, and reports the bad block.
 fn write_up_to_the_bad_block(
     content: &Content,
     out: &mut dyn Write,
@@ -206,7 +208,7 @@ fn write_up_to_the_bad_block(
         }
         at += count;
     }
-    // Read after all, as from a device that came back.
+    // The second read succeeded, for example because a device is back.
     Ok(Ok(()))
 }
 
@@ -220,7 +222,7 @@ fn write_zeros(out: &mut dyn Write, mut count: u64) -> io::Result<()> {
 }
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-/// What is read at once, unless a block is larger (16 MiB at most).
+/// Bytes per read, unless a block is larger (16 MiB at most).
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Chunks that are read ahead.
+/// Number of chunks read ahead.
 const AHEAD: usize = 16;

@@ -1,4 +1,4 @@
-//! `millpond check`: proves a pool consistent and says what is wrong where.
+//! `millpond check`: checks the consistency of a pool and reports each error with its location.
 
 use super::Global;
 use super::name_text;
@@ -12,12 +12,12 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::io;
 
-/// Nothing could be judged.
+/// Exit status when the pool could not be checked.
 const COULD_NOT_CHECK: u8 = 2;
-/// Findings shown; `--json` has all.
+/// Maximum number of findings shown as text. `--json` shows all.
 const FINDINGS_SHOWN_MAX: usize = 200;
 
-/// What it takes.
+/// Defines the command.
 pub fn command() -> Command {
     Command::new("check")
         .about("Prove a pool consistent: space, figures, tables, names, links, owners")
@@ -87,7 +87,7 @@ fn checked(global: &Global, matches: &ArgMatches) -> Result<(Pool, CheckReport),
     Ok((pool, report))
 }
 
-/// Where a finding is, for people.
+/// Formats the location of a finding.
 fn place(finding: &Finding) -> String {
     match (&finding.dataset, finding.object, &finding.path) {
         (Some(dataset), _, Some(path)) => format!("{dataset}:/{}", name_text::escaped(path)),

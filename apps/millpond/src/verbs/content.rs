@@ -1,25 +1,25 @@
-//! The bytes of files and volumes as runs of data, holes between them, and what is lost.
+//! The content of files and volumes, as runs of data, holes and unreadable ranges.
 
 use millpond::{Node, Object, ObjectError, Volume};
 use millpond_ondisk::BlockId;
 
-/// Something with bytes. Cheap to clone.
+/// The content of a file or volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// The object that they lie in.
+    /// The object that stores the bytes.
     pub object: Object,
-    /// How many there are.
+    /// Size in bytes.
     pub size_bytes: u64,
 }
 
-/// A run of bytes that is no hole.
+/// A run of bytes that is not a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// First byte.
     pub offset_bytes: u64,
     /// Number of bytes, never 0.
     pub length_bytes: u64,
-    /// Why nothing can be known about it: the blocks that lead to it cannot be read.
+    /// Why the run is unknown: the indirect blocks above it cannot be read.
     pub lost: Option<String>,
 }
 
@@ -42,15 +42,16 @@ impl From<&Volume> for Content {
 }
 
 impl Content {
-    /// The first piece at or after `from_bytes`. An indirect block that cannot be read costs the range
-    /// below it and no more.
+    /// Returns the first piece at or after `from_bytes`.
+    ///
+    /// An unreadable indirect block makes only the range below it unknown.
     pub fn next_piece(&self, from_bytes: u64) -> Option<Piece> {
         if from_bytes >= self.size_bytes {
             return None;
         }
         let block = self.object.block_bytes().max(1);
         if !block.is_power_of_two() {
-            // One block of an odd size counts as data, even if it is a hole.
+            // An object with a single block of an odd size counts as data, even if it is a hole.
             return self.piece(from_bytes, self.size_bytes, None);
         }
         let first = match self.object.next_data_block(BlockId(from_bytes / block)) {
@@ -64,7 +65,7 @@ impl Content {
         }
         match self.object.next_hole_block(first) {
             Ok(hole) => self.piece(start, hole.0.saturating_mul(block), None),
-            // All is data up to what cannot be read.
+            // Everything before the unreadable range is data.
             Err(error) => match self.span_of(&error) {
                 Some((bad, _)) if bad > start => self.piece(start, bad, None),
                 _ => self.lost(start, &error),
@@ -91,7 +92,7 @@ impl Content {
         }
     }
 
-    /// The range of bytes below the indirect block that an error is about.
+    /// The range of bytes below the indirect block that an error names.
     fn span_of(&self, error: &ObjectError) -> Option<(u64, u64)> {
         let ObjectError::Block(error) = error else {
             return None;

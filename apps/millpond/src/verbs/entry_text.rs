@@ -1,4 +1,4 @@
-//! What `ls -l`, `stat` and `find` say of a file, as text and as JSON.
+//! Formats what `ls -l`, `stat` and `find` show of a file, as text and as JSON.
 
 use super::json::put_name;
 use jiff::tz::TimeZone;
@@ -6,21 +6,21 @@ use millpond::{FileKind, Node, Stat, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Names of users and groups, and the zone of times.
+/// Names of users and groups, and the time zone.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// By number.
+    /// User names by uid.
     pub users: BTreeMap<u64, String>,
-    /// By number.
+    /// Group names by gid.
     pub groups: BTreeMap<u64, String>,
-    /// Where times are shown.
+    /// The time zone of all times.
     pub zone: TimeZone,
-    /// Seconds since 1970: old times show their year instead of the hour.
+    /// The current time in seconds since 1970. Old times show the year instead of the hour.
     pub now_s: u64,
 }
 
 impl Names {
-    /// This system's names; none if numbers are wanted.
+    /// Takes the names of this system, or none if `is_numeric`.
     pub fn new(environment: &crate::session::Environment, is_numeric: bool) -> Self {
         let (users, groups) = if is_numeric {
             (BTreeMap::new(), BTreeMap::new())
@@ -34,11 +34,11 @@ impl Names {
             now_s: environment.now(),
         }
     }
-    /// A user's name, or number.
+    /// The user's name, or the uid.
     pub fn user(&self, uid: u32) -> String {
         named(&self.users, uid)
     }
-    /// A group's name, or number.
+    /// The group's name, or the gid.
     pub fn group(&self, gid: u32) -> String {
         named(&self.groups, gid)
     }
@@ -65,7 +65,7 @@ impl Names {
                 .to_zoned(self.zone.clone())
                 .strftime(format)
                 .to_string(),
-            // Beyond the years that a calendar has.
+            // A year outside the calendar.
             Err(_) => time.seconds.to_string(),
         }
     }
@@ -88,7 +88,7 @@ fn groups() -> BTreeMap<u64, String> {
         .collect()
 }
 
-/// `-rwsr-xr-t`.
+/// Formats kind and permissions like `-rwsr-xr-t`.
 pub fn mode_text(kind: FileKind, permissions: u32) -> String {
     let mut text = String::from(kind.letter());
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
@@ -105,7 +105,7 @@ pub fn mode_text(kind: FileKind, permissions: u32) -> String {
     text
 }
 
-/// A word for a kind, as in the record of a tree.
+/// The word for a kind of file, as in recorded trees.
 pub fn kind_word(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Fifo => "fifo",
@@ -118,7 +118,7 @@ pub fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-/// The attributes of a file as JSON, with its path.
+/// The path and attributes of a file as JSON.
 pub fn to_json(path: &[u8], node: &Node, stat: &Stat) -> Map<String, Value> {
     let mut map = Map::new();
     put_name(&mut map, "path", path);
@@ -153,7 +153,7 @@ pub fn to_json(path: &[u8], node: &Node, stat: &Stat) -> Map<String, Value> {
     map
 }
 
-/// A time as one number where that fits into 64 bits, else as text.
+/// A time in nanoseconds: a number if it fits into 64 bits, otherwise text.
 fn nanoseconds(time: Timestamp) -> Value {
     let total = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     i64::try_from(total).map_or_else(|_| total.to_string().into(), Value::from)

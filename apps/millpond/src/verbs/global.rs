@@ -1,4 +1,4 @@
-//! Options that all verbs share: where to look, which state of a pool, keys, and the form of output.
+//! Options shared by all commands: search paths, pool state, keys and output format.
 
 use super::keys::KeyOption;
 use super::pools::explained;
@@ -9,25 +9,25 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Cache of a verb that reads most content once.
+/// Cache size of a command that reads most content once.
 const CACHE_BYTES_READING_ONCE: u64 = 64 << 20;
 
-/// What the shared options said.
+/// The parsed shared options.
 #[derive(Debug, Clone)]
 pub struct Global {
-    /// Where pools are looked for.
+    /// Where to search for pools.
     pub search: Search,
-    /// How they are opened.
+    /// How to open pools.
     pub open: OpenOptions,
     /// Whether output is JSON.
     pub is_json: bool,
-    /// Datasets and where their keys are.
+    /// Datasets with the sources of their keys.
     keys: Vec<KeyOption>,
-    /// Whether files that `keylocation` names may be read.
+    /// Whether files named by `keylocation` may be read.
     pub is_keylocation_used: bool,
 }
 
-/// The shared options.
+/// Defines the shared options.
 pub(super) fn arguments() -> Vec<Arg> {
     vec![
         Arg::new("dir")
@@ -103,10 +103,10 @@ pub(super) fn arguments() -> Vec<Arg> {
 }
 
 impl Global {
-    /// Reads the shared options.
+    /// Parses the shared options.
     ///
     /// # Errors
-    /// If one makes no sense.
+    /// If an option is invalid.
     pub(super) fn from_matches(matches: &ArgMatches) -> Result<Self, Failure> {
         let mut search = match matches.get_one::<PathBuf>("cachefile") {
             Some(file) => Search::in_cache_file(file).map_err(refused)?,
@@ -142,18 +142,18 @@ impl Global {
         })
     }
 
-    /// The same for a verb that reads most content once: a smaller cache, which keeps what leads to
-    /// the content.
+    /// Returns the same options for a command that reads most content once: with a smaller cache, which
+    /// keeps metadata.
     pub fn reading_once(&self) -> Self {
         let mut global = self.clone();
         global.open.cache_bytes = CACHE_BYTES_READING_ONCE;
         global
     }
 
-    /// Opens a pool as the options say and loads the keys that were given for it.
+    /// Opens a pool according to the options and loads the given keys.
     ///
     /// # Errors
-    /// If it cannot be opened, or a key is not the right one.
+    /// If the pool cannot be opened, or a key is wrong.
     pub fn open_pool(&self, name: &str) -> Result<Pool, Failure> {
         let pool = Pool::open(&self.search, name, &self.open)
             .map_err(|error| refused(explained(&error)))?;
@@ -170,10 +170,10 @@ impl Global {
         Ok(pool)
     }
 
-    /// The only pool that the search finds.
+    /// Returns the name of the only pool that the search finds.
     ///
     /// # Errors
-    /// If it finds none, or several.
+    /// If the search finds no pool, or several.
     pub fn only_pool(&self) -> Result<String, Failure> {
         let names: Vec<String> = self
             .search
@@ -192,10 +192,10 @@ impl Global {
     }
 }
 
-/// An error of the library as a failure with status 1.
+/// Turns a library error into a failure with status 1.
 pub(super) fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(format!("millpond: {error}"))
 }
 
-/// What stands above these options in help.
+/// The heading of these options in the help.
 const HEADING: &str = "Pools, keys and output";

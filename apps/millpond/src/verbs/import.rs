@@ -1,4 +1,4 @@
-//! `millpond import`: the pools there are, in the words of `zpool import`.
+//! `millpond import`: lists the pools that can be imported, in the format of `zpool import`.
 
 use super::Global;
 use super::global::refused;
@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use millpond::PoolState;
 use serde_json::json;
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Command::new("import")
         .about("List the pools that can be opened, as zpool import does; nothing is imported")
@@ -19,7 +19,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Lists.
+/// Lists the pools.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let is_destroyed_wanted = matches.get_flag("destroyed");
     if !global.is_json {

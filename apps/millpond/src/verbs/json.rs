@@ -1,4 +1,4 @@
-//! JSON of the verbs: one object a line, names that are not UTF-8 in base64.
+//! JSON output of the commands: one object per line, names that are not UTF-8 in base64.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Keys of encrypted datasets: from files, from the property that names a file, from a person.
+//! Keys of encrypted datasets, from files, from the property `keylocation` or from a prompt.
 
 use super::Global;
 use super::global::refused;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// A key that an option gives.
+/// A key given by an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyOption {
     /// The dataset as the option names it.
@@ -23,7 +23,7 @@ pub(super) struct KeyOption {
 }
 
 impl KeyOption {
-    /// Takes `DATASET=SOURCE` apart.
+    /// Parses `DATASET=SOURCE`.
     pub(super) fn parse(word: &OsStr) -> Result<Self, Failure> {
         let bytes = word.as_bytes();
         let wrong = || {
@@ -45,8 +45,8 @@ impl KeyOption {
         })
     }
 
-    /// Loads the key if its dataset lies in this pool, which was asked for by the word `called` (its
-    /// name or guid).
+    /// Loads the key if its dataset is in this pool. `called` is the name or guid the user gave for the
+    /// pool.
     pub(super) fn load(&self, pool: &Pool, called: &str) -> Result<(), Failure> {
         let Some(name) = self.name_in_pool(called, pool.name()) else {
             return Ok(());
@@ -58,7 +58,7 @@ impl KeyOption {
         load_file(pool, &name, path.unwrap_or(&self.source), true)
     }
 
-    /// The dataset's name below the pool's own name, if it is of this pool.
+    /// The dataset's name with the pool's own name in front, or `None` if it is in another pool.
     fn name_in_pool(&self, called: &str, pool: &str) -> Option<String> {
         let end = self.dataset.find(['/', '@']).unwrap_or(self.dataset.len());
         let (first, rest) = self.dataset.split_at(end);
@@ -66,8 +66,9 @@ impl KeyOption {
     }
 }
 
-/// Unlocks a dataset that the given keys left locked: by its property `keylocation` if that is
-/// allowed, else by asking if there is somebody to ask.
+/// Loads the key of a dataset for which no option gave one.
+///
+/// Uses the file in `keylocation` if that is allowed. Otherwise prompts, if there is a terminal.
 pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> {
     let pool = dataset.pool();
     let root = root_name(dataset).unwrap_or_else(|| dataset.name().to_owned());
@@ -95,7 +96,8 @@ pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> 
     )))
 }
 
-/// A path that no option gave is the pool's word: only a regular file is read then.
+/// Loads a key from a file. A path from `keylocation` comes from the pool and is not trusted: only a
+/// regular file is read then.
 fn load_file(pool: &Pool, dataset: &str, path: &[u8], is_given: bool) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(path));
     millpond_daemon::hide_memory();
@@ -116,7 +118,7 @@ fn load(pool: &Pool, dataset: &str, key: &[u8]) -> Result<(), Failure> {
     pool.load_key(dataset, key).map_err(refused)
 }
 
-/// Editors end text with a newline that belongs to no key; raw keys are kept whole.
+/// Removes the newline that editors append, which is not part of the key. Raw keys stay unchanged.
 fn without_newline(
     pool: &Pool,
     dataset: &str,
@@ -148,7 +150,7 @@ fn keylocation(dataset: &Dataset) -> Option<String> {
     }
 }
 
-/// Asks for a key if there is somebody to ask.
+/// Prompts for a key. Returns `None` if standard input or output is not a terminal.
 pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
     let is_there = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     is_there.then(|| {

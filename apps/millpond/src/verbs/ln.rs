@@ -1,4 +1,4 @@
-//! `millpond ln`: more names for files, and symbolic links.
+//! `millpond ln`: creates hard and symbolic links.
 
 use super::Global;
 use super::address::Address;
@@ -29,12 +29,12 @@ struct Options {
     address: OsString,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Options::augment_args(Command::new("ln").about("Make hard and symbolic links in a dataset"))
 }
 
-/// Makes the link.
+/// Creates the link.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `millpond ls`: directories and files, as `ls` shows them.
+//! `millpond ls`: lists directories and files like `ls`.
 
 use super::Global;
 use super::entry_text::{Names, kind_word, mode_text, to_json};
@@ -49,7 +49,7 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("ls").about("List directories and files").after_help(
         "Sorting holds the names of one directory, of at most 4 million entries: a larger one comes \
@@ -58,7 +58,7 @@ pub fn command() -> Command {
     Options::augment_args(command)
 }
 
-/// Lists.
+/// Lists the named files and directories.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -137,7 +137,7 @@ impl List<'_, '_> {
         Ok(())
     }
 
-    /// Lists one directory; those below it come back if they are wanted.
+    /// Lists one directory and returns its subdirectories if they are to be listed.
     fn directory(
         &mut self,
         target: &FileTarget,
@@ -214,8 +214,8 @@ impl List<'_, '_> {
         Ok(())
     }
 
-    /// Prints one file. Without a node (it was not wanted, or cannot be read) the entry says what it
-    /// knows.
+    /// Prints one file. If `node` is missing (not needed, or unreadable), prints only what the directory
+    /// entry holds.
     fn line(
         &mut self,
         name: &[u8],
@@ -310,7 +310,7 @@ impl List<'_, '_> {
     }
 }
 
-/// A path and a name below it.
+/// Joins a path and a name.
 pub fn joined(parent: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = parent.to_vec();
     if path.last() != Some(&b'/') {

@@ -1,4 +1,4 @@
-//! `millpond mkdir`: directories in a dataset.
+//! `millpond mkdir`: creates directories in a dataset.
 
 use super::Global;
 use super::writing::{WritePools, parent, resolve};
@@ -24,12 +24,12 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Options::augment_args(Command::new("mkdir").about("Make directories in a dataset"))
 }
 
-/// Makes all of them.
+/// Creates the directories.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;

@@ -1,8 +1,8 @@
-//! The program's own verbs, which read and change pools without a kernel module:
-//! `millpond -d DIR VERB …`.
+//! The commands of `millpond`, which read and change pools without a kernel module: `millpond -d DIR VERB
+//! …`.
 //!
-//! Options that all verbs share are in [`Global`]; each verb has a module with `command`, its options,
-//! and `run`.
+//! [`Global`] holds the options that all commands share. Each command is a module with `command`, which
+//! defines its options, and `run`.
 
 mod acl_text;
 pub mod address;
@@ -44,7 +44,7 @@ use clap::{ArgMatches, Command};
 use std::ffi::OsString;
 use std::io;
 
-/// A verb: what it is called and takes, and what it does.
+/// A command: its definition and its function.
 struct Verb {
     command: fn() -> Command,
     run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
@@ -133,7 +133,7 @@ const VERBS: &[Verb] = &[
     },
 ];
 
-/// All verbs with the options that they share.
+/// Defines all commands with their shared options.
 pub fn command() -> Command {
     let command = Command::new("millpond")
         .about("Reads and changes ZFS pools on devices and images without a kernel module")
@@ -153,11 +153,11 @@ Status: 0 done, 1 something could not be read or was not there, 2 wrong usage.",
     )
 }
 
-/// Runs a verb. The first of the arguments is the program's name.
+/// Runs a command. The first argument is the program's name.
 pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
-        // Help that was asked for is no error; clap says which of the two it is.
+        // Requested help is not an error; `use_stderr` distinguishes the two.
         Err(error) if error.use_stderr() => {
             write!(session.err, "{error}")?;
             return Ok(2);
@@ -184,7 +184,7 @@ pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
     })
 }
 
-/// Permissions, as octal digits.
+/// Parses permissions in octal digits.
 fn octal(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()

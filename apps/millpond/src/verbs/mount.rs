@@ -1,4 +1,4 @@
-//! `millpond mount`: a dataset as a folder of this system, for as long as the verb runs.
+//! `millpond mount`: mounts a dataset on a directory for as long as the command runs.
 
 use super::Global;
 use super::address::Address;
@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::path::{Component, PathBuf};
 
-/// Requests that are worked on at once.
+/// Minimum number of requests served at once.
 const THREADS_MIN: usize = 4;
 
 #[derive(Debug, Args)]
@@ -41,14 +41,14 @@ struct Options {
     mountpoint: PathBuf,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Options::augment_args(Command::new("mount").about(
         "Mount a file system through FUSE until interrupted (Ctrl-C), then unmount and export",
     ))
 }
 
-/// Mounts, waits, unmounts.
+/// Mounts the dataset, waits and unmounts it.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -57,7 +57,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         return Err(Failure::Usage("a whole file system is mounted".into()));
     }
     let threads = (2 * thread::parallelism()).max(THREADS_MIN);
-    // Signals are caught before anything is open that would have to be closed.
+    // Signals are caught before anything is opened that must be closed again.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     if options.read_only || address.dataset.contains('@') {
         let dataset = Pools::new(global).dataset(&address)?;
@@ -117,7 +117,7 @@ fn mount_options(options: &Options) -> MountOptions {
     mount_options
 }
 
-/// Mounts and waits for the end: a signal, or that somebody else unmounts.
+/// Mounts the dataset and waits for a signal or an unmount by another program.
 fn stay(
     session: &mut Session,
     threads: usize,
@@ -128,10 +128,11 @@ fn stay(
     mount_options: &MountOptions,
 ) -> Ending {
     let told = |error: FuseError| refused(error.to_string());
-    // What a verb that was killed left on the same folder.
+    // A killed command may have left a dead mount on the same directory.
     clear_dead_mount(&options.mountpoint).map_err(told)?;
     let server = FuseServer::start(threads).map_err(told)?;
-    // As it was typed: a link on the way is followed only if nobody else could have put it there.
+    // The path stays as typed, except for `..`. The server follows a symbolic link in it only if no other
+    // user could have created the link.
     let goes_up = options
         .mountpoint
         .components()

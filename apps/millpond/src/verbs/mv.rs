@@ -1,4 +1,4 @@
-//! `millpond mv`: new names for files of a dataset.
+//! `millpond mv`: renames files of a dataset.
 
 use super::Global;
 use super::address::Address;
@@ -23,7 +23,7 @@ struct Options {
     words: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("mv")
         .about("Rename files and directories of a dataset")
@@ -36,7 +36,7 @@ fn dataset(word: &OsStr) -> Result<String, Failure> {
     Ok(address.dataset)
 }
 
-/// Moves all of them.
+/// Renames all named files.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -105,7 +105,7 @@ fn rename(
     mode: RenameMode,
 ) -> Result<(), FileError> {
     match files.rename(&Caller::root(), from, to, mode) {
-        // What is to stay stays; that is what was asked for.
+        // With `-n`, an existing target is left alone and is not an error.
         Err(FileError::Exists) if mode == RenameMode::NoReplace => Ok(()),
         outcome => outcome,
     }

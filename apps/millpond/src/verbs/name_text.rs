@@ -1,10 +1,10 @@
-//! Names of files as text. Names are bytes: raw in a pipe, escaped on a terminal, where a name could
+//! Formats file names. Names are bytes: written raw to a pipe, and escaped on a terminal, where they could
 //! otherwise move the cursor or change colours.
 
 use crate::text::terminal::is_hidden;
 use std::fmt::Write;
 
-/// A name with everything that is not plain text written as `\n`, `\t`, `\\` or `\xHH`.
+/// Escapes a name: everything except plain text becomes `\n`, `\t`, `\\` or `\xHH`.
 pub fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -29,7 +29,7 @@ pub fn escaped(name: &[u8]) -> String {
     text
 }
 
-/// A name as it is printed.
+/// The bytes of a name as printed.
 pub fn shown(name: &[u8], is_terminal: bool) -> Vec<u8> {
     if is_terminal {
         escaped(name).into_bytes()

@@ -1,4 +1,4 @@
-//! Opening what addresses name, and saying what to do when that fails.
+//! Opens the pools, datasets and files that addresses name, and adds hints to errors.
 
 use super::address::Address;
 use super::global::refused;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-/// The pools that a verb has opened, each once.
+/// The pools that a command has opened. Each is opened once.
 #[derive(Debug)]
 pub struct Pools<'a> {
     global: &'a Global,
@@ -39,7 +39,7 @@ pub struct FileTarget {
 }
 
 impl<'a> Pools<'a> {
-    /// None opened yet.
+    /// Creates an empty set.
     pub fn new(global: &'a Global) -> Self {
         Self {
             global,
@@ -47,10 +47,10 @@ impl<'a> Pools<'a> {
         }
     }
 
-    /// Opens a pool by name or guid and loads the keys given for it.
+    /// Opens a pool by name or guid and loads the given keys.
     ///
     /// # Errors
-    /// If it is not there or cannot be opened, with what to do about it.
+    /// If the pool is not found or cannot be opened. The message says how to resolve this.
     pub fn pool(&mut self, name: &str) -> Result<Pool, Failure> {
         if let Some(pool) = self.open.get(name) {
             return Ok(pool.clone());
@@ -60,15 +60,15 @@ impl<'a> Pools<'a> {
         Ok(pool)
     }
 
-    /// Takes a pool that is open already.
+    /// Adds a pool that is already open.
     pub fn add(&mut self, name: &str, pool: Pool) {
         self.open.insert(name.to_owned(), pool);
     }
 
-    /// Opens the dataset that an address names, unlocked if it can be.
+    /// Opens the dataset that an address names and loads its key if possible.
     ///
     /// # Errors
-    /// If it is not there, cannot be read, or stays locked.
+    /// If the dataset is not found, cannot be read, or stays locked.
     pub fn dataset(&mut self, address: &Address) -> Result<Dataset, Failure> {
         let called = address.pool();
         let pool = self.pool(called)?;
@@ -88,7 +88,7 @@ impl<'a> Pools<'a> {
     /// Opens what an address names.
     ///
     /// # Errors
-    /// If it is no address, is not there, cannot be read, or stays locked.
+    /// If the word is not an address, or its target is not found, cannot be read, or stays locked.
     pub fn target(&mut self, word: &OsStr, symlinks: Symlinks) -> Result<Target, Failure> {
         let address = Address::parse(word).map_err(Failure::Usage)?;
         let dataset = self.dataset(&address)?;
@@ -120,10 +120,10 @@ impl<'a> Pools<'a> {
         }))
     }
 
-    /// As [`Pools::target`], for verbs that want files.
+    /// Like [`Pools::target`], for commands that accept only files.
     ///
     /// # Errors
-    /// As there, and for volumes.
+    /// Those of [`Pools::target`]; also if the address names a volume.
     pub fn file(&mut self, word: &OsStr, symlinks: Symlinks) -> Result<FileTarget, Failure> {
         match self.target(word, symlinks)? {
             Target::File(file) => Ok(file),
@@ -135,7 +135,7 @@ impl<'a> Pools<'a> {
     }
 }
 
-/// What happened, to what, and what to do next.
+/// Formats an error with a hint on how to resolve it.
 pub fn explained(error: &Error) -> String {
     let hint = match error {
         Error::NoSuchPool { .. } => {

@@ -1,4 +1,4 @@
-//! A bar on the terminal while something long runs.
+//! A progress bar on the terminal for long operations.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use millpond::Pool;
@@ -7,8 +7,9 @@ use millpond_env::thread;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// Runs `body` while a bar shows how far it has come, as `update` sets it five times a second. Nothing is
-/// shown if it is to be hidden or nobody is at a terminal.
+/// Runs `body` behind a progress bar, which `update` refreshes five times a second.
+///
+/// No bar is shown if `is_hidden`, or if standard error is not a terminal.
 pub fn with_bar<T>(
     is_hidden: bool,
     total_bytes: u64,
@@ -34,7 +35,7 @@ pub fn with_bar<T>(
                 woken.wait_for(&mut over, Duration::from_millis(200));
             }
         });
-        // Told on the way out of a panic, too, or the scope would wait for the bar for ever.
+        // A guard, so that the bar also ends on a panic. Otherwise the scope would wait for it forever.
         let ending = BarEnd {
             is_over: &is_over,
             woken: &woken,
@@ -46,7 +47,7 @@ pub fn with_bar<T>(
     })
 }
 
-/// Ends the bar's thread when it goes.
+/// Ends the bar's thread when dropped.
 struct BarEnd<'a> {
     is_over: &'a Mutex<bool>,
     woken: &'a Condvar,
@@ -59,7 +60,7 @@ impl Drop for BarEnd<'_> {
     }
 }
 
-/// About how much is allocated in a pool, for the bar.
+/// The approximate number of allocated bytes of a pool, for the progress bar.
 pub fn allocated_bytes(pool: &Pool) -> u64 {
     let topology = pool.inner().store().topology();
     let raw: u64 = topology

@@ -1,4 +1,4 @@
-//! `millpond rm`: files and trees of a dataset.
+//! `millpond rm`: removes files and trees of a dataset.
 
 use super::Global;
 use super::ls::joined;
@@ -26,7 +26,7 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("rm")
         .about("Remove files and trees of a dataset")
@@ -34,7 +34,7 @@ pub fn command() -> Command {
     Options::augment_args(command)
 }
 
-/// Removes all of them.
+/// Removes all named files.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -62,14 +62,14 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(status)
 }
 
-/// A directory on the way down.
+/// A directory on the path from the top to the current one.
 struct Level {
     directory: LiveNode,
-    /// Where it hangs.
+    /// Its parent directory.
     parent: LiveNode,
     name: Vec<u8>,
     path: Vec<u8>,
-    /// Where listing goes on; entries that could not be removed are behind it.
+    /// Where listing continues. Entries that could not be removed are before it.
     cookie: u64,
     has_problems: bool,
 }
@@ -89,7 +89,8 @@ fn remove(
     if !is_recursive {
         return Err(FileError::IsADirectory);
     }
-    // One level at a time, so that neither depth nor size of directories takes memory without bound.
+    // Iterative, with one batch of names per level: deep trees do not overflow the stack and large
+    // directories do not fill memory.
     let mut levels = vec![Level {
         directory: node,
         parent: directory,
@@ -167,5 +168,5 @@ fn remove(
     Ok(())
 }
 
-/// Names that are listed at once.
+/// Number of names per listing request.
 const BATCH: usize = 1024;

@@ -1,4 +1,4 @@
-//! `millpond stat`: everything that is known of a file.
+//! `millpond stat`: shows all attributes of a file.
 
 use super::Global;
 use super::acl_text;
@@ -26,14 +26,14 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("stat")
         .about("Tell everything about a file: times, flags, ACLs, extended attributes, blocks");
     Options::augment_args(command)
 }
 
-/// Tells.
+/// Shows the named files and volumes.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -80,7 +80,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(status)
 }
 
-/// A file in words and in JSON.
+/// The description of a file as text and as JSON.
 struct Told {
     text: String,
     json: Map<String, Value>,

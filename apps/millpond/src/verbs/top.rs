@@ -1,4 +1,4 @@
-//! `millpond top`: pools, devices and datasets at work, round after round.
+//! `millpond top`: shows the activity of pools, devices and datasets at regular intervals.
 
 use super::Global;
 use crate::session::{Ending, Failure, Session};
@@ -15,14 +15,14 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// So many datasets are shown, those that grew most first.
+/// Maximum number of datasets shown, those that grew most first.
 const SHOWN_MAX: usize = 20;
-/// So many datasets of a pool are looked at in each round.
+/// Maximum number of datasets of a pool that are queried per interval.
 const LOOKED_AT_MAX: usize = 1000;
-/// Cursor to the corner, and everything below it away.
+/// Moves the cursor to the top left corner and clears everything below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let seconds = Arg::new("interval")
         .value_name("SECONDS")
@@ -40,13 +40,13 @@ pub fn command() -> Command {
         .arg(rounds)
 }
 
-/// Shows round after round. Needs pools that stay open.
+/// Shows the activity at each interval. Requires pools that stay imported.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let interval_s = matches.get_one::<u32>("interval").copied().unwrap_or(2);
     let is_live = !global.is_json && std::io::stdout().is_terminal();
     let endless = if is_live { u64::MAX } else { 1 };
     let rounds = matches.get_one::<u64>("count").copied().unwrap_or(endless);
-    // Pools that are opened for one command do nothing between two rounds.
+    // Pools opened for a single command show no activity between two intervals.
     session.keep()?;
     let mut before = Round::look(session.control()?).map_err(refused)?;
     for _ in 0..rounds {
@@ -69,7 +69,7 @@ fn refused(error: ControlError) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// What was to be seen at one time.
+/// The state of all pools at one time.
 struct Round {
     pools: Vec<PoolInfo>,
     /// Used bytes by name.
@@ -82,7 +82,7 @@ impl Round {
         for name in control.pools()? {
             match control.pool(&name) {
                 Ok(pool) => pools.push(pool),
-                // Exported since.
+                // Exported in the meantime.
                 Err(ControlError::NoSuchPool) => continue,
                 Err(error) => return Err(error),
             }
@@ -93,7 +93,7 @@ impl Round {
                 wanted: Wanted::Named(by_name("used").into_iter().collect()),
             };
             let mut looked_at = 0;
-            // A pool that cannot be read now shows its devices all the same.
+            // Devices are shown even if the datasets of their pool cannot be read.
             let _ = control.datasets(&query, &mut |info| {
                 let used = info.property("used").and_then(|used| used.value.as_ref());
                 let used_bytes = used.and_then(Value::number).unwrap_or(0);
@@ -137,7 +137,7 @@ fn leaves(pool: &PoolInfo) -> Vec<&VdevInfo> {
     leaves
 }
 
-/// Figures of one second.
+/// Counts per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Rates {
     reads: u64,
@@ -147,7 +147,7 @@ struct Rates {
 }
 
 impl Rates {
-    /// A pool that was opened anew in between counts from 0.
+    /// The counters of a pool that was imported again in between restart at 0.
     fn of(old: IoCounters, new: IoCounters, seconds: u32) -> Self {
         let rate = |old: u64, new: u64| new.saturating_sub(old) / u64::from(seconds.max(1));
         Self {
@@ -173,10 +173,10 @@ impl Rates {
     }
 }
 
-/// How long operations of the interval took: reads, then writes.
+/// Latencies of an interval: reads, then writes.
 type Times = [Latencies; 2];
 
-/// How long operations took; of a device that was not there before nothing is known.
+/// Latencies of a device in the interval; empty if the device was absent before.
 fn times(old: Option<&VdevInfo>, new: &IoWaits) -> Times {
     let Some(old) = old else {
         return Times::default();
@@ -184,14 +184,14 @@ fn times(old: Option<&VdevInfo>, new: &IoWaits) -> Times {
     [READ, WRITE].map(|way| new.total[way].since(&old.waits.total[way]))
 }
 
-/// Mean and what 99 of 100 did not exceed.
+/// Mean and 99th percentile.
 fn times_json(times: &Latencies) -> Json {
     json!({
         "count": times.count(), "mean_ns": times.mean_ns(), "p99_ns": times.quantile_ns(990),
     })
 }
 
-/// What the engine of a pool did in the interval, and where it stands.
+/// Activity of a pool's engine in the interval, and its current state.
 struct Engine<'r> {
     now: &'r EngineInfo,
     hits: u64,
@@ -236,7 +236,7 @@ impl<'r> Engine<'r> {
     }
 }
 
-/// `3ms/16ms`: mean and what 99 of 100 did not exceed.
+/// `3ms/16ms`: mean and 99th percentile.
 fn both(times: &Latencies) -> String {
     match (times.mean_ns(), times.quantile_ns(990)) {
         (Some(mean), Some(p99)) => format!("{}/{}", time(mean), time(p99)),
@@ -263,7 +263,7 @@ struct Device<'r> {
 
 struct Page<'r> {
     pools: Vec<PoolLines<'r>>,
-    /// Name, used bytes, bytes more than before, per second; less than before counts as none.
+    /// Name, used bytes, and growth in bytes per second; shrinking counts as 0.
     datasets: Vec<(&'r str, u64, u64)>,
 }
 
@@ -274,7 +274,7 @@ impl<'r> Page<'r> {
             let (mut sum, mut all) = (Rates::default(), Times::default());
             let devices = leaves(pool).into_iter().map(|vdev| {
                 let old = known.get(&(pool.name.as_str(), vdev.guid)).copied();
-                // One that was not there before has no rate yet.
+                // A device that was absent before has no rate yet.
                 let rates = Rates::of(old.unwrap_or(vdev).io, vdev.io, seconds);
                 sum.add(rates);
                 let times = times(old, &vdev.waits);
@@ -325,7 +325,7 @@ impl<'r> Page<'r> {
                 both(&times[WRITE])
             )
         };
-        // Writing to text does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:<40} {:<9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>11} {:>11}",
@@ -388,7 +388,7 @@ impl<'r> Page<'r> {
         text
     }
 
-    /// One object a round, on one line.
+    /// One object per interval, on one line.
     fn json(&self) -> Json {
         let pools = self.pools.iter().map(|lines| {
             let pool = lines.pool;
@@ -419,7 +419,7 @@ impl<'r> Page<'r> {
     }
 }
 
-/// Names come from disks: none of them may steer a terminal.
+/// Escapes a name. Names come from disks and must not control the terminal.
 fn printable(name: &str) -> String {
     name.chars()
         .map(|letter| if letter.is_control() { '?' } else { letter })
@@ -495,7 +495,7 @@ mod tests {
         now.pools[0].engine = Some(engine(175, 125, &[5, 4]));
         let page = Page::of(&before, &now, 2);
         let text = page.text();
-        // Two buckets in between did not move: the mean is that of what came.
+        // Both buckets are unchanged, so the mean covers only the new operations.
         assert!(text.contains("1ms/2ms"), "{text}");
         let line = "  txg 7 (written 5), dirty 3M, cache 1G, hits 75.0%, fsync 4 0ns/3ns\n";
         assert!(text.contains(line), "{text}");

@@ -1,4 +1,4 @@
-//! `millpond tree`: a directory and all below it as a drawing.
+//! `millpond tree`: draws a directory and everything below it.
 
 use super::Global;
 use super::entry_text::to_json;
@@ -25,12 +25,12 @@ struct Options {
     addresses: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Options::augment_args(Command::new("tree").about("Draw a directory and all below it"))
 }
 
-/// Draws.
+/// Draws the trees.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -51,7 +51,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         let levels = options.levels.unwrap_or(u32::MAX);
         let mut walk = Walk::new(&target, &begin, levels);
         walk.is_hidden_skipped = !options.is_all;
-        // Whether each level above still has something to come.
+        // For each level above: whether more entries follow.
         let mut open: Vec<bool> = vec![];
         let (mut directories, mut others) = (0u64, 0u64);
         for step in walk.by_ref() {

@@ -1,4 +1,4 @@
-//! `millpond verify`: reads every copy and every parity column of everything, and says what is wrong.
+//! `millpond verify`: reads every copy and every parity column of all blocks and reports errors.
 
 use super::Global;
 use super::global::refused;
@@ -14,12 +14,12 @@ use millpond_env::sync::atomic::Ordering;
 use serde_json::json;
 use std::io::{self, Write};
 
-/// Problems shown one by one as they are found; the summary counts them all.
+/// Maximum number of problems shown as they are found. The summary counts all.
 const PROBLEMS_SHOWN_MAX: u64 = 50;
 /// Damaged objects named in the summary.
 const OBJECTS_SHOWN_MAX: usize = 100;
 
-/// What it takes.
+/// Defines the command.
 pub fn command() -> Command {
     Command::new("verify")
         .about("Read every copy and parity column of everything, and say what is wrong where")
@@ -56,12 +56,12 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(u8::from(!is_whole(&report)))
 }
 
-/// Whether nothing is wrong, and every device that is there holds all that it should.
+/// Whether no error was found and every present device is up to date.
 fn is_whole(report: &VerifyReport) -> bool {
     report.is_clean() && report.stale() == 0
 }
 
-/// Verifies while a bar on the terminal shows how far it has come.
+/// Verifies the pool and shows a progress bar on the terminal.
 fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, millpond::Error> {
     let progress = VerifyProgress::default();
     let shown = millpond_env::sync::atomic::AtomicU64::new(0);
@@ -78,7 +78,7 @@ fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, m
             if count < PROBLEMS_SHOWN_MAX {
                 let line = problem_line(problem);
                 bar.suspend(|| {
-                    // If not even the terminal takes it, the summary will tell.
+                    // If the terminal does not accept the line, the summary still reports the problem.
                     let _ = writeln!(io::stderr(), "{line}");
                 });
             }

@@ -1,20 +1,20 @@
-//! Walking a tree in order, for `find` and `tree`.
+//! Walks a tree in order, for `find` and `tree`.
 
 use super::ls::joined;
 use super::pools::FileTarget;
 use millpond::{DirectoryEntry, FileKind, Node, ObjectId};
 use std::collections::HashSet;
 
-/// One file on the way, its directory first.
+/// One file of the walk. A directory comes before its entries.
 #[derive(Debug)]
 pub struct Step {
-    /// Its path, from the word that the walk began with.
+    /// Its path, which starts with the word given on the command line.
     pub path: Vec<u8>,
-    /// Its name; empty for the beginning.
+    /// Its name; empty for the starting point.
     pub name: Vec<u8>,
-    /// How far below the beginning.
+    /// Number of levels below the starting point.
     pub depth: u32,
-    /// Whether it is the last of its directory.
+    /// Whether it is the last entry of its directory.
     pub is_last: bool,
     /// The file, or why it cannot be read.
     pub node: Result<Node, String>,
@@ -22,8 +22,10 @@ pub struct Step {
     pub id: ObjectId,
 }
 
-/// A walk that holds the names of one directory on each level, and the number of every directory
-/// seen (some 16 bytes each): one that comes again is an error, not a loop.
+/// A depth-first walk.
+///
+/// It holds the names of one directory per level, and the object id of every directory seen (about 16 bytes
+/// each). A directory that appears twice is an error instead of a loop.
 #[derive(Debug)]
 pub struct Walk<'a> {
     target: &'a FileTarget,
@@ -32,12 +34,12 @@ pub struct Walk<'a> {
     pub is_hidden_skipped: bool,
     seen: HashSet<ObjectId>,
     stack: Vec<Step>,
-    /// Directories of which something could not be read.
+    /// Directories that could not be read completely.
     pub problems: Vec<(Vec<u8>, String)>,
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from a file down to `depth_max` levels below it.
+    /// Starts at a file and descends at most `depth_max` levels.
     pub fn new(target: &'a FileTarget, word: &[u8], depth_max: u32) -> Self {
         let step = Step {
             path: word.to_vec(),
@@ -57,7 +59,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Puts what a directory holds before everything else, in byte order of the names.
+    /// Pushes the entries of a directory in front of the remaining walk, in byte order of their names.
     fn descend(&mut self, path: &[u8], depth: u32, node: &Node) {
         if !self.seen.insert(node.id()) {
             let reason = "the directory has a second name".to_owned();
@@ -82,7 +84,7 @@ impl<'a> Walk<'a> {
                 name: entry.name,
                 depth: depth + 1,
                 is_last: index == 0,
-                // Opened when its turn comes.
+                // Opened when the walk reaches it.
                 node: Err(String::new()),
                 id: entry.id,
             });
@@ -110,7 +112,7 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// The word of a call as the beginning of paths: a bare dataset's is its root.
+/// The first path of a walk. A dataset without a path stands for its root.
 pub fn beginning(word: &[u8]) -> Vec<u8> {
     let mut path = word.to_vec();
     if !word.windows(2).any(|pair| pair == b":/") {

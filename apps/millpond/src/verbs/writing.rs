@@ -1,4 +1,4 @@
-//! Opening pools to change them, and finding files in what is open.
+//! Opens pools for changes, and finds files in them.
 
 use super::Global;
 use super::address::Address;
@@ -16,8 +16,10 @@ use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-/// The pools that a verb has opened to change them, each once. A pool that is not left by
-/// [`WritePools::finish`] is left as a crash would leave it: whole.
+/// The pools that a command has opened for changes. Each is opened once.
+///
+/// A pool that is not closed with [`WritePools::finish`] is left as after a crash: consistent, possibly
+/// without the last changes.
 pub struct WritePools<'g> {
     global: &'g Global,
     takes_foreign: bool,
@@ -36,8 +38,9 @@ pub enum Opened {
 }
 
 impl<'g> WritePools<'g> {
-    /// None opened yet. A pool that another system used last, and did not export, is taken only if
-    /// `takes_foreign`.
+    /// Creates an empty set.
+    ///
+    /// A pool that another system used last and did not export is opened only if `takes_foreign`.
     pub fn new(global: &'g Global, takes_foreign: bool) -> Self {
         Self {
             global,
@@ -54,8 +57,7 @@ impl<'g> WritePools<'g> {
     /// Opens a pool by name or guid.
     ///
     /// # Errors
-    /// If it is not there, cannot be opened or may not be written, with everything that stands
-    /// against it.
+    /// If the pool is not found, cannot be opened or is not writable. The message lists all reasons.
     pub fn pool(&mut self, called: &str) -> Result<LivePool, Failure> {
         if let Some(pool) = self.open.get(called) {
             return Ok(pool.clone());
@@ -84,10 +86,10 @@ impl<'g> WritePools<'g> {
         Ok(pool)
     }
 
-    /// A view of what an open pool has committed; `None` if it is not open.
+    /// Returns a view of the last commit of an open pool; `None` if the pool is not open.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// If the commit cannot be read.
     pub fn committed(&self, called: &str) -> Result<Option<Pool>, Failure> {
         let Some(pool) = self.open.get(called) else {
             return Ok(None);
@@ -100,7 +102,7 @@ impl<'g> WritePools<'g> {
     /// Opens the dataset that an address names.
     ///
     /// # Errors
-    /// If it is no address or names a snapshot; if it is not there or cannot be written.
+    /// If the word is not an address or names a snapshot; if the dataset is not found or not writable.
     pub fn open(&mut self, word: &OsStr) -> Result<Opened, Failure> {
         let address = Address::parse(word).map_err(Failure::Usage)?;
         if address.dataset.contains('@') {
@@ -141,10 +143,10 @@ impl<'g> WritePools<'g> {
         }
     }
 
-    /// As [`WritePools::open`], for verbs that want files.
+    /// Like [`WritePools::open`], for commands that accept only files.
     ///
     /// # Errors
-    /// As there, and for volumes.
+    /// Those of [`WritePools::open`]; also if the address names a volume.
     pub fn files(&mut self, word: &OsStr) -> Result<(Arc<LiveFileSystem>, Vec<u8>), Failure> {
         match self.open(word)? {
             Opened::Files { files, path, .. } => Ok((files, path)),
@@ -155,10 +157,10 @@ impl<'g> WritePools<'g> {
         }
     }
 
-    /// Writes everything to stable storage and exports the pools.
+    /// Writes all changes to stable storage and exports the pools.
     ///
     /// # Errors
-    /// If that fails: then the last seconds of changes may be lost.
+    /// If that fails. The changes of the last seconds may then be lost.
     pub fn finish(self) -> Result<(), Failure> {
         for (_, pool) in self.open {
             pool.export().map_err(|error| refused(explained(&error)))?;
@@ -167,15 +169,16 @@ impl<'g> WritePools<'g> {
     }
 }
 
-/// The file at a path of a file system. Links are followed on the way, one at the end only if `follows`.
+/// Looks up a path in a file system. Symbolic links on the way are followed; a final link only if
+/// `follows`.
 ///
 /// # Errors
-/// As looking each name up; [`FileError::Invalid`] for links that lead on and on.
+/// Those of looking up each name; [`FileError::Invalid`] for too long a chain of links.
 pub fn resolve(files: &LiveFileSystem, path: &[u8], follows: bool) -> Result<LiveNode, FileError> {
     let root = files.root()?;
     let mut at = root.clone();
     let mut links = 0;
-    // Names still to be looked up, the next one last.
+    // Names that are still to be looked up, the next one last.
     let mut names: Vec<Vec<u8>> = parts(path);
     while let Some(name) = names.pop() {
         let next = match name.as_slice() {
@@ -208,7 +211,7 @@ fn parts(path: &[u8]) -> Vec<Vec<u8>> {
     names.map(<[u8]>::to_vec).collect()
 }
 
-/// A path as the directory and the name in it; `None` for the root, and for `.` and `..`.
+/// Splits a path into directory and name; `None` for the root, and for `.` and `..`.
 pub fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut path = path;
     while let Some(rest) = path.strip_suffix(b"/") {
@@ -222,10 +225,10 @@ pub fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
     (!name.is_empty() && name != b"." && name != b"..").then_some((above, name))
 }
 
-/// The directory of a path, and the name in it.
+/// Returns the directory of a path and the name in it.
 ///
 /// # Errors
-/// Why there is none.
+/// If the path has no parent directory, or it cannot be opened.
 pub fn parent<'p>(
     files: &LiveFileSystem,
     path: &'p [u8],

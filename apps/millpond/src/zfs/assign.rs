@@ -1,4 +1,4 @@
-//! `property=value` words of datasets, understood.
+//! Parses and checks `property=value` words of datasets.
 
 use crate::session::Environment;
 use crate::text::size;
@@ -9,42 +9,43 @@ use millpond_dataset::properties::{
 };
 use millpond_pool::properties::{Edit, Form};
 
-/// One property with a value that it can have in principle.
+/// One property with a value of the right form.
 #[derive(Debug, Clone)]
 pub struct Assignment {
     /// The full name.
     pub name: String,
-    /// The value as it was written.
+    /// The value as given.
     pub given: String,
-    /// What it means.
+    /// The parsed meaning.
     pub meaning: Meaning,
 }
 
-/// What an assignment means.
+/// The parsed meaning of an assignment.
 #[derive(Debug, Clone)]
 pub enum Meaning {
-    /// A property of the table.
+    /// A native property.
     Native(&'static DatasetProperty, Value),
-    /// `refreservation=auto`: as much as the volume can need.
+    /// `refreservation=auto`: the most that the volume can need.
     Auto(&'static DatasetProperty),
-    /// A property made up by users.
+    /// A user property.
     User,
-    /// A limit of one owner.
+    /// A quota of one owner.
     OwnerQuota {
-        /// User, group or project.
+        /// The kind of owner: user, group or project.
         owners: OwnerKind,
-        /// Whether objects are limited rather than bytes.
+        /// Whether the quota limits objects instead of bytes.
         of_objects: bool,
-        /// The owner as it was written.
+        /// The owner as given.
         owner: String,
-        /// The limit, 0 for none.
+        /// The quota, 0 for none.
         limit: u64,
     },
 }
 
 impl Assignment {
-    /// Understands `name=value`, or says why not, as the end of a message. Whether a property may still be
-    /// set, and on what, is not asked.
+    /// Parses `name=value`. The error is the end of a message.
+    ///
+    /// Does not check whether the property may still be set, or on which kinds of dataset.
     pub fn understand(name: &str, value: &str) -> Result<Assignment, String> {
         let known = by_name(name);
         if let Some((colon, _)) = known.is_none().then_some(()).and(name.split_once(':'))
@@ -96,7 +97,7 @@ impl Assignment {
         })
     }
 
-    /// The value as text that is stored, with numbers in digits.
+    /// The value as stored text, with numbers in digits.
     pub fn stored_text(&self) -> String {
         match &self.meaning {
             Meaning::Native(_, Value::Number(number)) => number.to_string(),
@@ -105,7 +106,7 @@ impl Assignment {
         }
     }
 
-    /// The value for a request; an owner's limit is not among them.
+    /// The name and value for a request. `None` for an owner's quota.
     pub fn value(&self) -> Option<(String, Value)> {
         let value = match &self.meaning {
             Meaning::Native(_, value) => value.clone(),
@@ -115,12 +116,12 @@ impl Assignment {
         Some((self.name.clone(), value))
     }
 
-    /// Whether a new dataset of this kind can have it, or why not.
+    /// Checks whether a new dataset of this kind can have the property.
     pub fn check_for_new(&self, kind: DatasetKind) -> Result<(), String> {
         self.check(kind, |edit| edit != Edit::ReadOnly)
     }
 
-    /// Whether it can be set on a dataset of this kind, or why not.
+    /// Checks whether the property can be set on a dataset of this kind.
     pub fn check_for(&self, kind: DatasetKind) -> Result<(), String> {
         self.check(kind, |edit| {
             matches!(edit, Edit::Settable | Edit::Inheritable)
@@ -159,12 +160,12 @@ fn native(property: &'static DatasetProperty, value: &str) -> Result<Meaning, St
     let shape = &property.shape;
     let name = shape.name;
     if shape.edit == Edit::ReadOnly {
-        // Its value does not matter: nobody sets it.
+        // The value does not matter, because the property cannot be set.
         return Ok(Meaning::Native(property, Value::Text(value.to_owned())));
     }
     let value = match shape.form {
         Form::Words(_) => match shape.number_of(value) {
-            // The word itself: who stores it knows its number.
+            // The word itself; the code that stores it knows its number.
             Some(_) => Value::Text(value.to_owned()),
             None => return Err(format!("'{name}' must be one of '{}'", shape.values)),
         },
@@ -199,7 +200,7 @@ fn check_number(name: &str, number: u64) -> Result<u64, String> {
     }
 }
 
-/// The number of an owner, written as a name or a number.
+/// The id of an owner, given as a name or an id.
 pub fn owner_number(environment: &Environment, owners: OwnerKind, owner: &str) -> Option<u64> {
     if owner.is_empty() {
         return Some(0);
@@ -218,7 +219,8 @@ pub fn owner_number(environment: &Environment, owners: OwnerKind, owner: &str) -
         .map(|(number, _)| *number)
 }
 
-/// The assignments of `-o` options or operands, each once; the error is a whole line.
+/// Parses the assignments of `-o` options or operands and rejects duplicates. The error is a complete
+/// message.
 pub fn understood<'a>(
     words: impl Iterator<Item = &'a str>,
 ) -> Result<Vec<(String, String)>, String> {
@@ -241,7 +243,7 @@ pub fn values(assignments: &[Assignment]) -> Values {
     assignments.iter().filter_map(Assignment::value).collect()
 }
 
-/// Whether a property can be given to a new file system at all.
+/// Whether a new file system can have the property.
 pub fn is_of_file_systems(name: &str) -> bool {
     match by_name(name) {
         Some(PropertyName::Native(property)) => property.kinds.contains(DatasetKind::Filesystem),
@@ -250,7 +252,7 @@ pub fn is_of_file_systems(name: &str) -> bool {
     }
 }
 
-/// What is wrong with properties of a new dataset taken together.
+/// Checks the combination of a new dataset's properties.
 pub fn check_together(pairs: &[(String, String)]) -> Result<(), String> {
     let value = |wanted: &str| {
         let found = pairs.iter().find(|(name, _)| name == wanted);

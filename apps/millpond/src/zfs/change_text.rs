@@ -1,9 +1,9 @@
-//! Why a dataset was not changed, in words.
+//! The error texts of failed dataset changes.
 
 use crate::session::Failure;
 use millpond::control::{ChangeError, ChangeFailure};
 
-/// A property's reason with its name where people expect it.
+/// The text of an invalid property, with its name where OpenZFS prints it.
 pub fn property_words(property: &str, reason: &str) -> String {
     const OF_THE_NAME: [&str; 7] = [
         "must ",
@@ -27,7 +27,7 @@ pub fn property_words(property: &str, reason: &str) -> String {
     }
 }
 
-/// The description behind the action.
+/// The reason that follows the action in an error message.
 pub fn reason(error: &ChangeError) -> String {
     match error {
         ChangeError::NoSuchPool | ChangeError::NoSuchDataset(_) => "dataset does not exist".into(),
@@ -43,7 +43,7 @@ pub fn reason(error: &ChangeError) -> String {
     }
 }
 
-/// `action: reason`, status 1.
+/// The failure `action: reason`, status 1.
 pub fn failure(action: &str, failure: &ChangeFailure) -> Failure {
     if let ChangeError::Mounted { mountpoint, why } = &failure.error {
         return Failure::Refused(super::not_unmounted(mountpoint, why));

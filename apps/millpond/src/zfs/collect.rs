@@ -1,4 +1,4 @@
-//! Finding the datasets that a command is about.
+//! Collects the datasets that a command applies to.
 
 use super::assign::owner_number;
 use super::names;
@@ -8,35 +8,36 @@ use millpond::control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use std::collections::HashMap;
 
-/// What is wanted.
+/// What to collect.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// Names; none means all pools with all that is in them.
+    /// Names; none stands for all pools with all their datasets.
     pub operands: &'a [String],
-    /// How far below each operand.
+    /// Number of levels below each operand.
     pub depth: u32,
-    /// Which kinds to show.
+    /// The kinds to show.
     pub kinds: Kinds,
-    /// Which kinds an operand may name although they are not among `kinds`.
+    /// Further kinds that an operand may name.
     pub also_named: Kinds,
-    /// Whether pools may add snapshots by their property `listsnapshots`.
+    /// Whether a pool's property `listsnapshots` adds snapshots.
     pub heeds_listsnapshots: bool,
-    /// Properties wanted.
+    /// The properties to read.
     pub wanted: Wanted,
-    /// Order wanted.
+    /// The sort keys.
     pub sort: &'a [SortKey],
 }
 
-/// What was found.
+/// The collected datasets.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In the order wanted, each once.
+    /// The datasets in sorted order, without duplicates.
     pub datasets: Vec<DatasetInfo>,
-    /// Whether an operand could not be opened, which has been told on standard error.
+    /// Whether an operand could not be opened. The error is already printed.
     pub has_failed: bool,
 }
 
-/// Collects and sorts. Owners may be named; the answers have their names again.
+/// Collects and sorts datasets. The properties may refer to owners by name, and the results show these
+/// names.
 pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failure> {
     let Wanted::Named(names) = &request.wanted else {
         return collect_as(session, request);
@@ -57,7 +58,7 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
         name => name.clone(),
     });
     let mut wanted: Vec<PropertyName> = numbered.collect();
-    // Who knows the names answers for them.
+    // The request uses the owners' ids; the results get the names back.
     let named = names.iter().filter(|name| !wanted.contains(name)).cloned();
     let named: Vec<PropertyName> = named.collect();
     wanted.extend(named);
@@ -111,7 +112,7 @@ fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure
         .sort_by(|left, right| compare(left, right, request.sort));
     found.datasets.dedup_by(|next, kept| next.name == kept.name);
     if request.operands.len() > 1 {
-        // With sort keys two copies of one dataset need not be neighbours.
+        // With sort keys, two entries of the same dataset need not be adjacent.
         let mut seen = std::collections::HashSet::new();
         found.datasets.retain(|info| seen.insert(info.name.clone()));
     }
@@ -124,7 +125,7 @@ fn gather_operand(
     request: &Request,
     datasets: &mut Vec<DatasetInfo>,
 ) -> Result<Result<(), String>, Failure> {
-    // A file system or volume may always be named: what is below it may be wanted.
+    // An operand may always be a file system or volume, because the command may apply to its descendants.
     let named = [DatasetKind::Filesystem, DatasetKind::Volume];
     let mut legal = named
         .iter()
@@ -194,7 +195,7 @@ fn kinds_in(control: &dyn Control, pool: &str, request: &Request) -> Kinds {
     }
 }
 
-/// The kinds that `-t` names, or the word that it does not know.
+/// Parses the kinds of `-t`. The error is the unknown word.
 pub fn kinds_named(words: &str) -> Result<Kinds, String> {
     let mut kinds = Kinds::NONE;
     for word in words.split(',') {
@@ -210,7 +211,7 @@ pub fn kinds_named(words: &str) -> Result<Kinds, String> {
     Ok(kinds)
 }
 
-/// The depth that `-d` names, or what is wrong with it.
+/// Parses the depth of `-d`, or returns what is wrong with it.
 pub fn depth_named(word: &str) -> Result<u32, String> {
     match word.parse::<i64>() {
         Ok(depth) if depth < 0 => Err("Depth can not be negative.".into()),

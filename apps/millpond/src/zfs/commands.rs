@@ -1,4 +1,4 @@
-//! Every `zfs` sub-command and how it is called.
+//! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
     create, destroy, get, heads, keys, list, mount, project, set, snapshots, space, upgrade, usage,
@@ -10,7 +10,7 @@ use millpond_pool::properties::Edit;
 
 const SPACE_LETTERS: &str = "niHpo:rs:S:t:";
 
-/// All of them.
+/// All sub-commands.
 pub const COMMANDS: &[Command] = &[
     built(
         "version",
@@ -201,7 +201,7 @@ fn unless_all(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
     }
 }
 
-/// These two have a form of usage errors of their own.
+/// `allow` and `unallow` have usage errors of their own form.
 fn check_allow(parsed: &Parsed, command: &str, options: String) -> Result<(), Failure> {
     if !parsed.operands.is_empty() {
         return Ok(());

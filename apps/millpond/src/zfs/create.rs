@@ -13,7 +13,7 @@ use millpond_dataset::properties::{DatasetKind, Kinds};
 
 const COMPONENTS_MAX: usize = 50;
 
-/// Makes a file system or volume.
+/// Creates a file system or volume.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut volume_size = None;
     for (option, value) in &parsed.options {
@@ -66,7 +66,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(refuse("dataset already exists"));
     }
     let mut properties = values(&assignments);
-    // What `-n` and `-v` tell: numbers in digits where the program chose them.
+    // What `-n` and `-v` print. Numbers chosen by the program are in digits.
     let mut shown: Vec<(String, String)> = vec![];
     if let Some(bytes) = volume_size {
         if bytes == 0 {
@@ -104,7 +104,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     run(session, parsed, &changes, &action)
 }
 
-/// Makes a clone of a snapshot.
+/// Creates a clone of a snapshot.
 pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
     let [source, name] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
@@ -164,7 +164,7 @@ fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &
     Ok(1)
 }
 
-/// Whether a new dataset of this kind can have this name, or why not.
+/// Checks whether a new dataset of this kind can have this name.
 pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
     names::check(name, Kinds::only(&[kind]))?;
     if name.contains('%') {
@@ -179,8 +179,8 @@ pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
     Ok(())
 }
 
-/// The changes that make the datasets above a new one, as far as they are not there, from the top; an error if
-/// they may not be made.
+/// Returns the changes that create the missing ancestors of a new dataset, from the top; an error if they
+/// may not be created.
 pub fn make_ancestors(
     session: &Session,
     name: &str,
@@ -217,7 +217,7 @@ pub fn make_ancestors(
     Ok(missing.into_iter().map(make).collect())
 }
 
-/// What `-n`, `-v` and `-P` print.
+/// Prints the output of `-n`, `-v` and `-P`.
 fn tell(
     session: &mut Session,
     parsed: &Parsed,

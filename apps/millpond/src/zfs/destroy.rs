@@ -49,9 +49,9 @@ fn bookmark(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     Ok(0)
 }
 
-/// Says what goes, where that was asked for.
+/// Prints what is to be destroyed, if the options ask for it.
 fn tell(session: &mut Session, parsed: &Parsed, name: &str) -> std::io::Result<()> {
-    // What is half received is hidden, and goes with what it was meant for.
+    // A partially received dataset is hidden and is destroyed with its target.
     if name.contains('%') {
         return Ok(());
     }
@@ -76,7 +76,7 @@ fn tell_space(session: &mut Session, parsed: &Parsed, bytes: u64) -> std::io::Re
     Ok(())
 }
 
-/// The snapshots that `@a,b%c` means, of one dataset in the order of their birth.
+/// Selects the snapshots of `@a,b%c`, all of one dataset, in the order of their creation.
 fn chosen<'a>(all: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> {
     let short = |info: &DatasetInfo| info.name.split_once('@').map(|(_, s)| s.to_owned());
     let at = |name: &str| {
@@ -184,7 +184,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     }
 }
 
-/// Why snapshots stay.
+/// The reason why snapshots are not destroyed.
 fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
     let first = asked.first().map_or("", |info| info.name.as_str());
     match error {
@@ -210,7 +210,7 @@ fn clones_of(info: &DatasetInfo) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Adds a dataset with everything that depends on it, clones elsewhere included, in the order in which they
+/// Adds a dataset and everything that depends on it, including clones elsewhere, in an order in which they
 /// can be destroyed.
 pub fn plan_tree(session: &Session, root: &str, gone: &mut Vec<String>) -> Result<(), Failure> {
     let mut known: BTreeSet<String> = gone.iter().cloned().collect();
@@ -226,7 +226,8 @@ fn add_tree(
     let tree = dependents(session, root)?;
     for info in &tree {
         for clone in clones_of(info) {
-            // One that the tree hangs below goes with the tree's ancestors, not before the tree.
+            // A clone that is an ancestor of the tree is destroyed with the tree's ancestors, not before
+            // the tree.
             if !known.contains(&clone) && !is_within(root, &clone) {
                 add_tree(session, &clone, gone, known)?;
             }
@@ -243,7 +244,7 @@ fn add_tree(
     Ok(())
 }
 
-/// One change that destroys these, if there are any.
+/// One change that destroys these datasets; `None` if there are none.
 pub fn all_of(names: Vec<String>) -> Option<PoolChange> {
     let is_any = !names.is_empty();
     is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder { names }))
@@ -254,8 +255,8 @@ fn is_within(name: &str, root: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What lies below a dataset, in an order in which it can be destroyed: children (with what lies
-/// below them) before its own snapshots.
+/// Everything below a dataset in an order in which it can be destroyed: children with their descendants,
+/// then the dataset's own snapshots.
 fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure> {
     let kinds = heads().with(DatasetKind::Snapshot);
     let all = below(
@@ -281,14 +282,14 @@ fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure
     Ok(found)
 }
 
-/// What hangs on a dataset itself.
+/// The direct dependents of a dataset.
 #[derive(Default)]
 struct Below {
     children: Vec<DatasetInfo>,
     snapshots: Vec<DatasetInfo>,
 }
 
-/// Not deeper than names are.
+/// The recursion is not deeper than the dataset names.
 fn collect_below(all: &mut BTreeMap<String, Below>, root: &str, found: &mut Vec<DatasetInfo>) {
     let Some(own) = all.remove(root) else { return };
     for child in own.children {
@@ -335,7 +336,7 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     let mut gone = vec![];
     plan_tree(session, name, &mut gone)?;
     if is_pool {
-        // The root stays.
+        // The root itself is kept.
         gone.pop();
     }
     for name in &gone {
@@ -356,7 +357,7 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     {
         return Err(Failure::Refused(snapshot_refusal(&told.error, &[])));
     }
-    // What comes before it in the order is gone.
+    // The datasets before it in the order are destroyed already.
     let which = match &told.error {
         ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
         _ => name,

@@ -11,7 +11,7 @@ use millpond_dataset::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, Prope
 use millpond_pool::properties::Release;
 use serde_json::{Map, Value as Json};
 
-/// Prints properties, one a line.
+/// Prints properties, one per line.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let ask = Ask::read(parsed)?;
     let found = collect(
@@ -57,7 +57,7 @@ enum Column {
     Source,
 }
 
-/// The command line, understood.
+/// The parsed command line.
 struct Ask {
     is_script: bool,
     is_exact: bool,
@@ -67,7 +67,7 @@ struct Ask {
     kinds: Kinds,
     columns: Vec<Column>,
     sources: Vec<&'static str>,
-    /// `None`: all.
+    /// `None` stands for all.
     names: Option<Vec<PropertyName>>,
 }
 
@@ -110,7 +110,7 @@ impl Ask {
             }
         }
         if !has_kinds && ask.depth > 0 {
-            // Bookmarks are shown when they are named or asked for, not on the way.
+            // Bookmarks are shown only if they are named or selected by `-t`.
             ask.kinds = Kinds::only(&[
                 DatasetKind::Filesystem,
                 DatasetKind::Volume,
@@ -180,8 +180,9 @@ fn sources_named(words: &str) -> Result<Vec<&'static str>, Failure> {
         .collect()
 }
 
-/// What `all` stands for: every listed native property, then each user property that any of the
-/// datasets has. What only newer pools have counts where it has a value.
+/// The properties of `all`: every listed native property, then each user property of any of the datasets.
+///
+/// A property that only newer pools support is included if it has a value.
 fn every_name(datasets: &[DatasetInfo]) -> Vec<PropertyName> {
     let mut names: Vec<PropertyName> = DATASET_PROPERTIES
         .iter()
@@ -206,7 +207,7 @@ fn every_name(datasets: &[DatasetInfo]) -> Vec<PropertyName> {
     names
 }
 
-/// The lines of one dataset: those of its properties that were asked for and pass the filter.
+/// The lines of one dataset: the requested properties that pass the filter.
 fn lines<'a>(
     ask: &Ask,
     info: &'a DatasetInfo,
@@ -230,7 +231,7 @@ fn lines<'a>(
         })
         .collect();
     if is_all {
-        // Stable: native ones keep their place before the user's.
+        // The sort is stable: native properties stay in front of user properties.
         lines.sort_by_key(|(name, _)| user_order(name));
     }
     lines
@@ -347,7 +348,7 @@ fn title(column: Column) -> &'static str {
     }
 }
 
-/// `zfs list -j`: one object with every dataset and the properties of its columns.
+/// Prints `zfs list -j`: one object with every dataset and the properties of its columns.
 pub fn print_json(
     session: &mut Session,
     command: &str,
@@ -433,7 +434,7 @@ fn json_property(
     )
 }
 
-/// The object of one property: its value and where it comes from.
+/// The JSON object of one property: its value and its source.
 pub fn json_value(value: Json, source: &Source) -> Json {
     let (kind, data) = match source {
         Source::None => ("NONE", NOTHING),
@@ -452,7 +453,7 @@ pub fn json_value(value: Json, source: &Source) -> Json {
     object.into()
 }
 
-/// The word by which `-s` knows a source.
+/// The name of a source in `-s`.
 fn source_word(source: &Source) -> &'static str {
     match source {
         Source::None => "none",

@@ -10,7 +10,7 @@ use millpond::control::{ChangeError, DatasetChange, PoolChange};
 use millpond::live::Refusal;
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
-/// Lets a clone and its origin change places.
+/// Promotes a clone: swaps the roles of the clone and its origin.
 pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
     let [name] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
@@ -36,7 +36,7 @@ pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
     Err(failure(&action, &told))
 }
 
-/// Gives a dataset another name.
+/// Renames a dataset.
 pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
     let [from, to, rest @ ..] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("missing target dataset argument".into()));
@@ -57,7 +57,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
     if !with_parents && !parsed.has("u") {
         kinds = kinds.with(DatasetKind::Snapshot);
     }
-    // With -r the top dataset need not have the snapshot itself.
+    // With `-r`, the top dataset itself need not have the snapshot.
     let info = lookup::open(session, from, kinds, &[])?;
     if info.kind == DatasetKind::Snapshot {
         return rename_snapshot(session, parsed, from, to);
@@ -98,7 +98,7 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
     let head = head_of(from);
     let refuse =
         |to: &str, reason: &str| Failure::Refused(format!("cannot rename to '{to}': {reason}"));
-    // The new name may be given without its dataset.
+    // The new snapshot name may omit its dataset.
     let full = match to.split_once('@') {
         Some((of, _)) if !of.is_empty() && of != head => {
             return Err(refuse(to, "snapshots must be part of same dataset"));

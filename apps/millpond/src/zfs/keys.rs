@@ -9,13 +9,13 @@ use std::fs::File;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// What failing commands end with.
+/// Exit status on failure.
 const FAILED: u8 = 255;
 const WORDS: [&str; 4] = ["encryptionroot", "keylocation", "keyformat", "keystatus"];
-/// `keyformat` of keys that are plain bytes.
+/// `keyformat` of raw keys.
 const RAW: u64 = 1;
 
-/// Gives keys to the pools that are open.
+/// Loads keys into the imported pools.
 pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
     let only_check = parsed.has("n");
     each(session, parsed, "loaded", |session, root| {
@@ -39,7 +39,7 @@ pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
-/// Takes keys back.
+/// Unloads keys.
 pub fn unload(session: &mut Session, parsed: &Parsed) -> Ending {
     each(session, parsed, "unloaded", |session, root| {
         if text(root, "encryptionroot").is_none_or(|own| own == "-") {
@@ -109,7 +109,9 @@ fn each(
     }
 }
 
-/// The key from where it lies, or from standard input. A place that the command did not give itself is the pool's word.
+/// Reads the key from its location, or from standard input.
+///
+/// A location not given on the command line comes from the pool and is not trusted.
 fn key_from(
     session: &mut Session,
     dataset: &str,
@@ -123,7 +125,7 @@ fn key_from(
                 return asked;
             }
             let _ = session.out.flush();
-            // Not through the program's buffer of standard input, which is never wiped.
+            // Bypasses the program's buffer of standard input, which is never wiped.
             let input = std::io::stdin().as_fd().try_clone_to_owned();
             let key = input.and_then(|input| read_key(&mut File::from(input)));
             key.map_err(|error| error.to_string())?
@@ -143,7 +145,7 @@ fn key_from(
                 };
                 let path = Path::new(path);
                 match is_given {
-                    // Whoever gives the command may read from a pipe.
+                    // A user who names the file may read from a pipe.
                     true => File::open(path).and_then(|mut file| read_key(&mut file)),
                     false => read_key_file(path),
                 }
@@ -152,7 +154,7 @@ fn key_from(
         },
     };
     if !is_raw {
-        // The first line is the key.
+        // The key is the first line.
         if let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             bytes.truncate(end);
         }

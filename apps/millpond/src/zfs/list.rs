@@ -46,7 +46,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(status)
 }
 
-/// The command line, understood.
+/// The parsed command line.
 struct Ask {
     is_script: bool,
     is_exact: bool,

@@ -1,11 +1,11 @@
-//! Datasets that a changing command needs to know before it changes anything.
+//! Looks up datasets for commands that change them.
 
 use super::names;
 use crate::session::{Failure, Session};
 use millpond::control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted};
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 
-/// The pool part of a name.
+/// The pool name in a dataset name.
 pub fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
@@ -20,12 +20,12 @@ pub fn heads() -> Kinds {
     Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume])
 }
 
-/// Properties that are asked for by name.
+/// Builds a request for these properties.
 pub fn wanted(words: &[&str]) -> Wanted {
     Wanted::Named(words.iter().filter_map(|word| by_name(word)).collect())
 }
 
-/// Everything of these kinds at and below a dataset, or `None` if there is no such dataset.
+/// Returns all datasets of these kinds at and below a dataset, or `None` if the dataset does not exist.
 pub fn below(
     session: &Session,
     root: &str,
@@ -56,13 +56,13 @@ pub fn below(
     Ok(Some(found))
 }
 
-/// One dataset, if it is there.
+/// Returns one dataset, if it exists.
 pub fn one(session: &Session, name: &str, words: &[&str]) -> Result<Option<DatasetInfo>, Failure> {
     let found = below(session, name, 0, Kinds::ALL, words)?;
     Ok(found.and_then(|all| all.into_iter().find(|info| info.name == name)))
 }
 
-/// One dataset of these kinds, or the line that says why it cannot be opened.
+/// Returns one dataset of these kinds, or the message that it cannot be opened.
 pub fn open(
     session: &Session,
     name: &str,
@@ -78,12 +78,12 @@ pub fn open(
     Ok(found)
 }
 
-/// The number of a property.
+/// The numeric value of a property.
 pub fn number(info: &DatasetInfo, name: &str) -> Option<u64> {
     info.property(name)?.value.as_ref().and_then(Value::number)
 }
 
-/// The text of a property.
+/// The text value of a property.
 pub fn text<'a>(info: &'a DatasetInfo, name: &str) -> Option<&'a str> {
     info.property(name)?.value.as_ref().and_then(Value::text)
 }

@@ -40,7 +40,7 @@ const FAMILY: Family = Family {
     usage_of: usage::of,
 };
 
-/// Runs `zfs` with the arguments after its name and returns its status.
+/// Runs `zfs` with the arguments that follow its name, and returns the exit status.
 pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
     FAMILY.run(session, arguments)
 }

@@ -1,4 +1,4 @@
-//! `zfs mount`, `zfs unmount`, and what other commands say about mounts.
+//! `zfs mount` and `zfs unmount`; also the messages of other commands about mounts.
 
 use super::lookup::{self, number, text};
 use crate::command::Parsed;
@@ -13,7 +13,7 @@ fn file_systems() -> Kinds {
     Kinds::only(&[DatasetKind::Filesystem])
 }
 
-/// Mounts file systems, or lists those that are.
+/// Mounts file systems, or lists mounted ones.
 pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
     let request = MountRequest {
         options: parsed.values("o").map(str::to_owned).collect(),
@@ -43,7 +43,7 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
     }
 }
 
-/// Everything that is to be mounted by itself and is not.
+/// Mounts every file system that is mounted automatically and is not mounted yet.
 fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) -> Ending {
     let mut wanted = vec![];
     for root in roots {
@@ -67,7 +67,7 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
             }
         }
     }
-    // What lies below comes later.
+    // Parents before their children.
     wanted.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
     let mut status = 0;
     for (_, name) in wanted {
@@ -156,7 +156,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// The line about a file system that is not mounted.
+/// The message for a file system that could not be mounted.
 fn not_mounted(dataset: &str, why: &MountProblem) -> String {
     let reason = match why {
         MountProblem::Legacy => "legacy mountpoint\nuse mount(8) to mount this filesystem".into(),
@@ -166,7 +166,7 @@ fn not_mounted(dataset: &str, why: &MountProblem) -> String {
     format!("cannot mount '{dataset}': {reason}")
 }
 
-/// The line about a mount that stays.
+/// The message for a file system that could not be unmounted.
 pub fn not_unmounted(at: &str, why: &MountProblem) -> String {
     let reason = match why {
         MountProblem::Legacy => {
@@ -194,7 +194,7 @@ fn reason(why: &MountProblem) -> String {
     }
 }
 
-/// Prints what a change left undone.
+/// Prints the parts of a change that were not completed.
 pub fn tell_notes(session: &mut Session, notes: &[Note]) -> std::io::Result<()> {
     for note in notes {
         let line = match note {

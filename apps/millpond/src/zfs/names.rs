@@ -1,8 +1,8 @@
-//! Whether a word can be a dataset's name, and what is wrong with it if not.
+//! Checks dataset names.
 
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
-/// What the name would be the name of, or why it can be no dataset of these kinds.
+/// Checks a name against the allowed kinds of dataset. The error is the reason.
 pub fn check(name: &str, kinds: Kinds) -> Result<(), String> {
     if name.len() >= NAME_BYTES_MAX {
         return Err("name is too long".into());
@@ -64,7 +64,7 @@ fn is_legal(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-_.: %/@#".contains(letter)
 }
 
-/// Bytes of a whole name, with snapshot or bookmark, stay below this.
+/// A complete name, with snapshot or bookmark, has fewer bytes than this.
 const NAME_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The order in which datasets are listed.
+//! The sort order of dataset lists.
 
 use millpond::control::{DatasetInfo, Value};
 use millpond_dataset::properties::{DatasetKind, PropertyName};
@@ -7,13 +7,13 @@ use std::cmp::Ordering;
 /// One key of `-s` (ascending) or `-S` (descending).
 #[derive(Debug, Clone)]
 pub struct SortKey {
-    /// The property whose value counts.
+    /// The property to compare.
     pub property: PropertyName,
     /// `-S`.
     pub is_descending: bool,
 }
 
-/// By the keys in turn, then in the default order.
+/// Compares by the keys in turn, then by the default order.
 pub fn compare(left: &DatasetInfo, right: &DatasetInfo, keys: &[SortKey]) -> Ordering {
     keys.iter()
         .map(|key| by_key(left, right, key))
@@ -21,8 +21,9 @@ pub fn compare(left: &DatasetInfo, right: &DatasetInfo, keys: &[SortKey]) -> Ord
         .unwrap_or_else(|| default(left, right))
 }
 
-/// By name without what follows an `@`; a dataset before its snapshots, those by their txg.
-/// A bookmark takes part with its whole name.
+/// The default order: by name up to `@`, a dataset before its snapshots, snapshots by their txg.
+///
+/// A bookmark is compared by its complete name.
 fn default(left: &DatasetInfo, right: &DatasetInfo) -> Ordering {
     let head = |name: &str| name.find('@').map_or(name.len(), |at| at);
     let (left_head, right_head) = (head(&left.name), head(&right.name));
@@ -51,7 +52,7 @@ fn by_key(left: &DatasetInfo, right: &DatasetInfo, key: &SortKey) -> Ordering {
     let value = |info: &'_ DatasetInfo| info.property(name).and_then(|p| p.value.clone());
     let order = match (value(left), value(right)) {
         (None, None) => return Ordering::Equal,
-        // What has no value comes last, whatever the direction.
+        // Missing values come last in either direction.
         (None, Some(_)) => return Ordering::Greater,
         (Some(_), None) => return Ordering::Less,
         (Some(Value::Number(a)), Some(Value::Number(b))) => a.cmp(&b),

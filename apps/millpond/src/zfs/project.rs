@@ -1,4 +1,4 @@
-//! `zfs project`: projects of files in mounted file systems, asked of and told to the kernel.
+//! `zfs project`: reads and sets project ids of files in mounted file systems through the kernel.
 
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What is done with each file.
+/// The action for each file.
 enum Action {
     List,
-    /// With `bare`, only the paths of those that differ, each with a NUL behind.
+    /// With `bare`, prints only the paths of files that differ, each followed by a NUL.
     Check {
         expected: Option<u32>,
         bare: bool,
@@ -25,7 +25,7 @@ enum Action {
     },
 }
 
-/// Lists, checks, clears or sets projects.
+/// Lists, checks, clears or sets project ids.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let action = action(parsed)?;
     let mut status = 0;
@@ -39,7 +39,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 continue;
             }
         };
-        // What the whole tree is held to or gets, if nothing else was said.
+        // Without an explicit value, the tree is compared with, or set to, the value of its top.
         let wanted = match &action {
             Action::Check { expected, .. } => expected.unwrap_or(own.project()),
             Action::Set { project, .. } => project.unwrap_or(own.project()),
@@ -100,9 +100,10 @@ fn action(parsed: &Parsed) -> Result<Action, Failure> {
     Ok(Action::List)
 }
 
-/// The path itself and what lies below it, as far as the options say: to look goes one level down
-/// without `-d`, to change only with `-r`. Links are not followed, and neither they nor devices, pipes and sockets have
-/// a project.
+/// The path itself and the files below it that the options select.
+///
+/// Listing and checking cover one level without `-d`; changes descend only with `-r`. Symbolic links are
+/// not followed. Links, devices, pipes and sockets have no project.
 fn covered(path: &Path, parsed: &Parsed, action: &Action) -> Vec<PathBuf> {
     let only_looks = matches!(action, Action::List | Action::Check { .. });
     let is_deep = parsed.has("r");
@@ -125,7 +126,7 @@ fn covered(path: &Path, parsed: &Parsed, action: &Action) -> Vec<PathBuf> {
     all
 }
 
-/// Does it with one file.
+/// Applies the action to one file.
 fn act(
     session: &mut Session,
     path: &Path,
@@ -176,7 +177,7 @@ fn set(old: FileProject, new: FileProject, file: &OwnedFd) -> Result<(), Errno> 
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {
-    // Opening a pipe or a device could wait or do something.
+    // Opening a pipe or a device could block or have side effects.
     let kind = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
         return Err(Errno::OPNOTSUPP);

@@ -21,7 +21,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     let count = words.clone().count();
     let names = &parsed.operands[count..];
     if count == 0 {
-        // OpenZFS takes every word for a dataset, and then has nothing to set.
+        // Like OpenZFS: every word counts as a dataset, so there is nothing to set.
         let mut status = 0;
         for name in names {
             match lookup::open(session, name, Kinds::ALL, &[]) {
@@ -54,7 +54,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     if pairs.iter().any(|(name, _)| name == "special_small_blocks") {
         warn_without_special(session, pool_of(&targets[0].name))?;
     }
-    // Changes of one pool are made together: it is opened once, and the command noted once.
+    // All changes of one pool are made together: the pool is opened once, and its history gets one record.
     let mut changes: Vec<(String, Vec<(String, PoolChange)>)> = vec![];
     for target in &targets {
         let name = &target.name;
@@ -100,7 +100,8 @@ fn refused(session: &mut Session, name: &str, reason: &str) -> Ending {
     Err(Failure::Status(255))
 }
 
-/// What setting properties of one dataset takes; the inner error is the reason why not.
+/// Plans the changes that set properties of one dataset. The inner error is the reason why they cannot be
+/// set.
 fn plan_one(
     session: &Session,
     target: &DatasetInfo,
@@ -162,7 +163,7 @@ fn plan_one(
     Ok(Ok(changes))
 }
 
-/// The format of a file system only rises.
+/// The version of a file system can only increase.
 fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> Result<(), String> {
     let Some(at) = properties.iter().position(|(name, _)| name == "version") else {
         return Ok(());
@@ -184,7 +185,7 @@ fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> 
     Ok(())
 }
 
-/// Checks a new size of a volume; what is to be reserved for it afterwards, if that changes.
+/// Checks a new volume size. Returns the new reservation if it changes.
 fn of_volume(
     session: &Session,
     target: &DatasetInfo,
@@ -247,7 +248,7 @@ fn warn_without_special(session: &mut Session, pool: &str) -> Result<(), Failure
     Ok(())
 }
 
-/// Takes local values away.
+/// Removes local values.
 pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
     let [word, names @ ..] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("missing property argument".into()));
@@ -289,7 +290,7 @@ pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
             targets.push(root);
         } else {
             let found = below(session, name, depth, kinds, &[])?.unwrap_or_default();
-            // Below what was named only what can have the property.
+            // Below the named datasets, only those that can have the property.
             let fits = |info: &DatasetInfo| {
                 let has_it = of.contains(info.kind) && info.kind != DatasetKind::Snapshot;
                 is_user || has_it || info.name == *name

@@ -1,4 +1,4 @@
-//! How a dataset's values look.
+//! Formats property values of datasets.
 
 use crate::text::terminal::one_line;
 use crate::text::{date, number};
@@ -8,10 +8,10 @@ use millpond_dataset::properties::{PropertyName, QuotaSubject};
 use millpond_pool::properties::{Form, NumberForm, Shape};
 use std::borrow::Cow;
 
-/// What stands for a value that is not there.
+/// Shown for a missing value.
 pub const NOTHING: &str = "-";
 
-/// The dataset's property, if it applies. Name, kind and birth are known without asking.
+/// The dataset's property, if it applies. Name, kind and creation txg need no query.
 pub fn find<'a>(info: &'a DatasetInfo, name: &PropertyName) -> Option<Cow<'a, Property>> {
     if let PropertyName::Native(native) = name
         && !native.kinds.contains(info.kind)
@@ -34,7 +34,7 @@ pub fn find<'a>(info: &'a DatasetInfo, name: &PropertyName) -> Option<Cow<'a, Pr
     )))
 }
 
-/// The value as people see it, or with `is_exact` as programs want it.
+/// The value in human-readable form, or with `is_exact` in parsable form.
 pub fn value(
     name: &PropertyName,
     value: Option<&Value>,
@@ -90,7 +90,7 @@ fn of_shape(shape: &Shape, n: u64, is_exact: bool, zone: &TimeZone) -> String {
     }
 }
 
-/// The word for a source.
+/// The text of a property source.
 pub fn source(source: &Source) -> String {
     match source {
         Source::None => NOTHING.into(),
@@ -102,7 +102,7 @@ pub fn source(source: &Source) -> String {
     }
 }
 
-/// The width that a column of this property has at least.
+/// The minimum column width of the property.
 pub fn least_width(name: &PropertyName) -> usize {
     match name {
         PropertyName::Native(native) => shape_width(&native.shape),
@@ -110,7 +110,7 @@ pub fn least_width(name: &PropertyName) -> usize {
     }
 }
 
-/// The same for any native property.
+/// The minimum column width of any native property.
 pub fn shape_width(shape: &Shape) -> usize {
     let header = shape.header.len();
     match shape.form {
@@ -124,7 +124,7 @@ pub fn shape_width(shape: &Shape) -> usize {
     }
 }
 
-/// Whether a column keeps its width whatever the values are.
+/// Whether the column width is independent of the values.
 pub fn is_fixed_width(name: &PropertyName) -> bool {
     match name {
         PropertyName::Native(native) => native.shape.is_fixed_width(),

@@ -95,11 +95,11 @@ pub fn snapshot(session: &mut Session, parsed: &Parsed) -> Ending {
     Err(Failure::Refused(text))
 }
 
-/// The same words for several pools.
+/// The error for snapshots in several pools, with the same text as for duplicates.
 const SEVERAL_POOLS: &str = "cannot create snapshots : multiple snapshots of same fs not allowed\n\
                              no snapshots were created";
 
-/// Sets a dataset back.
+/// Rolls back a dataset.
 pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let [name] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
@@ -167,10 +167,10 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(u8::from(!changed.notes.is_empty()))
 }
 
-/// More are not listed.
+/// Maximum number of snapshots and bookmarks listed.
 const ROLLBACK_NAMES_MAX: usize = 32;
 
-/// Makes a bookmark.
+/// Creates a bookmark.
 pub fn bookmark(session: &mut Session, parsed: &Parsed) -> Ending {
     let [source, name, rest @ ..] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("missing bookmark argument".into()));
@@ -211,7 +211,7 @@ pub fn bookmark(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// How to call the command, right behind what was said.
+/// Prints the usage directly after the error.
 fn usage_after(session: &mut Session) -> Ending {
     session
         .err
@@ -219,7 +219,7 @@ fn usage_after(session: &mut Session) -> Ending {
     Err(Failure::Status(2))
 }
 
-/// Tag and snapshots of `hold` and `release`, snapshots of the same name below included with `-r`.
+/// The tag and the snapshots of `hold` and `release`; with `-r` also snapshots of the same name below.
 fn tagged(
     session: &mut Session,
     parsed: &Parsed,
@@ -298,7 +298,7 @@ fn refused_name(error: &ChangeError) -> Option<String> {
     }
 }
 
-/// Lists who holds snapshots.
+/// Lists the holds of snapshots.
 pub fn holds(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.operands.is_empty() {
         return usage();
@@ -344,7 +344,7 @@ pub fn holds(session: &mut Session, parsed: &Parsed) -> Ending {
             writeln!(session.out, "{name}\t{tag}\t{time}")?;
         }
     } else {
-        // Titles do not widen the columns.
+        // Titles do not count for the column width.
         let names = rows.iter().map(|(name, _, _)| name.len()).max();
         let tags = rows.iter().map(|(_, tag, _)| tag.len()).max().unwrap_or(0);
         let names = names.unwrap_or_else(|| {

@@ -27,24 +27,24 @@ const FIELDS: [(Field, &str); 6] = [
     (Field::ObjectsQuota, "objquota"),
 ];
 
-/// One owner before it is laid out.
+/// One owner, before formatting.
 struct Row {
     kind: &'static str,
     name: String,
     space: OwnerSpace,
 }
 
-/// By users.
+/// Runs `zfs userspace`.
 pub fn users(session: &mut Session, parsed: &Parsed) -> Ending {
     run(session, parsed, &[OwnerKind::User])
 }
 
-/// By groups.
+/// Runs `zfs groupspace`.
 pub fn groups(session: &mut Session, parsed: &Parsed) -> Ending {
     run(session, parsed, &[OwnerKind::Group])
 }
 
-/// By projects.
+/// Runs `zfs projectspace`.
 pub fn projects(session: &mut Session, parsed: &Parsed) -> Ending {
     run(session, parsed, &[OwnerKind::Project])
 }
@@ -84,7 +84,7 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
                 "posixuser" => owners.push(OwnerKind::User),
                 "posixgroup" => owners.push(OwnerKind::Group),
                 "all" => owners.extend([OwnerKind::User, OwnerKind::Group]),
-                // There are none of these here.
+                // These kinds do not exist here.
                 "smbuser" | "smbgroup" => {}
                 other => return Err(refuse(other, 't', session)),
             }

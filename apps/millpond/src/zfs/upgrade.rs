@@ -1,4 +1,4 @@
-//! `zfs upgrade`: file systems of older versions, listed and raised.
+//! `zfs upgrade`: lists file systems of older versions, and upgrades them.
 
 use super::change_text::reason;
 use super::lookup::{self, below, number, pool_of};
@@ -9,10 +9,10 @@ use millpond_dataset::properties::{DatasetKind, Kinds};
 
 /// The newest version of file systems.
 const VERSION: u64 = 5;
-/// The version of pools that each version of file systems wants, from 1 on.
+/// The pool version that each file system version requires, starting at version 1.
 const POOL_VERSIONS: [u64; 5] = [1, 1, 9, 15, 24];
 
-/// Lists, or raises versions.
+/// Lists versions, or upgrades file systems.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let usage = || Failure::Usage(String::new());
     let names = &parsed.operands;
@@ -83,7 +83,7 @@ fn file_systems() -> Kinds {
     Kinds::only(&[DatasetKind::Filesystem])
 }
 
-/// The file systems that are meant, each once, and 1 if some name is of none.
+/// The selected file systems without duplicates, and status 1 if a name does not exist.
 fn targets(session: &mut Session, parsed: &Parsed) -> Result<(Vec<DatasetInfo>, u8), Failure> {
     let is_all = parsed.has("a");
     let names = match is_all {
@@ -116,7 +116,7 @@ fn targets(session: &mut Session, parsed: &Parsed) -> Result<(Vec<DatasetInfo>, 
     Ok((all, status))
 }
 
-/// Raises them, those of one pool together; how many were.
+/// Upgrades the file systems, those of one pool together. Returns their number.
 fn raise(
     session: &mut Session,
     names: &[String],

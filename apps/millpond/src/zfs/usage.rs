@@ -5,10 +5,10 @@ use millpond_dataset::properties::DATASET_PROPERTIES;
 use millpond_pool::properties::{Edit, Release};
 use std::fmt::Write;
 
-/// All commands.
+/// The usage of all commands.
 pub const LISTING: &str = include_str!("usage.txt");
 
-/// How to call one command; for those that name properties, which there are.
+/// The usage of one command. Commands that take properties list them.
 pub fn of(command: &str) -> String {
     let mut text = format!("usage:\n{}", synopsis(LISTING, command));
     if ["get", "inherit", "list", "set"].contains(&command) {
@@ -44,7 +44,7 @@ fn properties(text: &mut String) {
     text.push_str(include_str!("usage_properties_tail.txt"));
 }
 
-/// The options of `allow`, or of `unallow`, explained.
+/// Explains the options of `allow` or `unallow`.
 pub fn allow_options(is_unallow: bool) -> String {
     let mut text = String::from(ALLOW_OPTIONS);
     if is_unallow {
@@ -64,7 +64,7 @@ const ALLOW_OPTIONS: &str = concat!(
     "  -s          define permission set\n",
 );
 
-/// Where else to look.
+/// References to further help.
 const POINTERS: &str = "\nFor the property list, run: zfs set|get\n\n\
     For the delegated permission list, run: zfs allow|unallow\n\n\
     For further help on a command or topic, run: zfs help [<topic>]\n";

@@ -1,33 +1,33 @@
 //! Sizes and reservations of volumes.
 //!
-//! The reservation of a volume that is not sparse is what its data and indirect blocks can take at
-//! most; page `docs/format/volume.md` has the formula.
+//! The reservation of a volume that is not sparse covers the most that its data and indirect blocks can
+//! take. The formula is in page `docs/format/volume.md`.
 
 use super::assign::{Assignment, Meaning};
 use super::lookup::pool_of;
 use crate::session::{Failure, Session};
 use millpond::control::{PoolInfo, Value, VdevClass, VdevInfo, VdevKind};
 
-/// The block size of volumes that nobody chose, in bytes.
+/// The default block size of volumes, in bytes.
 pub const BLOCK_BYTES: u64 = 16 << 10;
-/// What a deflated block is measured by, in bytes.
+/// The block size that the deflation ratio is based on, in bytes.
 const MEASURE_BYTES: u64 = 128 << 10;
-/// Levels of indirection of the object set itself.
+/// Levels of indirection of the object set.
 const SET_LEVELS: u64 = 7;
-/// Pointers in an indirect block.
+/// Pointers per indirect block.
 const FAN_OUT: u64 = 1024;
 
-/// What a new volume gets.
+/// The values for a new volume.
 pub struct Plan {
-    /// Its size, a multiple of its blocks.
+    /// The size in bytes, a multiple of the block size.
     pub size_bytes: u64,
-    /// What is reserved for it, unless it is sparse.
+    /// The reservation in bytes; `None` for a sparse volume.
     pub reservation_bytes: Option<u64>,
-    /// What is unwise about its blocks.
+    /// A warning about an inefficient block size.
     pub warning: Option<String>,
 }
 
-/// Works out a new volume.
+/// Computes the values for a new volume.
 pub fn plan(
     session: &Session,
     name: &str,
@@ -73,7 +73,7 @@ pub fn plan(
     })
 }
 
-/// What a volume of this size can take at most, in bytes.
+/// The most that a volume of this size can take, in bytes.
 pub fn reservation(pool: &PoolInfo, size_bytes: u64, block_bytes: u64, copies: u64) -> u64 {
     let blocks = size_bytes / block_bytes.max(1);
     let data = data_bytes(pool, blocks, block_bytes);
@@ -89,7 +89,7 @@ pub fn reservation(pool: &PoolInfo, size_bytes: u64, block_bytes: u64, copies: u
     data.saturating_mul(copies).saturating_add(indirect)
 }
 
-/// Data with the parity and padding of the worst vdev, in the measure of deflated space.
+/// Bytes of data with the parity and padding of the least efficient vdev, as deflated space.
 fn data_bytes(pool: &PoolInfo, blocks: u64, block_bytes: u64) -> u64 {
     let plain = blocks.saturating_mul(block_bytes);
     let tops = pool.root.children.iter();
@@ -105,7 +105,7 @@ fn data_bytes(pool: &PoolInfo, blocks: u64, block_bytes: u64) -> u64 {
         .unwrap_or(plain)
 }
 
-/// What a block takes on a vdev with parity.
+/// Bytes that a block takes on a vdev with parity.
 fn allocated(top: &VdevInfo, bytes: u64) -> Option<u64> {
     let VdevKind::RaidZ { parity } = top.kind else {
         return None;

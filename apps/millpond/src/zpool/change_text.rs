@@ -1,4 +1,4 @@
-//! Why a pool was not changed, in words.
+//! The error texts of failed pool changes.
 
 use super::replication_text;
 use crate::session::Failure;
@@ -6,18 +6,18 @@ use millpond::control::{ChangeError, DeviceInUse, DeviceProblem};
 use millpond::live::SettingError;
 use millpond_pool::live::FeatureError;
 
-/// What is done to the pool, for the few texts that differ.
+/// The kind of change, for the few texts that depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It is made.
+    /// A pool is created.
     Create,
     /// Devices are added.
     Add,
-    /// Anything else.
+    /// Any other change.
     Other,
 }
 
-/// The whole message about a change that was refused. `action` is of the form `cannot create 'tank'`.
+/// The complete message for a refused change. `action` has the form `cannot create 'tank'`.
 pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
     match error {
         ChangeError::InUse {
@@ -36,7 +36,7 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
             let line = "at least one general top-level vdev must be specified".to_owned();
             joined(OVERRIDABLE, [line])
         }
-        // OpenZFS tells the first only.
+        // OpenZFS reports only the first mismatch.
         ChangeError::Replication(all) => {
             joined(OVERRIDABLE, all.first().map(replication_text::words))
         }
@@ -49,7 +49,7 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
     }
 }
 
-/// The same as the end of a command.
+/// The same message as a command's failure.
 pub fn failure(verb: Verb, action: &str, error: &ChangeError) -> Failure {
     Failure::Refused(message(verb, action, error))
 }
@@ -77,12 +77,12 @@ fn in_use(path: &str, by: &DeviceInUse) -> String {
     }
 }
 
-/// The description for commands of datasets.
+/// The reason, for dataset commands.
 pub fn pool_reason(error: &ChangeError) -> String {
     reason(Verb::Other, error)
 }
 
-/// The description behind the action.
+/// The reason that follows the action in an error message.
 pub fn reason(verb: Verb, error: &ChangeError) -> String {
     match error {
         ChangeError::NoSuchPool => "no such pool".into(),

@@ -1,4 +1,4 @@
-//! Every `zpool` sub-command and how it is called.
+//! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
     create, device_state, events, get, history, import, iostat, list, manage, status, upgrade, wait,
@@ -7,7 +7,7 @@ use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with
 use crate::getopt::Long;
 use crate::session::Failure;
 
-/// All of them.
+/// All sub-commands.
 pub const COMMANDS: &[Command] = &[
     built(
         "version",

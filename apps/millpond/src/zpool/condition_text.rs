@@ -1,11 +1,12 @@
-//! The sentences for what may be wrong with a pool. A line break stands where the terminal's line
-//! ends; the printer adds the TAB that continuation lines begin with.
+//! The sentences about pool conditions.
+//!
+//! A line break marks the end of a terminal line. The caller starts continuation lines with a TAB.
 
 use crate::text::date;
 use jiff::tz::TimeZone;
 use millpond::control::{Condition, PoolInfo, UnsupportedFeature};
 
-/// The sentences of `zpool status`: what is wrong, and what to do.
+/// The sentences of `zpool status`: the problem, and the remedy.
 pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, String) {
     let (status, action) = match condition {
         Condition::MissingDevice => (
@@ -149,7 +150,7 @@ fn errata(number: u64) -> (String, String) {
     (format!("Errata #{number} detected.{more}"), action.into())
 }
 
-/// What `zpool import` says is wrong with a pool.
+/// The problem of a pool in `zpool import`.
 pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
     let text = match condition {
         Condition::MissingDevice | Condition::MissingDeviceNr | Condition::BadGuidSum => {
@@ -207,7 +208,7 @@ pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
     text.into()
 }
 
-/// How a pool that is not whole, or cannot be opened, could be had back.
+/// How to recover a pool that is damaged or cannot be opened.
 pub fn recovery(pool: &PoolInfo, verb: &str, zone: &TimeZone) -> String {
     let Some(point) = pool.rewind else {
         return "Destroy and re-create the pool from\na backup source.".into();
@@ -236,7 +237,7 @@ pub fn recovery(pool: &PoolInfo, verb: &str, zone: &TimeZone) -> String {
     text
 }
 
-/// One line for each feature that is not known.
+/// One line for each unsupported feature.
 fn features(pool: &PoolInfo) -> String {
     let line = |feature: &UnsupportedFeature| match &feature.description {
         Some(description) => format!("{} ({description})", feature.guid),

@@ -14,7 +14,7 @@ use millpond::control::{
 use millpond::live::FeatureChoice;
 use millpond_dataset::properties::DatasetKind;
 
-/// Makes a pool.
+/// Creates a pool.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let (name, words) = operands(parsed)?;
     let action = format!("cannot create '{name}'");
@@ -57,12 +57,12 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         let title = format!("would create '{name}' with the following layout:");
         print_layout(session, &title, name, &layout, None)?;
     }
-    // The pool is there; what is told of is only that its files are not to be seen.
+    // The pool exists; the notes only say that its file systems are not mounted.
     crate::zfs::tell_notes(session, &made.notes)?;
     Ok(u8::from(!made.notes.is_empty()))
 }
 
-/// Where the root file system is to be mounted there must be nothing.
+/// Checks that nothing exists at the mountpoint of the root file system.
 fn check_mountpoint(ask: &Ask, name: &str) -> Result<(), Failure> {
     let of = |list: &[(String, String)], wanted: &str| {
         let mut pairs = list.iter();
@@ -139,7 +139,7 @@ fn operands(parsed: &Parsed) -> Result<(&String, &[String]), Failure> {
     }
 }
 
-/// What the options of `create` say.
+/// The parsed options of `create`.
 #[derive(Default)]
 struct Ask {
     temporary_name: Option<String>,
@@ -257,7 +257,7 @@ fn split(assignment: &str) -> Result<(&str, &str), Failure> {
         .ok_or_else(|| Failure::Refused("missing '=' for -o option".into()))
 }
 
-/// Sizes of pool properties in digits, as they are parsed below.
+/// Converts the sizes of pool properties to digits.
 pub fn plain_number(name: &str, value: &str) -> String {
     if name != "dedup_table_quota" || matches!(value, "none" | "auto") {
         return value.to_owned();
@@ -285,7 +285,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     millpond_pool::live::check_pool_name(name).map_err(str::to_owned)
 }
 
-/// Takes the words of a layout apart; devices are looked at, not touched.
+/// Parses a vdev layout. Devices are examined but not changed.
 fn understood(change: &dyn Change, words: &[String]) -> Result<Layout, Failure> {
     layout::parse(words, &|word| resolve(change, word)).map_err(Failure::Refused)
 }
@@ -311,7 +311,7 @@ fn resolve(change: &dyn Change, word: &str) -> Result<Leaf, String> {
     }
 }
 
-/// What `-n` prints: the pool's own vdevs, if there are any, then the new ones, by groups.
+/// Prints the output of `-n`: the pool's own vdevs, if any, then the new ones, by groups.
 fn print_layout(
     session: &mut Session,
     title: &str,

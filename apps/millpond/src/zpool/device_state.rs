@@ -1,4 +1,4 @@
-//! The commands that take devices out of use and back: `offline`, `online`, `clear`.
+//! The commands that take devices offline and bring them online: `offline`, `online`, `clear`.
 
 use super::change_text::{Verb, failure, message};
 use super::groups;
@@ -10,7 +10,7 @@ use millpond::control::{
     ChangeError, ControlError, PoolChange, PoolInfo, VdevClass, VdevInfo, VdevKind, VdevState,
 };
 
-/// Forgets the errors of devices and lets a suspended pool go on.
+/// Clears device errors and resumes a suspended pool.
 pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
     let [name, devices @ ..] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("missing pool name".into()));
@@ -20,8 +20,8 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
         [] => None,
         _ => Some(leaves_of(session, name, devices)?),
     };
-    // A pool that is held could be opened, and so there are no txgs to discard for it: `-F` adds
-    // nothing, and `-n`, which only looks whether it would, has nothing to do.
+    // An imported pool has been opened, so there are no txgs to discard: `-F` has no effect. With `-n`,
+    // which only tests `-F`, there is nothing to do.
     if parsed.has("n") {
         return Ok(0);
     }
@@ -35,10 +35,11 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// What `zpool offline --power` ends with where no enclosure answers: the system's number for an invalid slot.
+/// The status of `zpool offline --power` without an enclosure: the system's error number for an invalid
+/// slot.
 const NO_SLOT: u8 = 57;
 
-/// Takes devices out of use.
+/// Takes devices offline.
 pub fn offline(session: &mut Session, parsed: &Parsed) -> Ending {
     let (name, devices) = pool_and_devices(session, parsed)?;
     let mut status = 0;
@@ -82,7 +83,7 @@ pub fn offline(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(status)
 }
 
-/// Uses devices again that were taken out of use, or lost.
+/// Brings devices online that were offline or lost.
 pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
     let (name, devices) = pool_and_devices(session, parsed)?;
     let mut status = 0;
@@ -127,7 +128,7 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(status)
 }
 
-/// The operands: a pool that is there, and devices.
+/// The operands: an existing pool, and devices.
 fn pool_and_devices<'a>(
     session: &Session,
     parsed: &'a Parsed,
@@ -147,7 +148,7 @@ fn pool_and_devices<'a>(
     Ok((name, devices))
 }
 
-/// Why a vdev cannot be taken out of use or back by itself.
+/// The reason why this vdev cannot be taken offline or brought online by itself.
 fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
     match (vdev.class, vdev.kind) {
         (VdevClass::Spare, _) => Some("device is reserved as a hot spare"),
@@ -157,7 +158,7 @@ fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
     }
 }
 
-/// The vdev that a name means.
+/// Finds the vdev with this name.
 fn find(session: &Session, pool: &str, device: &str) -> Result<Option<VdevInfo>, Failure> {
     let told = |error: ControlError| Failure::Refused(error.to_string());
     let info: PoolInfo = session.control()?.pool(pool).map_err(told)?;

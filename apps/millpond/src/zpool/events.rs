@@ -1,4 +1,4 @@
-//! `zpool events`: what happened to pools since the daemon began.
+//! `zpool events`: the events of pools since the daemon started.
 
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -7,10 +7,10 @@ use crate::text::terminal::one_line;
 use millpond::control::{Event, EventValue};
 use std::time::Duration;
 
-/// How often `-f` looks for more.
+/// Polling interval of `-f`.
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
-/// Prints or forgets events.
+/// Prints or clears events.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.has("c") && (parsed.has("f") || parsed.has("v")) {
         return Err(Failure::Usage("invalid options combined with -c".into()));

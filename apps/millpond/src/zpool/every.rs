@@ -1,4 +1,4 @@
-//! Saying the same thing again every few seconds (`zpool list 5 3`), with a time before it (`-T`).
+//! Repeats output at an interval (`zpool list 5 3`), with optional timestamps (`-T`).
 
 use crate::command::Parsed;
 use crate::session::{Failure, Session};
@@ -20,8 +20,8 @@ enum Stamp {
 }
 
 impl Rounds {
-    /// Takes interval and count from the end of the operands. They are numbers; a pool's name never
-    /// begins with a digit.
+    /// Takes interval and count from the end of the operands. Both are numbers, and pool names never start
+    /// with a digit.
     pub fn read(parsed: &Parsed, operands: &mut Vec<String>) -> Result<Rounds, Failure> {
         let stamp = match parsed.value("T") {
             None => None,
@@ -51,12 +51,13 @@ impl Rounds {
         })
     }
 
-    /// Seconds from one round to the next; `None` if there is only one.
+    /// Seconds between two iterations; `None` if there is only one.
     pub fn interval_s(self) -> Option<f64> {
         self.interval_s
     }
 
-    /// Runs `round`, telling it how many were before, as often as asked. Ends at the first failure.
+    /// Runs `round` as often as requested, with the number of previous iterations. Stops at the first
+    /// failure.
     pub fn run(
         self,
         session: &mut Session,

@@ -1,4 +1,4 @@
-//! `zpool get`, of pools and of vdevs.
+//! `zpool get`, for pools and vdevs.
 
 use super::groups;
 use super::list::{json_head, json_key, style};
@@ -14,7 +14,7 @@ use millpond::control::{PoolInfo, Property, Source, Value, VdevInfo};
 use millpond_pool::properties::{Shape, vdev_table};
 use serde_json::{Map, Value as Json};
 
-/// Prints properties, one a line.
+/// Prints properties, one per line.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let ask = Ask::read(parsed)?;
     let operands = parsed.operands.get(1..).unwrap_or_default();
@@ -99,7 +99,7 @@ fn columns_named(words: &str) -> Result<Vec<Column>, Failure> {
     Ok(columns)
 }
 
-/// One line before it is laid out.
+/// One line before formatting.
 struct Line {
     owner: String,
     property: String,
@@ -238,7 +238,7 @@ fn of_vdevs(session: &mut Session, ask: &Ask, pool: &str, words: &[String]) -> E
         writeln!(session.out, "{}", Json::Object(document))?;
         return Ok(0);
     }
-    // The whole pool's list takes the width of its first name, however long the others are.
+    // With `all-vdevs`, the first name alone sets the column width.
     let is_whole = words.iter().any(|word| word == "all-vdevs");
     let measured = if is_whole {
         &found[..found.len().min(1)]
@@ -314,7 +314,7 @@ fn put(
     Ok(())
 }
 
-/// Numbers of `zpool get` in JSON are read as signed ones, and end at 2^63-1.
+/// Numbers of `zpool get` in JSON are signed and saturate at 2^63-1.
 fn json_number(style: Style, text: &str) -> Json {
     let value = style.value(text);
     match value.as_u64() {
@@ -323,7 +323,7 @@ fn json_number(style: Style, text: &str) -> Json {
     }
 }
 
-/// A vdev property's name that is well formed.
+/// A well-formed name of a vdev property.
 enum VdevProperty {
     Native(&'static Shape),
     User(String),
@@ -397,7 +397,7 @@ impl VdevProperty {
     }
 }
 
-/// The vdevs that the words name, the root as `root` or `root-0`, all as `all-vdevs`.
+/// The vdevs that the words name: the root as `root` or `root-0`, all vdevs as `all-vdevs`.
 pub(super) fn vdevs_named<'a>(
     pool: &'a PoolInfo,
     words: &[String],

@@ -1,25 +1,25 @@
-//! The order in which a pool's vdevs are shown.
+//! The display order of a pool's vdevs.
 
 use millpond::control::{PoolInfo, VdevClass, VdevInfo, VdevKind};
 
-/// Top-level vdevs of one class, in the order of their numbers.
+/// Top-level vdevs of one class, in the order of their ids.
 pub fn of_class(pool: &PoolInfo, class: VdevClass) -> impl Iterator<Item = &VdevInfo> {
     pool.root
         .children
         .iter()
         .filter(move |vdev| vdev.class == class && vdev.kind != VdevKind::Hole)
-        // What was removed from a special class leaves no line behind.
+        // A vdev removed from a special class is not shown.
         .filter(move |vdev| class == VdevClass::Normal || vdev.kind != VdevKind::Indirect)
 }
 
-/// The classes that have a title of their own, in order, with the title.
+/// The classes with a title of their own, in order, and their titles.
 pub const TITLED: [(VdevClass, &str); 3] = [
     (VdevClass::Dedup, "dedup"),
     (VdevClass::Special, "special"),
     (VdevClass::Log, "logs"),
 ];
 
-/// Every vdev below the root, caches and spares too, with its depth in blanks (two a level).
+/// Every vdev below the root, including caches and spares, with its indentation (two blanks per level).
 pub fn walk(pool: &PoolInfo) -> Vec<(&VdevInfo, usize)> {
     let mut all = Vec::new();
     for vdev in pool
@@ -41,7 +41,7 @@ fn below<'a>(vdev: &'a VdevInfo, depth: usize, all: &mut Vec<(&'a VdevInfo, usiz
     }
 }
 
-/// The word for a spare's or any vdev's state.
+/// The state of a spare or any other vdev.
 pub fn state_word(vdev: &VdevInfo) -> &'static str {
     use millpond::control::{SpareUse, VdevState};
     match &vdev.spare_use {

@@ -8,7 +8,7 @@ use crate::text::terminal::one_line;
 use millpond::control::{ControlError, HistoryEvent, HistoryRecord, HistoryValue};
 use std::io::{self, Write};
 
-/// Prints what was done to pools.
+/// Prints the history of pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let ask = Ask {
         has_internal: parsed.has("i"),
@@ -139,7 +139,7 @@ fn put(
     out.write_all(b"\n")
 }
 
-/// ` [user 0 (root) on host:linux]`, as far as it is recorded.
+/// Formats the recorded origin, for example ` [user 0 (root) on host:linux]`.
 fn origin(environment: &Environment, record: &HistoryRecord) -> String {
     let mut parts = String::new();
     if let Some(uid) = record.uid {

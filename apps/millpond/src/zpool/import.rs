@@ -10,7 +10,7 @@ use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
 use millpond::control::{ImportError, ImportRequest, ImportablePool, Places, RewindRequest};
 
-/// Lists pools that could be imported, or imports them.
+/// Lists the pools that can be imported, or imports pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if (parsed.has("n") || parsed.has("X")) && !parsed.has("F") {
         return Err(Failure::Usage("-n or -X only meaningful with -F".into()));
@@ -35,7 +35,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let request = match request(parsed, &folders) {
         Ok(request) => request,
         Err(line) => {
-            // An unknown property: told, and that is all.
+            // An unknown property is only reported.
             writeln!(session.err, "{line}")?;
             return Ok(0);
         }
@@ -78,7 +78,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(status)
 }
 
-/// Pools of the kind asked for, destroyed or not.
+/// The pools of the requested kind, destroyed or not.
 fn found(
     session: &Session,
     parsed: &Parsed,
@@ -93,7 +93,7 @@ fn found(
     Ok(found)
 }
 
-/// Where to look: what was given, else what the environment says.
+/// The directories to search: those given, otherwise those of the environment.
 fn searched(session: &Session, folders: &[String]) -> Vec<String> {
     if !folders.is_empty() {
         return folders.to_vec();
@@ -200,7 +200,7 @@ fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word:
     Ok(1)
 }
 
-/// Whether mount options keep set-user bits and device files from working.
+/// Whether mount options disable set-user-ID bits and device files.
 fn has_no_rights(options: &[String]) -> bool {
     let mut words: Vec<&str> = options.iter().flat_map(|words| words.split(',')).collect();
     words.retain(|word| !word.is_empty());
@@ -273,7 +273,7 @@ fn refused(
     Err(Failure::Refused(format!("{action}: {reason}")))
 }
 
-/// Why a pool was not imported, behind the action.
+/// The reason for a failed import, as it follows the action.
 pub fn reason(error: &ImportError) -> String {
     match error {
         ImportError::NoSuchPool => "no such pool available".into(),

@@ -1,4 +1,4 @@
-//! What `zpool import` says about pools that could be imported.
+//! The list that `zpool import` prints.
 
 use super::condition_text;
 use super::groups::{self, TITLED};
@@ -14,7 +14,7 @@ use millpond::control::{
     VdevState, condition,
 };
 
-/// Prints what was found.
+/// Prints the pools found.
 pub fn print(session: &mut Session, listed: &[&ImportablePool]) -> Result<(), Failure> {
     let naming = Naming::read(&Parsed::default(), session.environment);
     let ignore_ashift = session
@@ -36,7 +36,7 @@ pub fn print(session: &mut Session, listed: &[&ImportablePool]) -> Result<(), Fa
 fn show(text: &mut String, found: &ImportablePool, naming: Naming, ignore_ashift: bool) {
     let pool = &found.info;
     let trouble = condition(pool, Purpose::Import { ignore_ashift });
-    // With a comment every label moves to the right by one.
+    // With a comment, every label moves to the right by one column.
     let comment = pool
         .comment
         .as_deref()
@@ -129,7 +129,7 @@ fn action(found: &ImportablePool, trouble: Option<Condition>) -> Option<String> 
     Some(text.into())
 }
 
-/// Two lines for a pool whose root says nothing but that it is broken.
+/// The extra advice for a pool whose root is faulted without a specific reason.
 fn advice(found: &ImportablePool) -> Option<&'static str> {
     let root = &found.info.root;
     let is_unreadable = root.state == VdevState::Closed
@@ -146,7 +146,7 @@ fn advice(found: &ImportablePool) -> Option<&'static str> {
 }
 
 fn config(text: &mut String, pool: &PoolInfo, naming: Naming) {
-    // Vdevs that are not shown count too.
+    // Hidden vdevs count too.
     let width = groups::walk(pool)
         .into_iter()
         .map(|(vdev, depth)| naming.of(vdev).len() + depth)

@@ -1,6 +1,6 @@
-//! The words after a pool's name in `zpool create` and `zpool add`: which devices, in which arrangement.
+//! Parses the vdev layout in `zpool create` and `zpool add`.
 //!
-//! Pure: what a word means as a device is asked of a [`Resolve`], so that tests need no devices.
+//! The parser does no I/O: a [`Resolve`] callback looks up devices, so that tests need none.
 
 use millpond::control::{NewDevices, TopRequest};
 use millpond::live::{AllocationClass, NewLayout};
@@ -12,21 +12,21 @@ pub struct Leaf {
     pub path: String,
 }
 
-/// Finds the device that a word means, or says in full why there is none.
+/// Finds the device for a word. The error is a complete message.
 pub type Resolve<'a> = &'a dyn Fn(&str) -> Result<Leaf, String>;
 
-/// A top-level vdev asked for.
+/// A requested top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Top {
-    /// What it is for.
+    /// Its allocation class.
     pub class: AllocationClass,
-    /// How its devices go together.
+    /// Its kind.
     pub shape: NewLayout,
     /// Its devices; exactly one for [`NewLayout::Single`].
     pub leaves: Vec<Leaf>,
 }
 
-/// All that was asked for.
+/// The complete layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     /// Top-level vdevs in the order given.
@@ -38,7 +38,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// As a request.
+    /// Converts the layout to a request.
     pub fn devices(&self) -> NewDevices {
         let paths = |leaves: &[Leaf]| leaves.iter().map(|leaf| leaf.path.clone()).collect();
         let top = |top: &Top| TopRequest {
@@ -55,7 +55,7 @@ impl Layout {
     }
 }
 
-/// Where leaves go at present.
+/// Where the parser adds the next devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Class(AllocationClass),
@@ -63,16 +63,16 @@ enum Place {
     Cache,
 }
 
-/// Takes the words apart.
+/// Parses the words.
 ///
 /// # Errors
-/// The whole message, as `zpool` prints it.
+/// The complete message, as `zpool` prints it.
 pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
     let mut layout = Layout::default();
     let mut place = Place::Class(AllocationClass::Normal);
     let mut seen: Vec<&str> = vec![];
     let mut rest = words;
-    // A group that must not be empty, and whether it is so far.
+    // The current group if it must not be empty, and whether it is empty so far.
     let mut open: Option<(&str, bool)> = None;
     let close = |open: Option<(&str, bool)>| match open {
         Some((group @ "log", true)) => Err(too_few(group, "1 device")),
@@ -161,8 +161,8 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
     Ok(layout)
 }
 
-/// What is wrong with a dRAID of `children` devices, or that it cannot be made here. `None` if the word
-/// does not mean one.
+/// Reports what is wrong with a dRAID of `children` devices, or that dRAID is not supported. `None` if the
+/// word does not name a dRAID.
 fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
     let (parity, spec) = match spec.split_once(':') {
         Some((parity, rest)) => (parity, Some(rest)),
@@ -230,15 +230,15 @@ fn shape(word: &str) -> Option<NewLayout> {
     })
 }
 
-/// Whether a word ends the list of a vdev's devices.
+/// Whether a word ends a vdev's list of devices.
 fn is_keyword(word: &str) -> bool {
     shape(word).is_some() || matches!(word, "log" | "special" | "dedup" | "spare" | "cache")
 }
 
-/// A group's title (none for data), and the lines below it with their depth.
+/// The title of a group (none for data), and its lines with their depth.
 pub type Group = (Option<&'static str>, Vec<(usize, String)>);
 
-/// Groups as `-n` lists them.
+/// The groups as `-n` lists them.
 pub fn lines(layout: &Layout) -> Vec<Group> {
     let of_class = |class| -> Vec<(usize, String)> {
         let tops = layout.tops.iter().filter(|top| top.class == class);

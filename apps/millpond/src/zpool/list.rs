@@ -34,7 +34,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
-/// `-p`, `-j` and what goes with them; refuses what makes no sense without `-j`.
+/// Parses `-p`, `-j` and related options, and rejects options that require `-j`.
 pub fn style(parsed: &Parsed) -> Result<Style, Failure> {
     for option in ["json-int", "json-flat-vdevs", "json-pool-key-guid"] {
         if parsed.has(option) && !parsed.has("j") {
@@ -74,7 +74,7 @@ fn required(word: &str) -> Result<PoolProperty, Failure> {
         .ok_or_else(|| Failure::Usage(format!("bad property list: invalid property '{word}'")))
 }
 
-/// The pools named, or all; tells of those that are not there. The flag says whether any is not.
+/// Returns the named pools, or all. Reports missing pools; the flag says whether any is missing.
 pub fn pools_named(
     session: &mut Session,
     operands: &[String],
@@ -116,7 +116,7 @@ fn round(session: &mut Session, ask: &Ask, operands: &[String], is_first: bool) 
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
     if ask.is_json {
-        // Without a pool even JSON is silence.
+        // Without any pool, JSON output is empty too.
         if !has_failed && (!pools.is_empty() || !operands.is_empty()) {
             print_json(session, ask, &pools)?;
         }
@@ -272,7 +272,7 @@ fn print_vdev(
     Ok(())
 }
 
-/// SIZE ALLOC FREE CKPOINT EXPANDSZ FRAG CAP DEDUP HEALTH of a vdev.
+/// The columns SIZE ALLOC FREE CKPOINT EXPANDSZ FRAG CAP DEDUP HEALTH of a vdev.
 fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
     let bytes = |n: u64| {
         if is_exact {
@@ -288,7 +288,7 @@ fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
         true => vdev.physical_bytes,
         false => vdev.total_bytes,
     };
-    // Of a cache that nobody opened for writing, what it holds is not known.
+    // The content of a cache device is unknown if it was not opened for writing.
     let is_unknown = vdev.class == VdevClass::Cache && vdev.total_bytes == 0;
     let has_space = is_top && !is_spare && !is_unknown && vdev.kind != VdevKind::Indirect;
     let fragmentation = match vdev.fragmentation_percent {
@@ -325,7 +325,7 @@ fn vdev_cells(vdev: &VdevInfo, is_top: bool, is_exact: bool) -> [String; 9] {
     ]
 }
 
-/// The members that every pool's object begins with.
+/// The members at the start of every pool's JSON object.
 pub fn json_head(pool: &PoolInfo, style: Style, has_type: bool) -> Map<String, Json> {
     let mut object = Map::new();
     object.insert("name".into(), pool.name.clone().into());
@@ -340,7 +340,7 @@ pub fn json_head(pool: &PoolInfo, style: Style, has_type: bool) -> Map<String, J
     object
 }
 
-/// The key under which a pool stands.
+/// The key of a pool in JSON output.
 pub fn json_key(pool: &PoolInfo, is_keyed_by_guid: bool) -> String {
     if is_keyed_by_guid {
         pool.guid.to_string()
@@ -426,9 +426,9 @@ const VDEV_COLUMNS: [&str; 9] = [
     "dedupratio",
     "health",
 ];
-/// These stay as they are with `-p` too: longer numbers overflow.
+/// The widths do not change with `-p`; longer numbers overflow.
 const VDEV_WIDTHS: [usize; 9] = [5, 5, 5, 7, 8, 5, 5, 5, 8];
-/// What follows the title of a group of vdevs.
+/// The rest of a title line for a group of vdevs.
 const TITLE_REST: &str = "      -      -      -        -         -      -      -      -         -";
 /// The newest pool version, which stands for feature flags.
 const SPA_VERSION: u64 = 5000;

@@ -1,4 +1,4 @@
-//! The short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
+//! Short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
 
 use super::change_text::{Verb, failure, message, reason};
 use super::create::plain_number;
@@ -6,7 +6,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
 
-/// The names of the pools that are there.
+/// The names of the existing pools.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
     let pools = session.control()?.pools();
     pools.map_err(|error| Failure::Refused(error.to_string()))
@@ -19,7 +19,7 @@ pub(super) fn require(session: &Session, name: &str) -> Result<(), Failure> {
     Err(Failure::Refused(super::no_such_pool(name)))
 }
 
-/// Ends a pool.
+/// Destroys a pool.
 pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
     let [name] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
@@ -40,7 +40,7 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// Marks pools as left by everybody.
+/// Exports pools.
 pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut names = parsed.operands.clone();
     if parsed.has("a") {
@@ -53,7 +53,7 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     each(session, &names, |session, name| {
         require(session, name)?;
-        // Only who insists gives up what a suspended pool has not written.
+        // Only a forced export discards the unwritten changes of a suspended pool.
         let changes: &[PoolChange] = match parsed.has("f") || parsed.has("F") {
             true => &[PoolChange::Abandon, PoolChange::Export],
             false => &[PoolChange::Export],
@@ -65,7 +65,7 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
-/// Does something with each pool; the failures are told and the others are still done.
+/// Runs an action for each pool. Failures are reported and do not stop the others.
 fn each(
     session: &mut Session,
     names: &[String],
@@ -85,7 +85,7 @@ fn each(
     Ok(status)
 }
 
-/// Writes a txg of each pool.
+/// Commits a txg of each pool.
 pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
     let names = match parsed.operands.is_empty() {
         true => known(session)?,
@@ -102,7 +102,7 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
-/// Gives a pool a new guid.
+/// Changes the guid of a pool.
 pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
     let name = match parsed.operands.as_slice() {
         [name] => name,
@@ -179,7 +179,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// A limit with a suffix (`1.5K`) as a plain number; anything else as it is.
+/// Converts a limit with a suffix (`1.5K`) to digits; other values are unchanged.
 fn plain_limit(property: &str, value: &str) -> String {
     use millpond_pool::properties::{Form, NumberForm, vdev_table};
     let is_limit = vdev_table::find(property)
@@ -242,7 +242,7 @@ fn set_of_vdev(
     Ok(0)
 }
 
-/// Why a property of a vdev cannot have a value.
+/// The reason why a vdev property cannot have a value.
 fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
     use millpond_pool::properties::{Edit, Form, NumberForm};
     let Some(shape) = millpond_pool::properties::vdev_table::find(property) else {
@@ -262,7 +262,7 @@ fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
     (is_limit && !is_number).then(|| format!("bad numeric value '{value}'"))
 }
 
-/// Whether a pool could be noted in this file.
+/// Checks whether this file can be a pool's cache file.
 pub fn check_cache_file(value: &str) -> Result<(), String> {
     if value.is_empty() || value == "none" {
         return Ok(());
@@ -304,7 +304,7 @@ fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wipes the labels of a device.
+/// Clears the labels of a device.
 pub fn labelclear(session: &mut Session, parsed: &Parsed) -> Ending {
     let device = match parsed.operands.as_slice() {
         [device] => device,

@@ -42,12 +42,12 @@ const FAMILY: Family = Family {
     usage_of: usage::of,
 };
 
-/// Runs `zpool` with the arguments after its name and returns its status.
+/// Runs `zpool` with the arguments that follow its name, and returns the exit status.
 pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
     FAMILY.run(session, arguments)
 }
 
-/// The line for a pool that is not there.
+/// The message for a missing pool.
 fn no_such_pool(name: &str) -> String {
     format!("cannot open '{name}': no such pool")
 }

@@ -1,4 +1,4 @@
-//! Properties of pools and vdevs: which names there are, and how values look.
+//! The names of pool and vdev properties, and the format of their values.
 
 use crate::text::number;
 use crate::text::terminal::one_line;
@@ -7,21 +7,21 @@ use millpond::control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
 use millpond_pool::properties::{Edit, Form, NumberForm, Shape, table};
 use std::borrow::Cow;
 
-/// A pool property's name that is well formed.
+/// A well-formed name of a pool property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolProperty {
-    /// One of the table.
+    /// A native property.
     Native(&'static Shape),
-    /// `feature@NAME`, by its whole name.
+    /// `feature@NAME`, as the full name.
     Feature(String),
-    /// `unsupported@GUID`, by its whole name.
+    /// `unsupported@GUID`, as the full name.
     Unsupported(String),
-    /// A name with a colon.
+    /// A user property: a name with a colon.
     User(String),
 }
 
 impl PoolProperty {
-    /// The property that `word` names.
+    /// Finds the property with this name.
     pub fn by_name(word: &str) -> Option<PoolProperty> {
         if let Some(shape) = table::find(word) {
             return Some(PoolProperty::Native(shape));
@@ -35,7 +35,7 @@ impl PoolProperty {
         crate::zfs::is_user_property(word).then(|| PoolProperty::User(word.into()))
     }
 
-    /// The whole name.
+    /// The full name.
     pub fn text(&self) -> &str {
         match self {
             PoolProperty::Native(shape) => shape.name,
@@ -45,7 +45,7 @@ impl PoolProperty {
         }
     }
 
-    /// The width that a column of this property has at least.
+    /// The minimum column width of the property.
     pub fn least_width(&self) -> usize {
         match self {
             PoolProperty::Native(shape) => shape_width(shape),
@@ -53,12 +53,12 @@ impl PoolProperty {
         }
     }
 
-    /// Whether a column keeps its width whatever the values are.
+    /// Whether the column width is independent of the values.
     pub fn is_fixed_width(&self) -> bool {
         matches!(self, PoolProperty::Native(shape) if shape.is_fixed_width())
     }
 
-    /// The value as people see it, or with `is_exact` as programs want it.
+    /// The value in human-readable form, or with `is_exact` in parsable form.
     pub fn value(&self, value: Option<&Value>, is_exact: bool) -> String {
         match self {
             PoolProperty::Native(shape) => of_shape(shape, value, is_exact),
@@ -70,7 +70,7 @@ impl PoolProperty {
         }
     }
 
-    /// The pool's property of this name. `None` if the pool cannot have it: no line is shown.
+    /// The pool's value of this property. `None` if the pool cannot have it: no line is shown.
     pub fn find<'a>(&self, pool: &'a PoolInfo) -> Option<Cow<'a, Property>> {
         let text = |text: &str| Some(Value::Text(text.to_string()));
         let owned = |value, source| Some(Cow::Owned(Property::new(self.text(), value, source)));
@@ -122,7 +122,7 @@ impl PoolProperty {
         }
     }
 
-    /// Every property that `all` stands for: native, features, unknown features, the user's.
+    /// The properties of `all`: native properties, features, unsupported features, user properties.
     pub fn all(pools: &[PoolInfo]) -> Vec<PoolProperty> {
         let mut names: Vec<PoolProperty> = table::POOL_PROPERTIES
             .iter()
@@ -152,7 +152,7 @@ impl PoolProperty {
     }
 }
 
-/// A value of a native property of a pool or vdev.
+/// Formats the value of a native property of a pool or vdev.
 pub fn of_shape(shape: &Shape, value: Option<&Value>, is_exact: bool) -> String {
     let number = match value {
         None => return "-".into(),
@@ -204,5 +204,5 @@ fn state_word(number: u64) -> &'static str {
     .word(VdevAux::None)
 }
 
-/// From this version on a pool says what it uses by features.
+/// From this version on, a pool lists its features.
 const FEATURE_FLAGS_VERSION: u64 = 5000;

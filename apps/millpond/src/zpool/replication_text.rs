@@ -1,8 +1,8 @@
-//! What is unwise about new vdevs, in words.
+//! The texts about mismatched replication levels of new vdevs.
 
 use millpond::live::{Replication, ReplicationMismatch, VdevType};
 
-/// One mismatch as `zpool` tells it.
+/// The text of one mismatch, as `zpool` prints it.
 pub fn words(mismatch: &ReplicationMismatch) -> String {
     let told = match mismatch {
         ReplicationMismatch::DeviceSizes(vdev) => {
@@ -26,7 +26,7 @@ fn word(vdev: &Replication) -> &'static str {
     }
 }
 
-/// A RAID-Z and a mirror in that order, if the two are one of each.
+/// Returns a RAID-Z and a mirror in this order, if the two are one of each.
 fn mixed<'a>(a: &'a Replication, b: &'a Replication) -> Option<(&'a Replication, &'a Replication)> {
     match (word(a), word(b)) {
         ("raidz", "mirror") => Some((a, b)),

@@ -12,15 +12,15 @@ use millpond::control::{
 /// What the lines depend on besides the pool.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Local time.
+    /// The local time zone.
     pub zone: &'a TimeZone,
     /// Seconds since 1970.
     pub now_s: u64,
-    /// How vdevs are named.
+    /// How to name vdevs.
     pub naming: Naming,
 }
 
-/// Everything, each line ended.
+/// Formats all lines, each with its line end.
 pub fn lines(pool: &PoolInfo, around: Surroundings) -> String {
     let mut text = String::new();
     scans(&mut text, pool, around);
@@ -36,7 +36,7 @@ pub fn lines(pool: &PoolInfo, around: Surroundings) -> String {
     text
 }
 
-/// The scrub (or the error scrub, if it began later), and the later of resilver and rebuild.
+/// Formats the scrub (or the error scrub if it started later), and the later of resilver and rebuild.
 fn scans(text: &mut String, pool: &PoolInfo, around: Surroundings) {
     let scan = pool.scan.filter(|scan| scan.state != ProgressState::None);
     let scrub = scan.filter(|scan| scan.function == ScanFunction::Scrub);
@@ -139,7 +139,7 @@ fn scanning(text: &mut String, pool: &PoolInfo, scan: &ScanInfo, around: Surroun
     }
 }
 
-/// A running scan in numbers: bytes, and bytes each second.
+/// The progress of a running scan: bytes, and bytes per second.
 struct Progress {
     scanned: u64,
     total: u64,
@@ -162,7 +162,7 @@ fn progress(text: &mut String, p: &Progress) {
             format!(" at {}/s", bytes(rate))
         }
     };
-    // What was found is known at once, what is being read is not: no rate once all was found.
+    // Once everything has been scanned, the scan rate is not shown. Issuing may still be in progress.
     let scan_rate = if p.scanned >= p.total {
         String::new()
     } else {
@@ -388,7 +388,7 @@ fn expanding(text: &mut String, pool: &PoolInfo, expansion: &ExpansionInfo, arou
     }
 }
 
-/// The top-level vdev of this id; a hole is none.
+/// The top-level vdev with this id; `None` for a hole.
 pub fn top_level(pool: &PoolInfo, id: u64) -> Option<&VdevInfo> {
     pool.root
         .children
@@ -396,9 +396,9 @@ pub fn top_level(pool: &PoolInfo, id: u64) -> Option<&VdevInfo> {
         .find(|vdev| vdev.id == id && vdev.kind != VdevKind::Hole)
 }
 
-/// Below this many bytes each second nobody can tell when a scan will end.
+/// Below this number of bytes per second, the remaining time is not estimated.
 const ESTIMABLE_RATE: u64 = 10 << 20;
-/// From this many hours on no estimate is given.
+/// From this number of hours on, the remaining time is not shown.
 const HOURS_MAX: u64 = 30 * 24;
 
 #[cfg(test)]
@@ -443,9 +443,9 @@ mod tests {
              \t4G / 10G scanned at 64M/s, 2G / 10G issued at 32M/s\n\
              \t0B repaired, 20.00% done, 00:04:16 to go\n"
         );
-        // One mebibyte a second is too slow to tell.
+        // One mebibyte per second is too slow for an estimate.
         assert!(told(&pool, NOON + 2048).ends_with(", no estimated completion time\n"));
-        // A suspended pool never ends anything.
+        // A suspended pool has no estimate.
         pool.suspended = Some(millpond::control::SuspendReason::IoWait);
         assert!(told(&pool, NOON + 64).ends_with(", no estimated completion time\n"));
     }

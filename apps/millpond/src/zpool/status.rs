@@ -20,7 +20,7 @@ use millpond::control::{
 
 pub use super::status_json::json_identity;
 
-/// Tells how pools are.
+/// Prints the status of pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut operands = parsed.operands.clone();
     let rounds = Rounds::read(parsed, &mut operands)?;
@@ -33,7 +33,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     rounds.run(session, |session, _| round(session, &ask, &operands))
 }
 
-/// The command line, understood.
+/// The parsed command line.
 pub struct Ask {
     /// `-x`.
     pub only_unhealthy: bool,
@@ -53,7 +53,7 @@ pub struct Ask {
     pub has_initialize: bool,
     /// `-t`.
     pub has_trim: bool,
-    /// `-p` and JSON's style.
+    /// `-p` and the JSON options.
     pub style: Style,
     /// `--json-flat-vdevs`.
     pub is_flat: bool,
@@ -90,7 +90,7 @@ impl Ask {
         })
     }
 
-    /// A counter or a size, in digits with `-p`.
+    /// Formats a counter or a size, with `-p` in digits.
     pub fn count(&self, number: u64) -> String {
         if self.style.is_exact {
             number.to_string()
@@ -99,7 +99,7 @@ impl Ask {
         }
     }
 
-    /// The condition to report of an open pool.
+    /// The condition that is reported for an open pool.
     pub fn condition(&self, pool: &PoolInfo) -> Option<Condition> {
         condition(
             pool,
@@ -184,7 +184,7 @@ fn print(session: &mut Session, ask: &Ask, pool: &PoolInfo) -> Result<(), Failur
 }
 
 fn config(text: &mut String, session: &Session, ask: &Ask, pool: &PoolInfo) {
-    // Vdevs that are not shown count too.
+    // Hidden vdevs count too.
     let width = groups::walk(pool)
         .into_iter()
         .map(|(vdev, depth)| ask.naming.of(vdev).len() + depth)
@@ -223,7 +223,7 @@ fn config(text: &mut String, session: &Session, ask: &Ask, pool: &PoolInfo) {
     table.group("spares", pool.spares.iter().collect());
 }
 
-/// The rows of a pool's vdevs.
+/// Formats the rows of a pool's vdevs.
 struct Table<'a, 'b> {
     text: &'a mut String,
     session: &'a Session<'b>,
@@ -256,7 +256,7 @@ impl Table<'_, '_> {
     }
 
     fn row(&mut self, vdev: &VdevInfo, name: &str, depth: usize) {
-        // The root shows its own state, also where I/O is suspended.
+        // The root shows its own state even if I/O is suspended.
         let state = groups::state_word(vdev);
         let mut line = format!("\t{}", " ".repeat(depth));
         pad_right(&mut line, name, self.width - depth);
@@ -298,7 +298,7 @@ impl Table<'_, '_> {
     }
 }
 
-/// Whether a vdev, or one below it, is worth a line of `status -e`.
+/// Whether `status -e` shows a vdev because of problems at or below it.
 fn has_trouble(vdev: &VdevInfo, has_slow: bool) -> bool {
     let errors = vdev
         .read_errors
@@ -398,7 +398,7 @@ fn add(total: &mut DedupBucket, bucket: &DedupBucket) {
     );
 }
 
-/// Where a condition is explained.
+/// The URL prefix of the pages that explain conditions.
 pub const SEE: &str = "https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-";
 
 const HISTOGRAM_HEAD: &str = concat!(

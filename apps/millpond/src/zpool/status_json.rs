@@ -33,7 +33,7 @@ pub fn print(session: &mut Session, ask: &Ask, pools: &[&PoolInfo]) -> Result<()
     Ok(())
 }
 
-/// The members that name a vdev: those that every command's object of one begins with.
+/// The members that identify a vdev, at the start of every vdev object.
 pub fn json_identity(naming: Naming, vdev: &VdevInfo, style: Style) -> Map<String, Json> {
     let mut object = Map::new();
     let mut put = |key: &str, value: Json| {
@@ -310,7 +310,7 @@ impl Writer<'_> {
         (name, object.into())
     }
 
-    /// One vdev without those below it. `root_name` is the root's name.
+    /// One vdev without its children. `root_name` is the root's name.
     fn vdev(&self, vdev: &VdevInfo, root_name: &str, parent: Option<&str>) -> Map<String, Json> {
         let ask = self.ask;
         let mut object = json_identity(ask.naming, vdev, ask.style);

@@ -1,4 +1,4 @@
-//! `zpool upgrade`: features that a pool could have, and enabling them.
+//! `zpool upgrade`: lists the features that a pool does not use yet, and enables them.
 
 use super::change_text::{Verb, failure};
 use super::manage::known;
@@ -7,12 +7,12 @@ use crate::session::{Ending, Failure, Session};
 use millpond::control::{FeatureState, PoolChange, PoolInfo, RequestedFeatures};
 use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
 
-/// Pools of this version have features.
+/// The pool version of feature flags.
 const VERSION_FEATURES: u64 = 5000;
 /// The last version before features.
 const VERSION_LEGACY_MAX: u64 = 28;
 
-/// Lists what could be enabled, or enables it.
+/// Lists the features that could be enabled, or enables them.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let names = &parsed.operands;
     if parsed.has("v") {
@@ -80,7 +80,7 @@ fn info(session: &Session, name: &str) -> Result<PoolInfo, Failure> {
     told.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-/// True if anything was enabled.
+/// Enables features and returns whether any was enabled.
 fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, Failure> {
     let pool = info(session, name)?;
     if pool.version < VERSION_FEATURES {
@@ -200,7 +200,7 @@ POOL  FEATURE
 ---------------
 ";
 
-/// Every feature of the release that is imitated, and every version before features.
+/// Prints every feature of the matching OpenZFS release, and every version before feature flags.
 fn versions(session: &mut Session) -> Ending {
     const LATER: [&str; 4] = [
         "dynamic_gang_header",

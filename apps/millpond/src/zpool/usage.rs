@@ -4,10 +4,10 @@ use crate::usage::synopsis;
 use millpond_pool::properties::table::POOL_PROPERTIES;
 use std::fmt::Write;
 
-/// All commands.
+/// The usage of all commands.
 pub const LISTING: &str = include_str!("usage.txt");
 
-/// How to call one command; for those that name properties, which there are.
+/// The usage of one command. Commands that take properties list them.
 pub fn of(command: &str) -> String {
     let mut text = format!("usage:\n{}", synopsis(LISTING, command));
     if ["get", "list", "set"].contains(&command) {

@@ -1,22 +1,22 @@
-//! What a vdev is called.
+//! The names of vdevs in output.
 
 use crate::command::Parsed;
 use crate::session::Environment;
 use millpond::control::{VdevInfo, VdevKind};
 
-/// How vdevs are to be named.
+/// How to name vdevs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Naming {
-    /// `-P`: whole paths.
+    /// `-P`: full paths.
     pub has_full_path: bool,
     /// `-g`: guids.
     pub has_guid: bool,
-    /// `-L`: what links lead to.
+    /// `-L`: resolves symbolic links.
     pub follows_links: bool,
 }
 
 impl Naming {
-    /// As options and environment say.
+    /// Reads the options and the environment.
     pub fn read(parsed: &Parsed, environment: &Environment) -> Naming {
         let is_on = |option, variable| parsed.has(option) || environment.is_on(variable);
         Naming {
@@ -76,7 +76,7 @@ impl Naming {
     }
 }
 
-/// `sda1` is `sda`, `nvme0n1p1` is `nvme0n1`, `ata-X-part1` is `ata-X`.
+/// Removes a partition suffix: `sda1` becomes `sda`, `nvme0n1p1` `nvme0n1`, `ata-X-part1` `ata-X`.
 fn without_partition(name: &str) -> &str {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if stem.len() == name.len() || stem.is_empty() {

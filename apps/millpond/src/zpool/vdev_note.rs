@@ -1,4 +1,4 @@
-//! What stands behind a vdev's counters.
+//! The notes that follow a vdev's counters.
 
 use super::status::Ask;
 use crate::text::date;
@@ -68,7 +68,7 @@ pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Ask, zone: &TimeZone) -> Str
     notes.into_iter().map(|note| format!("  {note}")).collect()
 }
 
-/// The note of `zpool import`, without blanks, for a vdev that is not simply fine.
+/// The note of `zpool import`, without blanks, for a vdev with a problem.
 pub fn import(vdev: &VdevInfo) -> Option<&'static str> {
     Some(match vdev.aux {
         VdevAux::None => return None,
@@ -86,7 +86,7 @@ pub fn import(vdev: &VdevInfo) -> Option<&'static str> {
     })
 }
 
-/// Of a device with changes of its own.
+/// The note for a device with changes that this pool does not contain.
 const DIVERGED: &str = "has changes of its own, not in this pool";
 
 fn in_use(vdev: &VdevInfo) -> Option<String> {
@@ -159,7 +159,7 @@ fn scanning(vdev: &VdevInfo, pool: &PoolInfo) -> Option<String> {
     (is_rebuilding && is_written).then(|| "(resilvering)".into())
 }
 
-/// The words for one kind of activity.
+/// The texts for one kind of activity.
 struct Words {
     running: &'static str,
     done: &'static str,

@@ -1,4 +1,4 @@
-//! `zpool wait`: until slow things have ended.
+//! `zpool wait`: waits until background activities have ended.
 
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -9,10 +9,10 @@ use millpond::control::{
 };
 use std::time::Duration;
 
-/// How often it is looked again where no interval is given.
+/// Polling interval if no interval is given.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What can be waited for, with the title of its column.
+/// The activities to wait for, with their column titles.
 const ACTIVITIES: [(&str, &str); 9] = [
     ("discard", "DISCARD"),
     ("free", "FREE"),
@@ -25,7 +25,7 @@ const ACTIVITIES: [(&str, &str); 9] = [
     ("raidz_expand", "RAIDZ_EXPAND"),
 ];
 
-/// Waits.
+/// Waits for the selected activities.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut chosen: Vec<(&str, &str)> = vec![];
     for word in parsed.values("t").flat_map(|words| words.split(',')) {
@@ -85,7 +85,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     }
 }
 
-/// Bytes still to do; `None` if it is not under way.
+/// Bytes left to process; `None` if the activity is not running.
 fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
     let scan = |function| {
         let scan = info.scan.filter(|scan| scan.function == function)?;

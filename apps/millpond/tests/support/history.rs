@@ -1,4 +1,4 @@
-//! History records read back from what `zpool history` printed.
+//! Parses history records from the output of `zpool history`.
 
 use super::model::time;
 use millpond::control::{HistoryEvent, HistoryRecord, HistoryValue};

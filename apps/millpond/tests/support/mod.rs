@@ -1,5 +1,5 @@
-//! What tests of the commands share: a fake set of pools, a way to run a command in this process,
-//! and the recordings of OpenZFS's own programs.
+//! Shared parts of the command tests: a fake set of pools, a way to run a command in this process, and
+//! recordings of the OpenZFS programs.
 #![allow(dead_code)] // each test program uses its part of this
 
 pub mod history;
@@ -15,7 +15,7 @@ use millpond_cli::session::{Environment, OpenControl, Session};
 use millpond_dataset::properties::DatasetKind;
 use std::collections::BTreeMap;
 
-/// Pools that exist only here.
+/// Simulated pools.
 #[derive(Default)]
 pub struct FakeControl {
     pub pools: Vec<PoolInfo>,
@@ -105,7 +105,7 @@ impl OpenControl for FakeControl {
     }
 }
 
-/// What a command printed, and its status.
+/// The output and status of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
     pub stdout: String,

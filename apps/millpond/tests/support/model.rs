@@ -1,4 +1,4 @@
-//! Building the model back from what OpenZFS printed.
+//! Builds the model from the output of OpenZFS.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -10,7 +10,7 @@ use millpond::control::{
 use millpond_dataset::properties::{PropertyName, by_name};
 use millpond_pool::properties::{Form, NumberForm, Shape};
 
-/// A number as people or programs see it: `512`, `0B`, `18.5M`.
+/// Parses a number in human-readable or exact form: `512`, `0B`, `18.5M`.
 pub fn number(text: &str) -> Option<u64> {
     if let Ok(number) = text.parse() {
         return Some(number);
@@ -21,7 +21,7 @@ pub fn number(text: &str) -> Option<u64> {
     Some((value * 1024f64.powi(power as i32)).round() as u64)
 }
 
-/// `Sat Nov 21 10:08:34 2026`, with or without seconds, in UTC.
+/// Parses `Sat Nov 21 10:08:34 2026`, with or without seconds, in UTC.
 pub fn time(text: &str) -> Option<u64> {
     [
         "%a %b %d %H:%M:%S %Y",
@@ -35,7 +35,7 @@ pub fn time(text: &str) -> Option<u64> {
     })
 }
 
-/// The value of a native property from its text, exact or not.
+/// Parses the value of a native property, exact or not.
 pub fn value(shape: &Shape, text: &str) -> Option<Value> {
     if text == "-" {
         return None;
@@ -58,7 +58,7 @@ pub fn value(shape: &Shape, text: &str) -> Option<Value> {
     ))
 }
 
-/// A dataset's property from two columns of `zfs get`.
+/// Parses a dataset's property from two columns of `zfs get`.
 pub fn dataset_property(name: &str, text: &str, source_text: &str) -> Property {
     let parsed = match by_name(name) {
         Some(PropertyName::Native(native)) => value(&native.shape, text),
@@ -114,7 +114,7 @@ pub fn pool_property(pool: &mut PoolInfo, name: &str, text: &str, source_text: &
         .push(Property::new(name, parsed, source(source_text)));
 }
 
-/// The pools of a whole `zpool status`, from its text; what it does not say stays unset.
+/// Parses the pools of a complete `zpool status`. Fields that it does not show stay unset.
 pub fn pools_from_status(text: &str) -> Vec<PoolInfo> {
     let mut pools: Vec<PoolInfo> = Vec::new();
     let mut state = String::new();
@@ -199,7 +199,7 @@ pub fn pools_from_status(text: &str) -> Vec<PoolInfo> {
         if let Some(removal) = pool.removal
             && removal.state == ProgressState::Finished
         {
-            // What was removed is not shown, but its name counts for the width.
+            // A removed vdev is not shown, but its name counts for the column width.
             pool.root.children.push(VdevInfo {
                 kind: VdevKind::Indirect,
                 id: removal.top_id,
@@ -212,7 +212,7 @@ pub fn pools_from_status(text: &str) -> Vec<PoolInfo> {
     pools
 }
 
-/// Where `was ‹path›` hides the reason, the condition tells it.
+/// Takes the reason from the condition, if `was ‹path›` hides it.
 fn mislabelled(vdev: &mut VdevInfo) {
     if vdev.is_absent {
         vdev.aux = VdevAux::BadLabel;
@@ -220,7 +220,7 @@ fn mislabelled(vdev: &mut VdevInfo) {
     vdev.children.iter_mut().for_each(mislabelled);
 }
 
-/// Conditions that no vdev shows.
+/// Sets fields for conditions that no vdev shows.
 fn condition_hint(pool: &mut PoolInfo, status: &str) {
     let feature = |name: &str, state| FeatureInfo {
         is_left_alone: false,
@@ -249,12 +249,12 @@ fn errors<'a>(pool: &mut PoolInfo, text: &str, lines: &mut impl Iterator<Item = 
             };
             pool.errors.push(DataError { name: name.into() });
         }
-        // Names may fail to be found; that there are errors is known all the same.
+        // The file names may be unavailable, but the existence of errors is known.
         pool.error_count = (pool.errors.len() as u64).max(1);
     }
 }
 
-/// `HH:MM:SS` or `N days HH:MM:SS`.
+/// Parses `HH:MM:SS` or `N days HH:MM:SS`.
 fn seconds(text: &str) -> u64 {
     let part = |at: usize| -> u64 {
         text.split(':')
@@ -358,7 +358,7 @@ fn removed(pool: &mut PoolInfo, text: &str, mapping_bytes: u64) {
 fn row(pool: &mut PoolInfo, line: &str, class: VdevClass, health: &str) {
     let depth = line.len() - line.trim_start().len();
     let text = line.trim_start();
-    // Names may hold blanks; the state is the last word before the counters that is in capitals.
+    // Names may contain blanks. The state is the last word in capitals before the counters.
     let at = text.find("  ").expect(line);
     let name = &text[..at];
     let rest: Vec<&str> = text[at..].split_whitespace().collect();
@@ -417,7 +417,7 @@ fn apply_note(vdev: &mut VdevInfo, note: &str, is_spare: bool) {
         "too many errors" => VdevAux::ErrorsExceeded,
         "external device fault" => VdevAux::External,
         "invalid label" => VdevAux::BadLabel,
-        // A device that shows this and yet UNAVAIL has some other reason that has no text.
+        // A device with this note that is UNAVAIL has another reason, which has no text of its own.
         "corrupted data" if vdev.state == VdevState::CannotOpen => VdevAux::TooSmall,
         "corrupted data" => VdevAux::CorruptData,
         "cannot open" => VdevAux::OpenFailed,
@@ -442,7 +442,7 @@ fn apply_note(vdev: &mut VdevInfo, note: &str, is_spare: bool) {
     vdev.is_resilver_deferred |= note.contains("(awaiting resilver)");
 }
 
-/// A vdev of the kind that its name shows.
+/// A vdev of the kind that its name indicates.
 pub fn vdev_named(name: &str) -> VdevInfo {
     let mut vdev = VdevInfo::default();
     if name.starts_with('/') {
@@ -498,7 +498,7 @@ pub fn vdev_named(name: &str) -> VdevInfo {
     vdev
 }
 
-/// Leaves take their place as id; inner vdevs have it in their name.
+/// Numbers the leaves by position. The names of inner vdevs contain their id.
 fn number_children(vdev: &mut VdevInfo) {
     for (at, child) in vdev.children.iter_mut().enumerate() {
         if child.children.is_empty() && child.kind.is_leaf() {

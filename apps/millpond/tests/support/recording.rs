@@ -1,4 +1,4 @@
-//! Recordings of OpenZFS's own programs: what was called, what was printed.
+//! Recordings of the OpenZFS programs: commands and their output.
 
 use super::Printed;
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub struct Recorded {
     pub printed: Printed,
 }
 
-/// The folder of golden pools: `MILLPOND_GOLDEN`, or beside the workspace.
+/// The directory of golden pools: `MILLPOND_GOLDEN`, or the one next to the workspace.
 pub fn golden() -> Option<PathBuf> {
     let folder = std::env::var_os("MILLPOND_GOLDEN").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden"),
@@ -28,8 +28,9 @@ pub fn golden() -> Option<PathBuf> {
     None
 }
 
-/// A recorded session, or `None` (said so) where the set is absent. A status that is no number
-/// (a command that never ended) counts as 255.
+/// Loads a recorded session. Returns `None`, with a message, if the set is absent.
+///
+/// A status that is not a number (a command that never ended) counts as 255.
 pub fn session(name: &str) -> Option<Vec<Recorded>> {
     let file = golden()?.join("../golden-cli").join(name);
     let Ok(text) = std::fs::read_to_string(&file) else {
@@ -56,7 +57,7 @@ pub fn session(name: &str) -> Option<Vec<Recorded>> {
     )
 }
 
-/// The words of a command that uses nothing of the shell but quotes; `None` for others.
+/// The words of a command that uses no shell syntax except quotes; `None` for other commands.
 pub fn words(command: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

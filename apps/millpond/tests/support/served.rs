@@ -1,4 +1,4 @@
-//! A daemon in this process, with its socket; mounts are only pretended.
+//! A daemon in this process, with its socket and simulated mounts.
 
 use millpond_daemon::{Daemon, Line, Listener, Places, PretendMounter};
 use millpond_env::Env;
@@ -7,17 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A daemon that answers until this is dropped.
+/// A daemon that serves requests until this is dropped.
 pub struct Served {
     pub daemon: Arc<Daemon>,
-    /// Mount points that somebody uses.
+    /// Simulated mounts, and the mount points that are busy.
     #[allow(dead_code)]
     pub mounter: PretendMounter,
     is_over: Arc<AtomicBool>,
 }
 
 impl Served {
-    /// Starts one with everything in `folder`; `complain` gets what it would write into its log.
+    /// Starts a daemon with all its files in `folder`. `complain` receives its log messages.
     pub fn start(folder: &Path, complain: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let places = Places::in_folder(folder);
         let mounter = PretendMounter::default();
@@ -40,7 +40,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // The listener looks up at the next connection.
+        // The listener checks for the end at the next connection.
         let _ = UnixStream::connect(self.daemon.places().socket());
         self.daemon.stop();
     }

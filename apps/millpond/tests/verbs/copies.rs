@@ -15,7 +15,7 @@ fn a_copied_tree_equals_what_openzfs_recorded() {
     let to = folder.path().join("copy");
     case.run_well(["cp", "--trusted", "-r", "single:/", to.to_str().unwrap()]);
     assert!(compare(case.dataset("single"), &to, &[]) > 20);
-    // Again into the same place: everything is replaced, nothing is doubled.
+    // Copying again into the same directory replaces everything and duplicates nothing.
     case.run_well(["cp", "--trusted", "-r", "single:/", to.to_str().unwrap()]);
     compare(case.dataset("single"), &to, &[]);
 }
@@ -47,7 +47,7 @@ fn names_of_every_kind_are_copied_byte_for_byte() {
     let folder = folder();
     for dataset in &case.record.datasets {
         let Some(tree) = &dataset.tree else { continue };
-        // Names longer than the destination's file system takes are told, not lost in silence.
+        // Names too long for the destination's file system are reported.
         let is_long = |path: &[u8]| path.split(|b| *b == b'/').any(|name| name.len() > 255);
         if tree.iter().any(|entry| is_long(&entry.path)) {
             continue;
@@ -141,7 +141,7 @@ fn what_is_lost_is_named_and_everything_else_is_copied() {
         expected.sort_unstable();
         assert_eq!(named, expected);
         compare(case.dataset(dataset), &to, &lost);
-        // What is lost is a hole, what is not lost is there.
+        // Lost ranges are holes, and all other data is present.
         for (path, start, end) in &ranges {
             let copy = std::fs::read(to.join(path)).unwrap();
             let (start, end) = (*start as usize, *end as usize);
@@ -221,7 +221,7 @@ fn links_that_stand_in_the_destination_are_not_followed() {
     std::fs::create_dir_all(outside.join("deep")).unwrap();
     std::fs::write(outside.join("precious"), "precious").unwrap();
     std::fs::create_dir(&to).unwrap();
-    // In place of a directory, of a file, of a link.
+    // Links in place of a directory, a file and a link.
     symlink(outside.join("deep"), to.join("dir")).unwrap();
     symlink(outside.join("precious"), to.join("count")).unwrap();
     symlink(outside.join("precious"), to.join("link-short")).unwrap();
@@ -246,13 +246,13 @@ fn the_destination_decides_what_a_copy_is_called() {
     assert_eq!(std::fs::read(at("renamed")).unwrap(), b"hello, mill pond\n");
     case.run_well(["cp", "single:/hello.txt", "single:/r112", &at("")]);
     assert!(folder.path().join("hello.txt").exists() && folder.path().join("r112").exists());
-    // A directory wants -r; several sources want a directory.
+    // A directory requires `-r`; several sources require a directory as destination.
     let output = case.run(["cp", "single:/dir", &at("")]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("use -r"));
     let output = case.run(["cp", "single:/r112", "single:/r511", &at("renamed")]);
     assert_eq!(output.status.code(), Some(2));
-    // -n keeps what is there.
+    // `-n` keeps existing files.
     std::fs::write(at("renamed"), "mine").unwrap();
     case.run_well(["cp", "-n", "single:/hello.txt", &at("renamed")]);
     assert_eq!(std::fs::read(at("renamed")).unwrap(), b"mine");

@@ -1,4 +1,5 @@
-//! Golden cases of the repository, the program, and comparing a copied tree with the record.
+//! Golden cases of the repository, a way to run the program, and the comparison of a copied tree with the
+//! record.
 
 use millpond_tests::images::{self, Disks};
 use millpond_tests::record::{self, Content, Dataset, Entry, Record};
@@ -9,14 +10,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A case whose disks are unpacked.
+/// A case with its disks unpacked.
 pub struct Case {
     pub folder: PathBuf,
     pub record: Record,
     pub disks: Disks,
 }
 
-/// Unpacks a case of the repository's own set, without the disks named.
+/// Unpacks a case of the repository's own set, without the named disks.
 pub fn case_without(name: &str, absent: &[&str]) -> Case {
     let folder = images::workspace().join("testdata/golden").join(name);
     let record = record::load(&folder).unwrap();
@@ -44,7 +45,7 @@ pub fn case(name: &str) -> Case {
 }
 
 impl Case {
-    /// Runs the program on the case's disks.
+    /// Runs the program on the disks of the case.
     pub fn run<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
         command.arg("-d").arg(&self.disks.folder);
@@ -53,14 +54,14 @@ impl Case {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs it and wants success.
+    /// Runs the program and requires success.
     pub fn run_well<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Vec<u8> {
         let output = self.run(words);
         assert!(output.status.success(), "{}", text(&output.stderr));
         output.stdout
     }
 
-    /// What OpenZFS saw in a dataset.
+    /// The recorded content of a dataset.
     pub fn dataset(&self, name: &str) -> &Dataset {
         let mut all = self.record.datasets.iter();
         all.find(|dataset| dataset.name == name).unwrap()
@@ -71,8 +72,8 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Compares a copied tree with the record; `lost` are paths whose content is not compared. Tells how
-/// many files were compared.
+/// Compares a copied tree with the record. The content of the `lost` paths is not compared. Returns the
+/// number of files compared.
 pub fn compare(dataset: &Dataset, copy: &Path, lost: &[&str]) -> usize {
     let tree = dataset.tree.as_ref().expect("the record has a tree");
     let is_root = copy.metadata().unwrap().uid() == 0;
@@ -126,7 +127,7 @@ fn content(entry: &Entry, path: &Path, shown: &str) {
 
 fn xattrs(entry: &Entry, path: &Path, shown: &str) {
     for (name, value) in &entry.attributes.xattrs {
-        // What the destination's file system knows nothing of cannot be there.
+        // Attributes that the destination's file system does not support are absent.
         let mut buffer = vec![0u8; 1 << 16];
         match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
             Ok(count) => assert_eq!(&buffer[..count], value, "{shown}: {name}"),

@@ -1,4 +1,4 @@
-//! Trees on the host with everything that a copy has to keep, and comparing two of them.
+//! Trees on the host with everything that a copy must preserve, and their comparison.
 
 use crate::golden::text;
 use rustix::fs::{
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Bytes that no codec makes small.
+/// Incompressible bytes.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..length)
@@ -32,8 +32,8 @@ fn times(path: &Path, seconds: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// A tree with files of many sizes, holes, links of both kinds, a pipe, a socket, odd names, modes,
-/// extended attributes where the host takes them, and times with nanoseconds.
+/// Creates a tree with files of many sizes, holes, hard and symbolic links, a pipe, a socket, unusual
+/// names, modes, times with nanoseconds and, if the host supports them, extended attributes.
 pub fn make(top: &Path) {
     std::fs::create_dir_all(top.join("deep/er/and/deeper")).unwrap();
     std::fs::create_dir_all(top.join("empty")).unwrap();
@@ -150,8 +150,7 @@ fn xattrs(path: &Path) -> Xattrs {
         .collect()
 }
 
-/// Asserts that two trees are alike in everything but access times; tells how many files were
-/// compared.
+/// Asserts that two trees are equal except for access times. Returns the number of files compared.
 pub fn compare(one: &Path, other: &Path) -> usize {
     let (mut left, mut right) = (vec![], vec![]);
     walk(one, Path::new(""), &mut left);

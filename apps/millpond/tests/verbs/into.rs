@@ -1,4 +1,4 @@
-//! Verbs that change pools: what they make is judged by zdb, read back by the reader and compared.
+//! Commands that change pools. zdb checks the result; the reader reads it back for comparison.
 
 use crate::golden::{sha256, text};
 use crate::host_tree::{compare, make, noise};
@@ -39,7 +39,7 @@ impl Place {
     fn judge(&self, pool: &str) {
         zdb::judge(&self.images(), pool).unwrap().require(pool);
     }
-    /// Copies out of a pool and compares with a tree.
+    /// Copies out of a pool and compares the copy with a tree.
     fn compare_out(&self, address: &str, with: &Path) -> usize {
         let out = self.path("out");
         let _ = std::fs::remove_dir_all(&out);
@@ -99,14 +99,14 @@ fn an_image_made_from_a_tree_holds_the_tree() {
         "tank/home/one@made",
     ];
     assert_eq!(names, expected);
-    // What is there is not overwritten by mistake.
+    // Existing images are not overwritten by mistake.
     let again = place.run(["mkimage", tree.to_str().unwrap(), images[0].as_str()]);
     assert_eq!(again.status.code(), Some(1));
     assert!(text(&again.stderr).contains("-f replaces it"));
     place.compare_out("tank:/", &tree);
 }
 
-/// Seed, folder name, variables of the environment.
+/// Seed, directory name, environment variables.
 type Round = (
     &'static str,
     &'static str,
@@ -161,9 +161,9 @@ fn the_same_tree_and_seed_make_the_same_bytes_wherever_they_are_made() {
 fn an_archive_becomes_a_pool() {
     let place = Place::new();
     let tree = tree(&place);
-    // Archives hold no sockets.
+    // Archives cannot contain sockets.
     std::fs::remove_file(tree.join("socket")).unwrap();
-    // Values and names that hold newlines are beyond the reader of archives.
+    // The archive reader does not support values and names with newlines.
     let name: std::ffi::OsString =
         std::os::unix::ffi::OsStringExt::from_vec(b"b\xe4d\nname".to_vec());
     std::fs::remove_file(tree.join(name)).unwrap();
@@ -248,7 +248,8 @@ fn a_tree_copied_into_a_dataset_and_on_into_another_pool_stays_what_it_is() {
     }
     place.well(["cp", "-a", tree_text, "one/data:/copy"]);
     place.compare_out("one/data:/copy", &tree);
-    // Into what is there already the tree goes under its name, what it holds goes there directly.
+    // If the destination exists, the tree goes into it under its own name. With `/.`, its content goes
+    // there directly.
     place.well(["cp", "-a", tree_text, "one/data:/copy/"]);
     place.compare_out("one/data:/copy/tree", &tree);
     place.well(["rm", "-r", "one/data:/copy/tree"]);
@@ -348,7 +349,7 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
         told.contains("no space is left") && told.contains("--size"),
         "{told}"
     );
-    // Nothing half made stays behind.
+    // No partial files remain.
     assert!(!Path::new(&image).exists());
 
     let empty = place.path("nothing");
@@ -362,7 +363,7 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
         "{}",
         text(&output.stderr)
     );
-    // The pool is whole, what was copied is whole, and what is removed makes room.
+    // The pool is consistent, the copies are complete, and removing files frees space.
     place.judge("small");
     place.well(["verify", "-q", "small"]);
     place.well(["rm", "-r", "small:/tree"]);

@@ -1,4 +1,4 @@
-//! The verbs of `millpond`, run as a person runs them, on pools that OpenZFS made and recorded.
+//! The commands of `millpond`, run as processes on pools that OpenZFS created and recorded.
 
 mod copies;
 mod golden;

@@ -1,4 +1,4 @@
-//! Errors tell what happened, to what, and what to do next.
+//! Error messages state what happened, to which object, and how to resolve it.
 
 use crate::golden::{case, case_without, text};
 

@@ -1,10 +1,10 @@
-//! Asking for a key at a terminal, by the program itself. The terminal is Python's; passed over without it.
+//! Prompting for a key at a terminal. Python provides the terminal; the tests are skipped without it.
 
 use crate::golden::{Case, case, text};
 use std::process::{Command, Output};
 
-/// Runs a program at a terminal of its own, types something once nothing is shown, and tells its status and whether the
-/// terminal shows what is typed afterwards.
+/// Runs a program at a terminal of its own and types input once echo is off. Prints its status and whether
+/// echo is on afterwards.
 const AT_A_TERMINAL: &str = r#"
 import fcntl, os, pty, subprocess, sys, termios, threading, time
 main, end = pty.openpty()
@@ -63,7 +63,7 @@ fn a_key_is_typed_unseen_and_the_terminal_is_as_it_was() {
 #[test]
 fn an_interrupted_question_leaves_a_terminal_that_shows_what_is_typed() {
     let case = case("crypt");
-    // Ctrl-C, Ctrl-\\, and a signal from elsewhere: the status is the signal's.
+    // Ctrl-C, Ctrl-\\, and a signal from another process: the status is that of the signal.
     for (typed, status) in [("\\x03", -2), ("\\x1c", -3), ("end", -15)] {
         let Some(output) = at_a_terminal(&case, typed) else {
             return;

@@ -1,10 +1,11 @@
-//! What goes to a terminal cannot speak to it. The terminal is Python's; passed over without it.
+//! Output to a terminal contains no control sequences. Python provides the terminal; the tests are skipped
+//! without it.
 
 use crate::golden::text;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs a program at a terminal and prints what it wrote there.
+/// Runs a program at a terminal and prints its output.
 const AT_A_TERMINAL: &str = r#"
 import os, pty, sys
 out = []
@@ -62,7 +63,7 @@ fn values_from_a_pool_are_escaped_at_a_terminal_and_plain_in_a_pipe() {
     }
     let escaped = "x\\x1b]0;owned\\x07\\x1b[2J\\nrpool\\treadonly\\ton\\xc2\\x9b\\xe2\\x80\\xae\n";
     assert_eq!(shown(&get), escaped);
-    // What a person types comes back in complaints and in the history.
+    // Errors and the history repeat what the user types.
     for words in [
         &["zfs", "list", "tank/\u{1b}[2J"][..],
         &["zpool", "history"],

@@ -1,4 +1,4 @@
-//! Copying out of a pool that a stranger made: nothing in it lends rights here.
+//! Copying out of an untrusted pool: nothing in it grants rights on this host.
 
 use crate::golden::text;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A capability set as `setcap cap_setuid=ep` writes it.
+/// A capability set as written by `setcap cap_setuid=ep`.
 const CAPABILITY: [u8; 20] = [
     1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
@@ -18,7 +18,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// A pool made of a tree with everything that lends rights. `None`, said so, where it cannot be made.
+    /// A pool with a tree that contains everything that grants rights. Returns `None`, with a message, if
+    /// it cannot be created.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("needs root; passed over");
@@ -75,7 +76,7 @@ impl Stage {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Copies everything; what was told on standard error.
+    /// Copies everything and returns the standard error.
     fn copy(&self, options: &[&str], to: &Path) -> String {
         let mut words = vec!["cp", "-r", "-q"];
         words.extend(options);
@@ -106,7 +107,7 @@ fn a_copy_lends_no_rights_unless_that_is_asked_for() {
     let length = lgetxattr(to.join("capable"), "user.note", value.as_mut_slice()).unwrap();
     assert_eq!(&value[..length], b"kept");
     assert!(!to.join("device").exists());
-    // The owner is kept, and the group that a directory hands down is its own.
+    // The owner is preserved, and the directory passes on its own group.
     assert_eq!(to.join("folder").metadata().unwrap().uid(), 1234);
     assert_eq!(mode(to.join("folder")), 0o2777);
     for left_out in ["set-user", "capabilities", "device nodes"] {
@@ -121,7 +122,7 @@ fn a_copy_lends_no_rights_unless_that_is_asked_for() {
     let device = to.join("device").metadata().unwrap();
     assert_eq!(device.rdev(), makedev(1, 8));
 
-    // Without its owner a file lends the rights of whoever copied it.
+    // Without its owner, a file would grant the rights of the user who copied it.
     let to = stage.path("not-owned");
     stage.copy(&["--trusted", "--no-owner"], &to);
     assert_eq!(mode(to.join("set-user")), 0o755);

@@ -1,4 +1,5 @@
-//! `zfs upgrade` on a pool that OpenZFS made, with file systems of versions 1 to 4; their files are changed then.
+//! `zfs upgrade` on a pool created by OpenZFS with file systems of versions 1 to 4. Afterwards their files
+//! are changed.
 
 use crate::golden::text;
 use millpond::live::{
@@ -25,7 +26,7 @@ const ALL: [&str; 6] = [
     "old-files/clone",
 ];
 
-/// The pool's image, to be changed.
+/// A copy of the pool's image for changes.
 struct Place {
     folder: TempDir,
 }
@@ -58,7 +59,7 @@ impl Place {
         command.env("TZ", "UTC").env_remove("MILLPOND_SEARCH");
         command.stdin(Stdio::null()).output().unwrap()
     }
-    /// Runs a command that OpenZFS answered so: with this output, these errors and this status.
+    /// Runs a command and compares its output, errors and status with those of OpenZFS.
     fn answers(&self, line: &str, out: &str, err: &str, status: i32) {
         let output = self.run(line);
         let found = (text(&output.stdout), text(&output.stderr));
@@ -93,7 +94,7 @@ fn files_of_old_versions_are_as_openzfs_recorded_them() {
     let disks = images::gather("old-files", &[("d0.img".into(), path)]).unwrap();
     let mut pool = adaptor::open(&disks, &record.keys).unwrap();
     let mut found = compare(&mut *pool, &record, &Leeway::default());
-    // A clone does not have its origin's acltype, and without it the module shows no such list.
+    // A clone does not have its origin's acltype, and without it the module does not show such a list.
     let hidden = "old-files/clone:/moved has extended attributes";
     found.differences.retain(|one| !one.starts_with(hidden));
     assert_eq!(found.differences, Vec::<String>::new());
@@ -208,7 +209,7 @@ fn at(files: &LiveFileSystem, path: &str) -> LiveNode {
     })
 }
 
-/// What [`change`] touches: these, below which nothing else is.
+/// The files that [`change`] touches; nothing else is below them.
 const CHANGED: [&str; 24] = [
     ".",
     "./noise",
@@ -236,7 +237,7 @@ const CHANGED: [&str; 24] = [
     "./link-300",
 ];
 
-/// Does something to a file of every kind.
+/// Changes a file of every kind.
 fn change(files: &Arc<LiveFileSystem>) {
     let root = Caller::root();
     let top = files.root().unwrap();
@@ -359,7 +360,7 @@ fn old_files_that_are_changed_once_their_file_system_is_raised_are_right_to_open
     assert!(unchanged > 200, "{unchanged} lines");
     place.judge();
     if std::env::var_os("MILLPOND_KERNEL").is_some() {
-        // Else the module does not show the lists of files there.
+        // Otherwise the module does not show the ACLs of files there.
         let set = place.run("zfs set acltype=posix old-files/clone");
         assert!(set.status.success());
         let (verdict, count) =

@@ -1,4 +1,4 @@
-//! What a copy gets besides its bytes: owner, mode, times, extended attributes.
+//! The attributes that a copy gets besides its content: owner, mode, times, extended attributes.
 
 use super::report::Report;
 use millpond::{FileKind, Node, Stat, Timestamp};
@@ -10,19 +10,20 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 
-/// Which attributes are copied.
+/// Selects the attributes to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Owner and group.
     pub has_owner: bool,
     /// Extended attributes.
     pub has_xattrs: bool,
-    /// What lends rights to whoever runs or opens the copy.
+    /// Attributes that grant rights to users who run or open the copy.
     pub is_trusted: bool,
 }
 
 impl Wanted {
-    /// Whether what lends rights is kept: the right to do as the file's owner makes sense with that owner only.
+    /// Whether attributes that grant rights are kept. They require the original owner, because they act on
+    /// the owner's behalf.
     pub fn keeps_rights(self) -> bool {
         self.is_trusted && self.has_owner
     }
@@ -32,24 +33,25 @@ impl Wanted {
 #[derive(Debug, Clone)]
 pub struct Attributes {
     owner: Option<(u32, u32)>,
-    /// `None` if it is not set.
+    /// `None` leaves the mode unset.
     mode: Option<u32>,
     times: Timestamps,
     xattrs: Vec<Xattr>,
-    /// What is not given because it would lend rights.
+    /// Attributes that are dropped because they would grant rights.
     left_out: Vec<&'static str>,
 }
 
-/// Name and value.
+/// Name and value of an extended attribute.
 type Xattr = (Vec<u8>, Vec<u8>);
 
 impl Attributes {
-    /// Reads them. What cannot be read of the extended attributes is returned beside.
+    /// Reads the attributes. Also returns the error if extended attributes cannot be read.
     pub fn of(node: &Node, stat: &Stat, wanted: Wanted) -> (Self, Option<String>) {
         let mut mode = stat.permissions;
         let mut left_out = vec![];
         if !wanted.keeps_rights() {
-            // On a directory the second bit hands its group down, which lends nothing if the group is its own.
+            // The set-group-ID bit of a directory passes on the directory's group. It grants nothing if the
+            // group is preserved.
             let lending = match stat.kind == FileKind::Directory && wanted.has_owner {
                 true => 0o4000,
                 false => 0o6000,
@@ -84,7 +86,7 @@ impl Attributes {
         (attributes, trouble)
     }
 
-    /// Only the times of them.
+    /// Keeps only the times.
     #[must_use]
     pub fn times_only(self) -> Self {
         Self {
@@ -96,15 +98,17 @@ impl Attributes {
         }
     }
 
-    /// Notes what is not given.
+    /// Records the dropped attributes in the report.
     pub fn tell_left_out(&self, path: &[u8], report: &Report) {
         for what in &self.left_out {
             report.note(format!("{what} left out (see --trusted)"), path);
         }
     }
 
-    /// Gives them to an open file or directory. The owner comes first, because a change of owner
-    /// clears capabilities and the bits of mode that lend rights; times come last.
+    /// Sets the attributes of an open file or directory.
+    ///
+    /// The owner comes first, because a change of owner clears capabilities and the set-ID bits of the
+    /// mode. Times come last.
     pub fn give(&self, fd: BorrowedFd<'_>, path: &[u8], report: &Report) {
         let told = |what: &str, outcome: Result<(), Errno>| told(report, path, what, outcome);
         let mut mode = self.mode;
@@ -125,8 +129,9 @@ impl Attributes {
         told("times", futimens(fd, &self.times));
     }
 
-    /// Gives them to a link, pipe, socket or device node that was just made. No link is followed,
-    /// whatever has meanwhile taken the name.
+    /// Sets the attributes of a newly created link, pipe, socket or device node.
+    ///
+    /// Never follows a symbolic link, even if another file has taken the name in the meantime.
     pub fn give_by_name(
         &self,
         directory: BorrowedFd<'_>,
@@ -156,7 +161,7 @@ impl Attributes {
         }
         if let (false, Some(mode)) = (is_symlink, mode) {
             let outcome = fstat(&fd).and_then(|found| {
-                // Never through a link: it is another file's mode then.
+                // Never through a symbolic link: that would change the mode of another file.
                 match rustix::fs::FileType::from_raw_mode(found.st_mode) {
                     rustix::fs::FileType::Symlink => Err(Errno::LOOP),
                     _ => chmod(place.as_str(), Mode::from_raw_mode(mode)),
@@ -169,7 +174,7 @@ impl Attributes {
     }
 }
 
-/// Attributes by which the kernel judges what a program may do.
+/// Whether the kernel uses this attribute to decide what a program may do.
 fn lends_rights(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
@@ -182,7 +187,7 @@ fn told(report: &Report, path: &[u8], what: &str, outcome: Result<(), Errno>) {
 }
 
 fn xattr_text(name: &[u8]) -> String {
-    // One note for a class of names, not one for each name.
+    // One note per class of names instead of one per name.
     let class = name.split(|byte| *byte == b'.').next().unwrap_or_default();
     let class = super::super::name_text::escaped(class);
     format!("extended attributes {class}.*")
@@ -227,5 +232,5 @@ fn group(gid: u32) -> Option<Gid> {
     (gid != u32::MAX).then(|| Gid::from_raw(gid))
 }
 
-/// Extended attributes of one file that are held at once.
+/// Maximum bytes of extended attributes held for one file.
 const XATTRS_BYTES_MAX: usize = 32 << 20;

@@ -1,5 +1,4 @@
-//! The copy of one plain file or volume: its bytes, written by any number of threads, then its
-//! attributes.
+//! Copies one regular file or volume: several threads write its content, then it gets its attributes.
 
 use super::attributes::Attributes;
 use super::links::Links;
@@ -14,33 +13,33 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, pwritev};
 use std::io::IoSlice;
 
-/// A file: which source, which object.
+/// Identifies a file: the number of its source and its object id.
 pub type FileId = (usize, u64);
 
-/// Where a copy stands.
+/// The location of a copy.
 #[derive(Debug, Clone)]
 pub struct Copied {
-    /// The directory, below the destination.
+    /// The directory, relative to the destination.
     pub below: Vec<u8>,
-    /// The name in it.
+    /// The name in that directory.
     pub name: Vec<u8>,
 }
 
 /// Hard links between copies on the host.
 pub type HostLinks = Links<FileId, Directory, Copied>;
 
-/// A file that is being copied. When the last handle goes it gets its attributes and the names that
-/// wait for it.
+/// A file that is being copied. When the last handle is dropped, the file gets its attributes and its
+/// waiting hard links.
 pub struct OpenFile {
     pub content: Content,
     pub fd: OwnedFd,
     pub directory: Arc<Directory>,
     pub name: Vec<u8>,
-    /// For messages.
+    /// The source's path, for messages.
     pub source: Vec<u8>,
     /// `None` for volumes.
     pub attributes: Option<Attributes>,
-    /// Set if it has several names.
+    /// Set if the file has several names.
     pub link: Option<FileId>,
     pub links: Arc<HostLinks>,
     pub report: Arc<Report>,
@@ -50,7 +49,7 @@ pub struct OpenFile {
     pub is_whole_wanted: bool,
 }
 
-/// What could not be read of a file.
+/// The ranges of a file that could not be read.
 #[derive(Debug, Default)]
 pub struct Lost {
     ranges: Vec<(u64, u64)>,
@@ -65,7 +64,8 @@ pub struct Chunk {
 }
 
 impl OpenFile {
-    /// Goes through the file's data; parts of large ones go to `hand_over`, which may give them back.
+    /// Copies the file's data. Parts of large files are passed to `hand_over`, which may refuse them by
+    /// returning them.
     pub fn copy(self: &Arc<Self>, hand_over: &dyn Fn(Chunk) -> Result<(), Chunk>) {
         let size = self.content.size_bytes;
         if let Err(error) = rustix::fs::ftruncate(&self.fd, size) {
@@ -82,7 +82,7 @@ impl OpenFile {
             } else {
                 let mut from = piece.offset_bytes;
                 while from < end {
-                    // Chunks end at multiples of their size, which are ends of blocks, too.
+                    // Chunks end at multiples of the chunk size, which are block boundaries too.
                     let to = (from / CHUNK_BYTES + 1)
                         .saturating_mul(CHUNK_BYTES)
                         .min(end);
@@ -120,7 +120,7 @@ impl OpenFile {
         if lost.ranges.len() < RANGES_MAX {
             lost.ranges.push((start, end));
         }
-        // Often enough that the list holds ranges, not blocks.
+        // Merge often enough that the list holds ranges instead of single blocks.
         if lost.ranges.len().is_multiple_of(64) {
             lost.ranges = joined(std::mem::take(&mut lost.ranges));
         }
@@ -137,7 +137,7 @@ impl OpenFile {
         }
     }
 
-    /// Writes blocks that follow each other; they are not copied on the way.
+    /// Writes consecutive blocks without copying them in memory.
     fn write(&self, mut at: u64, mut slices: Vec<IoSlice<'_>>) -> Result<(), Errno> {
         let mut rest = slices.as_mut_slice();
         while !rest.is_empty() {
@@ -157,7 +157,7 @@ impl OpenFile {
 }
 
 impl Chunk {
-    /// Reads the blocks of the chunk and writes them; those that cannot be read stay holes.
+    /// Reads the blocks of the chunk and writes them. Unreadable blocks become holes.
     pub fn copy(&self) {
         let file = &*self.file;
         let object = &file.content.object;
@@ -253,7 +253,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Ranges in order, each as long as it can be.
+/// Sorts ranges and merges adjacent ones.
 fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut all: Vec<(u64, u64)> = vec![];
@@ -266,14 +266,14 @@ fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
-/// Why a further name of a file is not there.
+/// The reason reported for a further name of a file whose content was not copied.
 pub const FIRST_NAME_FAILED: &str = "its content could not be copied (see its other name)";
-/// What one thread copies of a large file before it looks for other work.
+/// Bytes of a large file that one thread copies before it takes other work.
 const CHUNK_BYTES: u64 = 16 << 20;
-/// Blocks are gathered up to this before they are written (a single one may have 16 MiB).
+/// Blocks are collected up to this size before a write (a single block may have 16 MiB).
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_BLOCKS: usize = 512;
-/// Lost ranges that are kept of one file.
+/// Maximum number of lost ranges recorded per file.
 const RANGES_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -1,28 +1,29 @@
-//! Hard links: the second name of a file becomes a link to the copy of the first.
+//! Hard links: further names of a file become links to its first copy.
 
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Files with several names that were met. Holds at most [`FILES_MAX`]; further ones are copied once
-/// for each name. `I` tells a source's file from all others, `D` is a directory of the destination, `C` says
-/// where a copy stands.
+/// The files with several names found so far.
+///
+/// Holds at most [`FILES_MAX`] files; a file beyond that is copied once per name. `I` identifies a source
+/// file, `D` is a directory of the destination, `C` is the location of a copy.
 pub struct Links<I, D, C> {
     files: Mutex<HashMap<I, Known<D, C>>>,
 }
 
 struct Known<D, C> {
-    /// Names not met yet.
+    /// Number of names not found yet.
     left: u64,
     state: State<D, C>,
 }
 
 enum State<D, C> {
-    /// The copy is being made; these names want it.
+    /// The file is being copied; these names wait for the copy.
     Copying(Vec<Name<D>>),
-    /// It stands here.
+    /// The copy is at this location.
     Done(C),
-    /// There is none.
+    /// The copy failed.
     Failed,
 }
 
@@ -32,17 +33,17 @@ pub struct Name<D> {
     pub name: Vec<u8>,
 }
 
-/// What to do with a name.
+/// What the caller has to do with a name.
 pub enum Claim<C> {
-    /// Copy the file, then say [`Links::settle`].
+    /// Copy the file, then call [`Links::settle`].
     Copy,
-    /// Copy the file; nobody else will ask.
+    /// Copy the file; no other name refers to this copy.
     CopyAlone,
-    /// Whoever copies it makes this name, too.
+    /// Nothing: the thread that copies the file also creates this name.
     Waits,
     /// Link to this copy.
     Link(C),
-    /// It could not be copied under its first name.
+    /// The file could not be copied under its first name.
     Failed,
 }
 
@@ -55,7 +56,7 @@ impl<I, D, C> Default for Links<I, D, C> {
 }
 
 impl<I: Eq + Hash, D, C: Clone> Links<I, D, C> {
-    /// Says what to do with a name of a file that has `links` names.
+    /// Decides what to do with a name of a file that has `links` names.
     pub fn claim(&self, id: I, links: u64, directory: &Arc<D>, name: &[u8]) -> Claim<C> {
         let mut files = self.files.lock();
         let is_full = files.len() >= FILES_MAX;
@@ -89,7 +90,7 @@ impl<I: Eq + Hash, D, C: Clone> Links<I, D, C> {
         claim
     }
 
-    /// Says that the copy stands, or that there is none; returns the names that wait for it.
+    /// Records that the copy exists, or that it failed. Returns the names that wait for it.
     pub fn settle(&self, id: I, copy: Option<C>) -> Vec<Name<D>> {
         let mut files = self.files.lock();
         let Some(known) = files.get_mut(&id) else {
@@ -120,14 +121,14 @@ mod tests {
         let (links, top) = (TestLinks::default(), Arc::new(()));
         assert!(matches!(links.claim((0, 7), 3, &top, b"a"), Claim::Copy));
         assert!(matches!(links.claim((0, 7), 3, &top, b"b"), Claim::Waits));
-        // The same number in another dataset is another file.
+        // The same object id in another dataset is another file.
         assert!(matches!(links.claim((1, 7), 3, &top, b"a"), Claim::Copy));
         let waiting = links.settle((0, 7), Some("dir/a"));
         assert_eq!(waiting.len(), 1);
         assert_eq!(waiting[0].name, b"b");
         let third = links.claim((0, 7), 3, &top, b"c");
         assert!(matches!(third, Claim::Link("dir/a")));
-        // All three names were met: nothing is remembered.
+        // All three names were found, so the file is forgotten.
         assert_eq!(links.files.lock().len(), 1);
     }
 

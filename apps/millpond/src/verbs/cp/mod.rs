@@ -1,4 +1,4 @@
-//! `millpond cp`: files, trees and volumes out of a pool, and into one ([`into`]).
+//! `millpond cp`: copies files, trees and volumes out of a pool and into a pool ([`into`]).
 
 mod attributes;
 mod file;
@@ -72,7 +72,7 @@ struct Options {
     words: Vec<OsString>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("cp")
         .about("Copy files, trees and volumes out of a pool, or into one")
@@ -81,7 +81,7 @@ pub fn command() -> Command {
     Options::augment_args(command)
 }
 
-/// Copies.
+/// Copies all sources.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let global = &global.reading_once();
     let options =
@@ -105,7 +105,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         is_whole_wanted: options.skip_damaged,
     };
     let place = Place::of(Path::new(destination), sources.len())?;
-    // Links named in a call are followed, as cp does; with -r they are copied.
+    // Symbolic links named on the command line are followed, as in `cp`. With `-r` they are copied.
     let symlinks = if is_recursive {
         Symlinks::Keep
     } else {
@@ -172,11 +172,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(u8::from(!is_whole || is_missing))
 }
 
-/// Where copies go: a directory that is there, and the copy's name if the call chose one.
+/// The destination: an existing directory, and the name of the copy if the command line gives one.
 struct Place {
     folder: PathBuf,
     name: Option<Vec<u8>>,
-    /// Whether the destination was there as a directory.
+    /// Whether the destination existed as a directory.
     is_directory: bool,
 }
 
@@ -244,7 +244,7 @@ fn order(word: &OsStr, target: FileTarget, source: usize, place: &Place) -> Resu
     })
 }
 
-/// Deep trees hold a descriptor for each level.
+/// Raises the limit of open files, because a deep tree holds one descriptor per level.
 pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

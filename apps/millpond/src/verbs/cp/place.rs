@@ -1,6 +1,7 @@
-//! Directories of the destination, held open. Everything is made below an open directory by a
-//! single name, and no link is ever followed: whatever an image's names say, nothing is written
-//! outside.
+//! Open directories of the destination.
+//!
+//! Everything is created relative to an open directory by a single name, and no symbolic link is followed.
+//! So no name in an image can cause a write outside the destination.
 
 use super::attributes::Attributes;
 use super::report::Report;
@@ -9,23 +10,23 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-/// A directory that is being filled. It gets its attributes when the last handle goes: by then
-/// everything below it is done.
+/// A directory that is being filled. When the last handle is dropped, everything below it is complete and
+/// it gets its attributes.
 pub struct Directory {
     fd: OwnedFd,
-    /// Where it comes from, as `DATASET:/PATH`, for messages.
+    /// The source as `DATASET:/PATH`, for messages.
     source: Vec<u8>,
-    /// Below the destination; empty for the destination itself.
+    /// The path relative to the destination; empty for the destination itself.
     below: Vec<u8>,
     depth: u32,
     attributes: Option<Attributes>,
     report: Arc<Report>,
-    /// Last, so that it gets its own attributes after this one.
+    /// The last field, so that the parent gets its attributes after this directory.
     _parent: Option<Arc<Directory>>,
 }
 
 impl Directory {
-    /// The destination itself, which keeps its attributes.
+    /// Opens the destination itself, which keeps its attributes.
     pub fn top(fd: OwnedFd, report: &Arc<Report>) -> Arc<Self> {
         Arc::new(Self {
             fd,
@@ -38,8 +39,10 @@ impl Directory {
         })
     }
 
-    /// Makes a directory, or takes the one that is there, which keeps its own but for its times: nothing from a pool
-    /// decides who may use a directory of this system.
+    /// Creates a directory, or uses the existing one.
+    ///
+    /// An existing directory keeps its attributes except its times: the content of a pool must not decide
+    /// who may use a directory of this system.
     pub fn make(
         self: &Arc<Self>,
         name: &[u8],
@@ -59,7 +62,7 @@ impl Directory {
         Ok(self.child(fd, self.path_below(name), source, attributes))
     }
 
-    /// Takes the destination itself as the copy of a directory.
+    /// Uses the destination itself as the copy of a directory.
     pub fn merged(
         self: &Arc<Self>,
         source: Vec<u8>,
@@ -93,7 +96,7 @@ impl Directory {
     pub fn depth(&self) -> u32 {
         self.depth
     }
-    /// Where its entry `name` comes from, for messages.
+    /// The source path of the entry `name`, for messages.
     pub fn source_of(&self, name: &[u8]) -> Vec<u8> {
         let mut path = self.source.clone();
         if path.last() != Some(&b'/') {
@@ -102,20 +105,22 @@ impl Directory {
         path.extend_from_slice(name);
         path
     }
-    /// The path of its entry `name` below the destination.
+    /// The path of the entry `name`, relative to the destination.
     pub fn path_below(&self, name: &[u8]) -> Vec<u8> {
         if self.below.is_empty() {
             return name.to_vec();
         }
         [self.below.as_slice(), b"/", name].concat()
     }
-    /// The path of the directory below the destination.
+    /// The path of the directory, relative to the destination.
     pub fn below(&self) -> &[u8] {
         &self.below
     }
 
-    /// Makes something with `make`. What has the name already is removed, never written through, unless
-    /// `is_kept`: then the answer is `None`.
+    /// Creates a file of any kind with `make`.
+    ///
+    /// An existing file with this name is removed, never written through. With `is_kept` it stays and the
+    /// result is `None`.
     pub fn place<T>(
         &self,
         name: &[u8],
@@ -136,7 +141,7 @@ impl Directory {
         Err(Errno::EXIST)
     }
 
-    /// Makes an empty file that nobody else can open yet.
+    /// Creates an empty file that no other user can open yet.
     pub fn place_file(&self, name: &[u8], is_kept: bool) -> Result<Option<OwnedFd>, Errno> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -161,17 +166,17 @@ impl Drop for Directory {
     }
 }
 
-/// Whether a name can be made below a directory without leading elsewhere.
+/// Whether a file created under this name is certain to be inside the directory.
 pub fn is_safe_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// How a directory of the destination is opened.
+/// Flags for opening a directory of the destination.
 pub const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Somebody else may take the name again and again.
+/// Retry limit, because another program may take the name each time.
 const TRIES_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Work for several threads: files that the walk finds, and chunks of the large ones.
+//! A work queue for several threads: files found by the walk, and chunks of large files.
 
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 
-/// A bounded queue of files and chunks. Chunks go first, so that files are finished before new ones
-/// are begun.
+/// A bounded queue of files and chunks. Chunks come first, so that files are finished before new ones are
+/// begun.
 pub struct Queue<F, C> {
     state: Mutex<State<F, C>>,
     changed: Condvar,
@@ -13,13 +13,13 @@ pub struct Queue<F, C> {
 struct State<F, C> {
     files: VecDeque<F>,
     chunks: VecDeque<C>,
-    /// Whether no more files come.
+    /// Whether no more files will be added.
     is_closed: bool,
-    /// Jobs taken and not done: they may bring chunks.
+    /// Jobs in progress, which may still add chunks.
     active: usize,
 }
 
-/// One thing to do.
+/// One unit of work.
 pub enum Job<F, C> {
     /// A file.
     File(F),
@@ -27,7 +27,7 @@ pub enum Job<F, C> {
     Chunk(C),
 }
 
-/// Says that a job is done when it goes, even by a panic: otherwise everybody would wait for ever.
+/// Marks a job as done when dropped, also on a panic. Otherwise the other threads would wait forever.
 pub struct Taken<'a, F, C>(&'a Queue<F, C>);
 
 impl<F, C> Queue<F, C> {
@@ -43,7 +43,7 @@ impl<F, C> Queue<F, C> {
         }
     }
 
-    /// Adds a file; waits while there are too many.
+    /// Adds a file. Blocks while the queue is full.
     pub fn push_file(&self, file: F) {
         let mut state = self.state.lock();
         while state.files.len() >= FILES_MAX {
@@ -53,7 +53,7 @@ impl<F, C> Queue<F, C> {
         self.changed.notify_all();
     }
 
-    /// Adds a chunk, or gives it back if there are too many: then the caller does it itself.
+    /// Adds a chunk. If the queue is full, returns the chunk and the caller copies it itself.
     pub fn push_chunk(&self, chunk: C) -> Result<(), C> {
         let mut state = self.state.lock();
         if state.chunks.len() >= CHUNKS_MAX {
@@ -64,13 +64,13 @@ impl<F, C> Queue<F, C> {
         Ok(())
     }
 
-    /// No more files will come.
+    /// Marks the end of files.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// The next job; `None` when all is done.
+    /// Takes the next job; `None` when all work is done.
     pub fn take(&self) -> Option<(Job<F, C>, Taken<'_, F, C>)> {
         let mut state = self.state.lock();
         loop {

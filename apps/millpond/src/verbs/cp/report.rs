@@ -1,4 +1,4 @@
-//! What a copy has done so far and what went wrong, for the bar, the summary and JSON.
+//! Progress and errors of a copy, for the progress bar, the summary and JSON.
 
 use crate::text::number;
 use crate::verbs::json::put_name;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Counted by all threads.
+/// Counts of all threads.
 pub struct Report {
     counts: Arc<Counts>,
     problems: Mutex<Vec<Problem>>,
@@ -28,20 +28,20 @@ struct Counts {
     problems: AtomicU64,
 }
 
-/// Something that was not copied, or not whole.
+/// A file that was not copied, or not completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file, as `DATASET:/PATH`.
     pub path: Vec<u8>,
-    /// Why.
+    /// The error.
     pub reason: String,
-    /// Ranges of bytes, begin and end, that are holes in the copy.
+    /// Byte ranges, start and end, that are holes in the copy.
     pub lost: Vec<(u64, u64)>,
-    /// Whether no copy was left.
+    /// Whether no copy exists.
     pub is_absent: bool,
 }
 
-/// Attributes that the destination did not take.
+/// Attributes that the destination rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note {
     count: u64,
@@ -49,7 +49,7 @@ struct Note {
 }
 
 impl Report {
-    /// Nothing done; with a bar on standard error if `has_bar`.
+    /// Creates an empty report, with a progress bar on standard error if `has_bar`.
     pub fn new(has_bar: bool) -> Self {
         let counts = Arc::new(Counts::default());
         let bar = has_bar.then(|| bar(&counts));
@@ -62,15 +62,16 @@ impl Report {
         }
     }
 
-    /// A file of any kind, or a directory, is there.
+    /// Counts a copied file of any kind, or directory.
     pub fn copied(&self) {
         self.counts.files.fetch_add(1, Ordering::Relaxed);
     }
-    /// So many bytes were written.
+    /// Counts written bytes.
     pub fn wrote(&self, bytes: u64) {
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
-    /// Something was not copied. At most [`PROBLEMS_MAX`] are kept; the rest is counted.
+    /// Records that a file was not copied completely. At most [`PROBLEMS_MAX`] are kept; the others are
+    /// counted.
     pub fn problem(&self, problem: Problem) {
         self.counts.problems.fetch_add(1, Ordering::Relaxed);
         let mut problems = self.problems.lock();
@@ -78,7 +79,7 @@ impl Report {
             problems.push(problem);
         }
     }
-    /// A file was not copied at all.
+    /// Records that a file was not copied at all.
     pub fn absent(&self, path: Vec<u8>, reason: impl fmt::Display) {
         self.problem(Problem {
             path,
@@ -87,7 +88,7 @@ impl Report {
             is_absent: true,
         });
     }
-    /// An attribute was not taken by the destination.
+    /// Records an attribute that the destination rejected.
     pub fn note(&self, what: String, path: &[u8]) {
         let mut notes = self.notes.lock();
         if notes.len() >= NOTES_MAX && !notes.contains_key(&what) {
@@ -99,16 +100,16 @@ impl Report {
         });
         note.count += 1;
     }
-    /// The destination can take no more: nobody need go on.
+    /// Stops all threads, because the destination accepts no more data.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
-    /// Whether to give up.
+    /// Whether the copy is to stop.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Takes the bar away and tells how it went: to people on `err`, as JSON on `out`. True if
+    /// Removes the bar and reports the result: as text on `err`, as JSON on `out`. Returns whether
     /// everything was copied.
     pub fn finish(
         &self,
@@ -226,10 +227,10 @@ fn bar(counts: &Arc<Counts>) -> ProgressBar {
     bar
 }
 
-/// Problems kept with their reasons.
+/// Maximum number of problems kept with their reasons.
 const PROBLEMS_MAX: usize = 100_000;
-/// Kinds of notes kept.
+/// Maximum number of kinds of notes kept.
 const NOTES_MAX: usize = 100;
-/// Problems that the summary shows.
+/// Maximum number of problems shown in the summary.
 const SHOWN_MAX: usize = 20;
 const RANGES_SHOWN_MAX: usize = 4;

@@ -1,4 +1,4 @@
-//! Walking what is to be copied, and the threads that copy it.
+//! Walks the sources and copies them with several threads.
 
 use super::attributes::{Attributes, Wanted};
 use super::file::{Chunk, Copied, FIRST_NAME_FAILED, FileId, HostLinks, Lost, OpenFile};
@@ -19,12 +19,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::collections::HashSet;
 
-/// What is copied, and how.
+/// What to copy, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub wanted: Wanted,
     pub is_recursive: bool,
-    /// Whether what the destination has already stays.
+    /// Whether existing files of the destination stay.
     pub is_kept: bool,
     /// Whether damaged files are left out.
     pub is_whole_wanted: bool,
@@ -40,7 +40,7 @@ pub struct File {
     path: Vec<u8>,
 }
 
-/// A copy of one or several sources into one destination.
+/// A copy of one or more sources into one destination.
 pub struct Copy {
     pub rules: Rules,
     /// The destination's directory.
@@ -50,19 +50,19 @@ pub struct Copy {
     pub queue: Queue<File, Chunk>,
 }
 
-/// Where a source goes.
+/// One source of a copy and its destination.
 pub struct Order {
     pub target: FileTarget,
-    /// A number for each dataset.
+    /// Number of the source's dataset.
     pub source: usize,
-    /// What it is called in messages: `DATASET:/PATH`.
+    /// The path in messages: `DATASET:/PATH`.
     pub path: Vec<u8>,
-    /// The name of its copy; `None`: its content goes into the destination itself.
+    /// The name of the copy; with `None` the content goes into the destination itself.
     pub name: Option<Vec<u8>>,
 }
 
 impl Copy {
-    /// Copies all sources; everything is done and has its attributes when it returns.
+    /// Copies all sources. On return, every copy is complete and has its attributes.
     pub fn run(&self, orders: Vec<Order>) {
         thread::scope(|scope| {
             for _ in 0..workers() {
@@ -129,7 +129,7 @@ impl Copy {
             return self.report.absent(order.path, reason);
         }
         let files = Arc::clone(&order.target.files);
-        // A directory has one name: one that comes again is a loop, or would be copied without end.
+        // A directory has one name. One that is found again is a loop, which would be copied without end.
         let mut seen = HashSet::new();
         let mut stack = vec![(Arc::clone(&self.top), order.name, node.id(), order.path)];
         while let Some((parent, name, id, path)) = stack.pop() {
@@ -182,7 +182,7 @@ impl Copy {
                     self.report.absent(path, reason);
                     continue;
                 }
-                // File systems of version 1 do not note kinds.
+                // File systems of version 1 do not store kinds in directory entries.
                 let kind = entry
                     .kind
                     .or_else(|| files.node(entry.id).ok().map(|node| node.kind()));
@@ -294,7 +294,7 @@ impl Copy {
             Claim::Failed => self.report.absent(file.path, FIRST_NAME_FAILED),
             Claim::Link(copy) => match self.link_to(&copy, &file) {
                 Ok(()) => self.report.copied(),
-                // The first copy is out of reach (gone, too deep): a second one is as good.
+                // The first copy cannot be linked to (removed, or too deep), so the file is copied again.
                 Err(_) => self.make(file, &node, &stat, None),
             },
         }
@@ -383,7 +383,7 @@ impl Copy {
                 if let Err(error) = unmade {
                     self.report.absent(file.path, cannot_make(error));
                 }
-                // Other names of it are copied for themselves.
+                // Its other names become separate copies.
                 for waiting in link
                     .map(|id| self.links.settle(id, None))
                     .unwrap_or_default()
@@ -411,7 +411,7 @@ impl Copy {
         open.copy(&|chunk| self.queue.push_chunk(chunk));
     }
 
-    /// Makes a link, pipe, socket or device node; false if the name is taken and that is to stay.
+    /// Creates a link, pipe, socket or device node. Returns false if the name is taken and is to stay.
     fn make_special(&self, file: &File, node: &Node, stat: &Stat) -> Result<bool, String> {
         let directory = &file.directory;
         let name = file.name.as_slice();
@@ -439,7 +439,7 @@ impl Copy {
     }
 }
 
-/// Gives a file of the destination a second name. What has the name already is replaced.
+/// Creates a hard link to a file of the destination. An existing file with the new name is replaced.
 pub fn link(
     from: &Directory,
     from_name: &[u8],
@@ -469,10 +469,10 @@ fn cannot_make(error: Errno) -> String {
     format!("cannot make it: {}", std::io::Error::from(error))
 }
 
-/// Threads that copy. They wait for devices as often as they compute.
+/// Number of copying threads. They spend about as much time waiting for devices as computing.
 fn workers() -> usize {
     (thread::parallelism() * 2).clamp(2, 16)
 }
 
-/// Each level holds a file descriptor.
+/// Maximum depth, because each level holds a file descriptor.
 const DEPTH_MAX: u32 = 2000;

@@ -1,4 +1,4 @@
-//! The tests of `find`: their words, and whether a file passes.
+//! The tests of `find`: parses them and applies them to files.
 
 use super::pattern;
 use crate::session::{Environment, Failure};
@@ -8,10 +8,10 @@ use millpond::{FileKind, Stat, Symlinks, Timestamp};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a call wants to find, and how it is printed.
+/// The parsed expression: which files to print, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
-    /// Tests, and whether each is to hold or not.
+    /// Tests, each with the result that it must have.
     pub tests: Vec<(bool, Test)>,
     pub depth_min: u32,
     pub depth_max: u32,
@@ -25,9 +25,9 @@ pub enum Test {
     Name(Vec<u8>, bool),
     Path(Vec<u8>),
     Kind(FileKind),
-    /// In units of so many bytes.
+    /// A number of units, and the unit in bytes.
     Size(Number, u64),
-    /// Days before this time.
+    /// A number of days before this time.
     Age(Number, u64),
     Newer(Timestamp),
     User(Number),
@@ -63,7 +63,7 @@ impl Number {
 }
 
 impl Test {
-    /// Whether a file passes.
+    /// Whether a file passes the test.
     pub fn holds(&self, name: &[u8], path: &[u8], stat: &Stat) -> bool {
         match self {
             Self::Name(glob, ignores_case) => pattern::matches(glob, name, *ignores_case),
@@ -82,7 +82,7 @@ impl Test {
             Self::Group(number) => number.holds(u64::from(stat.gid)),
             Self::Inode(number) => number.holds(stat.id.0),
             Self::Links(number) => number.holds(stat.links),
-            // A directory's size is its entries and 2.
+            // The size of a directory is its number of entries plus 2.
             Self::Empty => match stat.kind {
                 FileKind::Regular => stat.size_bytes == 0,
                 FileKind::Directory => stat.size_bytes <= 2,
@@ -92,7 +92,7 @@ impl Test {
     }
 }
 
-/// Reads the words behind the addresses.
+/// Parses the words that follow the addresses.
 pub fn parse(
     words: &[OsString],
     pools: &mut Pools,

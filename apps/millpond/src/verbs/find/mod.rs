@@ -1,4 +1,4 @@
-//! `millpond find`: files by name, kind, size, time and owner.
+//! `millpond find`: finds files by name, kind, size, time and owner.
 
 mod expression;
 mod pattern;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     Command::new("find")
         .about("Find files by name, kind, size, time and owner")
@@ -34,7 +34,7 @@ pub fn command() -> Command {
         .after_help(TESTS)
 }
 
-/// Finds.
+/// Prints the files that match.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let words: Vec<OsString> = matches
         .get_many::<OsString>("words")

@@ -1,10 +1,12 @@
-//! Patterns of names, as `find -name` has them, over bytes.
+//! Name patterns of `find -name`, matched against bytes.
 
-/// Whether `name` matches: `*` any bytes, `?` one character, `[a-z]` one of a set (`!` or `^` turns it
-/// round), `\` takes what follows as it is. Takes time in the product of both lengths at most.
+/// Whether `name` matches `pattern`.
+///
+/// `*` matches any bytes, `?` one character, `[a-z]` one character of a set (`!` or `^` negates it); `\`
+/// escapes the next character. The run time is at most proportional to the product of both lengths.
 pub fn matches(pattern: &[u8], name: &[u8], ignores_case: bool) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where to go on if what followed the last star does not fit.
+    // Where to continue if the text after the last star does not match.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -37,7 +39,7 @@ pub fn matches(pattern: &[u8], name: &[u8], ignores_case: bool) -> bool {
     }
 }
 
-/// Matches one character; how much of the pattern and of the name that took.
+/// Matches one character. Returns the bytes of pattern and name that it consumed.
 fn one(pattern: &[u8], name: &[u8], ignores_case: bool) -> Option<(usize, usize)> {
     let same =
         |one: u8, other: u8| one == other || (ignores_case && one.eq_ignore_ascii_case(&other));
@@ -47,7 +49,7 @@ fn one(pattern: &[u8], name: &[u8], ignores_case: bool) -> Option<(usize, usize)
         b'[' => match set(pattern, byte, ignores_case) {
             Some((length, true)) => Some((length, 1)),
             Some((_, false)) => None,
-            // Not closed: an ordinary bracket.
+            // An unclosed bracket is an ordinary character.
             None => (byte == b'[').then_some((1, 1)),
         },
         b'\\' if pattern.len() > 1 => same(pattern[1], byte).then_some((2, 1)),
@@ -55,7 +57,7 @@ fn one(pattern: &[u8], name: &[u8], ignores_case: bool) -> Option<(usize, usize)
     }
 }
 
-/// The length of a set and whether it holds the byte; `None` if it is not closed.
+/// The length of a set and whether it contains the byte; `None` if the set is not closed.
 fn set(pattern: &[u8], byte: u8, ignores_case: bool) -> Option<(usize, bool)> {
     let is_turned = matches!(pattern.get(1), Some(b'!' | b'^'));
     let begin = if is_turned { 2 } else { 1 };
@@ -81,7 +83,7 @@ fn set(pattern: &[u8], byte: u8, ignores_case: bool) -> Option<(usize, bool)> {
     }
 }
 
-/// The bytes of the first character; one if it is not UTF-8.
+/// The bytes of the first character; a single byte if it is not UTF-8.
 fn character(name: &[u8]) -> usize {
     let first = name.utf8_chunks().next();
     let letter = first.and_then(|chunk| chunk.valid().chars().next());

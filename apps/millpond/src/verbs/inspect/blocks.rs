@@ -1,4 +1,4 @@
-//! `inspect blocks`: all blocks by what they hold.
+//! `inspect blocks`: counts all blocks by type.
 
 use crate::session::{Ending, Session};
 use crate::text::number;
@@ -9,7 +9,7 @@ use millpond::inspect::{BlockStatistics, BlockTotals, block_statistics};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("blocks")
         .about("Count all blocks by type, reading all pointers of the pool")
@@ -23,7 +23,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let pool = super::open_pool(global, matches)?;
     let found = block_statistics(pool.inner(), &mut |_| ControlFlow::Continue(()));

@@ -1,4 +1,4 @@
-//! `inspect config`: the pool's configuration as its MOS holds it.
+//! `inspect config`: shows the pool configuration stored in the MOS.
 
 use super::items::plain;
 use super::pointer;
@@ -6,14 +6,14 @@ use crate::session::{Ending, Session};
 use crate::verbs::Global;
 use clap::{ArgMatches, Command};
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("config")
         .about("Show the configuration that the pool itself holds")
         .arg(super::pool_argument())
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let pool = super::open_pool(global, matches)?;
     let config = pool.inner().config();

@@ -1,4 +1,4 @@
-//! `inspect datasets`: the MOS and every dataset and snapshot.
+//! `inspect datasets`: shows the MOS and every dataset and snapshot.
 
 use super::items::Items;
 use super::pointer;
@@ -10,14 +10,14 @@ use millpond::inspect::ondisk::ObjectSetKind;
 use millpond::inspect::{DatasetSummary, datasets};
 use serde_json::{Value, json};
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("datasets")
         .about("List the pool's own object set, datasets and snapshots")
         .arg(super::pool_argument())
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let pool = super::open_pool(global, matches)?;
     let head = format!(

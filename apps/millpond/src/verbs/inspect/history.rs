@@ -1,4 +1,4 @@
-//! `inspect history`: the pool's history as it is recorded.
+//! `inspect history`: shows the pool history as stored.
 
 use super::items::{Items, indented};
 use super::pointer;
@@ -9,14 +9,14 @@ use crate::verbs::global::refused;
 use clap::{ArgMatches, Command};
 use millpond::inspect::nvlist::NvList;
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("history")
         .about("Show every record of the pool's history, oldest first")
         .arg(super::pool_argument())
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let pool = super::open_pool(global, matches)?;
     let history = pool.inner().history().map_err(refused)?;

@@ -1,10 +1,10 @@
-//! Output an item at a time: as lines, or as one JSON array.
+//! Writes output item by item, as lines or as one JSON array.
 
 use crate::session::Session;
 use serde_json::Value;
 use std::io;
 
-/// Writes items as they come; nothing is gathered.
+/// Writes items as they arrive, without collecting them.
 pub struct Items<'a, 'b> {
     session: &'a mut Session<'b>,
     is_json: bool,
@@ -13,7 +13,7 @@ pub struct Items<'a, 'b> {
 }
 
 impl<'a, 'b> Items<'a, 'b> {
-    /// Begins. `head` is written in front of text.
+    /// Starts the output. `head` is written before text items.
     pub fn begin(session: &'a mut Session<'b>, is_json: bool, head: &str) -> io::Result<Self> {
         if is_json {
             write!(session.out, "[")?;
@@ -28,7 +28,7 @@ impl<'a, 'b> Items<'a, 'b> {
         })
     }
 
-    /// Writes one item, in the form that is wanted. Text gets its line's end here.
+    /// Writes one item in the requested form. A text item gets its line end here.
     pub fn item(
         &mut self,
         json: impl FnOnce() -> Value,
@@ -44,18 +44,18 @@ impl<'a, 'b> Items<'a, 'b> {
         Ok(())
     }
 
-    /// Tells on standard error what cannot be shown; the end is then a failure.
+    /// Reports on standard error an item that cannot be shown. The command then ends with a failure.
     pub fn failure(&mut self, error: impl std::fmt::Display) -> io::Result<()> {
         self.failures += 1;
         writeln!(self.session.err, "millpond: {error}")
     }
 
-    /// How many items there were.
+    /// Number of items written.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Ends; the result is the status.
+    /// Ends the output and returns the exit status.
     pub fn end(self) -> io::Result<u8> {
         if self.is_json {
             writeln!(self.session.out, "\n]")?;
@@ -64,7 +64,7 @@ impl<'a, 'b> Items<'a, 'b> {
     }
 }
 
-/// A text without anything that could move a terminal's cursor: labels and names are anybody's.
+/// Removes everything that could move the cursor of a terminal. Labels and names are untrusted.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|letter| match letter {
@@ -80,7 +80,7 @@ pub fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
 }
 
-/// A text with a number of blanks in front of each line.
+/// Indents each line of a text.
 pub fn indented(text: &str, blanks: usize) -> String {
     text.lines()
         .map(|line| format!("{:blanks$}{line}\n", ""))

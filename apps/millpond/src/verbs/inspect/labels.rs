@@ -1,4 +1,4 @@
-//! `inspect labels`: the four labels of each device.
+//! `inspect labels`: shows the four labels of each device.
 
 use super::items::{Items, indented};
 use super::pointer;
@@ -8,12 +8,12 @@ use clap::{ArgMatches, Command};
 use millpond::inspect::{FoundLeaf, LabelFault, LeafLabel};
 use serde_json::{Value, json};
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("labels").about("Show the four labels of every device found")
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, _: &ArgMatches) -> Ending {
     let found = global.search.scan();
     let mut items = Items::begin(session, global.is_json, "")?;
@@ -67,7 +67,7 @@ fn leaf_text(leaf: &FoundLeaf) -> String {
     text
 }
 
-/// The numbers of the labels that say the same.
+/// The numbers of the labels that are equal to `wanted`.
 fn numbers<'a>(labels: &'a [Label], wanted: &'a LeafLabel) -> impl Iterator<Item = usize> + 'a {
     (0usize..)
         .zip(labels)

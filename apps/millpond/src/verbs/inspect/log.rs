@@ -1,4 +1,4 @@
-//! `inspect log`: intent logs, their blocks and records.
+//! `inspect log`: shows intent logs with their blocks and records.
 
 use super::items::Items;
 use super::pointer;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("log")
         .about("Show intent logs: of one dataset, or of all in a pool")
@@ -39,7 +39,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let name = match matches.get_one::<String>("dataset") {
         Some(name) => name.clone(),
@@ -185,7 +185,7 @@ fn record_text(name: &str, record: &LoggedRecord) -> String {
     )
 }
 
-/// What a record says, in a line. Names come from the disk and are escaped.
+/// Describes a record in one line. Names come from the disk and are escaped.
 fn body_text(body: &LogRecordBody<'_>) -> String {
     let range = |object: &ObjectId, offset: u64, length: u64| {
         format!("object {object} offset {offset:#x} length {length:#x}")

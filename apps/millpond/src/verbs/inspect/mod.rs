@@ -1,7 +1,6 @@
-//! `millpond inspect`: what a pool looks like below its files.
+//! `millpond inspect`: shows the on-disk structures of a pool.
 //!
-//! Each part prints as it walks, an item at a time. How the output looks is in
-//! `docs/cli-inspect.md`.
+//! Each subcommand prints item by item as it walks the pool. `docs/cli-inspect.md` specifies the output.
 
 mod blocks;
 mod config;
@@ -20,7 +19,7 @@ use crate::session::{Ending, Failure, Session};
 use clap::{Arg, ArgMatches, Command};
 use millpond::Pool;
 
-/// A part: its name, its options and what it does.
+/// A subcommand: its definition and its function.
 struct Part {
     command: fn() -> Command,
     run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
@@ -65,7 +64,7 @@ const PARTS: [Part; 9] = [
     },
 ];
 
-/// The verb and its parts.
+/// Defines the command and its subcommands.
 pub fn command() -> Command {
     Command::new("inspect")
         .about("Show what a pool is made of: labels, objects, blocks, space maps, logs")
@@ -74,7 +73,7 @@ pub fn command() -> Command {
         .subcommands(PARTS.iter().map(|part| (part.command)()))
 }
 
-/// Runs one part.
+/// Runs one subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let chosen = matches.subcommand().and_then(|(name, options)| {
         let part = PARTS
@@ -88,7 +87,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     }
 }
 
-/// The argument with the pool's name; without it the only pool found is meant.
+/// Defines the argument with the pool's name. Without it, the only pool found is used.
 fn pool_argument() -> Arg {
     Arg::new("pool")
         .value_name("POOL")

@@ -1,4 +1,4 @@
-//! `inspect object`: dnodes, and the block tree of single objects.
+//! `inspect object`: shows dnodes and the block tree of single objects.
 
 use super::items::{Items, hundredths};
 use super::pointer;
@@ -14,7 +14,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("object")
         .about("List the objects of a dataset, or show some with their block trees")
@@ -45,7 +45,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let Some(name) = matches.get_one::<String>("dataset") else {
         return Err(Failure::Usage("inspect object: which dataset?".into()));
@@ -136,7 +136,7 @@ fn value(summary: &ObjectSummary) -> Value {
     })
 }
 
-/// The dnode, then its pointers, each as it is met.
+/// Shows the dnode, then its block pointers as they are read.
 fn show(items: &mut Items, object: &Object, has_bonus: bool) -> io::Result<()> {
     let summary = ObjectSummary::of(object);
     let bonus = match object.bonus() {

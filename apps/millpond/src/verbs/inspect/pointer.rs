@@ -1,11 +1,11 @@
-//! Block pointers and lists of names and values, as text and as JSON.
+//! Formats block pointers and nvlists as text and as JSON.
 
 use millpond::inspect::nvlist::{NvList, NvValue};
 use millpond::inspect::ondisk::{BlockPointer, Endian};
 use serde_json::{Map, Value, json};
 
-/// A pointer on one line: addresses `<vdev:offset:asize>` in hexadecimal bytes, then what it says of
-/// the block.
+/// A block pointer on one line: its addresses as `<vdev:offset:asize>` in hexadecimal bytes, then its other
+/// fields.
 pub fn text(pointer: &BlockPointer) -> String {
     if pointer.is_hole() {
         return match pointer.birth().0 {
@@ -72,7 +72,7 @@ fn compression(pointer: &BlockPointer) -> &'static str {
     pointer.compression().map_or("unknown", |kind| kind.name())
 }
 
-/// A pointer with all that it says.
+/// A block pointer with all its fields.
 pub fn value(pointer: &BlockPointer) -> Value {
     if pointer.is_hole() {
         return json!({ "hole": true, "birth": pointer.birth().0 });
@@ -109,7 +109,7 @@ pub fn value(pointer: &BlockPointer) -> Value {
     })
 }
 
-/// A list of names and values. Nesting is bounded where lists are decoded.
+/// An nvlist as JSON. The decoder has already limited the nesting.
 pub fn list(list: &NvList) -> Value {
     let mut map = Map::new();
     for pair in list {

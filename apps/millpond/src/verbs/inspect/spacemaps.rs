@@ -1,4 +1,4 @@
-//! `inspect spacemaps`: metaslabs and the headers of their space maps.
+//! `inspect spacemaps`: shows metaslabs and the headers of their space maps.
 
 use super::items::Items;
 use crate::session::{Ending, Session};
@@ -10,14 +10,14 @@ use millpond::inspect::ondisk::SpaceMapPhys;
 use millpond::inspect::{Metaslab, PoolSpaceMaps};
 use serde_json::{Value, json};
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("spacemaps")
         .about("List the metaslabs of every top-level vdev with their space maps")
         .arg(super::pool_argument())
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let pool = super::open_pool(global, matches)?;
     let maps = PoolSpaceMaps::load(pool.inner()).map_err(refused)?;
@@ -42,7 +42,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(items.end()?)
 }
 
-/// Free bytes by the map's header alone: what the logs still hold is not in it.
+/// Free bytes according to the space map's header alone, without the changes still in the log space maps.
 fn free_bytes(metaslab: &Metaslab, header: Option<&SpaceMapPhys>) -> i64 {
     let size = metaslab.range.end.saturating_sub(metaslab.range.start);
     let size = i64::try_from(size).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! `inspect uberblocks`: every valid uberblock and where its copies lie.
+//! `inspect uberblocks`: shows every valid uberblock and the locations of its copies.
 
 use super::items::Items;
 use super::pointer;
@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use millpond::inspect::FoundUberblock;
 use serde_json::{Value, json};
 
-/// The part's options.
+/// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("uberblocks")
         .about("List the uberblocks of every pool found, newest first")
@@ -23,7 +23,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Runs it.
+/// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let wanted = matches.get_one::<String>("pool");
     let is_verbose = matches.get_flag("places");

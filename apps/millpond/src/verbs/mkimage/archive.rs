@@ -1,5 +1,5 @@
-//! Trees from tar archives: ustar, GNU and pax, with long names, sparse files, hard links and the
-//! extended attributes that pax headers carry.
+//! Reads trees from tar archives: ustar, GNU and pax, with long names, sparse files, hard links and the
+//! extended attributes in pax headers.
 
 use super::super::cp::into::source::{Facts, Xattrs};
 use super::super::cp::into::target::{Place, Target, is_end};
@@ -12,24 +12,24 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use tar::{Archive, Entry, EntryType};
 
-/// What one entry is, in our words.
+/// One parsed entry.
 struct Item {
     path: Vec<u8>,
     facts: Facts,
-    /// Where a link leads.
+    /// The target of a link.
     target: Vec<u8>,
     is_hard_link: bool,
     xattrs: Xattrs,
 }
 
-/// Directories that entries were made in, with what they are to get when all is done.
+/// Directories that contain extracted entries, with the attributes that they get at the end.
 #[derive(Default)]
 struct Directories(BTreeMap<Vec<u8>, Made>);
 
-/// A directory that was made, and what it is to get at last.
+/// A created directory, and the attributes that it gets at the end.
 type Made = (ObjectId, Option<(Facts, Xattrs)>);
 
-/// Calls `each` for every entry: its data bytes. What is no file is passed over.
+/// Calls `each` with the data bytes of every entry. Entries that are not files are skipped.
 pub fn measure(from: impl Read, mut each: impl FnMut(u64)) -> Result<(), String> {
     let mut archive = Archive::new(from);
     for entry in archive.entries().map_err(told)? {
@@ -49,7 +49,7 @@ fn told(error: std::io::Error) -> String {
     format!("the archive cannot be read: {error}")
 }
 
-/// Makes every entry of an archive below `top`.
+/// Extracts every entry of an archive below `top`.
 pub fn extract(
     from: impl Read,
     target: &Target,
@@ -83,7 +83,7 @@ pub fn extract(
         }
         pump()?;
     }
-    // Deepest first, so that no directory is changed after it got its times.
+    // Deepest first, so that no directory is changed after its times are set.
     for (path, (id, attributes)) in directories.0.iter().rev() {
         let Some((facts, xattrs)) = attributes else {
             continue;
@@ -101,7 +101,7 @@ pub fn extract(
 }
 
 enum Trouble {
-    /// The archive ends, or is damaged: nothing more can be read.
+    /// The archive ends or is damaged; no more entries can be read.
     Archive(String),
     Entry(&'static str),
     File(FileError),
@@ -113,7 +113,7 @@ impl From<FileError> for Trouble {
     }
 }
 
-/// The names of a path, cleaned of `.` and slashes; `None` if one could lead elsewhere.
+/// Normalizes a path: removes `.` and superfluous slashes. `None` if the path could lead outside.
 fn cleaned(path: &[u8]) -> Option<Vec<u8>> {
     let names = path
         .split(|byte| *byte == b'/')
@@ -138,7 +138,7 @@ fn parsed_time(value: &[u8]) -> Option<Timestamp> {
     let digits: String = fraction.chars().take(9).collect();
     let mut nanoseconds: u64 = format!("{digits:0<9}").parse().ok()?;
     if whole.starts_with('-') && nanoseconds > 0 {
-        // -1.25 is a quarter before -1.
+        // -1.25 is stored as -2 seconds plus 0.75.
         seconds = seconds.checked_sub(1)?;
         nanoseconds = 1_000_000_000 - nanoseconds;
     }
@@ -148,7 +148,7 @@ fn parsed_time(value: &[u8]) -> Option<Timestamp> {
     })
 }
 
-/// Reads an entry's headers; `None` for what is no file.
+/// Parses the headers of an entry; `None` if it is not a file.
 fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     let header = entry.header();
     let kind = match header.entry_type() {
@@ -210,7 +210,7 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
                 b"gid" => facts.gid = number().unwrap_or(facts.gid),
                 b"GNU.sparse.name" => real_name = Some(value.to_vec()),
                 key => {
-                    // Whichever of its versions: what is stored is not the file's bytes.
+                    // In every version of this format, the stored bytes are not the file's content.
                     is_pax_sparse |= key.starts_with(b"GNU.sparse.");
                     if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                         xattrs.push((name.to_vec(), value.to_vec()));
@@ -241,7 +241,7 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
 }
 
 impl Directories {
-    /// The directory at a path, made if no entry has made it before.
+    /// Returns the directory at a path, and creates it if no entry has created it yet.
     fn open(&mut self, target: &Target, path: &[u8], like: &Facts) -> Result<Place, FileError> {
         if let Some((id, _)) = self.0.get(path) {
             return Ok(Place {
@@ -322,7 +322,7 @@ fn make<R: Read>(
     Ok(())
 }
 
-/// Copies an entry's bytes. Blocks of zeros become holes: archives say where holes are only sometimes.
+/// Copies the bytes of an entry. Blocks of zeros become holes, because most archives do not record holes.
 fn copy_bytes(
     target: &Target,
     node: &LiveNode,

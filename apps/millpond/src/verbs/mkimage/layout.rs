@@ -1,10 +1,10 @@
-//! How images stand together, and how large they have to be for what goes into them.
+//! The vdev layout of images, and the size that they need for their content.
 
 use std::path::PathBuf;
 
 use millpond::live::PoolPlan;
 
-/// How the images stand together.
+/// The vdev layout of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
     /// One image.
@@ -22,7 +22,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// What a number of images means when nobody says: one by itself, two a mirror, more RAID-Z1.
+    /// The default layout: one image is a single device, two are a mirror, more are RAID-Z1.
     pub fn usual(images: usize) -> Self {
         match images {
             0 | 1 => Self::Single,
@@ -40,7 +40,7 @@ impl Layout {
         }
     }
 
-    /// Why so many images cannot stand so; `None` if they can.
+    /// Says why this number of images does not suit the layout; `None` if it does.
     pub fn complaint(self, images: usize) -> Option<String> {
         let (least, most) = match self {
             Self::Single => (1, 1),
@@ -55,7 +55,7 @@ impl Layout {
         })
     }
 
-    /// Adds the images to a plan.
+    /// Adds the images to a pool plan.
     pub fn plan(self, plan: PoolPlan, images: &[PathBuf]) -> PoolPlan {
         match self {
             Self::Single | Self::Stripe => images.iter().fold(plan, PoolPlan::single),
@@ -67,20 +67,20 @@ impl Layout {
     }
 }
 
-/// Adds up what files will take.
+/// Adds up the space that files need.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
     layout: Layout,
     images: u64,
-    /// The smallest write.
+    /// The sector size in bytes.
     sector_bytes: u64,
     record_bytes: u64,
-    /// On all images together.
+    /// Total bytes on all images.
     bytes: u64,
 }
 
 impl Need {
-    /// Nothing yet.
+    /// Creates an empty sum.
     pub fn new(layout: Layout, images: usize, ashift: u8, record_bytes: u64) -> Self {
         Self {
             layout,
@@ -91,16 +91,18 @@ impl Need {
         }
     }
 
-    /// A file of any kind with so many bytes that are no hole.
+    /// Adds a file of any kind with this many bytes of data (without holes).
     pub fn add(&mut self, data_bytes: u64) {
         let whole = data_bytes / self.record_bytes;
         let rest = data_bytes % self.record_bytes;
         let mut bytes = self.block(self.record_bytes).saturating_mul(whole);
         if rest > 0 {
-            // The last block of a file of several is a whole one; small files have small ones.
+            // The last block of a multi-block file has the full record size; a file of one block has a
+            // smaller block.
             bytes = bytes.saturating_add(self.block(rest));
         }
-        // Dnodes, entries, attributes: twice or thrice, compressed later or not.
+        // Dnodes, directory entries and attributes are stored in two or three copies. Compression is
+        // ignored.
         let metadata = 3 * FILE_BYTES + whole * 3 * 128;
         let images = match self.layout {
             Layout::Mirror => self.images,
@@ -113,7 +115,7 @@ impl Need {
         self.bytes = self.bytes.saturating_add(bytes).saturating_add(metadata);
     }
 
-    /// What a block takes on all images together.
+    /// Bytes that a block takes on all images together.
     fn block(&self, bytes: u64) -> u64 {
         let sectors = bytes.div_ceil(self.sector_bytes);
         let sectors = match (self.layout, self.layout.parity()) {
@@ -128,17 +130,17 @@ impl Need {
         sectors.saturating_mul(self.sector_bytes)
     }
 
-    /// The size of each image: what files need, what a pool keeps for itself, and a margin.
+    /// The size of each image: the space for the files, the pool's own needs and a margin.
     pub fn image_bytes(&self) -> u64 {
         let of_one = self.bytes.div_ceil(self.images.max(1));
-        // A thirty-second is kept back, at least 128 MiB of the pool; metaslabs do not fill the last
-        // bytes; frees wait for two txgs.
+        // The pool reserves 1/32 of its space, at least 128 MiB. Metaslabs do not use the last bytes of a
+        // device. Freed space becomes available only after two txgs.
         let with_margin = of_one / 100 * 115 + KEPT_BYTES;
         with_margin.next_multiple_of(1 << 20)
     }
 }
 
-/// Metadata of a file.
+/// Bytes of metadata per file.
 const FILE_BYTES: u64 = 1 << 10;
 const KEPT_BYTES: u64 = 224 << 20;
 
@@ -151,9 +153,9 @@ mod tests {
         let need = |layout, images| Need::new(layout, images, 12, 128 << 10);
         assert_eq!(need(Layout::Single, 1).block(1), 4096);
         assert_eq!(need(Layout::Mirror, 3).block(8192), 3 * 8192);
-        // One sector, its parity.
+        // One data sector and one parity sector.
         assert_eq!(need(Layout::Raidz1, 4).block(4096), 8192);
-        // 32 sectors in 11 rows of 3, 11 of parity: 43, rounded to 44.
+        // 32 data sectors in 11 rows of 3, and 11 parity sectors: 43, rounded up to 44.
         assert_eq!(need(Layout::Raidz1, 4).block(128 << 10), 44 * 4096);
         assert_eq!(need(Layout::Raidz3, 4).block(4096), 4 * 4096);
     }

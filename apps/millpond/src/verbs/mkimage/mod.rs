@@ -1,4 +1,4 @@
-//! `millpond mkimage`: a pool made and filled from trees or archives in one go.
+//! `millpond mkimage`: creates a pool and fills it from trees or archives in one step.
 
 mod archive;
 mod layout;
@@ -86,7 +86,7 @@ struct Options {
     images: Vec<PathBuf>,
 }
 
-/// The verb.
+/// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("mkimage")
         .about("Make a pool on images and fill it from a directory or a tar archive")
@@ -110,7 +110,7 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
     ))
 }
 
-/// A number of bytes: digits, perhaps with a fraction, then perhaps a letter of 1024's powers.
+/// Parses a number of bytes: digits, an optional fraction and an optional letter for a power of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let told = || format!("'{text}' is no size, like 512M");
     let upper = text.to_ascii_uppercase();
@@ -132,7 +132,7 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(told)
 }
 
-/// What fills a file system.
+/// The content of a file system.
 enum Content {
     Tree(PathBuf),
     Archive(PathBuf),
@@ -177,7 +177,7 @@ fn opened(path: &Path) -> Result<BufReader<File>, Failure> {
     Ok(BufReader::with_capacity(1 << 20, file))
 }
 
-/// Adds up a tree. What cannot be looked at is told when it is to be copied.
+/// Adds up a tree. Files that cannot be examined are reported when they are copied.
 fn measure_tree(top: Arc<dyn Source>, need: &mut Need) {
     let mut seen = HashSet::new();
     let mut stack = vec![top];
@@ -194,7 +194,7 @@ fn measure_tree(top: Arc<dyn Source>, need: &mut Need) {
                 FileKind::Regular => {
                     let mut data = 0;
                     let mut at = 0;
-                    // Holes are asked for only where there can be some worth it.
+                    // Only files above a minimum size are searched for holes.
                     if facts.size_bytes < HOLES_FROM_BYTES {
                         data = facts.size_bytes;
                     } else {
@@ -211,13 +211,13 @@ fn measure_tree(top: Arc<dyn Source>, need: &mut Need) {
     }
 }
 
-/// A dataset to be made, and what fills it.
+/// A dataset to create, and its content.
 struct Part {
     dataset: String,
     content: Option<Content>,
 }
 
-/// Makes the pool.
+/// Creates the pool.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let options =
         Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -322,7 +322,7 @@ fn parts(options: &Options, pool: &str) -> Result<Vec<Part>, Failure> {
     Ok(parts)
 }
 
-/// Properties of the root file system, sizes in digits.
+/// The properties of the root file system, with sizes in digits.
 fn root_properties(options: &Options) -> Result<Vec<(String, String)>, Failure> {
     let mut all = options.root_property.clone();
     if let Some(value) = &options.compression {
@@ -403,7 +403,7 @@ fn fill(
     pool.export().map_err(told)
 }
 
-/// Makes a file system and those above it that are not there.
+/// Creates a file system and its missing ancestors.
 fn make_dataset(pool: &LivePool, name: &str) -> Result<(), millpond::Error> {
     let there = pool.datasets().names_below(&pool.name())?;
     for (at, _) in name.match_indices('/').chain([(name.len(), "")]) {
@@ -436,8 +436,8 @@ fn fill_one(
         },
         own: None,
     };
-    // Whoever writes the txgs himself must do so before too much is dirty: at the same points in every
-    // run.
+    // The command writes the txgs itself. It must do so before too much is dirty, and at the same points in
+    // every run.
     let groups = pool.engine().groups();
     let write = || match groups.dirty_bytes() > DIRTY_BYTES_MAX {
         true => pool.sync().map_err(|error| error.to_string()),
@@ -481,7 +481,7 @@ fn fill_one(
     }
 }
 
-/// Image files made here; removed again if the pool does not come to be.
+/// Image files created by this command. They are removed if the pool is not created.
 #[derive(Default)]
 struct Images {
     made: Vec<PathBuf>,
@@ -535,9 +535,9 @@ impl Drop for Images {
     }
 }
 
-/// As much is dirty at most while the txgs are written by hand.
+/// Maximum dirty bytes while the command writes txgs itself.
 const DIRTY_BYTES_MAX: u64 = 48 << 20;
-/// Smaller files are counted whole, holes or not.
+/// Files below this size are counted in full, without a search for holes.
 const HOLES_FROM_BYTES: u64 = 1 << 20;
 
 const NOTES: &str = "\

@@ -1,12 +1,12 @@
-//! A clock and dice that say the same in every run.
+//! A clock and a random generator that give the same values in every run.
 
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
 
-/// What the clock says unless `SOURCE_DATE_EPOCH` does: the first second of 2020.
+/// The clock's time unless `SOURCE_DATE_EPOCH` is set: the first second of 2020.
 const EPOCH_S: u64 = 1_577_836_800;
 
-/// A clock that stands still.
+/// A clock with a constant time.
 struct Still(u64);
 
 impl Clock for Still {
@@ -18,8 +18,9 @@ impl Clock for Still {
     }
 }
 
-/// SplitMix64: every seed gives another row of numbers, and none of them a short one. Nothing here is
-/// secret; what needs secrets (keys) is not made from a seed.
+/// SplitMix64: each seed selects a different sequence with a long period.
+///
+/// Its numbers are not secret. Anything that needs secrets (keys) is not derived from a seed.
 struct Dice(Mutex<u64>);
 
 impl Entropy for Dice {
@@ -36,10 +37,10 @@ impl Entropy for Dice {
     }
 }
 
-/// The world of a seed, at `SOURCE_DATE_EPOCH` if that is set.
+/// Creates the environment of a seed, with the time in `SOURCE_DATE_EPOCH` if that is set.
 ///
 /// # Errors
-/// If that is no number of seconds.
+/// If `SOURCE_DATE_EPOCH` is not a number of seconds.
 pub fn of_seed(seed: u64, epoch: Option<&str>) -> Result<Env, String> {
     let seconds = match epoch {
         None => EPOCH_S,

@@ -1,10 +1,10 @@
-//! What vdevs did: those above devices what theirs did together.
+//! I/O statistics of vdevs. An inner vdev has the sum of its devices.
 
 use super::super::groups;
 use millpond::control::{IoCounters, IoWaits, PoolInfo, VdevInfo};
 use std::collections::BTreeMap;
 
-/// What a vdev did, how long it took, and what waits for it.
+/// The I/O counters of a vdev, its latencies and its queues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
     pub io: IoCounters,
@@ -12,7 +12,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of a vdev: those of its devices together. The depth of a tree is bounded by whoever made it.
+    /// The statistics of a vdev: the sum over its devices. The code that built the tree has already limited
+    /// its depth.
     pub fn of(vdev: &VdevInfo) -> Self {
         if vdev.children.is_empty() {
             return Self {
@@ -36,7 +37,7 @@ impl Figures {
         self.waits.add(&other.waits);
     }
 
-    /// What was done since `before`; what waits is as it is now.
+    /// The difference since `before`. Queue lengths are the current ones.
     pub fn since(&self, before: &Self) -> Self {
         let (io, old) = (&self.io, &before.io);
         Self {
@@ -51,7 +52,7 @@ impl Figures {
     }
 }
 
-/// Figures of a round, by pool's name and vdev's guid.
+/// The statistics of one interval, by pool name and vdev guid.
 #[derive(Default)]
 pub struct Round(BTreeMap<(String, u64), Figures>);
 

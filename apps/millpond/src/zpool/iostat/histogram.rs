@@ -1,4 +1,4 @@
-//! The histograms of `zpool iostat -w` and `-r`: a block for each vdev.
+//! The histograms of `zpool iostat -w` and `-r`: one block per vdev.
 
 use super::figures::Figures;
 use super::table::centred;
@@ -9,13 +9,13 @@ use millpond::control::{READ, WRITE, bucket_end_ns};
 
 const WIDTH: usize = 5;
 const WAIT_BUCKETS: u32 = 37;
-/// From 512 bytes to 16 MiB; what is smaller or larger is counted there.
+/// From 512 bytes to 16 MiB. Smaller and larger sizes count in the first and last bucket.
 const SIZE_BUCKETS: std::ops::RangeInclusive<u32> = 9..=24;
 
-/// What is printed of a kind of histogram.
+/// The layout of one kind of histogram.
 struct Shape {
     corner: &'static str,
-    /// Titles with the number of columns that they stand over.
+    /// Titles, each with the number of columns it spans.
     titles: &'static [(&'static str, usize)],
     columns: &'static [&'static str],
 }
@@ -51,7 +51,7 @@ const SIZES: Shape = Shape {
     ],
 };
 
-/// A vdev's block, with a first column of a width.
+/// Formats a vdev's block. `width` applies to the first column.
 pub fn block(
     text: &mut String,
     ask: &Ask,
@@ -84,7 +84,7 @@ pub fn block(
         };
         let values = columns.iter().map(|counts| {
             let count = counts.get(bucket as usize).copied().unwrap_or(0);
-            // What is smaller than the least bucket that is shown is counted there.
+            // The first bucket includes all smaller values.
             let below = counts.iter().take(bucket as usize);
             let smaller: u64 = match bucket == rows.start {
                 true => below.fold(0, |sum, n| sum.saturating_add(*n)),

@@ -1,4 +1,4 @@
-//! `zpool iostat`: what devices were asked to do, a second; how long it took, and what waits.
+//! `zpool iostat`: I/O requests per second of devices, latencies and queue lengths.
 
 mod figures;
 mod histogram;
@@ -16,7 +16,7 @@ use millpond_env::Env;
 use std::time::Duration;
 use table::Table;
 
-/// Prints figures of pools or vdevs, once or again and again.
+/// Prints statistics of pools or vdevs, once or repeatedly.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut operands = parsed.operands.clone();
     let rounds = Rounds::read(parsed, &mut operands)?;
@@ -50,7 +50,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             since: since.map(|seconds| (seconds, &before)),
             now_s: session.environment.now(),
         };
-        // The head comes once, and again when a screen is full.
+        // The header is printed first, and again whenever a screen is full.
         let is_full = |lines: usize| ask.screen_lines.is_some_and(|screen| lines >= screen);
         let has_head = lines_since_head.is_none_or(is_full);
         let mut text = String::new();
@@ -66,7 +66,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
-/// Which histograms take the place of the table.
+/// The histograms that replace the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Histograms {
     /// `-w`.
@@ -75,7 +75,7 @@ pub(crate) enum Histograms {
     Sizes,
 }
 
-/// What is asked for.
+/// The parsed command line.
 pub(crate) struct Ask {
     is_script: bool,
     is_exact: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Ask {
     has_queues: bool,
     histograms: Option<Histograms>,
     naming: Naming,
-    /// After so many lines the head is repeated.
+    /// The header repeats after this many lines.
     screen_lines: Option<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Ask {
     }
 }
 
-/// What is shown: whole pools, or some vdevs.
+/// What to show: whole pools, or some vdevs.
 struct Chosen {
     pools: Vec<String>,
     vdevs: Option<Vec<String>>,
@@ -194,12 +194,13 @@ fn infos(session: &mut Session, chosen: &Chosen) -> Result<Vec<PoolInfo>, Failur
     Ok(pools)
 }
 
-/// One round of figures.
+/// The output of one interval.
 struct Report<'a> {
     ask: &'a Ask,
     chosen: &'a Chosen,
     pools: &'a [PoolInfo],
-    /// Seconds since the round before, and its figures; without one, figures are those since pools were opened.
+    /// Seconds since the previous interval, and its statistics. `None` for statistics since the pools were
+    /// imported.
     since: Option<(f64, &'a Round)>,
     now_s: u64,
 }
@@ -232,7 +233,7 @@ impl Report<'_> {
         }
     }
 
-    /// The vdevs that are shown, with their names.
+    /// Calls `each` for the shown vdevs with their names.
     fn each_vdev(&self, each: &mut dyn FnMut(&PoolInfo, &VdevInfo, &str)) {
         let ask = self.ask;
         for pool in self.pools {
@@ -292,7 +293,7 @@ impl Report<'_> {
         table.line(text);
     }
 
-    /// What a vdev did, and in how many seconds.
+    /// The statistics of a vdev, and the seconds that they cover.
     fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (Figures, f64) {
         let now = Figures::of(vdev);
         let Some((seconds, before)) = self.since else {

@@ -1,4 +1,4 @@
-//! The table of `zpool iostat`: columns in groups, a line for each vdev.
+//! The table of `zpool iostat`: grouped columns, one line per vdev.
 
 use super::Ask;
 use super::figures::Figures;
@@ -6,7 +6,7 @@ use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
 use millpond::control::{IoWaits, Latencies, READ, VdevInfo, WRITE};
 
-/// A title over columns of one width, and what stands below it.
+/// A title above columns of one width, and the column headings.
 struct Group {
     title: &'static str,
     columns: &'static [&'static str],
@@ -41,7 +41,7 @@ const QUEUES: [(&str, &[&str]); 7] = [
     ("rebuildq_write", QUEUE),
 ];
 
-/// The head and the lines, with a first column of a width.
+/// Formats header and lines. `width` applies to the first column.
 pub struct Table<'a> {
     ask: &'a Ask,
     width: usize,
@@ -69,7 +69,7 @@ impl<'a> Table<'a> {
         Self { ask, width, groups }
     }
 
-    /// Two lines of titles, and one of dashes.
+    /// Formats the header: two lines of titles and one of dashes.
     pub fn head(&self, text: &mut String, what: &str) {
         let (mut top, mut bottom) = (" ".repeat(self.width), String::new());
         pad_right(&mut bottom, what, self.width);
@@ -102,14 +102,14 @@ impl<'a> Table<'a> {
         text.push('\n');
     }
 
-    /// A class of vdevs.
+    /// Formats the title of a vdev class.
     pub fn title(&self, text: &mut String, title: &str) {
         let columns = self.groups.iter().map(|group| group.columns.len());
         let values = vec!["-".to_owned(); columns.sum()];
         self.put(text, title, 0, &values);
     }
 
-    /// A vdev's line: what it did, in so many seconds.
+    /// Formats a vdev's line: its statistics over this many seconds.
     pub fn row(
         &self,
         text: &mut String,
@@ -140,7 +140,7 @@ impl<'a> Table<'a> {
         self.put(text, name, depth, &values);
     }
 
-    /// Space is taken from top-level vdevs.
+    /// Space is allocated from top-level vdevs, so only they show it.
     fn capacity(&self, vdev: &VdevInfo) -> Vec<String> {
         let both = match (vdev.total_bytes, self.ask.is_exact) {
             (0, true) => ["0".to_owned(), "0".to_owned()],
@@ -176,14 +176,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Mean waits in the order of the columns.
+/// Mean latencies in the order of the columns.
 fn means(waits: &IoWaits) -> impl Iterator<Item = Option<u64>> + '_ {
     let whole = [&waits.total, &waits.disk].into_iter();
     let whole = whole.flat_map(|both| [&both[READ], &both[WRITE]]);
     whole.chain(&waits.queue).map(Latencies::mean_ns)
 }
 
-/// A title over `columns` columns of a width, padded to the room that they have.
+/// Appends a title centred above `columns` columns of equal width.
 pub fn centred(line: &mut String, title: &str, columns: usize, width: usize) {
     let room = columns * width + 2 * columns.saturating_sub(1);
     let lead = (room / columns.max(1)).saturating_sub(title.len() / columns.max(1));
@@ -191,7 +191,7 @@ pub fn centred(line: &mut String, title: &str, columns: usize, width: usize) {
 }
 
 impl Ask {
-    /// A number for people, or all of it.
+    /// Formats a number in human-readable or exact form.
     pub fn number(&self, number: u64) -> String {
         match self.is_exact {
             true => number.to_string(),
@@ -199,7 +199,7 @@ impl Ask {
         }
     }
 
-    /// A time in nanoseconds, `-` for none.
+    /// Formats a time in nanoseconds; `-` for none.
     pub fn time(&self, ns: Option<u64>) -> String {
         match ns {
             None | Some(0) => "-".to_owned(),

@@ -1,5 +1,5 @@
-//! Files of the host. Everything is opened below a directory that is held open, and no link is
-//! followed on the way.
+//! Files of the host as sources. Each is opened relative to an open directory, and no symbolic link is
+//! followed.
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use millpond::{FileKind, Timestamp};
@@ -27,14 +27,14 @@ fn told(error: Errno) -> String {
 }
 
 impl HostFile {
-    /// The file at a path of the host. Links are followed on the way; one at the end only if
+    /// Opens the file at a host path. Symbolic links on the way are followed; a final link only if
     /// `follows`.
     ///
     /// # Errors
-    /// Why it cannot be looked at.
+    /// If the file cannot be examined.
     pub fn at(path: &Path, follows: bool) -> Result<Self, String> {
         let (parent, name) = match (path.parent(), path.file_name()) {
-            // `a/.` and `a/` are `a` itself to Rust, but mean what the link leads to.
+            // Rust treats `a/.` and `a/` like `a`, but for a symbolic link they mean its target.
             (Some(parent), Some(name))
                 if !follows
                     && !path.as_os_str().as_bytes().ends_with(b"/")
@@ -69,14 +69,14 @@ impl HostFile {
         })
     }
 
-    /// Opens a directory or an ordinary file, once.
+    /// Opens a directory or a regular file, once.
     fn open(&self) -> Result<&Arc<OwnedFd>, String> {
         if let Some(fd) = self.fd.get() {
             return Ok(fd);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = |flags| openat(&self.directory, self.name.as_slice(), flags, Mode::empty());
-        // Reading for a copy is no use of the file; not everybody may say so.
+        // A copy should not update access times, but only the owner may open a file with this flag.
         let opened = match open(flags | OFlags::NOATIME) {
             Err(Errno::PERM) => open(flags),
             opened => opened,
@@ -193,7 +193,7 @@ impl Source for HostFile {
         let start = match seek(fd, SeekFrom::Data(from_bytes)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // A file system that knows no holes.
+            // A file system that does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((from_bytes, size))),
             Err(error) => return Err(told(error)),
         };
@@ -219,12 +219,12 @@ impl Source for HostFile {
     }
 }
 
-/// Values for the names of a list; a name that has gone meanwhile is left out.
+/// Reads the values for the names of a list. Names removed in the meantime are left out.
 fn of_names(
     list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
     get: impl Fn(&OsStr, &mut [u8]) -> Result<usize, Errno>,
 ) -> Result<Xattrs, Errno> {
-    // Most files have none, or few.
+    // Most files have no attributes, or few.
     let mut small = [0; 256];
     match list(&mut small) {
         Ok(0) => return Ok(vec![]),
@@ -255,10 +255,10 @@ fn by_name(directory: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Linux lists and values are no longer.
+/// Linux limits lists and values to this size.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// Opens a host file whose bytes go into a volume.
+/// Opens a host file to copy its bytes into a volume.
 pub fn open_plain(path: &Path) -> Result<OwnedFd, String> {
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(told)
 }

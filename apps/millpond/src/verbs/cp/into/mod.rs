@@ -1,4 +1,4 @@
-//! Copies into a pool: from the host, from other pools, from other datasets of the same one.
+//! Copies into a pool: from the host, from other pools and from other datasets of the same pool.
 
 pub mod host;
 pub mod source;
@@ -29,8 +29,8 @@ use stored::{LiveFile, ReadFile};
 use target::{Keeping, Target};
 use tree::{Fill, Order};
 
-/// Whether a word names something in a pool rather than a file of the host: it says where the dataset
-/// ends, and does not begin as a path does.
+/// Whether a word is an address in a pool instead of a host path: it marks the end of the dataset name and
+/// does not begin like a path.
 pub fn is_address(word: &OsStr) -> bool {
     let bytes = word.as_bytes();
     let is_path = bytes.starts_with(b"/") || bytes.starts_with(b".");
@@ -108,7 +108,7 @@ fn has_bar(global: &Global, options: &Options) -> bool {
     !options.quiet && !global.is_json && std::io::stderr().is_terminal()
 }
 
-/// Where copies go: a directory that is there, and the copy's name if the call chose one.
+/// The destination: an existing directory, and the name of the copy if the command line gives one.
 struct Place {
     node: LiveNode,
     name: Option<Vec<u8>>,
@@ -144,19 +144,19 @@ impl Place {
     }
 }
 
-/// What the words name that are copied.
+/// Opens the sources that the words name.
 struct Sources<'g> {
     pools: Pools<'g>,
-    /// A number for each dataset that sources come from. Devices of the host have the small ones.
+    /// A number for each dataset of a source. Low numbers are devices of the host.
     datasets: BTreeMap<String, u64>,
 }
 
-/// What a word names.
+/// A source.
 struct Named {
     source: Arc<dyn Source>,
     /// Its own name, if it has one.
     name: Option<Vec<u8>>,
-    /// How messages call it.
+    /// Its name in messages.
     shown: Vec<u8>,
 }
 
@@ -180,7 +180,7 @@ impl Sources<'_> {
             let shown = path.display();
             let file = HostFile::at(path, !is_recursive);
             let file = file.map_err(|error| refused(format!("{shown}: {error}")))?;
-            // `tree/.` has no name of its own: what it holds is meant.
+            // `tree/.` has no name of its own; it stands for the content of `tree`.
             let name = match word.as_bytes().ends_with(b"/.") {
                 true => None,
                 false => path.file_name().map(|name| name.as_bytes().to_vec()),
@@ -195,7 +195,7 @@ impl Sources<'_> {
         let name = match (&place.name, named.name) {
             (Some(name), _) => Some(name.clone()),
             (None, Some(name)) => Some(name),
-            // What has no name of its own: what it holds goes into the destination.
+            // A directory without a name of its own: its content goes into the destination.
             (None, None) if is_directory => None,
             (None, None) => return Err(refused("this has no name to copy it by")),
         };
@@ -241,7 +241,8 @@ impl Sources<'_> {
                 shown,
             });
         }
-        // A snapshot of the pool that is written to is read as of its last commit: its blocks stay.
+        // A snapshot of the destination pool is read as of the last commit. Its blocks are not freed by the
+        // copy.
         if let Some(pool) = writing.committed(address.pool())? {
             self.pools.add(address.pool(), pool);
         }

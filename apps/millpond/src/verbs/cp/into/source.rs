@@ -1,9 +1,9 @@
-//! What a tree that is copied into a pool looks like, wherever it is.
+//! The interface of a source tree, independent of where it is stored.
 
 use millpond::{FileKind, Timestamp};
 use millpond_env::sync::Arc;
 
-/// What `stat` tells, as far as copies keep it.
+/// The `stat` values that a copy preserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub kind: FileKind,
@@ -16,39 +16,39 @@ pub struct Facts {
     pub mtime: Timestamp,
     /// Major and minor number of a device node.
     pub device: Option<(u32, u32)>,
-    /// How many names it has.
+    /// Number of names.
     pub links: u64,
-    /// What tells it from all other files: device or dataset, and number there.
+    /// Unique identity: the device or dataset, and the inode number or object id in it.
     pub id: (u64, u64),
 }
 
-/// One name of a directory.
+/// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: Vec<u8>,
-    /// What it is, if the directory tells.
+    /// Its kind, if the directory stores it.
     pub kind: Option<FileKind>,
-    /// Its number, if the directory tells.
+    /// Its inode number or object id, if the directory stores it.
     pub number: u64,
 }
 
 /// Names and values of extended attributes, sorted.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A file of any kind to be copied. Errors are told to people.
+/// A source file of any kind. Errors are messages for the user.
 pub trait Source: Send + Sync {
-    /// What it is.
+    /// Its `stat` values.
     fn facts(&self) -> Facts;
-    /// The names in a directory, in byte order.
+    /// The entries of a directory, in byte order of their names.
     fn entries(&self) -> Result<Vec<Entry>, String>;
-    /// The file under one of these names.
+    /// Opens one of these entries.
     fn child(&self, entry: &Entry) -> Result<Arc<dyn Source>, String>;
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     fn link_target(&self) -> Result<Vec<u8>, String>;
-    /// Its extended attributes, POSIX lists among them.
+    /// Its extended attributes, including POSIX ACLs.
     fn xattrs(&self) -> Result<Xattrs, String>;
-    /// The next bytes that are no hole, from `from_bytes` on: where they begin and end.
+    /// The start and end of the next run of data at or after `from_bytes`.
     fn next_data(&self, from_bytes: u64) -> Result<Option<(u64, u64)>, String>;
-    /// Fills the buffer as far as the file goes; tells how much that was.
+    /// Reads into the buffer up to the end of the file. Returns the number of bytes read.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, String>;
 }

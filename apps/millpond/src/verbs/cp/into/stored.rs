@@ -1,5 +1,5 @@
-//! Files of pools as sources: those of a pool that is only read, and those of the pool that is being
-//! written to, which are seen as they are now.
+//! Files of pools as sources: from a pool opened for reading, and from the destination pool in its current
+//! state.
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use crate::verbs::content::Content;
@@ -7,9 +7,9 @@ use millpond::live::{FileError, LiveFileSystem, LiveNode, Seek};
 use millpond::{FileKind, FileSystem, Node, ObjectId, Stat};
 use millpond_env::sync::Arc;
 
-/// A file of a pool that is read, or of a snapshot.
+/// A file of a pool opened for reading, or of a snapshot.
 pub struct ReadFile {
-    /// A number for its dataset.
+    /// Number of its dataset.
     pub source: u64,
     pub files: Arc<FileSystem>,
     pub node: Node,
@@ -17,10 +17,10 @@ pub struct ReadFile {
 }
 
 impl ReadFile {
-    /// Looks at it.
+    /// Reads the attributes of a file.
     ///
     /// # Errors
-    /// If its attributes cannot be read.
+    /// If the attributes cannot be read.
     pub fn new(source: u64, files: Arc<FileSystem>, node: Node) -> Result<Self, String> {
         let stat = node.stat().map_err(|error| error.to_string())?;
         Ok(Self {
@@ -105,11 +105,11 @@ impl Source for ReadFile {
     }
 }
 
-/// A file of the pool that is being written to.
+/// A file of the destination pool.
 pub struct LiveFile {
     pub files: Arc<LiveFileSystem>,
     pub node: LiveNode,
-    /// A number for its dataset.
+    /// Number of its dataset.
     pub source: u64,
 }
 
@@ -181,5 +181,5 @@ impl Source for LiveFile {
     }
 }
 
-/// Names that are listed at once.
+/// Number of names per listing request.
 const BATCH: usize = 1024;

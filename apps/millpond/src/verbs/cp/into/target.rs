@@ -1,4 +1,4 @@
-//! Making the copies: files of every kind in a dataset, with what they are to keep.
+//! Creates the copies: files of every kind in a dataset, with the attributes to preserve.
 
 use super::source::{Entry, Facts, Xattrs};
 use crate::verbs::cp::report::Report;
@@ -9,25 +9,26 @@ use millpond::live::{
 };
 use millpond_env::sync::Arc;
 
-/// Which attributes copies get.
+/// Selects the attributes that copies get.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping {
-    /// Everything belongs to these instead of to the source's owners.
+    /// The owner of all copies, instead of the source's owners.
     pub owner: Option<(u32, u32)>,
-    /// Extended attributes.
+    /// Whether extended attributes are copied.
     pub has_xattrs: bool,
-    /// Access times are those of the last change: those of the source change by reading it.
+    /// Whether access times are set to the modification times, because reading a source changes its access
+    /// time.
     pub is_atime_mtime: bool,
-    /// What the destination has already stays.
+    /// Whether existing files of the destination stay.
     pub is_kept: bool,
 }
 
-/// A file system of a pool that copies go into.
+/// The file system that copies go into.
 #[derive(Clone)]
 pub struct Target {
     pub files: Arc<LiveFileSystem>,
     pub keeping: Keeping,
-    /// What tells the top of the copy among the sources, if it can be met there.
+    /// The identity of the destination directory among the sources, if a source tree can contain it.
     pub own: Option<(u64, u64)>,
 }
 
@@ -35,7 +36,7 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub struct Place {
     pub node: LiveNode,
-    /// Whether what is made in it inherits a list, which copies must not have.
+    /// Whether new files in it inherit a POSIX ACL, which copies must not have.
     pub hands_down: bool,
 }
 
@@ -43,7 +44,7 @@ const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Target {
-    /// A directory as a place for copies.
+    /// Prepares a directory for copies.
     pub fn place(&self, node: LiveNode) -> Place {
         let hands_down = self.files.xattr(&node, ACL_DEFAULT).is_ok();
         Place { node, hands_down }
@@ -63,8 +64,9 @@ impl Target {
         }
     }
 
-    /// Makes a file of any kind, or takes the directory that is there. `None` if something has the name
-    /// already and is to stay; else it is removed, never written through.
+    /// Creates a file of any kind, or uses the existing directory.
+    ///
+    /// An existing file is removed, never written through. If it is to stay, the result is `None`.
     pub fn make(
         &self,
         place: &Place,
@@ -125,7 +127,7 @@ impl Target {
         files.make_special(&caller, directory, name, special, mode)
     }
 
-    /// Gives a copy another name. What has the name already is removed unless it is to stay.
+    /// Gives a copy another name. An existing file with that name is removed unless it is to stay.
     pub fn link(&self, node: &LiveNode, place: &Place, name: &[u8]) -> Result<(), FileError> {
         for _ in 0..TRIES_MAX {
             match self.files.link(node, &place.node, name) {
@@ -148,13 +150,13 @@ impl Target {
         Err(FileError::Exists)
     }
 
-    /// Whether a directory of the source is the one that the copy goes into: copying it would not end.
+    /// Whether a source directory is the destination of the copy. Copying it would not end.
     pub fn is_self(&self, parent: &Facts, entry: &Entry) -> bool {
         self.own == Some((parent.id.0, entry.number))
     }
 
-    /// Gives a copy what it is to keep besides its bytes; times last. What the file system does not take
-    /// is noted.
+    /// Sets the preserved attributes of a copy, the times last. Attributes that the file system rejects are
+    /// recorded.
     pub fn finish(
         &self,
         node: &LiveNode,
@@ -209,10 +211,10 @@ impl Target {
     }
 }
 
-/// Whether an error means that nothing more can be written at all.
+/// Whether an error means that no more writes are possible.
 pub fn is_end(error: &FileError) -> bool {
     matches!(error, FileError::Begin(_))
 }
 
-/// Somebody else may take the name again and again.
+/// Retry limit, because another program may take the name each time.
 const TRIES_MAX: u32 = 8;

@@ -1,4 +1,4 @@
-//! Walking what is copied into a pool, and the threads that copy it.
+//! Walks the sources of a copy into a pool, and copies them with several threads.
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use super::target::{Place, Target, is_end};
@@ -21,28 +21,28 @@ pub struct Fill<'p> {
     pub target: Arc<Target>,
     pub report: Arc<Report>,
     pub is_recursive: bool,
-    /// With it everything happens in the calling thread, in the order of names; without it in several.
+    /// If set, the calling thread does all work in the order of names. Otherwise several threads do.
     pub pump: Option<&'p Pump<'p>>,
     links: Links<(u64, u64), Directory, ObjectId>,
     queue: Queue<File, Infallible>,
 }
 
-/// One tree, or file, to be copied.
+/// One tree or file to copy.
 pub struct Order {
     pub source: Arc<dyn Source>,
-    /// What it is called in messages.
+    /// Its path in messages.
     pub path: Vec<u8>,
-    /// The name of its copy; `None`: what it holds goes into the destination itself.
+    /// The name of the copy; with `None` the content goes into the destination itself.
     pub name: Option<Vec<u8>>,
 }
 
-/// A directory that is being filled. It gets its attributes when the last handle goes: by then
-/// everything in it is done.
+/// A directory that is being filled. When the last handle is dropped, everything in it is complete and it
+/// gets its attributes.
 pub struct Directory {
     target: Arc<Target>,
     report: Arc<Report>,
     pub place: Place,
-    /// Where it comes from, for messages.
+    /// The source path, for messages.
     path: Vec<u8>,
     depth: u32,
     attributes: Option<(Facts, Xattrs, bool)>,
@@ -72,7 +72,7 @@ impl Drop for Directory {
 }
 
 impl<'p> Fill<'p> {
-    /// A copy that has not begun.
+    /// Prepares a copy.
     pub fn new(
         target: Arc<Target>,
         report: Arc<Report>,
@@ -89,7 +89,7 @@ impl<'p> Fill<'p> {
         }
     }
 
-    /// Copies everything into `top`; all is made and has its attributes when it returns.
+    /// Copies everything into `top`. On return, every copy is complete and has its attributes.
     pub fn run(&self, top: &LiveNode, orders: Vec<Order>) {
         let top = Arc::new(Directory {
             target: Arc::clone(&self.target),
@@ -322,7 +322,7 @@ impl<'p> Fill<'p> {
         }
     }
 
-    /// Copies one file of any kind but a directory.
+    /// Copies one file of any kind except a directory.
     fn copy(
         &self,
         source: &dyn Source,
@@ -372,7 +372,7 @@ impl<'p> Fill<'p> {
         if facts.kind == FileKind::Regular
             && let Err(trouble) = self.copy_bytes(source, facts, &node, buffer)
         {
-            // Half a file would look like a whole one.
+            // Remove the partial copy, which would look complete.
             let _ = self.target.files.unlink(&place.node, name);
             return Err(trouble);
         }
@@ -404,7 +404,7 @@ impl<'p> Fill<'p> {
                 let read = source.read(at, &mut buffer[..wanted]);
                 let count = read.map_err(Trouble::Source)?;
                 if count == 0 {
-                    // It became shorter meanwhile.
+                    // The file has become shorter in the meantime.
                     break 'data;
                 }
                 files.write(&caller, node, WriteAt::Offset(at), &buffer[..count])?;
@@ -446,13 +446,13 @@ fn failed(report: &Report, path: Vec<u8>, error: &FileError) {
     }
 }
 
-/// Threads that copy. They wait for the host's devices as often as they compute.
+/// Number of copying threads. They spend about as much time waiting for the host's devices as computing.
 fn workers() -> usize {
     (thread::parallelism() * 2).clamp(2, 16)
 }
 
-/// What is read and written at once, unless a record is larger.
+/// Bytes per read and write, unless a record is larger.
 const CHUNK_BYTES: u64 = 1 << 20;
 const FIRST_NAME_FAILED: &str = "another name of the file could not be copied";
-/// Each level may hold a file descriptor of the host.
+/// Maximum depth, because each level may hold a file descriptor of the host.
 const DEPTH_MAX: u32 = 2000;

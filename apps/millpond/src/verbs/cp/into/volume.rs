@@ -1,4 +1,4 @@
-//! The bytes of a file, or of a volume, into a volume.
+//! Copies the bytes of a file or volume into a volume.
 
 use super::super::report::Report;
 use super::host::open_plain;
@@ -14,14 +14,15 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Where bytes come from.
+/// The source of the bytes.
 enum Bytes {
     Host(rustix::fd::OwnedFd, u64),
     Stored(Content),
 }
 
-/// Copies all bytes of the source to the volume's beginning. What is a hole in the source becomes one,
-/// or stays as it is if `is_sparse`.
+/// Copies all bytes of the source to the start of the volume.
+///
+/// A hole of the source becomes a hole of the volume. With `is_sparse` the volume keeps its data there.
 pub fn copy(
     pools: &mut Pools<'_>,
     word: &OsStr,
