@@ -1,4 +1,4 @@
-//! One file's attributes.
+//! The attributes of one file.
 
 use crate::form::Form;
 use crate::{Ace, FileFlags, Fuid, SaAttribute, SaError, SaRegistry, Timestamp};
@@ -8,17 +8,17 @@ use millpond_ondisk::znode::ZnodePhys;
 use millpond_ondisk::{DecodeError, Endian, ObjectId, Reader};
 use std::borrow::Cow;
 
-/// The longest symlink target that is read, in bytes; no system makes longer ones than 4096.
+/// The longest symlink target that is read, in bytes. No system creates targets longer than 4096.
 const TARGET_BYTES_MAX: u64 = 64 << 10;
-/// The longest access control list in an object of its own, in bytes.
+/// The longest access control list in a separate object, in bytes.
 const EXTERNAL_ACL_BYTES_MAX: u64 = 4 << 20;
-/// A target is in an old znode's tail up to this many bytes of bonus, with the znode's 264.
+/// The longest target in the tail of an old znode: 320 bytes of bonus less the znode's 264.
 const TAIL_TARGET_BYTES_MAX: u64 = 320 - 264;
 pub(crate) const MODE_TYPE: u64 = 0o170_000;
 pub(crate) const MODE_SYMLINK: u64 = 0o120_000;
 
-/// A file's attributes as they stood when they were read. Holds copies of its bonus and, shared
-/// with the cache, its spill block.
+/// A file's attributes at the time they were read. Holds a copy of its bonus, and its spill block shared with
+/// the cache.
 #[derive(Debug, Clone)]
 pub struct Attributes {
     registry: Arc<SaRegistry>,
@@ -35,18 +35,18 @@ impl Attributes {
         }
     }
 
-    /// The file's object.
+    /// The id of the file's object.
     #[must_use]
     pub fn object(&self) -> ObjectId {
         self.object
     }
-    /// Whether they are in the fixed form of file systems before version 5.
+    /// Whether the attributes have the fixed form of file systems before version 5.
     #[must_use]
     pub fn is_old_znode(&self) -> bool {
         matches!(self.form, Form::Znode(_))
     }
 
-    /// The object that holds an old znode's access control list, where the znode has no room for it.
+    /// The object that holds an old znode's access control list, if the list does not fit into the znode.
     #[must_use]
     pub fn external_acl(&self) -> Option<ObjectId> {
         let id = self.old_znode()?.acl.external;
@@ -59,7 +59,7 @@ impl Attributes {
         }
     }
 
-    /// `st_mode`: type and permissions.
+    /// `st_mode`: file type and permissions.
     ///
     /// # Errors
     /// [`SaError::Missing`] or [`SaError::Corrupt`], as with every getter of something that all
@@ -67,17 +67,17 @@ impl Attributes {
     pub fn mode(&self) -> Result<u64, SaError> {
         self.word(SaAttribute::Mode, |znode| znode.mode)
     }
-    /// Length in bytes; of a directory its entries and 2.
+    /// Length in bytes. For a directory, the number of its entries plus 2.
     ///
     /// # Errors
     /// As [`Attributes::mode`].
     pub fn size(&self) -> Result<u64, SaError> {
         self.word(SaAttribute::Size, |znode| znode.size)
     }
-    /// The txg in which the file was made; tells apart files that had one object after another.
+    /// The txg in which the file was created. Distinguishes files that reuse an object id.
     ///
     /// # Errors
-    /// As [`Attributes::mode`]; also if it is 0, which no file has.
+    /// As [`Attributes::mode`]. Also if it is 0, which no file has.
     pub fn generation(&self) -> Result<u64, SaError> {
         match self.word(SaAttribute::Generation, |znode| znode.generation)? {
             0 => Err(self.corrupt("generation is 0")),
@@ -98,7 +98,8 @@ impl Attributes {
     pub fn gid(&self) -> Result<Fuid, SaError> {
         self.word(SaAttribute::Gid, |znode| znode.gid.0).map(Fuid)
     }
-    /// A directory that holds or held a link; of an xattr directory the file it belongs to.
+    /// A directory that holds or held a link to the file. For an xattr directory, the file that it belongs
+    /// to.
     ///
     /// # Errors
     /// As [`Attributes::mode`].
@@ -128,21 +129,21 @@ impl Attributes {
     pub fn atime(&self) -> Result<Timestamp, SaError> {
         self.time(SaAttribute::Atime, |znode| znode.atime)
     }
-    /// Last change of content.
+    /// Last change of the content.
     ///
     /// # Errors
     /// As [`Attributes::mode`].
     pub fn mtime(&self) -> Result<Timestamp, SaError> {
         self.time(SaAttribute::Mtime, |znode| znode.mtime)
     }
-    /// Last change of anything.
+    /// Last change of content or attributes.
     ///
     /// # Errors
     /// As [`Attributes::mode`].
     pub fn ctime(&self) -> Result<Timestamp, SaError> {
         self.time(SaAttribute::Ctime, |znode| znode.ctime)
     }
-    /// Creation.
+    /// Creation time.
     ///
     /// # Errors
     /// As [`Attributes::mode`].
@@ -150,10 +151,10 @@ impl Attributes {
         self.time(SaAttribute::Crtime, |znode| znode.crtime)
     }
 
-    /// Device number as stored; files other than devices have none or 0.
+    /// Device number as stored. Files other than devices have none or 0.
     ///
     /// # Errors
-    /// [`SaError::Corrupt`] if it is there but not 8 bytes long.
+    /// [`SaError::Corrupt`] if it exists but is not 8 bytes long.
     pub fn rdev(&self) -> Result<Option<u64>, SaError> {
         self.optional_word(SaAttribute::Rdev, |znode| Some(znode.rdev))
     }
@@ -165,14 +166,14 @@ impl Attributes {
         let id = self.optional_word(SaAttribute::Xattr, |znode| Some(znode.xattr.0))?;
         Ok(id.filter(|id| *id != 0).map(ObjectId))
     }
-    /// Project; only files and directories made or changed since projects exist have one.
+    /// Project id. Only files and directories created or changed since projects exist have one.
     ///
     /// # Errors
     /// As [`Attributes::rdev`].
     pub fn project_id(&self) -> Result<Option<u64>, SaError> {
         self.optional_word(SaAttribute::ProjectId, |_| None)
     }
-    /// The mark of a virus scanner.
+    /// The stamp of a virus scanner.
     ///
     /// # Errors
     /// As [`Attributes::rdev`], 32 bytes.
@@ -185,13 +186,13 @@ impl Attributes {
             .transpose()
             .map_err(|error| self.registry.corrupt(self.object, error))
     }
-    /// Extended attributes that lie with the others: a packed name/value list, at most 65535 bytes.
+    /// Extended attributes stored among the system attributes: a packed name/value list, at most 65535 bytes.
     #[must_use]
     pub fn xattr_list(&self) -> Option<&[u8]> {
         self.raw(SaAttribute::Dxattr).map(|(bytes, _)| bytes)
     }
-    /// The target of a symbolic link, at most 64 KiB; `None` for other files. Reads a block for a
-    /// long target of an old znode.
+    /// The target of a symbolic link, at most 64 KiB. `None` for other files. For a long target of an old
+    /// znode this reads a block.
     ///
     /// # Errors
     /// If it is too long, missing, or cannot be read.
@@ -218,11 +219,11 @@ impl Attributes {
         let (target, _) = self.registry.bytes().read(self.object, length)?;
         Ok(Some(Cow::Owned(target)))
     }
-    /// The NFSv4 access control list. Reads an object for a long list of an old znode. `None` if
-    /// the file has none at all, which no writer does.
+    /// The NFSv4 access control list. For a long list of an old znode this reads an object. `None` if the
+    /// file has no list, which no writer produces.
     ///
     /// # Errors
-    /// If the entries contradict their count, or cannot be read.
+    /// If the entries contradict their count or cannot be read.
     pub fn acl(&self) -> Result<Option<Vec<Ace>>, SaError> {
         let corrupt = |error| self.registry.corrupt(self.object, error);
         if let Form::Znode(znode) = &self.form {
@@ -248,14 +249,14 @@ impl Attributes {
             .map_err(corrupt)
     }
 
-    /// The stored bytes of an attribute and their byte order. `None` if the file has it not, or is
-    /// an old znode.
+    /// The stored bytes of an attribute and their byte order. `None` if the file lacks the attribute or is an
+    /// old znode.
     #[must_use]
     pub fn raw(&self, attribute: SaAttribute) -> Option<(&[u8], Endian)> {
         self.raw_number(self.registry.number(attribute)?)
     }
-    /// The stored bytes of an attribute that may be known to other software only, and their byte
-    /// order.
+    /// The stored bytes and byte order of an attribute by name, including attributes that only other software
+    /// defines.
     #[must_use]
     pub fn raw_named(&self, name: &[u8]) -> Option<(&[u8], Endian)> {
         self.raw_number(self.registry.registration(name)?.number)

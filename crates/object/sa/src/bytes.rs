@@ -1,16 +1,15 @@
-//! What of a file's metadata lies in whole objects: old access control lists, old symlinks.
+//! File metadata stored in separate objects: old access control lists and old symlinks.
 
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectError, ObjectSet};
 use millpond_ondisk::{BlockId, DecodeError, Endian, ObjectId};
 
-/// Reads the first bytes of objects. Tests put bytes in memory behind it.
+/// Reads the first bytes of objects. Tests implement it with bytes in memory.
 pub trait ObjectBytes: Send + Sync {
-    /// The first `length_bytes` of an object (zeros beyond its end) and the byte order of its
-    /// blocks.
+    /// Returns the first `length_bytes` of an object (zeros beyond its end) and the byte order of its blocks.
     ///
     /// # Errors
-    /// If it does not exist or cannot be read.
+    /// If the object does not exist or cannot be read.
     fn read(&self, id: ObjectId, length_bytes: usize) -> Result<(Vec<u8>, Endian), ObjectError>;
 }
 

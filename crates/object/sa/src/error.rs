@@ -9,10 +9,10 @@ pub enum SaError {
     /// An object or block could not be read.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// One of the tables could not be read.
+    /// One of the tables could not be read or changed.
     #[error(transparent)]
     Zap(#[from] ZapError),
-    /// The object set's tables cannot be what a correct writer wrote.
+    /// The object set's tables are not valid: no correct writer wrote them.
     #[error("dataset {dataset}: system attributes: {reason}")]
     Registry {
         /// The dataset's object number in the MOS.
@@ -20,7 +20,7 @@ pub enum SaError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// A file's attributes cannot be what a correct writer wrote.
+    /// A file's attributes are not valid: no correct writer wrote them.
     #[error("dataset {dataset}, object {object}: {error}")]
     Corrupt {
         /// The dataset's object number in the MOS.
@@ -30,7 +30,7 @@ pub enum SaError {
         /// What is wrong.
         error: DecodeError,
     },
-    /// An attribute that every file has is not there.
+    /// A mandatory attribute is missing.
     #[error("dataset {dataset}, object {object}: it has no {attribute}")]
     Missing {
         /// The dataset's object number in the MOS.
@@ -40,38 +40,38 @@ pub enum SaError {
         /// The attribute's registered name.
         attribute: &'static str,
     },
-    /// A file cannot have what was asked for.
+    /// The requested change is not possible for this file.
     #[error("dataset {dataset}, object {object}: {reason}")]
     Refused {
         /// The dataset's object number in the MOS.
         dataset: u64,
-        /// The file, 0 for one that is still to be made.
+        /// The file; 0 if it is not created yet.
         object: ObjectId,
-        /// Why not.
+        /// The reason for the refusal.
         reason: &'static str,
     },
-    /// So many or so long attributes that neither bonus nor spill block can hold them.
+    /// The attributes fit neither into the bonus nor into a spill block.
     #[error("dataset {dataset}, object {object}: attributes need more than 128 KiB")]
     TooLarge {
         /// The dataset's object number in the MOS.
         dataset: u64,
-        /// The file, 0 for one that is still to be made.
+        /// The file; 0 if it is not created yet.
         object: ObjectId,
     },
-    /// The object has no attributes: it is no file.
+    /// The object has no attributes, so it is not a file.
     #[error("dataset {dataset}, object {object} is no file: its bonus is a {}", .bonus_type.name())]
     NotAFile {
         /// The dataset's object number in the MOS.
         dataset: u64,
         /// The object.
         object: ObjectId,
-        /// What its bonus holds.
+        /// The type of its bonus.
         bonus_type: ObjectType,
     },
 }
 
 impl SaError {
-    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
         match self {
@@ -80,7 +80,7 @@ impl SaError {
             _ => false,
         }
     }
-    /// Whether the dataset's key would help.
+    /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {

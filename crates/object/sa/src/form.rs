@@ -1,4 +1,4 @@
-//! The two ways in which attributes are stored.
+//! The two on-disk forms of attributes.
 
 use millpond_env::sync::Arc;
 use millpond_object::Block;
@@ -16,7 +16,7 @@ pub(crate) enum Form {
     Znode(Box<ZnodePhys>),
 }
 
-/// Where a buffer's bytes are.
+/// The buffer that holds the bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Bonus(Vec<u8>),
@@ -32,7 +32,7 @@ impl Content {
     }
 }
 
-/// A packed buffer and where its attributes lie.
+/// A packed buffer and the positions of its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer {
     content: Content,

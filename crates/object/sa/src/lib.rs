@@ -1,9 +1,9 @@
-//! Layer `object`: the attributes of files, whichever way they are stored.
+//! Layer `object`: file attributes in both on-disk forms.
 //!
-//! An [`SaRegistry`] is what one object set says about its attributes and layouts; it opens an
-//! object's [`Attributes`], a view of bonus and spill with a typed getter for each thing that a
-//! file has. [`SaLayouts`] changes them. Old znodes answer the same getters. This crate knows where attributes lie; it does
-//! not know what they do to a file.
+//! An [`SaRegistry`] holds the attributes and layouts that one object set has registered. It opens an
+//! object's [`Attributes`], a view of bonus and spill block with a typed getter for each attribute of a file.
+//! [`SaLayouts`] changes attributes. Old znodes have the same getters. This crate only finds and stores
+//! attributes; what they mean for a file is decided above it.
 //!
 //! ```no_run
 //! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_sa::SaError> {

@@ -10,12 +10,12 @@ use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType};
 use millpond_zap::{Zap, ZapEntry};
 use std::collections::{BTreeMap, HashMap};
 
-/// The object that every file system has at the same place.
+/// The master node has the same object id in every file system.
 const MASTER_NODE: ObjectId = ObjectId(1);
-/// No layout of a correct writer comes near this many attributes.
+/// Far more attributes than a layout of any correct writer has.
 const LAYOUT_LENGTH_MAX: usize = 4096;
 
-/// What one object set says about attributes and layouts. Read once and kept: at most 65536
+/// The registered attributes and layouts of one object set. Read once and kept in memory: at most 65536
 /// attributes and 1022 layouts.
 #[derive(Clone)]
 pub struct SaRegistry {
@@ -38,8 +38,8 @@ impl std::fmt::Debug for SaRegistry {
 }
 
 impl SaRegistry {
-    /// Reads the tables of a file system's object set. One without tables (before version 5, or
-    /// where nothing was written yet) gets a registry that reads old znodes only.
+    /// Reads the tables of a file system's object set. Without tables (before version 5, or if nothing was
+    /// written yet), the registry only reads old znodes.
     ///
     /// # Errors
     /// If a table cannot be read or contradicts itself.
@@ -58,7 +58,7 @@ impl SaRegistry {
         Ok(Arc::new(registry))
     }
 
-    /// A registry made of its two tables, either of which may not exist yet.
+    /// Builds a registry from its two tables, either of which may not exist yet.
     ///
     /// # Errors
     /// As [`SaRegistry::open`].
@@ -92,13 +92,13 @@ impl SaRegistry {
         }
     }
 
-    /// The same with one more layout.
+    /// A copy with one more layout.
     pub(crate) fn with_layout(&self, number: u16, list: Vec<SaRegistration>) -> Self {
         let mut more = self.clone();
         more.layouts.insert(number, list);
         more
     }
-    /// The same with more attributes.
+    /// A copy with more attributes.
     pub(crate) fn with_attributes(&self, added: &[(Vec<u8>, SaRegistration)]) -> Self {
         let mut more = self.clone();
         more.by_name.extend(added.iter().cloned());
@@ -111,12 +111,12 @@ impl SaRegistry {
             *slot = found.map(|registration| registration.number);
         }
     }
-    /// How a layout is composed.
+    /// The attributes of a layout, in order.
     pub(crate) fn layout(&self, number: u16) -> Option<&[SaRegistration]> {
         self.layouts.get(&number).map(Vec::as_slice)
     }
 
-    /// Hands every entry on, and counts: the head must tell the same.
+    /// Passes every entry to `add`, and checks their count against the table's header.
     fn read_table(
         &mut self,
         table: &Zap,
@@ -193,10 +193,10 @@ impl SaRegistry {
         }
     }
 
-    /// The attributes of a file. Reads its spill block, if it has one.
+    /// Opens the attributes of a file. Reads its spill block, if it has one.
     ///
     /// # Errors
-    /// [`SaError::NotAFile`] if the object has none; else if they cannot be read.
+    /// [`SaError::NotAFile`] if the object has no attributes. Otherwise if they cannot be read.
     pub fn attributes(self: &Arc<Self>, object: &Object) -> Result<Attributes, SaError> {
         let dnode = object.dnode();
         let bonus_type = dnode.bonus_type;
@@ -215,7 +215,7 @@ impl SaRegistry {
         self.buffers(object.id(), bonus, spill)
     }
 
-    /// The attributes in an old znode.
+    /// Decodes the attributes of an old znode.
     pub(crate) fn znode(
         self: &Arc<Self>,
         object: ObjectId,
@@ -228,7 +228,7 @@ impl SaRegistry {
         Ok(Attributes::new(Arc::clone(self), object, form))
     }
 
-    /// The attributes in bonus and spill.
+    /// Decodes the attributes in bonus and spill block.
     pub(crate) fn buffers(
         self: &Arc<Self>,
         object: ObjectId,
@@ -272,18 +272,18 @@ impl SaRegistry {
         self.known.get(index).copied().flatten()
     }
 
-    /// How an attribute is registered, by its name: also one that only other software knows.
+    /// The registration of an attribute by name, including attributes that only other software defines.
     #[must_use]
     pub fn registration(&self, name: &[u8]) -> Option<SaRegistration> {
         self.by_name.get(name).copied()
     }
-    /// The layouts and their attributes, in order of number; the empty layout 1 is the first.
+    /// The layouts and their attributes, sorted by layout number. The empty layout 1 comes first.
     pub fn layouts(&self) -> impl Iterator<Item = (u16, &[SaRegistration])> {
         self.layouts
             .iter()
             .map(|(number, layout)| (*number, layout.as_slice()))
     }
-    /// Names and registrations, in no order.
+    /// Names and registrations, in no particular order.
     pub fn registrations(&self) -> impl Iterator<Item = (&[u8], SaRegistration)> {
         self.by_name
             .iter()

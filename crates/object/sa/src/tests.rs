@@ -120,7 +120,7 @@ fn word(value: u64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
 
-/// The values of a layout, each word 1000 + its attribute's number.
+/// Encodes the values of a layout. Each word is 1000 plus its attribute's number.
 fn encoded(registry: &SaRegistry, layout: u16, special: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let (_, list) = registry
         .layouts()

@@ -1,20 +1,20 @@
 use std::sync::Arc;
 
-/// Why a transaction could not begin, or a group's commit cannot be waited for.
+/// Why a transaction could not begin, or why waiting for a group's commit failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxgError {
-    /// Syncing met something it could not get past. Nothing is acknowledged until
+    /// The sync met an error that it cannot recover from. Nothing is acknowledged until
     /// [`crate::TxgGroups::resume`].
     #[error("writing is suspended: {reason}")]
     Suspended {
-        /// What was met.
+        /// The error.
         reason: Arc<str>,
     },
-    /// It would have to wait, and was not to.
+    /// The transaction would have to wait, but its request does not permit that.
     #[error("writing is held up just now")]
     WouldWait,
-    /// The pool is being closed: no further group will be synced.
+    /// The pool is being closed. No further group will be synced.
     #[error("the pool is closed for writing")]
     Ended,
 }

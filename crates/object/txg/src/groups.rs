@@ -1,4 +1,4 @@
-//! The state machine of the groups.
+//! The state machine of the transaction groups.
 
 use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::Env;
@@ -8,9 +8,9 @@ use millpond_env::thread::{ThreadId, current_id};
 use millpond_ondisk::Txg;
 use std::time::Duration;
 
-/// The groups of one pool. Shared by all threads.
+/// The transaction groups of one pool. Shared by all threads.
 ///
-/// Lock: one mutex, held for a few instructions; waiting happens on its condition variable.
+/// Lock: one mutex, held for a few instructions. Threads wait on its condition variable.
 pub struct TxgGroups {
     env: Env,
     limits: DirtyLimits,
@@ -30,24 +30,25 @@ impl std::fmt::Debug for TxgGroups {
     }
 }
 
-/// What becomes of whoever wants to begin a transaction while writing is paused.
+/// What happens to a caller that begins a transaction while writing is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pause {
-    /// It waits for [`TxgGroups::resume`].
+    /// The caller waits for [`TxgGroups::resume`].
     Hold,
-    /// It gets an error.
+    /// The caller gets an error.
     Refuse,
 }
 
-/// What a transaction waits for before it begins.
+/// What may delay the beginning of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BeginWait {
-    /// While too much is dirty, and while writing is paused.
+    /// Waits while too much is dirty and while writing is paused.
     #[default]
     Throttled,
-    /// Only while writing is paused: for what dirties nothing, such as blocks of intent logs.
+    /// Waits only while writing is paused. For transactions that dirty nothing, such as those for intent log
+    /// blocks.
     UnlessPaused,
-    /// Nothing: it gets [`TxgError::WouldWait`] instead.
+    /// Never waits. The caller gets [`TxgError::WouldWait`] instead.
     Never,
 }
 
@@ -60,14 +61,14 @@ impl BeginWait {
     }
 }
 
-/// What a transaction is going to do.
+/// The parameters of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxgRequest {
-    /// Bytes that it may dirty.
+    /// The number of bytes that it may dirty.
     pub estimate_bytes: u64,
-    /// Blocks that it frees, at most; 0 for a few.
+    /// The maximum number of blocks that it frees; 0 if there are only a few.
     pub freed_blocks: u64,
-    /// What it waits for.
+    /// What may delay it.
     pub wait: BeginWait,
 }
 
@@ -77,16 +78,17 @@ pub(crate) struct State {
     quiescing: Option<Txg>,
     syncing: Option<Txg>,
     synced: Txg,
-    /// Somebody waits for this group or asked for it; all up to it close without waiting for the period.
+    /// A caller waits for this group or asked for it. All groups up to it close without waiting for the
+    /// period.
     wanted: Txg,
     groups: [Group; 4],
     failure: Option<Arc<str>>,
-    /// Half of a change is in a group that was not written: nothing is written any more.
+    /// A group that was not written contains half a change. Nothing is written any more.
     ruin: Option<Arc<str>>,
     pause: Option<(Arc<str>, Pause)>,
     has_ended: bool,
     sync_thread: Option<ThreadId>,
-    /// How many wait for dirty data to become less.
+    /// The number of threads that wait for dirty data to shrink.
     pub(crate) throttled: usize,
 }
 
@@ -95,7 +97,8 @@ struct Group {
     /// Transactions that have begun and not ended.
     active: u64,
     dirty_bytes: u64,
-    /// What active transactions said they would dirty, so that many that begin at once are seen.
+    /// The bytes that active transactions announced, so that many transactions that begin at once are
+    /// counted.
     held_bytes: u64,
     /// When its first transaction began.
     begun_ns: Option<u64>,
@@ -125,7 +128,8 @@ impl State {
 }
 
 impl TxgGroups {
-    /// Groups whose first open one is `first_open`: 4 for a new pool, otherwise the uberblock's plus 1.
+    /// Creates the groups. `first_open` is the first open one: 4 for a new pool, otherwise the uberblock's
+    /// txg plus 1.
     #[must_use]
     pub fn new(env: &Env, first_open: Txg, limits: DirtyLimits) -> Arc<Self> {
         Arc::new(Self {
@@ -140,14 +144,17 @@ impl TxgGroups {
         })
     }
 
-    /// Enters the open group. `estimate_bytes` is what the transaction may dirty; it counts as dirty
-    /// until the transaction ends, when only what was charged remains.
+    /// Begins a transaction in the open group.
     ///
-    /// Waits while the dirty data of all groups is at its limit, and for a time that grows with it
-    /// above the share at which delays begin. On the thread that syncs it never waits.
+    /// `estimate_bytes` is the amount that the transaction may dirty. It counts as dirty until the
+    /// transaction ends; from then on only the charged bytes count.
+    ///
+    /// Waits while the dirty data of all groups is at its limit. Above the share at which delays begin, it
+    /// waits for a time that grows with the dirty data. Never waits on the sync thread.
     ///
     /// # Errors
-    /// [`TxgError`] when writing is suspended, or paused so that it refuses, or the pool is being closed.
+    /// [`TxgError`] if writing is suspended, if it is paused with [`Pause::Refuse`], or if the pool is being
+    /// closed.
     pub fn begin(self: &Arc<Self>, estimate_bytes: u64) -> Result<Transaction, TxgError> {
         self.begin_as(TxgRequest {
             estimate_bytes,
@@ -155,11 +162,11 @@ impl TxgGroups {
         })
     }
 
-    /// As [`TxgGroups::begin`], for a transaction that frees many blocks, or may not wait.
+    /// Begins a transaction as [`TxgGroups::begin`] does, for callers that free many blocks or must not wait.
     ///
-    /// If the open group has no room left for the freed blocks below [`DirtyLimits::freed_blocks_max`],
-    /// it asks for that group to be closed and waits for the next one. The first such transaction of a
-    /// group always fits.
+    /// If the open group has no room for the freed blocks below [`DirtyLimits::freed_blocks_max`], it asks
+    /// for that group to be closed and waits for the next one. The first such transaction of a group always
+    /// fits.
     ///
     /// # Errors
     /// As [`TxgGroups::begin`]; [`TxgError::WouldWait`].
@@ -209,7 +216,7 @@ impl TxgGroups {
                 state.throttled -= 1;
                 continue;
             }
-            // The delay is reckoned from when it was first met, whatever woke us since.
+            // The delay counts from the time it was first imposed, regardless of wakeups since.
             let now = self.env.clock.monotonic_ns();
             let until = *until.get_or_insert_with(|| now.saturating_add(nanoseconds(delay)));
             if now >= until {
@@ -228,7 +235,7 @@ impl TxgGroups {
         group.used_ns = now;
         if group.begun_ns.is_none() {
             group.begun_ns = Some(now);
-            // The syncing thread may sleep without an end while nothing has begun.
+            // The sync thread may sleep without a timeout while nothing has begun.
             self.changed.notify_all();
         }
         drop(state);
@@ -240,7 +247,7 @@ impl TxgGroups {
         ))
     }
 
-    /// The group that takes transactions now.
+    /// The group that currently accepts transactions.
     #[must_use]
     pub fn open_txg(&self) -> Txg {
         self.state.lock().open
@@ -250,30 +257,30 @@ impl TxgGroups {
     pub fn synced_txg(&self) -> Txg {
         self.state.lock().synced
     }
-    /// Bytes dirty in all groups, with what active transactions announced.
+    /// Dirty bytes in all groups, including the estimates of active transactions.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.state.lock().dirty_bytes()
     }
-    /// The limits it was made with.
+    /// The limits passed to [`TxgGroups::new`].
     #[must_use]
     pub fn limits(&self) -> &DirtyLimits {
         &self.limits
     }
 
-    /// Asks for every group up to `txg` to be closed and synced as soon as can be, even if nothing
-    /// begins in them. Does not wait.
+    /// Requests that every group up to `txg` is closed and synced as soon as possible, even if it is empty.
+    /// Does not wait.
     pub fn ask(&self, txg: Txg) {
         let mut state = self.state.lock();
         self.want(&mut state, txg);
     }
 
-    /// Asks as [`TxgGroups::ask`] does and waits until `txg` is on stable storage.
+    /// Requests the groups as [`TxgGroups::ask`] does and waits until `txg` is on stable storage.
     ///
-    /// Never call it on the thread that syncs or while holding a transaction.
+    /// Never call it on the sync thread or while holding a transaction.
     ///
     /// # Errors
-    /// [`TxgError`] when writing is suspended or the pool is being closed before.
+    /// [`TxgError`] if writing is suspended or the pool is closed before that.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), TxgError> {
         let mut state = self.state.lock();
         self.want(&mut state, txg);
@@ -288,10 +295,10 @@ impl TxgGroups {
         }
     }
 
-    /// Waits until `txg` is open or later, asking for the groups before it.
+    /// Waits until `txg` or a later group is open, and requests the groups before it.
     ///
     /// # Errors
-    /// [`TxgError`] when writing is suspended or the pool is being closed before.
+    /// [`TxgError`] if writing is suspended or the pool is closed before that.
     pub fn wait_open(&self, txg: Txg) -> Result<(), TxgError> {
         let mut state = self.state.lock();
         self.want(&mut state, Txg(txg.0.saturating_sub(1)));
@@ -306,13 +313,14 @@ impl TxgGroups {
         }
     }
 
-    /// The next group to be written, all of whose transactions have ended. Closes the open group when
-    /// that is due: it is asked for, a share of the dirty limit is in it, or its first transaction began
-    /// a period ago. A group that was handed out and not yet reported [`TxgGroups::synced`] is handed
-    /// out again: that is how a suspended one is retried.
+    /// Returns the next group to be written. All its transactions have ended.
     ///
-    /// `None` after `timeout`, and at once when writing is suspended or ended. The caller's thread
-    /// counts as the syncing one from now on.
+    /// Closes the open group when that is due: when it was requested, when it holds its share of the dirty
+    /// limit, or when a period has passed since its first transaction. A group that was returned before but
+    /// not reported as [`TxgGroups::synced`] is returned again; this is how a suspended group is retried.
+    ///
+    /// Returns `None` after `timeout`, and at once if writing is suspended or ended. From now on the caller's
+    /// thread is the sync thread.
     #[must_use]
     pub fn next_to_sync(self: &Arc<Self>, timeout: Duration) -> Option<SyncingTxg> {
         let mut state = self.state.lock();
@@ -355,10 +363,10 @@ impl TxgGroups {
         }
     }
 
-    /// Reports that the group handed out last is on stable storage.
+    /// Reports that the group returned last is on stable storage.
     ///
     /// # Panics
-    /// If `txg` is not the one handed out: what was acknowledged would not be what was written.
+    /// If `txg` is not that group, because the acknowledged group would then not be the one written.
     pub fn synced(&self, txg: Txg) {
         let mut state = self.state.lock();
         assert_eq!(
@@ -373,46 +381,49 @@ impl TxgGroups {
         self.changed.notify_all();
     }
 
-    /// Suspends writing: whoever waits, and whoever begins a transaction, gets an error. Transactions
-    /// under way go on. The first reason stays until [`TxgGroups::resume`].
+    /// Suspends writing. Callers that wait, and callers that begin a transaction, get an error. Active
+    /// transactions continue. The first reason stays until [`TxgGroups::resume`].
     pub fn fail(&self, reason: &str) {
         let mut state = self.state.lock();
         state.failure.get_or_insert_with(|| reason.into());
         self.changed.notify_all();
     }
-    /// Half of a change is in a group that takes or took transactions: neither it nor a later one is ever written.
-    /// As [`TxgGroups::fail`], but for good. A group that is being written already is finished.
+    /// Stops writing permanently because half a change is in a group that is open or closed but not yet being
+    /// written.
+    ///
+    /// Neither this group nor a later one is ever written. Otherwise as [`TxgGroups::fail`]. A group that is
+    /// already being written is completed.
     pub fn ruin(&self, reason: &str) {
         mark::hit("half-a-change");
         let mut state = self.state.lock();
         state.ruin.get_or_insert_with(|| reason.into());
         self.changed.notify_all();
     }
-    /// Why no group is ever written again, if so.
+    /// The reason why no group is ever written again, if [`TxgGroups::ruin`] was called.
     #[must_use]
     pub fn ruined(&self) -> Option<Arc<str>> {
         self.state.lock().ruin.clone()
     }
-    /// Lets nothing begin for a time: the group being written cannot go on. Who waits for a group to be
-    /// on stable storage goes on waiting, and transactions under way go on.
+    /// Pauses new transactions because the sync of the current group cannot proceed. Callers that wait for a
+    /// group to reach stable storage keep waiting, and active transactions continue.
     pub fn pause(&self, reason: &str, what: Pause) {
         self.state.lock().pause = Some((reason.into(), what));
         self.changed.notify_all();
     }
-    /// Goes on after [`TxgGroups::pause`] or [`TxgGroups::fail`].
+    /// Resumes after [`TxgGroups::pause`] or [`TxgGroups::fail`].
     pub fn resume(&self) {
         let mut state = self.state.lock();
         (state.failure, state.pause) = (None, None);
         drop(state);
         self.changed.notify_all();
     }
-    /// Why writing is suspended, if it is.
+    /// The reason why writing is suspended, if it is.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<str>> {
         let state = self.state.lock();
         state.ruin.as_ref().or(state.failure.as_ref()).cloned()
     }
-    /// Ends the groups for good: nothing begins any more, and the syncing thread gets `None`.
+    /// Ends the groups permanently. No transaction can begin, and the sync thread gets `None`.
     pub fn end_all(&self) {
         self.state.lock().has_ended = true;
         self.changed.notify_all();
@@ -423,8 +434,8 @@ impl TxgGroups {
         self.state.lock().has_ended
     }
 
-    /// When the group is closed at the latest: a period after its first transaction, or earlier if nothing
-    /// has used it for a while. The largest number while nothing is in it.
+    /// The latest time at which the group closes, in nanoseconds: a period after its first transaction, or
+    /// earlier if it has been idle for a while. [`u64::MAX`] while it is empty.
     fn due_ns(&self, group: &Group) -> u64 {
         let Some(begun) = group.begun_ns else {
             return u64::MAX;
@@ -453,8 +464,8 @@ impl TxgGroups {
         }
     }
 
-    /// Closes the open group if that is due and the place of the quiescing one is free. Done by
-    /// whoever notices, so that a group quiesces while the one before is still being written.
+    /// Closes the open group if that is due and no group is quiescing. Any thread may do this, so that a
+    /// group quiesces while the previous one is still being written.
     fn close_if_due(&self, state: &mut MutexGuard<'_, State>) {
         if state.quiescing.is_some() {
             return;
@@ -495,7 +506,7 @@ impl TxgGroups {
     }
 }
 
-/// A group that is being written: all its transactions have ended.
+/// A group that is being written. All its transactions have ended.
 #[derive(Debug)]
 pub struct SyncingTxg {
     groups: Arc<TxgGroups>,
@@ -504,18 +515,18 @@ pub struct SyncingTxg {
 }
 
 impl SyncingTxg {
-    /// Its number.
+    /// The txg.
     #[must_use]
     pub fn txg(&self) -> Txg {
         self.txg
     }
-    /// Whether no transaction ever began in it. If the pool has nothing to do of its own either, it
-    /// needs to be reported only, and nothing is written.
+    /// Whether no transaction ever began in it. If the pool has no changes of its own either, the group only
+    /// has to be reported as synced and nothing is written.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.is_idle
     }
-    /// The witness for changes made while the group is being written. Never waits, holds nothing up.
+    /// A transaction for changes made while the group is being written. Never waits and delays nothing.
     #[must_use]
     pub fn transaction(&self) -> Transaction {
         Transaction::new(Arc::clone(&self.groups), self.txg, 0, true)

@@ -1,9 +1,9 @@
-//! Layer `object`: transaction groups: open, quiescing, syncing.
+//! Layer `object`: transaction groups (txgs), from open through quiescing to syncing.
 //!
-//! Every change belongs to a transaction, every transaction to one group (txg), and a group becomes
-//! durable as a whole. At most three groups are alive: the *open* one takes transactions, the
-//! *quiescing* one waits for those it has, the *syncing* one is being written. [`TxgGroups`] is that
-//! state machine and the throttle on dirty data; it starts no thread and knows nothing of objects.
+//! Every change belongs to a transaction, and every transaction to one group (txg). A group becomes durable
+//! as a whole. At most three groups exist at a time: the *open* one accepts transactions, the *quiescing* one
+//! waits for its transactions to end, and the *syncing* one is being written. [`TxgGroups`] is this state
+//! machine together with the throttle on dirty data. It starts no threads and is independent of objects.
 //!
 //! ```
 //! use millpond_env::Env;

@@ -1,26 +1,27 @@
-//! How much may be dirty, and what happens near the limit.
+//! Limits on dirty data, and the throttle near them.
 
 use std::time::Duration;
 
-/// Limits on changes that are in memory only. They influence no format.
+/// Limits on changes that exist only in memory. They do not affect the on-disk format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirtyLimits {
-    /// Transactions wait while this many bytes are dirty.
+    /// Transactions wait while at least this many bytes are dirty.
     pub limit_bytes: u64,
-    /// Share of the limit, in percent, above which each transaction is delayed by a growing time.
+    /// Share of the limit, in percent, above which each transaction is delayed. The delay grows with the
+    /// dirty data.
     pub delay_percent: u8,
     /// Share of the limit, in percent, at which the open group closes.
     pub close_percent: u8,
-    /// How long after its first transaction a group closes at the latest.
+    /// Maximum time from a group's first transaction until it closes.
     pub period: Duration,
-    /// How long after its last transaction a group closes at the latest.
+    /// Maximum time from a group's last transaction until it closes.
     pub idle_period: Duration,
-    /// The delay of one transaction when half of the way from `delay_percent` to the limit is gone.
+    /// The delay of one transaction when dirty data is halfway between `delay_percent` and the limit.
     pub delay_scale: Duration,
-    /// No single delay is longer.
+    /// Maximum delay of one transaction.
     pub delay_max: Duration,
-    /// Blocks of files that one group may free. Their pointers are in memory while the group is written, and
-    /// everybody who waits for the group waits for all of them.
+    /// Number of file blocks that one group may free. Their pointers stay in memory while the group is
+    /// written, and every caller that waits for the group waits for all of them.
     pub freed_blocks_max: u64,
 }
 
@@ -47,8 +48,8 @@ impl DirtyLimits {
     pub(crate) fn close_bytes(&self) -> u64 {
         self.share(self.close_percent)
     }
-    /// How long a transaction that begins with so many dirty bytes is held back: zero up to
-    /// `delay_percent`, then along a hyperbola that would be infinite at the limit.
+    /// The delay of a transaction that begins with this much dirty data, in bytes. It is zero up to
+    /// `delay_percent` and then follows a hyperbola that would reach infinity at the limit.
     pub(crate) fn delay(&self, dirty_bytes: u64) -> Duration {
         let from = self.share(self.delay_percent);
         let Some(over) = dirty_bytes.checked_sub(from).filter(|over| *over > 0) else {

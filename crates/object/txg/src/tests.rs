@@ -6,7 +6,7 @@ use millpond_env::{Clock, Env, thread};
 use millpond_ondisk::Txg;
 use std::time::Duration;
 
-/// A clock that stands still until it is set.
+/// A clock that only moves when it is set.
 #[derive(Default)]
 struct Hand(AtomicU64);
 
@@ -57,7 +57,7 @@ fn a_group_without_transactions_stays_open_until_it_is_asked_for() {
 #[test]
 fn a_group_closes_a_period_after_its_first_transaction() {
     let (groups, hand) = groups();
-    // It is used again and again: an idle one would close earlier.
+    // Repeated use keeps it from closing early as an idle group would.
     for tenths in (0..50).step_by(9) {
         hand.0.store(tenths * 100_000_000, Ordering::SeqCst);
         drop(groups.begin(1).unwrap());
@@ -187,7 +187,7 @@ fn a_delayed_transaction_begins_when_its_time_has_come() {
     let most = groups.begin(0).unwrap();
     most.charge(950);
     drop(most);
-    // Goes on by itself, though nothing is ever synced.
+    // Continues although nothing is ever synced.
     drop(groups.begin(0).unwrap());
 }
 
@@ -239,7 +239,7 @@ fn while_paused_nothing_begins_and_the_group_under_way_goes_on() {
         let held = scope.spawn(|| groups.begin(0).map(|tx| tx.txg()));
         drop(under_way);
         let syncing = groups.next_to_sync(Duration::from_secs(60)).unwrap();
-        // On the thread that syncs nothing waits.
+        // Nothing waits on the sync thread.
         assert_eq!(groups.begin(0).map(|tx| tx.txg()), Ok(Txg(5)));
         assert!(!waiter.is_finished() && !held.is_finished());
         groups.resume();
@@ -248,7 +248,7 @@ fn while_paused_nothing_begins_and_the_group_under_way_goes_on() {
         assert_eq!(waiter.join().unwrap(), Ok(()));
 
         groups.pause("again", Pause::Hold);
-        // Not on a thread that syncs.
+        // Not on a sync thread.
         let late = scope.spawn(|| groups.begin(0).map(drop));
         groups.end_all();
         assert_eq!(late.join().unwrap(), Err(TxgError::Ended));
@@ -262,7 +262,7 @@ fn ended_groups_refuse_and_give_up_waiting() {
         let syncer = scope.spawn(|| groups.next_to_sync(Duration::from_secs(3600)).is_none());
         let waiter = scope.spawn(|| groups.wait_synced(Txg(1000)));
         groups.end_all();
-        // The waiter's demand may have closed a group first; then that one is handed out.
+        // The waiter's request may have closed a group first; in that case the sync thread gets that group.
         let got_none = syncer.join().unwrap();
         assert!(got_none || groups.open_txg() > Txg(4));
         assert_eq!(waiter.join().unwrap(), Err(TxgError::Ended));
@@ -341,17 +341,17 @@ fn frees_beyond_the_budget_of_a_group_wait_for_the_next() {
     let _mark = mark::expect("frees-wait-for-next-txg");
     let (groups, _) = groups();
     let most = groups.limits().freed_blocks_max;
-    // The first always fits, and a transaction without frees is never held up by them.
+    // The first one always fits. Frees never delay a transaction that frees nothing.
     drop(begin_freeing(&groups, most + 1).unwrap());
     assert_eq!(groups.begin(0).unwrap().txg(), Txg(4));
     let more = Arc::clone(&groups);
     let waiter = thread::spawn("waiter", move || begin_freeing(&more, 1).map(|tx| tx.txg()));
     assert_eq!(waiter.unwrap().join().unwrap(), Ok(Txg(5)));
-    // Nobody else asked for the group, and its period has not passed.
+    // No other caller requested the group, and its period has not passed.
     let syncing = groups.next_to_sync(NOW).unwrap();
     assert_eq!(syncing.txg(), Txg(4));
     groups.synced(Txg(4));
-    // The thread that syncs never waits.
+    // The sync thread never waits.
     drop(begin_freeing(&groups, most).unwrap());
     assert_eq!(begin_freeing(&groups, most).unwrap().txg(), Txg(5));
 }
@@ -374,7 +374,7 @@ fn log_writers_pass_the_throttle_and_some_never_wait() {
     assert_eq!(never(), Err(TxgError::WouldWait));
     let syncing = groups.next_to_sync(NOW).unwrap();
     groups.synced(syncing.txg());
-    // From here on this thread counts as the one that syncs, which never waits.
+    // From here on this thread is the sync thread, which never waits.
     thread::scope(|scope| {
         assert_eq!(scope.spawn(never).join().unwrap(), Ok(()));
         groups.pause("a disk is away", Pause::Hold);
@@ -389,7 +389,7 @@ fn a_group_that_nothing_uses_any_more_closes_early() {
     drop(groups.begin(1).unwrap());
     hand.0.store(second - 1, Ordering::SeqCst);
     assert_eq!(next(&groups), None);
-    // Used again: another second, and none while a transaction is open.
+    // After new use it gets another second, and it does not close as idle while a transaction is open.
     let open = groups.begin(1).unwrap();
     hand.0.store(3 * second, Ordering::SeqCst);
     assert_eq!(next(&groups), None);
@@ -420,7 +420,7 @@ fn half_a_change_is_never_written_and_nothing_after_it() {
         let tx = groups.begin(1).unwrap();
         ruin(&tx);
         drop(tx);
-        // What was being written is whole.
+        // The group that was being written is complete.
         groups.synced(before.txg());
         groups.ask(Txg(5));
         assert_eq!(next(&groups), None);

@@ -1,15 +1,17 @@
-//! The witness that a change belongs to a group.
+//! Transactions: each change names the transaction, and so the group, that it belongs to.
 
 use crate::TxgGroups;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
 
-/// A place in a group. While one from [`TxgGroups::begin`] lives, its group is not synced; dropping it
-/// ends it. The one that [`crate::SyncingTxg::transaction`] gives is for changes made while the
-/// group is being written.
+/// A change's membership in a group.
 ///
-/// Do not begin another transaction while holding one: at the limit of dirty data the second would
-/// wait for the first's group.
+/// While a transaction from [`TxgGroups::begin`] exists, its group is not synced. Dropping the transaction
+/// ends it. A transaction from [`crate::SyncingTxg::transaction`] is for changes made while the group is
+/// being written.
+///
+/// Do not begin another transaction while holding one: at the dirty data limit, the second would wait for the
+/// first one's group.
 #[derive(Debug)]
 pub struct Transaction {
     groups: Arc<TxgGroups>,
@@ -33,18 +35,18 @@ impl Transaction {
     pub fn txg(&self) -> Txg {
         self.txg
     }
-    /// Whether the group is being written already: the sync thread's own changes.
+    /// Whether the group is already being written, so that this is a change by the sync thread.
     #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.is_syncing
     }
-    /// The groups it belongs to.
+    /// The transaction groups of the pool.
     #[must_use]
     pub fn groups(&self) -> &Arc<TxgGroups> {
         &self.groups
     }
-    /// Notes that so many bytes became dirty. Never waits. What the syncing thread changes is not
-    /// counted: it is written at once.
+    /// Records that this many bytes became dirty. Never waits. Changes by the sync thread are not counted,
+    /// because they are written at once.
     pub fn charge(&self, bytes: u64) {
         if !self.is_syncing {
             self.groups.charge(self.txg, bytes);
@@ -52,7 +54,7 @@ impl Transaction {
     }
 }
 
-/// A change that has begun and must become whole: see [`Transaction::unfinished`].
+/// A change that has begun and must be completed. See [`Transaction::unfinished`].
 #[derive(Debug)]
 #[must_use = "dropping it says that the change is half made"]
 pub struct Unfinished {
@@ -61,7 +63,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// The change is whole.
+    /// Marks the change as complete.
     pub fn done(mut self) {
         self.is_done = true;
     }
@@ -77,9 +79,11 @@ impl Drop for Unfinished {
 }
 
 impl Transaction {
-    /// Says that a first part of a change was made, and the rest must follow. If what this gives is dropped without
-    /// [`Unfinished::done`] (an error, a panic), half of a change is in the group: it is never written, and the
-    /// pool stays suspended until it is opened again.
+    /// Marks a change as begun but incomplete.
+    ///
+    /// If the result is dropped without [`Unfinished::done`], because of an error or a panic, the group
+    /// contains half a change. It is then never written, and the pool stays suspended until it is opened
+    /// again.
     pub fn unfinished(&self) -> Unfinished {
         Unfinished {
             groups: Arc::clone(&self.groups),
@@ -92,7 +96,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if !self.is_syncing {
             if millpond_env::thread::is_panicking() {
-                // Nobody knows how far its changes came.
+                // It is unknown how many of its changes were made.
                 self.groups.ruin("a panic interrupted a change");
             }
             self.groups.end(self.txg, self.held_bytes);

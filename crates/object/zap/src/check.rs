@@ -1,11 +1,11 @@
-//! Proving a whole ZAP consistent, which lookups and listings do only for what they touch.
+//! Checks a whole ZAP for consistency. Lookups and listings check only the parts that they read.
 
 use crate::zap::Shape;
 use crate::{Zap, ZapError};
 use millpond_ondisk::zap::{ZapHeader, ZapLeaf, ZapLeafEntry};
 use millpond_ondisk::{BlockId, DecodeError};
 
-/// What [`Zap::check`] counted.
+/// The counts from [`Zap::check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZapSummary {
     /// Entries.
@@ -19,11 +19,11 @@ pub struct ZapSummary {
 }
 
 impl Zap {
-    /// Reads everything and checks that it agrees: each hash with its key, each leaf with the
-    /// pointer table, free chunks with used ones, the header's counts with what is there.
+    /// Reads everything and checks that each hash matches its key, each leaf matches the pointer table, free
+    /// chunks match used ones, and the header's counts match the content.
     ///
     /// # Errors
-    /// The first disagreement, or the first block that cannot be read.
+    /// The first mismatch, or the first block that cannot be read.
     pub fn check(&self) -> Result<ZapSummary, ZapError> {
         match &self.shape {
             Shape::Micro => self.check_micro(),
@@ -116,7 +116,7 @@ impl Zap {
         Ok(())
     }
 
-    /// The hash of an entry's key, its length, and its length as stored, in bytes.
+    /// Returns the hash of an entry's key, the key's length, and its stored length, in bytes.
     fn check_key(
         &self,
         leaf: &ZapLeaf<'_>,

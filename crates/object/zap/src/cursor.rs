@@ -1,4 +1,4 @@
-//! Listing entries in the order of their hashes.
+//! Lists entries in hash order.
 
 use crate::zap::Shape;
 use crate::{Zap, ZapEntry, ZapError, ZapSource};
@@ -9,35 +9,35 @@ use millpond_ondisk::zap::{
 };
 use millpond_ondisk::{BlockId, DecodeError};
 
-/// After this many errors a listing ends: what is left is not worth the reading.
+/// A listing ends after this many errors, because reading the rest is not worthwhile.
 const ERRORS_MAX: u32 = 1024;
 
-/// The entries of a ZAP, in the order of their hashes, from some place on.
+/// The entries of a ZAP from some position on, in hash order.
 ///
-/// Holds one block, and 16 bytes for each of its entries. An error does not end the listing: it
-/// goes on with the next entry or leaf that can be read, until 1024 errors have come. Each step
-/// advances in the order of hashes, so a listing ends on any input.
+/// Holds one block, and 16 bytes for each of its entries. An error does not end the listing: it continues
+/// with the next readable entry or leaf, up to 1024 errors. Each step advances in hash order, so a listing
+/// ends on any input.
 #[derive(Debug)]
 pub struct ZapCursor {
     zap: Zap,
-    /// Where the next entry is looked for; `None` at the end.
+    /// Position of the next entry; `None` at the end.
     position: Option<ZapPosition>,
     window: Option<Window>,
     errors_left: u32,
-    /// Block 0 is read anew for each window.
+    /// Whether block 0 is read again for each window.
     is_live: bool,
 }
 
-/// The entries of one block that are still to come, the next one last.
+/// The remaining entries of one block, the next one last.
 #[derive(Debug)]
 struct Window {
     id: BlockId,
     block: Arc<Block>,
     /// Hash, differentiator, and the slot or chunk.
     entries: Vec<(u64, u32, u32)>,
-    /// Told when the entries are used up.
+    /// Reported after the last entry.
     error: Option<DecodeError>,
-    /// Where the listing goes on behind this block.
+    /// Position at which the listing continues after this block.
     next: Option<ZapPosition>,
 }
 
@@ -53,10 +53,11 @@ impl ZapCursor {
         }
     }
 
-    /// The entries from a cookie on, of a ZAP that may change in the meantime. Whatever is there from
-    /// the first step to the last comes exactly once; what is added or removed meanwhile may come or
-    /// not. Entries come from a copy of one leaf (or of the whole microzap), so nobody else has to
-    /// wait between two steps.
+    /// Lists the entries from a cookie on, in a ZAP that may change meanwhile.
+    ///
+    /// An entry that exists from the first step to the last is returned exactly once. An entry that is added
+    /// or removed meanwhile may or may not be returned. Entries come from a copy of one leaf (or of the whole
+    /// microzap), so writers need not wait between two steps.
     ///
     /// # Errors
     /// As [`Zap::from_source`].
@@ -66,8 +67,8 @@ impl ZapCursor {
         Ok(cursor)
     }
 
-    /// The cookie of the place behind the entry just returned: [`Zap::iter_from`] goes on there,
-    /// also after the ZAP was closed and opened again. [`COOKIE_END`] when all has been returned.
+    /// The cookie of the position after the last returned entry. [`Zap::iter_from`] continues there, even
+    /// after the ZAP was closed and reopened. [`COOKIE_END`] after the last entry.
     #[must_use]
     pub fn cookie(&self) -> u64 {
         self.position
@@ -83,7 +84,7 @@ impl ZapCursor {
         Some(Err(error))
     }
 
-    /// Takes the next entry out of the window.
+    /// Takes the next entry from the window.
     fn take(&mut self, (hash, cd, slot): (u64, u32, u32)) -> Result<ZapEntry, ZapError> {
         self.position = ZapPosition::after(hash, cd, &self.zap.hashing);
         let Some(window) = &self.window else {
@@ -134,8 +135,8 @@ impl ZapCursor {
         for entry in self.zap.micro()?.entries() {
             match entry {
                 Ok((slot, entry)) => {
-                    // A name without hash form cannot have been stored; hashing it as it is keeps
-                    // it in the list.
+                    // A name that cannot be normalised cannot have been stored. Hashing it unchanged keeps it
+                    // in the listing.
                     let hash = match normalisation.apply(entry.name) {
                         Some(form) => self.zap.hashing.name(&form),
                         None => self.zap.hashing.name(entry.name),
@@ -164,7 +165,7 @@ impl ZapCursor {
         let mut error = None;
         for entry in leaf.entries() {
             match entry {
-                // A hash with more bits than its cookie keeps would come again and again.
+                // A hash with more bits than its cookie keeps would be returned again and again.
                 Ok(entry) if self.zap.hashing.keep(entry.hash) != entry.hash => {
                     error = Some(DecodeError::new("zap leaf", "hash has too many bits", 0));
                 }
@@ -183,8 +184,8 @@ impl ZapCursor {
         })
     }
 
-    /// Where to go on when the leaf of `hash` is lost: at the first table entry that names another
-    /// block, or at the next block of the table. Reads at most one block of the table.
+    /// Returns where to continue when the leaf of `hash` is unreadable: at the first table entry that refers
+    /// to another block, or at the next block of the table. Reads at most one block of the table.
     fn behind_bad_leaf(&self, header: &ZapHeader, hash: u64) -> Option<ZapPosition> {
         let step = 1u64.checked_shl(64u32.saturating_sub(header.table_shift))?;
         let place = header.table_location(hash);

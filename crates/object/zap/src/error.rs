@@ -8,23 +8,23 @@ pub enum ZapError {
     /// One of its blocks could not be read.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// A block cannot be what a correct writer wrote.
+    /// A block is not valid: no correct writer wrote it.
     #[error("{address}: {error}")]
     Corrupt {
-        /// Which block.
+        /// The block.
         address: BlockAddress,
         /// What is wrong.
         error: DecodeError,
     },
-    /// The ZAP is whole but not of the kind that was asked of it.
+    /// The ZAP is intact but of the wrong kind for the request.
     #[error("{address}: {reason}")]
     Invalid {
         /// Block 0 of the ZAP.
         address: BlockAddress,
-        /// What does not fit ("keys are words, not names").
+        /// The mismatch, for example "keys are words, not names".
         reason: &'static str,
     },
-    /// What should be added is there already.
+    /// The entry to be added already exists.
     #[error("{address}: the zap has such an entry already")]
     Exists {
         /// Block 0 of the ZAP.
@@ -38,15 +38,15 @@ pub enum ZapError {
         /// The longest name, without NUL.
         bytes_max: usize,
     },
-    /// No ZAP, or not this one, can hold what was asked for.
+    /// The request cannot be stored in this ZAP, or in any.
     #[error("{address}: {reason}")]
     Refused {
         /// Block 0 of the ZAP.
         address: BlockAddress,
-        /// Why.
+        /// The reason for the refusal.
         reason: &'static str,
     },
-    /// Hashes agree in so many bits that no leaf is left for the entry; other names still fit.
+    /// Too many entries have nearly equal hashes, so that no leaf has space for the entry. Other names still fit.
     #[error("{address}: too many entries have nearly equal hashes")]
     Full {
         /// Block 0 of the ZAP.
@@ -55,12 +55,12 @@ pub enum ZapError {
 }
 
 impl ZapError {
-    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
         matches!(self, Self::Object(error) if error.needs_devices())
     }
-    /// Whether the dataset's key would help.
+    /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         matches!(self, Self::Object(error) if error.is_locked())

@@ -1,8 +1,8 @@
 //! Layer `object`: ZAPs, the objects that map names to integers.
 //!
-//! A [`Zap`] finds entries by name or by words and lists them in the order of their hashes, leaf by
-//! leaf: a directory of a million names is never held in memory. It knows what a ZAP is and what it
-//! means to fold names; it knows no directory, property or table that is made of one.
+//! A [`Zap`] finds entries by name or by a key of words, and lists them in hash order, one leaf at a time: a
+//! directory of a million names is never held in memory as a whole. This crate implements ZAPs and the
+//! folding of names. Directories, properties and tables built on ZAPs belong to the layers above.
 //!
 //! ```no_run
 //! # fn example(object: millpond_object::Object) -> Result<(), millpond_zap::ZapError> {

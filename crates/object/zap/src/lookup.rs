@@ -1,4 +1,4 @@
-//! Finding one entry.
+//! Lookup of one entry.
 
 use crate::zap::Shape;
 use crate::{Normalisation, Zap, ZapEntry, ZapError};
@@ -8,31 +8,30 @@ use millpond_ondisk::zap::{
     ZapValue,
 };
 
-/// When a stored name counts as the one asked for.
+/// How a stored name must match the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum NameMatch {
     /// Equal bytes.
     #[default]
     Exact,
-    /// Equal after the ZAP's folding: case-insensitive and normalising file systems. The same as
-    /// exact in a ZAP that folds nothing.
+    /// Equal after the ZAP's folding, as in case-insensitive and normalising file systems. The same as exact
+    /// in a ZAP that does not fold names.
     Normalised,
-    /// Equal after the ZAP's normal form, but not folding case: exact case in file systems of
-    /// mixed case.
+    /// Equal in the ZAP's normal form without case folding: exact case in file systems of mixed case.
     NormalisedKeepingCase,
 }
 
 impl Zap {
-    /// The value under exactly this name.
+    /// Returns the value under exactly this name.
     ///
     /// # Errors
-    /// If a block cannot be read or is corrupt, or keys are words.
+    /// If a block cannot be read or is corrupt, or if keys are words.
     pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapValue>, ZapError> {
         let entry = self.lookup_entry(name, NameMatch::Exact)?;
         Ok(entry.map(|entry| entry.value))
     }
 
-    /// The first integer under exactly this name, widened to 64 bits.
+    /// Returns the first integer under exactly this name, widened to 64 bits.
     ///
     /// # Errors
     /// As [`Zap::lookup`], or if the value has no integers.
@@ -46,7 +45,7 @@ impl Zap {
             .ok_or_else(|| self.invalid("value has no integers"))
     }
 
-    /// [`Zap::lookup_u64`] in ZAPs keyed by numbers, which are spelt in lower-case hexadecimal.
+    /// As [`Zap::lookup_u64`], in ZAPs whose keys are numbers written in lower-case hexadecimal.
     ///
     /// # Errors
     /// As [`Zap::lookup_u64`].
@@ -54,12 +53,13 @@ impl Zap {
         self.lookup_u64(format!("{key:x}").as_bytes())
     }
 
-    /// The entry whose name matches in the given way; its name is the stored one. Of several, the
-    /// one with the lowest differentiator, that is the oldest. A name longer than 1023 bytes, or
-    /// one without the normal form that the ZAP needs, is in no ZAP.
+    /// Returns the entry whose name matches according to `name_match`, with its stored name.
+    ///
+    /// If several entries match, returns the one with the lowest differentiator, which is the oldest. A name
+    /// longer than 1023 bytes never matches, and neither does one without the normal form that the ZAP needs.
     ///
     /// # Errors
-    /// As [`Zap::lookup`], or if the ZAP asks for a folding that does not exist.
+    /// As [`Zap::lookup`], or if the ZAP requires a folding that does not exist.
     pub fn lookup_entry(
         &self,
         name: &[u8],
@@ -88,10 +88,10 @@ impl Zap {
         }
     }
 
-    /// The value under a key of words.
+    /// Returns the value under a key of words.
     ///
     /// # Errors
-    /// If a block cannot be read or is corrupt, or keys are names.
+    /// If a block cannot be read or is corrupt, or if keys are names.
     pub fn lookup_words(&self, words: &[u64]) -> Result<Option<ZapValue>, ZapError> {
         let header = match &self.shape {
             Shape::Fat(header) if self.has_word_keys() => header,
@@ -131,8 +131,8 @@ impl Zap {
         }))
     }
 
-    /// Walks the chain of `hash`. `key_if_equal` gives the stored key of an entry that is the one
-    /// asked for.
+    /// Walks the chain of `hash`. `key_if_equal` returns the stored key of an entry if it is the requested
+    /// one.
     fn lookup_fat(
         &self,
         header: &ZapHeader,
@@ -146,7 +146,7 @@ impl Zap {
         let block = self.source.read_block(id)?;
         let leaf = self.leaf(header, &block, id, hash)?;
         let corrupt = |error| self.corrupt(id, error);
-        // The whole chain: leaves of old writers are not sorted by differentiator.
+        // The search covers the whole chain, because old writers did not sort leaves by differentiator.
         let mut found: Option<(ZapLeafEntry, Vec<u8>)> = None;
         for entry in leaf.chain(hash) {
             let entry = entry.map_err(corrupt)?;
@@ -167,7 +167,7 @@ impl Zap {
     }
 }
 
-/// How stored names are compared with the one asked for.
+/// Compares stored names with the requested one.
 struct Comparison<'a> {
     wanted: std::borrow::Cow<'a, [u8]>,
     normalisation: Normalisation,

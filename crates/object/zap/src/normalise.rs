@@ -1,4 +1,4 @@
-//! The form of a name that is hashed and compared.
+//! Conversion of names to the form that is hashed and compared.
 //!
 //! Page `docs/format/name-normalisation.md`.
 
@@ -6,7 +6,7 @@ use crate::unicode_5_0::{is_assigned, simple_upper};
 use std::borrow::Cow;
 use unicode_normalization::UnicodeNormalization;
 
-/// The four normal forms. Page `docs/format/name-normalisation.md`.
+/// The four Unicode normal forms. Page `docs/format/name-normalisation.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UnicodeForm {
     /// Canonical decomposition.
@@ -19,20 +19,19 @@ pub enum UnicodeForm {
     Kc,
 }
 
-/// What is done to a name before it is hashed or compared. Page
-/// `docs/format/name-normalisation.md`.
+/// The steps applied to a name before it is hashed or compared. Page `docs/format/name-normalisation.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Normalisation {
-    /// Characters are mapped to upper case first.
+    /// First map characters to upper case.
     pub folds_case: bool,
-    /// Then brought to this form.
+    /// Then convert to this form.
     pub form: Option<UnicodeForm>,
 }
 
 const FOLD: u64 = 0x02;
 
 impl Normalisation {
-    /// What a ZAP's `normflags` word asks for; `None` for a combination that does not exist.
+    /// Decodes a ZAP's `normflags` word. `None` for a combination that does not exist.
     #[must_use]
     pub fn from_normflags(normflags: u64) -> Option<Self> {
         let form = match normflags & !FOLD {
@@ -60,7 +59,7 @@ impl Normalisation {
         };
         form | if self.folds_case { FOLD } else { 0 }
     }
-    /// The same without folding case.
+    /// The same without case folding.
     #[must_use]
     pub fn keeping_case(self) -> Self {
         Self {
@@ -68,14 +67,14 @@ impl Normalisation {
             ..self
         }
     }
-    /// Whether names stay as they are.
+    /// Whether names stay unchanged.
     #[must_use]
     pub fn is_identity(self) -> bool {
         self == Self::default()
     }
 
-    /// The name in hash form. `None` if a normal form is asked for and the name is not UTF-8:
-    /// such a name cannot be in such a ZAP. Allocates at most some 20 times the name's length.
+    /// Converts a name to the form that is hashed. `None` if a normal form is required and the name is not
+    /// UTF-8; such a ZAP cannot contain such a name. Allocates at most about 20 times the name's length.
     #[must_use]
     pub fn apply(self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         if self.is_identity() {
@@ -101,8 +100,8 @@ impl Normalisation {
     }
 }
 
-/// Brings text to a normal form of Unicode 5.0: characters assigned later stand as they are and
-/// nothing combines over them.
+/// Converts text to a normal form of Unicode 5.0. Characters assigned later stay unchanged, and no characters
+/// combine across them.
 fn normal_form(text: &str, form: UnicodeForm) -> String {
     let mut formed = String::with_capacity(text.len());
     let mut rest = text;
@@ -124,8 +123,8 @@ fn normal_form(text: &str, form: UnicodeForm) -> String {
     formed
 }
 
-/// Maps what can be mapped in a name that need not be UTF-8: it is cut into units by lead bytes
-/// alone, whatever follows them, and only a unit that is a character with an upper case changes.
+/// Maps characters to upper case in a name that need not be UTF-8. Lead bytes alone split the name into
+/// units, regardless of the bytes that follow. Only a unit that is a character with an upper case changes.
 fn fold_units(name: &[u8]) -> Vec<u8> {
     let mut folded = Vec::with_capacity(name.len().saturating_add(8));
     let mut rest = name;
@@ -216,11 +215,11 @@ mod tests {
 
     #[test]
     fn letters_younger_than_unicode_5_are_left_alone() {
-        // Georgian got capitals in Unicode 11; U+A7C8 came with 12 and 14; U+0250's capital with 5.1.
+        // Georgian got capitals in Unicode 11. U+A7C8 was added in 12 and 14, the capital of U+0250 in 5.1.
         for young in ["ა", "\u{a7c8}", "\u{250}"] {
             assert_eq!(upper(young.as_bytes()), young.as_bytes());
         }
-        // U+1133E decomposes nowhere, U+114BB + U+114BA compose since Unicode 7, U+11131 U+11127 since 6.1.
+        // U+1133E never decomposes. U+114BB + U+114BA compose since Unicode 7, U+11131 U+11127 since 6.1.
         let young = "\u{11131}\u{11127}";
         assert_eq!(form(0x50, young), young);
         assert_eq!(form(0x10, "\u{1112e}"), "\u{1112e}");
@@ -228,8 +227,8 @@ mod tests {
 
     #[test]
     fn marks_do_not_move_over_an_unknown_character() {
-        // A mark of class 230, a mark of class 220: known ones change places, an unknown one between
-        // them keeps both where they are (U+1DF9 is class 220 since Unicode 9).
+        // A mark of class 220 moves before a mark of class 230. An unknown character between them keeps both
+        // in place (U+1DF9 is class 220 since Unicode 9).
         assert_eq!(form(0x10, "a\u{301}\u{323}"), "a\u{323}\u{301}");
         let apart = "a\u{301}\u{1df9}\u{323}";
         assert_eq!(form(0x10, apart), apart);

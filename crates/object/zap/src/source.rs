@@ -1,17 +1,17 @@
-//! Where a ZAP's blocks come from.
+//! The source of a ZAP's blocks.
 
 use millpond_env::sync::Arc;
 use millpond_object::{Block, BlockAddress, Object, ObjectError};
 use millpond_ondisk::{BlockId, Level};
 
-/// The data blocks of one object: what a ZAP needs of it. Tests put blocks in memory behind it.
+/// The data blocks of one object, as a ZAP reads them. Tests implement it with blocks in memory.
 pub trait ZapSource: Send + Sync {
-    /// The content of a block; zeros for holes and beyond the end.
+    /// Returns the content of a block. Holes and blocks beyond the end read as zeros.
     ///
     /// # Errors
     /// If it cannot be read.
     fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError>;
-    /// How a block is named in errors.
+    /// The address of a block, as errors name it.
     fn address(&self, id: BlockId) -> BlockAddress;
 }
 

@@ -1,5 +1,5 @@
-//! A ZAP's blocks in memory, and a writer that makes them: the tests' own, so that the reader is
-//! not judged by its twin's mistakes alone (`tests.rs` also has bytes of real pools).
+//! A ZAP's blocks in memory, and a writer that produces them. Separate from the crate's own writer, so that a
+//! mistake shared by reader and writer is found (`tests.rs` also has bytes of real pools).
 
 use crate::{Normalisation, Zap, ZapError, ZapSource};
 use millpond_env::sync::Arc;
@@ -11,13 +11,13 @@ use millpond_ondisk::zap::{
 use millpond_ondisk::{BlockId, Endian, Level, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks in memory; those that are absent read as zeros, those in `unreadable` give an error.
+/// Blocks in memory. Absent blocks read as zeros; blocks in `unreadable` return an error.
 #[derive(Default, Clone)]
 pub(crate) struct MemoryBlocks {
     pub(crate) block_bytes: usize,
     pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
     pub(crate) unreadable: Vec<u64>,
-    /// The byte order of the blocks in `foreign`; all others are little-endian.
+    /// The byte order of the blocks in `foreign`. All others are little-endian.
     pub(crate) endian: Endian,
     pub(crate) foreign: BTreeSet<u64>,
 }
@@ -65,7 +65,7 @@ impl MemoryBlocks {
         )
         .unwrap()
     }
-    /// The same blocks as a big-endian writer would have left them.
+    /// The same blocks as a big-endian writer would store them.
     pub(crate) fn swapped(mut self) -> Self {
         let leaf = 0x8000_0000_0000_0000u64.to_le_bytes();
         for bytes in self.blocks.values_mut() {

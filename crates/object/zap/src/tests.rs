@@ -96,7 +96,7 @@ fn a_listing_stopped_after_any_entry_goes_on_from_its_cookie() {
     }
 }
 
-/// Counts how many of the blocks that it handed out are still held at each further read.
+/// At each further read, counts the returned blocks that are still held.
 struct Watched {
     blocks: MemoryBlocks,
     handed_out: Mutex<Vec<Weak<Block>>>,
@@ -192,7 +192,7 @@ fn folding_zaps_match_by_each_of_the_three_ways() {
                 .unwrap()
                 .map(|entry| (entry.name, entry.value.first().unwrap()))
         };
-        // Exact: each for itself. Folding: the oldest of the three.
+        // Exact: each name on its own. Folding: the oldest of the three.
         assert_eq!(find("foo", NameMatch::Exact), Some((b"foo".to_vec(), 2)));
         assert_eq!(find("fOO", NameMatch::Exact), None);
         assert_eq!(
@@ -273,7 +273,7 @@ fn a_table_that_points_outside_or_to_a_hole_is_an_error_and_listings_end() {
 #[test]
 fn leaves_that_claim_another_prefix_cannot_make_a_cycle() {
     let mut blocks = FatWriter::plain(10).write(&numbered(200));
-    // All leaves say that they are the first one.
+    // All leaves claim to be the first one.
     let leaves: Vec<u64> = blocks
         .blocks
         .keys()
@@ -440,7 +440,7 @@ proptest! {
             let _ = zap.check();
             prop_assert!(zap.iter().count() < 20_000);
             prop_assert!(zap.iter_from(cookie).count() < 20_000);
-            // Resuming by cookies ends, too.
+            // Resuming by cookies also ends.
             let mut cookie = 0;
             let mut steps = 0;
             while cookie != COOKIE_END {

@@ -1,4 +1,4 @@
-//! What Unicode 5.0 knew: file systems hash and compare names with its tables for ever.
+//! The characters of Unicode 5.0. File systems hash and compare names with its tables permanently.
 //!
 //! Derived from the Unicode Character Database (licence Unicode-3.0): the property `Age` up to
 //! 5.0, and `Simple_Uppercase_Mapping` between code points of that age. Characters keep their
@@ -6,7 +6,7 @@
 //!
 //! Page `docs/format/name-normalisation.md`.
 
-/// Whether Unicode 5.0 had assigned (or reserved for ever) this code point.
+/// Whether Unicode 5.0 had assigned or permanently reserved this code point.
 pub(crate) fn is_assigned(character: char) -> bool {
     let code = u32::from(character);
     let index = ASSIGNED.partition_point(|&(first, _)| first <= code);
@@ -16,7 +16,7 @@ pub(crate) fn is_assigned(character: char) -> bool {
         .is_some_and(|&(_, last)| code <= last)
 }
 
-/// The one-to-one upper case of a character; itself if it has none.
+/// The one-to-one upper case of a character, or the character itself if it has none.
 pub(crate) fn simple_upper(character: char) -> char {
     let code = u32::from(character);
     let index = UPPER.partition_point(|&(first, ..)| first <= code);
@@ -122,7 +122,7 @@ const ASSIGNED: &[(u32, u32)] = &[
     (0xdfffe, 0xdffff), (0xe0001, 0xe0001), (0xe0020, 0xe007f), (0xe0100, 0xe01ef), (0xefffe, 0x10ffff),
 ];
 
-/// Runs of lower-case characters: first, last, step, and what is added for upper case.
+/// Runs of lower-case characters: first, last, step, and the value to add for upper case.
 #[rustfmt::skip]
 const UPPER: &[(u32, u32, u32, i32)] = &[
     (0x0061, 0x007a, 1, -32), (0x00b5, 0x00b5, 1, 743), (0x00e0, 0x00f6, 1, -32), (0x00f8, 0x00fe, 1, -32),

@@ -8,8 +8,10 @@ use millpond_ondisk::zap::{
 };
 use millpond_ondisk::{BlockId, DecodeError};
 
-/// An open ZAP, as it stood when it was opened. Cheap to clone. Holds block 0 in memory (at most
-/// 1 MiB from a correct writer, 16 MiB at worst), other blocks only while it looks at them.
+/// An open ZAP in its state when it was opened. Cheap to clone.
+///
+/// Holds block 0 in memory (at most 1 MiB from a correct writer, 16 MiB in the worst case), and other blocks
+/// only while it reads them.
 #[derive(Clone)]
 pub struct Zap {
     pub(crate) source: Arc<dyn ZapSource>,
@@ -19,7 +21,7 @@ pub struct Zap {
     normflags: u64,
 }
 
-/// What tells the two forms apart.
+/// Distinguishes the two forms.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     Micro,
@@ -29,15 +31,15 @@ pub(crate) enum Shape {
 /// One entry of a ZAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZapEntry {
-    /// The name as it was stored, without NUL: at most 1023 bytes. Of a ZAP keyed by words, the
-    /// words' bytes, each most significant byte first ([`ZapEntry::words`]).
+    /// The stored name without NUL, at most 1023 bytes. In a ZAP keyed by words, the bytes of the words, each
+    /// with its most significant byte first ([`ZapEntry::words`]).
     pub name: Vec<u8>,
     /// The value.
     pub value: ZapValue,
 }
 
 impl ZapEntry {
-    /// The key of a ZAP keyed by words.
+    /// The key in a ZAP keyed by words.
     #[must_use]
     pub fn words(&self) -> Vec<u64> {
         self.name
@@ -60,15 +62,15 @@ impl std::fmt::Debug for Zap {
 }
 
 impl Zap {
-    /// Opens the ZAP that an object is. Reads one block.
+    /// Opens the ZAP in an object. Reads one block.
     ///
     /// # Errors
-    /// If block 0 cannot be read or does not begin a ZAP.
+    /// If block 0 cannot be read or is not the beginning of a ZAP.
     pub fn open(object: Object) -> Result<Self, ZapError> {
         Self::from_source(Arc::new(object))
     }
 
-    /// Opens a ZAP whose blocks come from anywhere.
+    /// Opens a ZAP from any source of blocks.
     ///
     /// # Errors
     /// As [`Zap::open`].
@@ -99,7 +101,7 @@ impl Zap {
         })
     }
 
-    /// Which of the two forms it has.
+    /// The form of the ZAP, micro or fat.
     #[must_use]
     pub fn form(&self) -> ZapForm {
         match self.shape {
@@ -115,10 +117,10 @@ impl Zap {
             Shape::Fat(header) => Some(header),
         }
     }
-    /// How many entries there are: of a fat ZAP what its header says, of a microzap counted.
+    /// The number of entries. A fat ZAP takes it from its header; a microzap counts its entries.
     ///
     /// # Errors
-    /// If a microzap's entry is broken.
+    /// If an entry of a microzap is corrupt.
     pub fn entry_count(&self) -> Result<u64, ZapError> {
         match &self.shape {
             Shape::Fat(header) => Ok(header.entry_count),
@@ -134,16 +136,16 @@ impl Zap {
         self.header()
             .is_some_and(|header| header.flags.contains(ZapFlags::UINT64_KEY))
     }
-    /// How names are folded before hashing.
+    /// How names are folded before they are hashed.
     ///
     /// # Errors
-    /// If the ZAP asks for a folding that does not exist. (It can still be listed.)
+    /// If the ZAP requires a folding that does not exist. It can still be listed.
     pub fn normalisation(&self) -> Result<Normalisation, ZapError> {
         Normalisation::from_normflags(self.normflags)
             .ok_or_else(|| self.invalid("names are folded in an unknown way"))
     }
 
-    /// All entries in the order of their hashes.
+    /// All entries in hash order.
     #[must_use]
     pub fn iter(&self) -> ZapCursor {
         ZapCursor::new(self.clone(), 0)
@@ -160,7 +162,7 @@ impl Zap {
             .map_err(|error| self.corrupt(BlockId(0), error))
     }
 
-    /// The block number of the leaf for `hash`, which lies inside the ZAP.
+    /// The block id of the leaf for `hash`. It is within the ZAP.
     pub(crate) fn leaf_block(&self, header: &ZapHeader, hash: u64) -> Result<BlockId, ZapError> {
         let place = header.table_location(hash);
         let id = BlockId(place.block);
@@ -179,7 +181,7 @@ impl Zap {
         Ok(BlockId(entry))
     }
 
-    /// Reads a leaf that the table gave for `hash`.
+    /// Decodes a leaf that the table names for `hash`.
     pub(crate) fn leaf<'b>(
         &self,
         header: &ZapHeader,

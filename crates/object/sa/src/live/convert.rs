@@ -1,4 +1,4 @@
-//! Old znodes that are changed: most of them become system attributes then.
+//! Changes to old znodes. Most of them are converted to system attributes.
 //!
 //! Page `docs/format/znode.md`, "Writing".
 
@@ -18,7 +18,8 @@ const MODE_CHARACTER_DEVICE: u64 = 0o020_000;
 const MODE_BLOCK_DEVICE: u64 = 0o060_000;
 
 impl SaLayouts {
-    /// Changes an old znode. A symbolic link keeps its form; any other file gets system attributes.
+    /// Changes an old znode. A symbolic link keeps its form; any other file is converted to system
+    /// attributes.
     pub(super) fn change_znode(
         &self,
         tx: &Transaction,
@@ -50,7 +51,7 @@ impl SaLayouts {
             let offset = znode_offset(attribute)
                 .filter(|_| bytes.len() == usize::from(attribute.registration().length))
                 .ok_or_else(|| self.refused(file.id(), "an old link has no room for it"))?;
-            // The znode was decoded: what has a place lies in its first 264 bytes.
+            // The znode was decoded, so every offset is within its first 264 bytes.
             patch.0.push((offset, bytes));
         }
         file.set_bonus(patch.apply(bonus))?;
@@ -111,7 +112,7 @@ impl SaLayouts {
             mark::hit("old-list-becomes-attribute");
             file.free_acl(znode.acl.external)?;
         }
-        // The znode takes the room of the spill block's pointer.
+        // The znode occupies the space of the spill block's pointer, so the bonus is set first.
         file.set_attributes_bonus(buffers.bonus)?;
         if buffers.spill.is_some() {
             file.set_spill(buffers.spill)?;
@@ -120,7 +121,7 @@ impl SaLayouts {
     }
 }
 
-/// What an old znode says, but for its access control list, little-endian.
+/// Returns an old znode's attributes except its access control list, little-endian.
 fn attributes_of(znode: &ZnodePhys) -> Vec<(SaAttribute, Vec<u8>)> {
     let mut attributes = vec![
         (SaAttribute::Mode, word(znode.mode)),

@@ -1,31 +1,31 @@
-//! What a change of attributes needs of the object that has them.
+//! The interface to the object whose attributes are changed.
 
 use millpond_env::sync::Arc;
 use millpond_object::{Block, ObjectError};
 use millpond_ondisk::{ObjectId, ObjectType};
 
-/// The places of one file's attributes. Whoever implements it binds the transaction. Tests put them in
-/// memory behind it.
+/// The bonus and spill block of one file. The implementation binds the transaction. Tests implement it in
+/// memory.
 pub trait SaFile {
     /// The file's object.
     fn id(&self) -> ObjectId;
-    /// What its bonus holds.
+    /// The type of its bonus.
     fn bonus_type(&self) -> ObjectType;
-    /// Bytes of its dnode: 512 to 16384.
+    /// Size of its dnode in bytes: 512 to 16384.
     fn dnode_bytes(&self) -> usize;
-    /// The bonus bytes in use.
+    /// The used bonus bytes.
     fn bonus(&self) -> Arc<[u8]>;
     /// The spill block.
     ///
     /// # Errors
     /// If it cannot be read.
     fn spill(&self) -> Result<Option<Arc<Block>>, ObjectError>;
-    /// Other bonus bytes.
+    /// Replaces the bonus bytes.
     ///
     /// # Errors
     /// If they do not fit.
     fn set_bonus(&self, bytes: Vec<u8>) -> Result<(), ObjectError>;
-    /// A bonus with other bytes that is of system attributes from now on.
+    /// Replaces the bonus bytes and sets the bonus type to system attributes.
     ///
     /// # Errors
     /// If they do not fit.
@@ -35,7 +35,7 @@ pub trait SaFile {
     /// # Errors
     /// If it holds something else, or cannot be freed.
     fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError>;
-    /// Another spill block (a multiple of 512 bytes up to 128 KiB), or none.
+    /// Replaces the spill block (a multiple of 512 bytes, at most 128 KiB) or removes it.
     ///
     /// # Errors
     /// If there is no room for its pointer.

@@ -1,4 +1,4 @@
-//! Buffers made of lists of attributes, and the layouts that they need.
+//! Builds buffers from lists of attributes, and adds the layouts that they need.
 
 use super::list::{Stored, Value, flag_project, sort_by_template};
 use super::{SaFile, SaTables};
@@ -10,16 +10,16 @@ use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType, Txg};
 use millpond_txg::Transaction;
 use std::collections::{BTreeMap, HashMap};
 
-/// The longest buffer in bytes.
+/// The longest buffer, in bytes.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
 const VALUE_BYTES_MAX: usize = 65535;
 
 /// One change to a file's attributes. Values are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaChange<'a> {
-    /// The attribute gets this value; one that the file has not is put behind all others.
+    /// Sets the attribute's value. If the file lacks the attribute, it is appended after all others.
     Set(SaAttribute, &'a [u8]),
-    /// The file has it no more, if it had.
+    /// Removes the attribute, if the file has it.
     Remove(SaAttribute),
 }
 
@@ -28,14 +28,14 @@ pub enum SaChange<'a> {
 pub struct SaBuffers {
     /// The whole bonus.
     pub bonus: Vec<u8>,
-    /// The whole spill block, if there is to be one.
+    /// The whole spill block, if one is needed.
     pub spill: Option<Vec<u8>>,
 }
 
-/// The layouts and attributes of one object set, which grow as they are needed. Shared by all threads.
+/// The layouts and attributes of one object set, extended as needed. Shared by all threads.
 ///
-/// Two locks: reading takes a snapshot under a short one; whoever needs a new layout holds the other while
-/// the tables are changed, which a file system sees some thirty times in its life.
+/// There are two locks. Readers take a snapshot under a short one. A caller that needs a new layout holds the
+/// other while it changes the tables, which happens about thirty times in the life of a file system.
 pub struct SaLayouts {
     dataset: u64,
     known: RwLock<Known>,
@@ -46,9 +46,9 @@ pub struct SaLayouts {
 struct Known {
     registry: Arc<SaRegistry>,
     is_complete: bool,
-    /// Numbers of layouts by what they list.
+    /// Numbers of layouts by the attributes that they list.
     by_list: HashMap<Vec<u16>, u16>,
-    /// The txgs of layouts stored since this was opened.
+    /// The txgs of the layouts stored since this was opened.
     born: BTreeMap<u16, Txg>,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for SaLayouts {
 }
 
 impl SaLayouts {
-    /// Goes on from what is registered already.
+    /// Starts with the layouts and attributes that are already registered.
     #[must_use]
     pub fn new(registry: Arc<SaRegistry>, tables: Option<Box<dyn SaTables>>) -> Self {
         let mut by_list = HashMap::new();
@@ -83,24 +83,27 @@ impl SaLayouts {
         }
     }
 
-    /// Goes on with tables, in a file system that had none: it was raised to version 5. Nothing if it has some.
+    /// Adds tables to a file system that had none and was upgraded to version 5. Does nothing if tables
+    /// exist.
     pub fn give_tables(&self, tables: Box<dyn SaTables>) {
         self.tables.lock().get_or_insert(tables);
     }
 
-    /// What is registered now: for reading attributes.
+    /// A snapshot of the registry, for reading attributes.
     #[must_use]
     pub fn registry(&self) -> Arc<SaRegistry> {
         Arc::clone(&self.known.read().registry)
     }
 
-    /// Buffers for a new file with these attributes in this order, which for all files is: mode, size,
-    /// generation, owner, group, parent, flags, four times, links; then what the kind of file has.
-    /// Values are little-endian. Registers what is needed.
+    /// Builds the buffers of a new file with these attributes in this order.
+    ///
+    /// For all files the order is: mode, size, generation, owner, group, parent, flags, four times, links;
+    /// then the attributes of the kind of file. Values are little-endian. Registers attributes and layouts as
+    /// needed.
     ///
     /// # Errors
-    /// [`SaError::Refused`] for values that no file can have, [`SaError::TooLarge`]; if the tables cannot be
-    /// changed.
+    /// [`SaError::Refused`] for values that no file can have, [`SaError::TooLarge`], or if the tables cannot
+    /// be changed.
     pub fn build(
         &self,
         tx: &Transaction,
@@ -127,15 +130,17 @@ impl SaLayouts {
         self.lay_out(tx, at, dnode_bytes, &values, None)
     }
 
-    /// Changes attributes of a file. If none changes its length, their bytes are overwritten where they
-    /// are; otherwise all are laid out anew, and a spill block may come or go.
+    /// Changes attributes of a file.
     ///
-    /// A project that the file has not yet is put in its place, with the flag that tells so. An old znode
-    /// becomes system attributes; that of a symbolic link keeps its form, in which only attributes of fixed
-    /// length can be set.
+    /// If no change alters the length of an attribute, the bytes are overwritten in place. Otherwise all
+    /// attributes are laid out anew, and the spill block may be added or removed.
+    ///
+    /// A new project id goes to its fixed position, and the flag that announces it is set. An old znode is
+    /// converted to system attributes. An old znode of a symbolic link keeps its form, in which only
+    /// attributes of fixed length can be set.
     ///
     /// # Errors
-    /// As [`SaLayouts::build`]; if the file's attributes cannot be read or are corrupt.
+    /// As [`SaLayouts::build`]. Also if the file's attributes cannot be read or are corrupt.
     pub fn change(
         &self,
         tx: &Transaction,
@@ -161,7 +166,7 @@ impl SaLayouts {
         self.change_all(tx, &self.registry(), file, changes)
     }
 
-    /// Gives a file exactly these attributes, see [`SaLayouts::build`].
+    /// Replaces all attributes of a file with these. See [`SaLayouts::build`].
     ///
     /// # Errors
     /// As [`SaLayouts::build`].
@@ -175,7 +180,7 @@ impl SaLayouts {
         store(file, buffers, file.spill()?.is_some())
     }
 
-    /// Whether all changes could be made without another layout.
+    /// Makes the changes in place if none of them needs another layout. Returns whether it did.
     fn change_in_place(
         &self,
         registry: &SaRegistry,
@@ -229,7 +234,7 @@ impl SaLayouts {
         Ok(true)
     }
 
-    /// Lays everything out anew.
+    /// Lays out all attributes anew.
     fn change_all(
         &self,
         tx: &Transaction,
@@ -286,7 +291,7 @@ impl SaLayouts {
         store(file, buffers, spill.is_some())
     }
 
-    /// The buffers of a list of attributes.
+    /// Builds the buffers of a list of attributes.
     pub(super) fn lay_out(
         &self,
         tx: &Transaction,
@@ -306,7 +311,7 @@ impl SaLayouts {
         let placed = place_attributes(&lengths, dnode_bytes);
         let (inside, outside) = values.split_at(placed.bonus_attributes.min(values.len()));
         let mut bonus = self.encode(tx, id, inside)?;
-        // Beside a spill block the bonus takes all the room that is left.
+        // Beside a spill block, the bonus takes all remaining space.
         bonus.resize(placed.bonus_bytes.max(bonus.len()), 0);
         if placed.spill_bytes.is_none() {
             return Ok(SaBuffers { bonus, spill: None });
@@ -337,7 +342,7 @@ impl SaLayouts {
         encode_attributes(layout, &attributes).map_err(|error| self.refused(id, error.reason))
     }
 
-    /// The number of a layout, which is in the tables as of the transaction's txg.
+    /// Returns the number of a layout that is in the tables as of the transaction's txg, adding it if needed.
     fn layout_of(&self, tx: &Transaction, list: &[SaRegistration]) -> Result<u16, SaError> {
         if list.is_empty() {
             return Ok(SA_LAYOUT_EMPTY);
@@ -350,7 +355,7 @@ impl SaLayouts {
         let tables = tables.as_mut().ok_or_else(|| self.no_tables())?;
         let (found, next, registry) = {
             let known = self.known.read();
-            // All but the empty one are stored.
+            // All layouts but the empty one are stored.
             let next = known.registry.layouts().count() + usize::from(SA_LAYOUT_EMPTY);
             if let Some(number) = known.usable(&key, tx.txg()) {
                 return Ok(number);
@@ -362,7 +367,7 @@ impl SaLayouts {
             )
         };
         if let Some(number) = found {
-            // Stored by a transaction of a younger txg, which may be lost when this one's is not.
+            // Stored by a transaction of a newer txg, which may be lost although this one's txg commits.
             tables.carry_back(tx)?;
             for born in self.known.write().born.values_mut() {
                 *born = (*born).min(tx.txg());
@@ -388,7 +393,7 @@ impl SaLayouts {
         Ok(number)
     }
 
-    /// Registers all attributes that there are, if one is missing.
+    /// Registers all attributes, if any of them is missing.
     pub(super) fn register(&self, tx: &Transaction) -> Result<(), SaError> {
         if self.known.read().is_complete {
             return Ok(());
@@ -431,7 +436,7 @@ impl SaLayouts {
         Ok(())
     }
 
-    /// How an attribute is registered, if it may have this value.
+    /// Returns an attribute's registration, if the attribute may have this value.
     pub(super) fn checked(
         &self,
         registry: &SaRegistry,
@@ -474,7 +479,7 @@ impl Known {
     }
 }
 
-/// Bytes to be overwritten, all of which lie inside.
+/// Bytes to overwrite, all within the buffer.
 #[derive(Default)]
 pub(super) struct Patch<'a>(pub(super) Vec<(usize, &'a [u8])>);
 
@@ -490,7 +495,7 @@ impl Patch<'_> {
     }
 }
 
-/// Stores new buffers, the larger room first given back, then taken.
+/// Stores new buffers. Frees space in one place before it takes space in the other.
 fn store(file: &dyn SaFile, buffers: SaBuffers, had_spill: bool) -> Result<(), SaError> {
     if buffers.spill.is_none() {
         if had_spill {

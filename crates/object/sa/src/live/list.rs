@@ -1,4 +1,4 @@
-//! Attributes on their way from old buffers into new ones.
+//! Lists of attributes, decoded from old buffers to build new ones.
 
 use crate::{FileFlags, SaAttribute, SaClass, SaRegistration, SaRegistry};
 use millpond_ondisk::acl::acl_to_little;
@@ -12,7 +12,7 @@ pub(super) struct Value {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Where the attributes of a stored buffer lie.
+/// The positions of the attributes in a stored buffer.
 pub(super) struct Stored {
     pub(super) endian: Endian,
     fields: Vec<(SaRegistration, SaField)>,
@@ -36,7 +36,7 @@ impl Stored {
             .find(|(one, _)| one.number == number)
             .map(|(_, field)| *field)
     }
-    /// The attributes, little-endian, in their order.
+    /// The attributes in their order, little-endian.
     pub(super) fn values(&self, bytes: &[u8]) -> Result<Vec<Value>, DecodeError> {
         let values = self.fields.iter().map(|(registration, field)| {
             let bytes = bytes
@@ -51,7 +51,7 @@ impl Stored {
     }
 }
 
-/// An attribute's bytes in little-endian order.
+/// Converts an attribute's bytes to little-endian order.
 fn to_little(bytes: &[u8], class: SaClass, endian: Endian) -> Vec<u8> {
     let mut swapped = bytes.to_vec();
     if endian == Endian::Little {
@@ -68,7 +68,8 @@ fn to_little(bytes: &[u8], class: SaClass, endian: Endian) -> Vec<u8> {
     swapped
 }
 
-/// The order of a new file. A project must be put into it, since others read it at its place.
+/// The attribute order of a new file. A project id must be inserted at its position here, because other
+/// software reads it at a fixed offset.
 const TEMPLATE: [SaAttribute; 18] = [
     SaAttribute::Mode,
     SaAttribute::Size,
@@ -90,7 +91,7 @@ const TEMPLATE: [SaAttribute; 18] = [
     SaAttribute::Scanstamp,
 ];
 
-/// Sorts into the template's order; what is not in it keeps its order behind.
+/// Sorts values into the template's order. Other attributes follow in their present order.
 pub(super) fn sort_by_template(values: &mut [Value], registry: &SaRegistry) {
     let order = TEMPLATE.map(|one| registry.number(one));
     values.sort_by_key(|value| {
@@ -102,12 +103,12 @@ pub(super) fn sort_by_template(values: &mut [Value], registry: &SaRegistry) {
     });
 }
 
-/// Accounting looks for a project only in files with this flag.
+/// Sets the flag without which accounting does not look for a project id.
 pub(super) fn flag_project(values: &mut [Value], registry: &SaRegistry) {
     change_flags(values, registry, |flags| flags | FileFlags::PROJECT_ID);
 }
 
-/// Changes the flags among a file's attributes.
+/// Changes the flags in a file's attribute list.
 pub(super) fn change_flags(
     values: &mut [Value],
     registry: &SaRegistry,
@@ -125,7 +126,7 @@ pub(super) fn change_flags(
     }
 }
 
-/// Where an attribute of fixed length stands in an old znode.
+/// Returns the offset of an attribute of fixed length in an old znode.
 pub(super) fn znode_offset(attribute: SaAttribute) -> Option<usize> {
     Some(match attribute {
         SaAttribute::Atime => 0,

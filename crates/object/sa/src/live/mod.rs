@@ -1,12 +1,12 @@
-//! Attributes that change.
+//! Changes to attributes.
 //!
 //! [`SaLayouts`] is shared by all threads that change files of one object set. It turns lists of attributes
-//! into buffers for bonus and spill, and adds to the object set's tables what they need: attributes are
-//! registered before the first buffer is built, a layout is stored in the transaction of the first buffer
-//! that uses it. A change of equal length is made in place, without a look at the tables.
+//! into buffers for bonus and spill block, and adds what they need to the object set's tables. Attributes are
+//! registered before the first buffer is built. A layout is stored in the transaction of the first buffer
+//! that uses it. A change of equal length is made in place, without consulting the tables.
 //!
-//! Whoever changes a file's attributes holds that file's lock; two files need no order between them.
-//! Page: `docs/format/system-attributes.md`, "Writing".
+//! The caller must hold a file's lock while it changes that file's attributes. Different files need no order
+//! between them. Page: `docs/format/system-attributes.md`, "Writing".
 
 mod convert;
 mod file;

@@ -1,4 +1,4 @@
-//! Attributes and tables in the objects of a changing object set.
+//! Attributes and tables in the objects of a live object set.
 
 use super::{SaFile, SaLayouts, SaTables};
 use crate::form::Content;
@@ -10,12 +10,12 @@ use millpond_ondisk::{BlockId, DecodeError, Endian, ObjectId, ObjectType};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, ZapMut, ZapShape, ZapValue, allocate_zap, new_salt};
 
-/// The object that every file system has at the same place.
+/// The master node has the same object id in every file system.
 const MASTER_NODE: ObjectId = ObjectId(1);
 const REGISTRY: &[u8] = b"REGISTRY";
 const LAYOUTS: &[u8] = b"LAYOUTS";
 
-/// A file's object, changed in a transaction.
+/// A file's object together with the transaction that changes it.
 #[derive(Debug, Clone)]
 pub struct SaObject<'t> {
     set: Arc<LiveObjectSet>,
@@ -24,7 +24,7 @@ pub struct SaObject<'t> {
 }
 
 impl<'t> SaObject<'t> {
-    /// The attributes of this object of the set, to be changed in `tx`.
+    /// Binds an object of the set to the transaction that will change its attributes.
     #[must_use]
     pub fn new(set: &Arc<LiveObjectSet>, object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
         Self {
@@ -65,7 +65,8 @@ impl SaFile for SaObject<'_> {
     }
 }
 
-/// Frees the object that holds an old znode's access control list: nothing else, whatever the znode says.
+/// Frees the object that holds an old znode's access control list. Refuses to free an object of any other
+/// type.
 fn free_acl(set: &Arc<LiveObjectSet>, tx: &Transaction, id: ObjectId) -> Result<(), ObjectError> {
     let holds_a_list = [ObjectType::ACL, ObjectType::OLD_ACL];
     if !holds_a_list.contains(&set.object(id)?.object_type()) {
@@ -88,7 +89,7 @@ impl ObjectBytes for Arc<LiveObjectSet> {
     }
 }
 
-/// Registry and layouts of a changing object set. New ZAPs get their salts from the environment.
+/// Registry and layouts of a live object set. New ZAPs get their salts from the environment.
 #[derive(Clone)]
 pub struct LiveTables {
     set: Arc<LiveObjectSet>,
@@ -97,7 +98,7 @@ pub struct LiveTables {
 }
 
 impl LiveTables {
-    /// Those that an SA master node leads to.
+    /// The tables that an SA master node refers to.
     #[must_use]
     pub fn new(set: &Arc<LiveObjectSet>, env: &Env, master: ObjectId) -> Self {
         Self {
@@ -106,7 +107,7 @@ impl LiveTables {
             master,
         }
     }
-    /// The table under `key` of the SA master node, made if it is not there.
+    /// Opens the table under `key` of the SA master node, or creates it.
     fn table<'t>(
         &self,
         tx: &'t Transaction,
@@ -142,7 +143,7 @@ impl SaTables for LiveTables {
         Ok(())
     }
     fn carry_back(&mut self, tx: &Transaction) -> Result<(), SaError> {
-        // At most 1022 layouts: a few blocks.
+        // At most 1022 layouts, in a few blocks.
         let table = self.table(tx, LAYOUTS, ObjectType::SA_LAYOUTS)?;
         let object = table.object();
         for id in 0..=object.block_id_max().0 {
@@ -156,7 +157,7 @@ impl SaTables for LiveTables {
 }
 
 impl SaLayouts {
-    /// Reads the tables of a file system's object set, to which is added as files need it.
+    /// Reads the tables of a file system's object set. They grow when files need more.
     ///
     /// # Errors
     /// As [`SaRegistry::open`].
@@ -181,8 +182,7 @@ impl SaLayouts {
         )))
     }
 
-    /// The attributes of a file as they stand now, unsynced changes included. Reads its spill block, if
-    /// it has one.
+    /// The newest attributes of a file, unsynced changes included. Reads its spill block, if it has one.
     ///
     /// # Errors
     /// As [`SaRegistry::attributes`].
@@ -205,11 +205,12 @@ impl SaLayouts {
 }
 
 impl SaLayouts {
-    /// Frees a file's object, with the one that holds its access control list, if it is an old znode that has
-    /// such a one.
+    /// Frees a file's object. If the file is an old znode with an external access control list, this also
+    /// frees the object that holds the list.
     ///
     /// # Errors
-    /// If the znode cannot be decoded or names what is no such list; if one cannot be freed.
+    /// If the znode cannot be decoded or refers to something that is not such a list, or if an object cannot
+    /// be freed.
     pub fn free(
         &self,
         set: &Arc<LiveObjectSet>,
@@ -219,7 +220,7 @@ impl SaLayouts {
         if let (ObjectType::ZNODE, bonus) = object.typed_bonus() {
             let znode = self.registry().znode(object.id(), &bonus, Endian::Little)?;
             match znode.external_acl().map(|id| free_acl(set, tx, id)) {
-                // Gone already: nothing to free.
+                // Already freed.
                 None | Some(Ok(()) | Err(ObjectError::NotFound { .. })) => {}
                 Some(Err(error)) => return Err(error.into()),
             }
@@ -228,11 +229,11 @@ impl SaLayouts {
     }
 }
 
-/// Makes the empty SA master node of a new file system; its number belongs into the master node as
-/// `SA_ATTRS`.
+/// Creates the empty SA master node of a new file system. The caller stores its object id in the master node
+/// as `SA_ATTRS`.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn create_sa_master(
     set: &Arc<LiveObjectSet>,
     tx: &Transaction,

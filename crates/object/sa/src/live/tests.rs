@@ -16,7 +16,7 @@ fn transaction() -> Transaction {
     groups.begin(0).unwrap()
 }
 
-/// Tables in memory, with the txg of everything stored.
+/// Tables in memory, with the txg of each stored item.
 #[derive(Default, Clone)]
 struct Tables(Arc<Mutex<Stored>>);
 
@@ -113,7 +113,7 @@ impl MemoryFile {
             .buffers(ObjectId(40), bonus, spill)
             .unwrap()
     }
-    /// Header bytes, bonus bytes, layout of the bonus, spill bytes.
+    /// Lengths of the header, the bonus and the spill block, in bytes.
     fn figures(&self) -> (usize, usize, Option<usize>) {
         let state = self.state.lock();
         let units = u16::from_le_bytes([state.bonus[4], state.bonus[5]]) >> 10;
@@ -272,7 +272,7 @@ fn a_new_file_system_registers_all_attributes_and_numbers_layouts_from_2() {
 #[test]
 fn an_older_registry_gets_what_it_lacks_behind_what_it_has() {
     let registry = SaRegistry::from_zaps(3, Arc::new(NoObjects), None, None).unwrap();
-    // As another system would have: no project, one attribute of its own.
+    // As another system might have it: no project, and one attribute of its own.
     let mut old: Vec<_> = SaAttribute::ALL[..21]
         .iter()
         .map(|one| (one.name().as_bytes().to_vec(), one.registration()))
@@ -297,7 +297,7 @@ fn an_older_registry_gets_what_it_lacks_behind_what_it_has() {
     assert_eq!(file.read(&layouts).project_id().unwrap(), Some(77));
 }
 
-/// The table of examples of the format's page.
+/// The table of examples on the format page.
 #[test]
 fn buffers_are_laid_out_as_openzfs_does() {
     let (layouts, _) = new_file_system();
@@ -468,7 +468,7 @@ fn a_layout_of_a_younger_txg_is_carried_back_before_an_older_one_uses_it() {
     let groups = TxgGroups::new(&Env::real(), Txg(9), DirtyLimits::default());
     let older = groups.begin(0).unwrap();
     groups.ask(Txg(9));
-    // The older transaction keeps its group from being written; the next one opens meanwhile.
+    // The older transaction delays the sync of its txg; the next txg opens meanwhile.
     let waiting = Arc::clone(&groups);
     let sync = millpond_env::thread::spawn("sync", move || {
         waiting

@@ -1,15 +1,15 @@
-//! Values of attributes as they are handed to the writer: little-endian.
+//! Attribute values as the writer expects them: little-endian.
 
 use crate::Timestamp;
 use millpond_ondisk::Writer;
 
-/// A number's eight bytes.
+/// The eight bytes of an integer.
 #[must_use]
 pub fn word(value: u64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
 
-/// A time's sixteen bytes: seconds, then nanoseconds.
+/// The sixteen bytes of a time: seconds, then nanoseconds.
 #[must_use]
 pub fn time(value: Timestamp) -> Vec<u8> {
     let mut writer = Writer::default();

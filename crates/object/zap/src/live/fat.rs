@@ -1,4 +1,4 @@
-//! Entries of a fat ZAP put and taken away.
+//! Adds and removes entries of a fat ZAP.
 
 use super::stage::Stage;
 use super::{ZapStore, lowest_unused};
@@ -8,18 +8,18 @@ use millpond_ondisk::zap::{
     LeafInsertError, ZapKey, ZapLeaf, ZapLeafEntry, ZapLeafMut, leaf_entry_chunks,
 };
 
-/// With fewer free chunks than this in a leaf that only one table entry points to, the table is made
-/// larger before it is needed.
+/// If a leaf that only one table entry points to has fewer free chunks than this, the table grows before it
+/// has to.
 const LOW_WATER_CHUNKS: u16 = 20;
 
-/// What is done if the key is there already.
+/// What to do if the key already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     Refuse,
     Replace,
 }
 
-/// What a look into the leaf found.
+/// The result of a search in the leaf.
 struct Found {
     leaf_block: u64,
     prefix_bits: u32,
@@ -33,7 +33,7 @@ struct Found {
 
 fn holds(leaf: &ZapLeaf<'_>, entry: &ZapLeafEntry, key: ZapKey<'_>) -> Result<bool, DecodeError> {
     Ok(match key {
-        // Of another length it cannot be equal, whatever it holds.
+        // A name of another length cannot be equal.
         ZapKey::Name(name) => {
             usize::from(entry.name_integers) == name.len() + 1 && leaf.name(entry)? == name
         }
@@ -53,7 +53,7 @@ impl<S: ZapStore> Stage<'_, S> {
         existing: Existing,
     ) -> Result<(), ZapError> {
         let needed = self.chunks_needed(key, value)?;
-        // Each round but the last makes a prefix one bit longer; there are at most 48.
+        // Each iteration but the last extends a prefix by one bit. There are at most 48.
         for _ in 0..64 {
             let found = self.find(hash, key)?;
             if let Some(chunk) = found.existing {
@@ -84,7 +84,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Err(self.full())
     }
 
-    /// Adds an entry that has its differentiator already and is known not to be there.
+    /// Adds an entry that already has its differentiator and is known not to exist.
     pub(super) fn put_new(
         &mut self,
         hash: u64,
@@ -105,7 +105,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Err(self.full())
     }
 
-    /// Removes the entry of `key`; whether there was one.
+    /// Removes the entry of `key`. Returns whether there was one.
     pub(super) fn remove(mut self, hash: u64, key: ZapKey<'_>) -> Result<bool, ZapError> {
         let found = self.find(hash, key)?;
         let Some(chunk) = found.existing else {
@@ -186,7 +186,7 @@ impl<S: ZapStore> Stage<'_, S> {
         .map_err(|error| self.leaf_error(id, error))
     }
 
-    /// Whether there was room for the other value.
+    /// Replaces the value of an entry. Returns whether the leaf had room for it.
     fn replace(&mut self, found: &Found, chunk: u16, value: &ZapValue) -> Result<bool, ZapError> {
         let id = found.leaf_block;
         let replaced = self.edit(id, |bytes| {

@@ -1,9 +1,9 @@
-//! The pointer table: read, written, and made larger.
+//! The pointer table: reads, writes and enlarges it.
 //!
-//! A table in blocks of its own grows over many changes: each one copies one block into a table of double
-//! size, which takes over when all are copied. Until then whatever is stored into the old table is
-//! stored into the new one, too. A growth that was begun and left (also by other software) is
-//! carried on by the next insertion.
+//! A table in separate blocks grows over many changes. Each change copies one block into a table of twice the
+//! size, which replaces the old one once all blocks are copied. Until then, every store into the old table
+//! also goes into the new one. An unfinished growth, even by other software, is continued by the next
+//! insertion.
 
 use super::ZapStore;
 use super::stage::Stage;
@@ -12,11 +12,11 @@ use millpond_env::mark;
 use millpond_ondisk::Endian;
 use millpond_ondisk::zap::{ZapFlags, pointer_table_entry, put_pointer_table_entry};
 
-/// The table has at most 2^this entries for each leaf. Hashes that are as good as random stay far
-/// below; names that were made to collide would otherwise get a table of half a gigabyte.
+/// log2 of the maximum number of table entries per leaf. Hashes that are as good as random stay far below.
+/// Without this limit, names made to collide would get a table of half a gigabyte.
 const ENTRIES_PER_LEAF_SHIFT: u32 = 14;
 
-/// Which of the two tables.
+/// Selects one of the two tables.
 #[derive(Clone, Copy)]
 enum Table {
     Present,
@@ -24,12 +24,12 @@ enum Table {
 }
 
 impl<S: ZapStore> Stage<'_, S> {
-    /// The block of the leaf for a hash.
+    /// Returns the block of the leaf for a hash.
     pub(super) fn leaf_block(&self, hash: u64) -> Result<u64, ZapError> {
         let index = hash.checked_shr(64 - self.header.table_shift).unwrap_or(0);
         self.table_entry(index)
     }
-    /// The leaf that entry `index` of the present table points to.
+    /// Returns the leaf that entry `index` of the present table points to.
     pub(super) fn table_entry(&self, index: u64) -> Result<u64, ZapError> {
         let (block, word) = self.table_place(Table::Present, index);
         let bytes = self.read(block)?;
@@ -41,8 +41,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(entry)
     }
 
-    /// Lets the `count` entries from `first` on point to another leaf, in both tables if a second
-    /// is in the making.
+    /// Makes the `count` entries from `first` on point to another leaf, in both tables while the table grows.
     pub(super) fn point_to(&mut self, first: u64, count: u64, leaf: u64) -> Result<(), ZapError> {
         self.store_range(Table::Present, first, count, leaf)?;
         if self.header.next_table_block != 0 {
@@ -64,7 +63,7 @@ impl<S: ZapStore> Stage<'_, S> {
         let words_per_block = self.words_per_block();
         while index < end {
             let (block, word) = self.table_place(table, index);
-            // To the end of the range or of the block; the embedded table is within one.
+            // Up to the end of the range or of the block. The embedded table is within one block.
             let in_block = match (table, self.header.table_block) {
                 (Table::Present, 0) => end - index,
                 _ => (end - index).min(words_per_block - word as u64),
@@ -79,7 +78,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(())
     }
 
-    /// The prefix length below which a table can grow.
+    /// The prefix length up to which the table can grow.
     pub(super) fn table_shift_max(&self) -> u32 {
         let hash_bits = if self.header.flags.contains(ZapFlags::HASH64) {
             48
@@ -90,7 +89,7 @@ impl<S: ZapStore> Stage<'_, S> {
         (hash_bits - 2).min(by_leaves)
     }
 
-    /// One step towards a larger table, if it may be larger.
+    /// Makes one step towards a larger table, if the table may grow.
     pub(super) fn grow_ahead(&mut self) -> Result<(), ZapError> {
         if self.header.next_table_block == 0 && self.header.table_shift >= self.table_shift_max() {
             return Ok(());
@@ -98,7 +97,7 @@ impl<S: ZapStore> Stage<'_, S> {
         self.grow_step()
     }
 
-    /// Doubles the table, with all the steps that takes. Holds both tables in memory.
+    /// Doubles the table in all the steps that this needs. Holds both tables in memory.
     pub(super) fn grow_whole(&mut self) -> Result<(), ZapError> {
         let before = self.header.table_shift;
         if self.header.next_table_block == 0 && before >= self.table_shift_max() {
@@ -139,7 +138,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(())
     }
 
-    /// The table moves out of the header block into one of its own.
+    /// Moves the table out of the header block into a separate block.
     fn leave_header(&mut self) -> Result<(), ZapError> {
         if self.header.next_table_block != 0 {
             return Err(self.fail(0, "embedded pointer table grows in blocks", 40));
@@ -155,7 +154,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(())
     }
 
-    /// What a header from disk says of a growth that is going on.
+    /// Validates the state of an unfinished growth in a header from disk.
     fn check_growth(&self) -> Result<(), ZapError> {
         let header = &self.header;
         let count = header.table_blocks.checked_mul(2);
@@ -174,7 +173,7 @@ impl<S: ZapStore> Stage<'_, S> {
         }
     }
 
-    /// The words of a table's block from `first` on.
+    /// Returns the words of a table block from `first` on.
     pub(super) fn table_words(&self, block: u64, first: usize) -> Result<Vec<u64>, ZapError> {
         let bytes = self.read(block)?;
         let endian = bytes.endian();
@@ -210,7 +209,7 @@ impl<S: ZapStore> Stage<'_, S> {
     }
 }
 
-/// Each word twice, little-endian.
+/// Returns each word twice, little-endian.
 fn doubled(words: &[u64]) -> Vec<u8> {
     words
         .iter()

@@ -1,4 +1,4 @@
-//! Empty neighbours become one leaf.
+//! Merges empty neighbouring leaves.
 
 use super::ZapStore;
 use super::stage::Stage;
@@ -7,9 +7,9 @@ use millpond_env::mark;
 use millpond_ondisk::zap::ZapLeafMut;
 
 impl<S: ZapStore> Stage<'_, S> {
-    /// The leaf in block `id`, which covers `hash`, has become empty: while its sibling is a leaf of
-    /// equal prefix length and empty, too, the two become one. A sibling that cannot be read stays
-    /// as it is: nobody has to merge.
+    /// Merges the leaf in block `id`, which covers `hash` and has become empty, with its sibling as long as
+    /// that is an empty leaf of equal prefix length. A sibling that cannot be read stays unchanged, because
+    /// merging is optional.
     pub(super) fn merge(&mut self, id: u64, hash: u64) -> Result<(), ZapError> {
         let mut id = id;
         let mut has_freed_last = false;
@@ -40,7 +40,8 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(())
     }
 
-    /// The leaf's prefix, its length, and the block of its sibling, if the two can become one.
+    /// Returns the leaf's prefix, the length of the prefix, and the block of its sibling, if the two can be
+    /// merged.
     fn empty_sibling(&self, id: u64, hash: u64) -> Result<Option<(u64, u32, u64)>, ZapError> {
         let (prefix, bits) = {
             let bytes = self.read(id)?;
@@ -70,7 +71,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(can_merge.then_some((prefix, bits, sibling)))
     }
 
-    /// One more than the largest block in use. Reads the whole table.
+    /// Returns the largest used block id plus 1. Reads the whole table.
     fn first_unused(&self) -> Result<u64, ZapError> {
         let header = &self.header;
         let (first, count, word) = match header.table_block {
@@ -88,7 +89,7 @@ impl<S: ZapStore> Stage<'_, S> {
         if header.next_table_block != 0 {
             last = last.max(header.next_table_block + header.table_blocks * 2 - 1);
         }
-        // Never more than before, whatever the table says.
+        // Never more than before, even if the table has wrong entries.
         Ok((last.saturating_add(1)).min(header.free_block))
     }
 }

@@ -1,4 +1,4 @@
-//! Entries of a microzap put and taken away, and its becoming a fat ZAP.
+//! Adds and removes entries of a microzap, and upgrades it to a fat ZAP.
 
 use super::fat::Existing;
 use super::stage::Stage;
@@ -13,11 +13,11 @@ use millpond_ondisk::{BlockId, DecodeError, Endian};
 
 /// Bytes by which a microzap's block grows.
 const GROWTH_BYTES: usize = 512;
-/// Names of one hash must all fit into one leaf of 16 KiB, where none takes more chunks than this.
+/// The maximum number of chunks of one entry. All names of one hash must fit into one leaf of 16 KiB.
 const ENTRY_CHUNKS_MAX: usize = 5;
 const LEAF_CHUNKS: usize = 638;
 
-/// What a look over all entries found.
+/// The result of a search through all entries.
 struct Found {
     existing: Option<(usize, u32)>,
     free_slot: Option<usize>,
@@ -127,7 +127,7 @@ impl<S: ZapStore> ZapMut<S> {
         Ok(found)
     }
 
-    /// Fills or frees a slot.
+    /// Fills or clears a slot.
     fn put_slot(
         &self,
         zap: Zap,
@@ -142,7 +142,7 @@ impl<S: ZapStore> ZapMut<S> {
             self.store.write_block(BlockId(0), block)?;
             return Ok(());
         }
-        // Held here, the block would have to be copied.
+        // If it were still held, the edit would have to copy the block.
         drop(zap);
         let mut outcome = Ok(());
         self.store.edit_block(BlockId(0), &mut |bytes| {
@@ -155,7 +155,7 @@ impl<S: ZapStore> ZapMut<S> {
         zap_block_to_little(&zap.first.bytes, zap.first.endian).map_err(|error| self.corrupt(error))
     }
 
-    /// Makes it a fat ZAP of equal content and puts the entry there.
+    /// Upgrades the ZAP to a fat ZAP with the same content and puts the entry there.
     fn upgrade_and_put(
         &self,
         zap: Zap,

@@ -1,17 +1,17 @@
-//! ZAPs that change.
+//! Changes to ZAPs.
 //!
-//! A [`ZapMut`] adds, replaces and removes entries of the ZAP behind a [`ZapStore`], an object bound to a
-//! transaction. It keeps nothing between calls: making one is free, and whoever makes the next sees
-//! what this one did. **The caller serialises**: while one `ZapMut` of an object is at work nobody may
-//! change that object, and nobody may look at it (a directory's own lock does that). **Transactions come in
-//! the order of their txgs**: begin the transaction under that lock. A change in an older txg made after
-//! one in a younger would store what it builds upon only with the younger.
+//! A [`ZapMut`] adds, replaces and removes entries of the ZAP in a [`ZapStore`], which is an object bound to
+//! a transaction. It keeps no state between calls: creating one costs nothing, and the next one sees the
+//! changes of this one. **The caller serialises**: while a `ZapMut` of an object works, no other thread may
+//! change or read that object. A directory's own lock ensures this. **Transactions come in the order of their
+//! txgs**: begin the transaction under that lock. A change in an older txg made after one in a newer txg
+//! would depend on content that is stored only with the newer one.
 //!
-//! A change reads and checks everything that it needs before it writes the first byte; one that fails on
-//! corrupt or unreadable blocks, or because there is no room, leaves the ZAP as it was.
+//! A change reads and checks everything that it needs before it writes the first byte. A change that fails
+//! because blocks are corrupt or unreadable, or because there is no room, leaves the ZAP unchanged.
 //!
-//! Per change a fat ZAP touches its leaf, its header and sometimes one block of the pointer table,
-//! however many entries it has. Pages: `docs/format/zap-micro.md`, `docs/format/zap-fat.md`.
+//! A change to a fat ZAP touches its leaf, its header and sometimes one block of the pointer table,
+//! regardless of the number of entries. Pages: `docs/format/zap-micro.md`, `docs/format/zap-fat.md`.
 
 mod fat;
 mod grow;
@@ -39,26 +39,26 @@ use millpond_ondisk::zap::{
 use millpond_ondisk::{BlockId, DecodeError};
 use stage::Stage;
 
-/// The longest name in bytes where `longname` is not in use.
+/// The longest name in bytes if `longname` is not in use.
 pub const NAME_BYTES_MAX_USUAL: usize = 255;
-/// A microzap grows to this many bytes before it becomes a fat ZAP, unless told otherwise.
+/// By default, a microzap grows to this many bytes before it becomes a fat ZAP.
 pub const MICRO_BYTES_MAX_USUAL: u32 = 128 << 10;
 /// log2 of the block size of a fat ZAP that was a microzap.
 const UPGRADED_BLOCK_SHIFT: u32 = 14;
 
-/// What a new ZAP is like.
+/// Parameters of a new ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewZap {
-    /// Where its hashes start; not 0, see [`new_salt`].
+    /// The initial value of its hashes; not 0, see [`new_salt`].
     pub salt: u64,
     /// How names are folded.
     pub normalisation: Normalisation,
-    /// Any flag makes it a fat ZAP at once, of the object's block size as it is.
+    /// Any flag makes it a fat ZAP at once, with the object's present block size.
     pub flags: ZapFlags,
 }
 
 impl NewZap {
-    /// A microzap that folds nothing: most ZAPs begin like this.
+    /// A microzap that does not fold names. Most ZAPs begin like this.
     #[must_use]
     pub fn plain(salt: u64) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl NewZap {
     }
 }
 
-/// A salt by chance, never 0.
+/// Returns a random salt, never 0.
 #[must_use]
 pub fn new_salt(env: &Env) -> u64 {
     let mut bytes = [0u8; 8];
@@ -77,18 +77,17 @@ pub fn new_salt(env: &Env) -> u64 {
     u64::from_le_bytes(bytes) | 1
 }
 
-/// How many bytes the blocks of an object have that is to be a ZAP, and log2 of those of its indirect
-/// blocks: as OpenZFS chooses them, by use.
+/// Block sizes of an object for a ZAP, chosen by use as in OpenZFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZapShape {
-    /// Bytes of a data block; a microzap's grows by itself.
+    /// Bytes of a data block. The block of a microzap grows as needed.
     pub block_bytes: u32,
     /// log2 of the bytes of an indirect block.
     pub indirect_shift: u8,
 }
 
 impl ZapShape {
-    /// Whatever has no shape of its own.
+    /// The default shape.
     pub const USUAL: Self = Self {
         block_bytes: 512,
         indirect_shift: 17,
@@ -105,16 +104,16 @@ impl ZapShape {
     };
 }
 
-/// What becomes of an entry that was counted down to 0.
+/// What happens to an entry whose count drops to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtZero {
-    /// It goes away.
+    /// The entry is removed.
     Remove,
-    /// It stays, with the value 0.
+    /// The entry stays, with the value 0.
     Keep,
 }
 
-/// A ZAP that can be changed, see the module.
+/// A ZAP that can be changed. See the module documentation.
 #[derive(Debug, Clone)]
 pub struct ZapMut<S> {
     store: S,
@@ -123,7 +122,7 @@ pub struct ZapMut<S> {
 }
 
 impl<S: ZapStore> ZapMut<S> {
-    /// The ZAP that an object is. Reads nothing yet.
+    /// The ZAP in an object. Reads nothing yet.
     pub fn new(store: S) -> Self {
         Self {
             store,
@@ -131,28 +130,28 @@ impl<S: ZapStore> ZapMut<S> {
             micro_bytes_max: MICRO_BYTES_MAX_USUAL,
         }
     }
-    /// Takes names of up to 1023 bytes: directories of datasets with the `longname` feature only.
+    /// Permits names of up to 1023 bytes. Only for directories of datasets with the `longname` feature.
     #[must_use]
     pub fn with_long_names(mut self) -> Self {
         self.name_bytes_max = ZAP_NAME_BYTES_MAX;
         self
     }
-    /// Lets a microzap grow to so many bytes (at most 1 MiB). More than 128 KiB needs the feature
+    /// Permits a microzap to grow to this many bytes (at most 1 MiB). More than 128 KiB requires the feature
     /// `large_microzap`, which the caller activates in the dataset.
     #[must_use]
     pub fn with_micro_bytes_max(mut self, bytes: u32) -> Self {
         self.micro_bytes_max = bytes.min(1 << 20);
         self
     }
-    /// The object behind it.
+    /// The store of the ZAP's blocks.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Makes an object that has no content a ZAP without entries.
+    /// Turns an object without content into an empty ZAP.
     ///
     /// # Errors
-    /// If flags contradict each other, or the block size is none that the form can have.
+    /// If flags contradict each other, or the form does not permit the block size.
     pub fn create(&self, new: &NewZap) -> Result<(), ZapError> {
         let block_bytes = self.store.block_bytes();
         let normflags = new.normalisation.normflags();
@@ -179,8 +178,8 @@ impl<S: ZapStore> ZapMut<S> {
         Ok(())
     }
 
-    /// The ZAP as it stands now, for everything that only reads. Drop it before the next change:
-    /// it holds block 0, which would be copied.
+    /// A read-only view of the ZAP's current state. Drop it before the next change: it holds block 0, which
+    /// the change would then have to copy.
     ///
     /// # Errors
     /// As [`Zap::from_source`].
@@ -226,8 +225,8 @@ impl<S: ZapStore> ZapMut<S> {
     pub fn entry_count(&self) -> Result<u64, ZapError> {
         self.view()?.entry_count()
     }
-    /// The entries from a cookie on; 0 is the start. The ZAP may be changed while the cursor is in
-    /// use, see [`ZapCursor::live`].
+    /// Lists the entries from a cookie on; 0 is the start. The ZAP may change while the cursor is in use, see
+    /// [`ZapCursor::live`].
     ///
     /// # Errors
     /// As [`Zap::from_source`].
@@ -235,38 +234,39 @@ impl<S: ZapStore> ZapMut<S> {
         ZapCursor::live(self.store.source(), cookie)
     }
 
-    /// Adds an entry under a name that is not there yet (compared byte by byte, also in a ZAP that
-    /// folds names: whoever wants no two names that fold alike looks with
-    /// [`ZapMut::lookup_entry`] first).
+    /// Adds an entry under a name that does not exist yet.
+    ///
+    /// Names are compared byte by byte, even in a ZAP that folds names. A caller that permits no two names
+    /// with the same folding calls [`ZapMut::lookup_entry`] first.
     ///
     /// # Errors
-    /// [`ZapError::Exists`]; [`ZapError::NameTooLong`], [`ZapError::Refused`] and [`ZapError::Full`]
-    /// for what cannot be stored; else if blocks cannot be read or are corrupt.
+    /// [`ZapError::Exists`]; [`ZapError::NameTooLong`], [`ZapError::Refused`] and [`ZapError::Full`] if the
+    /// entry cannot be stored; otherwise if blocks cannot be read or are corrupt.
     pub fn insert(&self, name: &[u8], value: &ZapValue) -> Result<(), ZapError> {
         self.put_name(name, value, Existing::Refuse)
     }
-    /// [`ZapMut::insert`] of one 64-bit integer.
+    /// As [`ZapMut::insert`], with one 64-bit integer.
     ///
     /// # Errors
     /// As [`ZapMut::insert`].
     pub fn insert_u64(&self, name: &[u8], value: u64) -> Result<(), ZapError> {
         self.insert(name, &ZapValue::from_u64(value))
     }
-    /// Adds an entry, or gives the one of exactly this name another value.
+    /// Adds an entry, or replaces the value of the entry with exactly this name.
     ///
     /// # Errors
     /// As [`ZapMut::insert`], without [`ZapError::Exists`].
     pub fn update(&self, name: &[u8], value: &ZapValue) -> Result<(), ZapError> {
         self.put_name(name, value, Existing::Replace)
     }
-    /// [`ZapMut::update`] with one 64-bit integer.
+    /// As [`ZapMut::update`], with one 64-bit integer.
     ///
     /// # Errors
     /// As [`ZapMut::update`].
     pub fn update_u64(&self, name: &[u8], value: u64) -> Result<(), ZapError> {
         self.update(name, &ZapValue::from_u64(value))
     }
-    /// Removes the entry of exactly this name; whether there was one.
+    /// Removes the entry of exactly this name. Returns whether there was one.
     ///
     /// # Errors
     /// If blocks cannot be read or are corrupt, or keys are words.
@@ -287,7 +287,7 @@ impl<S: ZapStore> ZapMut<S> {
             }
         }
     }
-    /// Removes the entry whose name matches in the given way and returns it.
+    /// Removes and returns the entry whose name matches according to `name_match`.
     ///
     /// # Errors
     /// As [`ZapMut::remove`].
@@ -303,11 +303,10 @@ impl<S: ZapStore> ZapMut<S> {
         Ok(Some(found))
     }
 
-    /// Adds `delta` to the integer under a name; missing counts as 0. Returns the sum.
+    /// Adds `delta` to the integer under a name, which counts as 0 if it is missing. Returns the sum.
     ///
     /// # Errors
-    /// As [`ZapMut::update`], and [`ZapError::Refused`] if the sum is none that an unsigned 64-bit
-    /// integer can be.
+    /// As [`ZapMut::update`], and [`ZapError::Refused`] if the sum is not an unsigned 64-bit integer.
     pub fn increment(&self, name: &[u8], delta: i64, at_zero: AtZero) -> Result<u64, ZapError> {
         let old = self.lookup_u64(name)?;
         let sum = old.unwrap_or(0).checked_add_signed(delta);
@@ -322,21 +321,21 @@ impl<S: ZapStore> ZapMut<S> {
         }
         Ok(sum)
     }
-    /// [`ZapMut::increment`] in ZAPs keyed by numbers, which are spelt in lower-case hexadecimal.
+    /// As [`ZapMut::increment`], in ZAPs whose keys are numbers written in lower-case hexadecimal.
     ///
     /// # Errors
     /// As [`ZapMut::increment`].
     pub fn increment_number(&self, key: u64, delta: i64, at_zero: AtZero) -> Result<u64, ZapError> {
         self.increment(format!("{key:x}").as_bytes(), delta, at_zero)
     }
-    /// Adds `key` = `value` in a ZAP keyed by numbers.
+    /// Adds `key` = `value` in a ZAP whose keys are numbers.
     ///
     /// # Errors
     /// As [`ZapMut::insert`].
     pub fn insert_number(&self, key: u64, value: u64) -> Result<(), ZapError> {
         self.insert_u64(format!("{key:x}").as_bytes(), value)
     }
-    /// Removes an entry of a ZAP keyed by numbers; whether there was one.
+    /// Removes an entry from a ZAP whose keys are numbers. Returns whether there was one.
     ///
     /// # Errors
     /// As [`ZapMut::remove`].
@@ -344,21 +343,21 @@ impl<S: ZapStore> ZapMut<S> {
         self.remove(format!("{key:x}").as_bytes())
     }
 
-    /// Adds an entry under a key of words that is not there yet.
+    /// Adds an entry under a key of words that does not exist yet.
     ///
     /// # Errors
     /// As [`ZapMut::insert`], and if keys are names.
     pub fn insert_words(&self, words: &[u64], value: &ZapValue) -> Result<(), ZapError> {
         self.put_words(words, value, Existing::Refuse)
     }
-    /// Adds an entry under a key of words, or gives the one there another value.
+    /// Adds an entry under a key of words, or replaces its value.
     ///
     /// # Errors
     /// As [`ZapMut::insert_words`], without [`ZapError::Exists`].
     pub fn update_words(&self, words: &[u64], value: &ZapValue) -> Result<(), ZapError> {
         self.put_words(words, value, Existing::Replace)
     }
-    /// Removes the entry under a key of words; whether there was one.
+    /// Removes the entry under a key of words. Returns whether there was one.
     ///
     /// # Errors
     /// If blocks cannot be read or are corrupt, or keys are names.
@@ -433,7 +432,7 @@ impl<S: ZapStore> ZapMut<S> {
     }
 }
 
-/// Header and leaf of a new fat ZAP.
+/// Builds the header and the leaf of a new fat ZAP.
 fn first_blocks(header: &ZapHeader) -> Result<[Vec<u8>; 2], DecodeError> {
     let table_entries = 1usize << (header.block_shift - 4);
     let head = header.encode(&vec![1; table_entries])?;
@@ -442,7 +441,7 @@ fn first_blocks(header: &ZapHeader) -> Result<[Vec<u8>; 2], DecodeError> {
     Ok([head, leaf.finish()])
 }
 
-/// The lowest differentiator that none of `used` is, if the ZAP allows it.
+/// Returns the lowest differentiator that is not in `used`, if the ZAP permits it.
 fn lowest_unused(mut used: Vec<u32>, hashing: &ZapHashing) -> Option<u32> {
     used.sort_unstable();
     used.dedup();

@@ -1,4 +1,4 @@
-//! ZAPs in the objects of a changing object set.
+//! ZAPs in the objects of a live object set.
 
 use super::{NewZap, ZapMut, ZapShape, ZapStore};
 use crate::{Zap, ZapError, ZapSource};
@@ -16,7 +16,7 @@ impl ZapSource for LiveObject {
     }
 }
 
-/// The blocks of an object, changed in a transaction.
+/// The blocks of an object together with the transaction that changes them.
 #[derive(Debug, Clone)]
 pub struct ObjectBlocks<'t> {
     object: Arc<LiveObject>,
@@ -48,7 +48,7 @@ impl ZapStore for ObjectBlocks<'_> {
 }
 
 impl<'t> ZapMut<ObjectBlocks<'t>> {
-    /// The ZAP that an object is, to be changed in `tx`. Reads nothing yet.
+    /// The ZAP in an object, to be changed in `tx`. Reads nothing yet.
     #[must_use]
     pub fn of(object: &Arc<LiveObject>, tx: &'t Transaction) -> Self {
         Self::new(ObjectBlocks {
@@ -56,7 +56,7 @@ impl<'t> ZapMut<ObjectBlocks<'t>> {
             tx,
         })
     }
-    /// Opens object `id` of a set, to be changed in `tx`.
+    /// The ZAP in object `id` of a set, to be changed in `tx`.
     ///
     /// # Errors
     /// If there is no such object.
@@ -75,8 +75,8 @@ impl<'t> ZapMut<ObjectBlocks<'t>> {
 }
 
 impl Zap {
-    /// Opens the ZAP that a changing object is, as it stands now. For a longer look at one that others
-    /// may change meanwhile use [`crate::ZapCursor::live`].
+    /// Opens the ZAP in a live object, in its current state. To read for longer from a ZAP that other threads
+    /// may change meanwhile, use [`crate::ZapCursor::live`].
     ///
     /// # Errors
     /// As [`Zap::open`].
@@ -86,7 +86,7 @@ impl Zap {
 }
 
 impl ZapShape {
-    /// An object of this shape, without bonus.
+    /// Parameters of an object with this shape and without bonus.
     #[must_use]
     pub fn object(self, object_type: ObjectType) -> NewObject {
         NewObject {
@@ -96,7 +96,7 @@ impl ZapShape {
     }
 }
 
-/// Makes an object and, in it, an empty ZAP.
+/// Creates an object with an empty ZAP in it.
 ///
 /// # Errors
 /// As [`LiveObjectSet::allocate`] and [`ZapMut::create`].

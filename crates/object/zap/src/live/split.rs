@@ -1,4 +1,4 @@
-//! A full leaf becomes two.
+//! Splits a full leaf in two.
 
 use super::ZapStore;
 use super::stage::Stage;
@@ -6,7 +6,7 @@ use crate::{ZapError, ZapValue};
 use millpond_env::mark;
 use millpond_ondisk::zap::{LeafInsertError, ZapFlags, ZapKey, ZapLeafBuilder, leaf_entry_chunks};
 
-/// An entry on its way into another leaf.
+/// An entry that moves to another leaf.
 struct Moved {
     chunk: u16,
     hash: u64,
@@ -31,11 +31,11 @@ impl Key {
 }
 
 impl<S: ZapStore> Stage<'_, S> {
-    /// Divides a leaf by the next bit of the hash, to make room for `needed` chunks under `hash` (in
-    /// place of those of the entry in chunk `replaced`). One division may leave everything on one side.
+    /// Splits a leaf by the next bit of the hash, to make room for `needed` chunks under `hash`. They replace
+    /// the chunks of the entry in chunk `replaced`. A single split may leave all entries on one side.
     ///
     /// # Errors
-    /// [`ZapError::Full`] if no number of divisions would make the room.
+    /// [`ZapError::Full`] if no number of splits would make enough room.
     pub(super) fn split(
         &mut self,
         id: u64,
@@ -76,7 +76,8 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok(())
     }
 
-    /// A leaf's entries in the order of their chains, its prefix, the prefix's bits, its chunks.
+    /// Returns a leaf's entries in the order of their chains, its prefix, the length of the prefix in bits,
+    /// and its chunks.
     fn take_apart(&self, id: u64, hash: u64) -> Result<(Vec<Moved>, u64, u32, u16), ZapError> {
         let bytes = self.read(id)?;
         let leaf = self.leaf(&bytes, id, hash)?;
@@ -106,7 +107,7 @@ impl<S: ZapStore> Stage<'_, S> {
         Ok((entries, leaf.prefix, leaf.prefix_bits, chunks))
     }
 
-    /// Some leaf that covers `hash` must have the room before the table becomes too large.
+    /// Checks that some leaf covering `hash` would have the room before the table becomes too large.
     fn check_that_it_helps(
         &self,
         entries: &[Moved],
@@ -116,7 +117,7 @@ impl<S: ZapStore> Stage<'_, S> {
         needed: u16,
         replaced: Option<u16>,
     ) -> Result<(), ZapError> {
-        // A table in growth will have one bit more, whatever comes.
+        // A growing table will have one more bit in any case.
         let growing = u32::from(self.header.next_table_block != 0);
         let bits_max = self
             .table_shift_max()

@@ -1,4 +1,4 @@
-//! The blocks of a fat ZAP while one change is made to it.
+//! The blocks of a fat ZAP during one change.
 
 use super::ZapStore;
 use crate::{ZapError, ZapSource};
@@ -8,9 +8,10 @@ use millpond_ondisk::zap::{ZapHeader, ZapLeaf, zap_block_to_little};
 use millpond_ondisk::{BlockId, DecodeError, Endian};
 use std::collections::BTreeMap;
 
-/// One change to a fat ZAP. What many blocks have to agree on is changed in copies first, which
-/// [`Stage::finish`] hands over when nothing can go wrong any more; a change of one leaf goes directly into
-/// the store.
+/// One change to a fat ZAP.
+///
+/// A change that must keep several blocks consistent is made in copies first. [`Stage::finish`] writes these
+/// to the store when nothing can fail any more. A change to a single leaf goes directly into the store.
 pub(super) struct Stage<'s, S> {
     pub(super) store: &'s S,
     source: Arc<dyn ZapSource>,
@@ -18,15 +19,15 @@ pub(super) struct Stage<'s, S> {
     before: ZapHeader,
     /// Changed copies, little-endian.
     copies: BTreeMap<u64, Vec<u8>>,
-    /// Whether blocks are to be copied before they are changed.
+    /// Whether blocks are copied before they are changed.
     copies_all: bool,
-    /// First block and count.
+    /// First block and number of blocks.
     freed: Vec<(u64, u64)>,
-    /// The block size that the object gets before anything is written.
+    /// The block size that the object receives before anything is written.
     new_block_bytes: Option<u32>,
 }
 
-/// A block's bytes, from wherever they are.
+/// A block's bytes, from a copy or from the store.
 pub(super) enum Bytes<'b> {
     Copy(&'b [u8]),
     Stored(Arc<Block>),
@@ -60,7 +61,7 @@ impl<'s, S: ZapStore> Stage<'s, S> {
             new_block_bytes: None,
         }
     }
-    /// A ZAP that is not in the store yet.
+    /// Creates the stage of a ZAP that is not in the store yet.
     pub(super) fn made_of(store: &'s S, header: ZapHeader, blocks: [Vec<u8>; 2]) -> Self {
         let mut stage = Self::new(store, header);
         stage.copies = (0..).zip(blocks).collect();
@@ -68,11 +69,11 @@ impl<'s, S: ZapStore> Stage<'s, S> {
         stage
     }
 
-    /// The object's blocks get another size before anything is written.
+    /// Sets the block size that the object receives before anything is written.
     pub(super) fn resize_first(&mut self, bytes: u32) {
         self.new_block_bytes = Some(bytes);
     }
-    /// From here on everything is changed in copies.
+    /// Makes all further changes in copies.
     pub(super) fn copy_from_here(&mut self) {
         self.copies_all = true;
     }
@@ -84,7 +85,7 @@ impl<'s, S: ZapStore> Stage<'s, S> {
         })
     }
 
-    /// Reads a leaf and checks its size and that it belongs where the table says.
+    /// Reads a leaf and checks its size and that it covers the hashes the table assigns to it.
     pub(super) fn leaf<'b>(
         &self,
         bytes: &'b Bytes<'_>,
@@ -102,7 +103,7 @@ impl<'s, S: ZapStore> Stage<'s, S> {
         Ok(leaf)
     }
 
-    /// Changes a block, in the store if nothing is being copied.
+    /// Changes a block, directly in the store unless copies are in use.
     pub(super) fn edit<R>(
         &mut self,
         id: u64,
@@ -132,17 +133,17 @@ impl<'s, S: ZapStore> Stage<'s, S> {
         outcome.ok_or_else(|| self.fail(id, "block was not lent out", 0))
     }
 
-    /// Puts a block that has no content yet, or none that matters.
+    /// Sets a block that has no content yet, or none that matters.
     pub(super) fn put_block(&mut self, id: u64, block: Vec<u8>) {
         self.copies.insert(id, block);
     }
-    /// Blocks that become holes.
+    /// Marks blocks to become holes.
     pub(super) fn free(&mut self, first: u64, count: u64) {
         let end = first.saturating_add(count);
         self.copies.retain(|id, _| !(first..end).contains(id));
         self.freed.push((first, count));
     }
-    /// Takes `count` blocks that were never used.
+    /// Allocates `count` blocks that were never used.
     pub(super) fn allocate(&mut self, count: u64) -> Result<u64, ZapError> {
         let first = self.header.free_block;
         let end = first.checked_add(count);
@@ -152,7 +153,7 @@ impl<'s, S: ZapStore> Stage<'s, S> {
         Ok(first)
     }
 
-    /// Hands everything over to the store.
+    /// Writes everything to the store.
     pub(super) fn finish(mut self) -> Result<(), ZapError> {
         if self.header != self.before || self.copies.contains_key(&0) {
             let header = self.header;

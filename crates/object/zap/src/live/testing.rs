@@ -1,4 +1,4 @@
-//! Changing blocks in memory.
+//! Changeable blocks in memory.
 
 use crate::testing::MemoryBlocks;
 use crate::{NewZap, Zap, ZapMut, ZapSource, ZapStore};
@@ -6,7 +6,7 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{Block, BlockAddress, ObjectError};
 use millpond_ondisk::{BlockId, Endian};
 
-/// An object in memory that several handles share. Counts what is touched.
+/// An object in memory, shared by several handles. Counts writes and edits.
 #[derive(Clone)]
 pub(crate) struct MemoryObject(Arc<Mutex<State>>);
 
@@ -41,7 +41,7 @@ impl MemoryObject {
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         look(&mut self.0.lock())
     }
-    /// What a reader that opens it anew sees.
+    /// A reader that opens the ZAP again.
     pub(crate) fn reader(&self) -> Zap {
         Zap::from_source(Arc::new(self.clone())).unwrap()
     }

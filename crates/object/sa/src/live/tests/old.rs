@@ -1,11 +1,11 @@
-//! Old znodes that are changed.
+//! Changes to old znodes.
 
 use super::*;
 use crate::{Ace, AceFlags, AceKind, AceWho, Fuid, Timestamp};
 use millpond_env::mark;
 use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
 
-/// What lies in an object of its own: its bytes by number.
+/// The content of a separate object: its id, bytes and byte order.
 struct Object(u64, Vec<u8>, Endian);
 
 impl ObjectBytes for Object {
@@ -24,7 +24,8 @@ fn file_system_with(object: Object) -> SaLayouts {
     SaLayouts::new(Arc::new(registry), Some(Box::new(Tables::default())))
 }
 
-/// A file of mode 0644 with the six entries that systems of its time wrote, which version 1 keeps in 48 bytes.
+/// A file of mode 0644 with the six entries that systems of that time wrote. Version 1 stores them in 48
+/// bytes.
 fn znode() -> ZnodePhys {
     let time = |seconds| Timestamp {
         seconds,
@@ -123,7 +124,7 @@ fn an_old_znode_becomes_attributes_in_the_order_of_a_new_file() {
         (read.rdev().unwrap(), read.project_id().unwrap()),
         (None, None)
     );
-    // Changed again it is like any other.
+    // Further changes work as for any other file.
     change(&layouts, &file, &[SIZE_31]).unwrap();
     assert_eq!(file.bonus(), bonus);
 }
@@ -168,7 +169,7 @@ fn device_numbers_hidden_directories_stamps_and_packed_lists_come_along() {
 fn a_list_of_version_0_becomes_one_of_version_1() {
     let (layouts, _) = new_file_system();
     let mut old = znode();
-    // Denied to a user, allowed to a group, everybody: who, mask, flags, type.
+    // Denied to a user, allowed to a group and to everyone. Fields: who, mask, flags, type.
     let entries = [
         (1003u32, 0x2u32, 0u16, 1u16),
         (9, 0x1, 0x40, 0),
@@ -199,7 +200,7 @@ fn a_list_of_version_0_becomes_one_of_version_1() {
 #[test]
 fn a_list_in_an_object_of_its_own_moves_in_and_spills_and_the_object_is_freed() {
     let _mark = mark::expect("old-list-becomes-attribute");
-    // Forty entries of 16 bytes by a machine of the other byte order.
+    // Forty entries of 16 bytes, written by a big-endian machine.
     let mut stored = vec![];
     for user in 0..40u64 {
         stored.extend([0, 0, 0, 0, 0, 0, 0, 1]);
@@ -212,7 +213,7 @@ fn a_list_in_an_object_of_its_own_moves_in_and_spills_and_the_object_is_freed() 
     let file = file_of(&old);
     change(&layouts, &file, &[SIZE_31]).unwrap();
     assert_eq!(file.state.lock().freed, [ObjectId(60)]);
-    // The bonus ends where the pointer begins, the list is in a spill block of two sectors.
+    // The bonus ends where the pointer begins. The list is in a spill block of two sectors.
     assert_eq!(file.figures(), (8, 192, Some(1024)));
     let spill = file.spill().unwrap().unwrap();
     assert_eq!(layout_of(&layouts, &spill.bytes), [19]);
@@ -303,7 +304,7 @@ fn what_is_no_znode_or_has_no_tables_is_not_changed() {
         change(&layouts, &file, &[SIZE_31]),
         Err(SaError::Corrupt { .. })
     ));
-    // Before version 5 there are no tables.
+    // There are no tables before version 5.
     let empty = SaRegistry::from_zaps(3, Arc::new(NoObjects), None, None).unwrap();
     let layouts = SaLayouts::new(Arc::new(empty), None);
     let file = file_of(&znode());
@@ -325,7 +326,7 @@ proptest! {
     ) {
         let mut bonus = head;
         if is_plain {
-            // A list that can be: three entries for owner, group and everybody.
+            // A valid list: three entries for owner, group and everyone.
             bonus[176..264].fill(0);
             bonus[184] = 24;
             bonus[188] = 1;
@@ -341,7 +342,7 @@ proptest! {
         file.state.lock().bonus_type = ObjectType::ZNODE;
         let done = change(&layouts, &file, &[SIZE_31]);
         if file.bonus_type() == ObjectType::ZNODE {
-            // A link stays one; others are as they were.
+            // A link keeps its form. Files whose change failed are unchanged.
             let is_link = old.mode & 0o170_000 == 0o120_000;
             prop_assert_eq!(done.is_ok(), is_link);
             if is_link {

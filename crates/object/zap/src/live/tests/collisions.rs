@@ -1,12 +1,11 @@
-//! Names whose hashes agree, in all bits or in many.
+//! Names whose hashes agree in all bits or in many.
 
 use super::*;
 
-/// Names whose hash is equal whatever the salt: CRC is linear, so one difference of bits that gives
-/// nothing in the upper 28 bits can be put on any name.
+/// Returns names with equal hashes for any salt. CRC is linear, so a bit difference that vanishes in the
+/// upper 28 bits can be applied to any name.
 fn colliding(count: usize, bits: u32) -> Vec<Vec<u8>> {
-    // Differences over eight bytes: find those whose effect vanishes in the upper `bits`, by
-    // elimination over GF(2).
+    // Differences over eight bytes: find those that vanish in the upper `bits`, by elimination over GF(2).
     let length = 8usize;
     let base = ZapHashing::plain(0);
     let crc = |name: &[u8]| millpond_ondisk::zap::zap_crc64(0, name);
@@ -108,11 +107,11 @@ fn a_leaf_of_one_hash_that_is_full_refuses_the_next_and_stays_whole() {
             Err(error) => panic!("{error}"),
         }
     }
-    // 638 chunks, three each.
+    // 638 chunks, three for each entry.
     assert_eq!(refused, 300 - 212);
     same(zap.store(), &model);
     assert!(zap.store().blocks().header().table_shift < 20);
-    // Others still fit.
+    // Other names still fit.
     zap.insert_u64(b"another", 1).unwrap();
 }
 
@@ -120,7 +119,7 @@ fn a_leaf_of_one_hash_that_is_full_refuses_the_next_and_stays_whole() {
 fn names_that_agree_in_many_bits_do_not_make_a_table_of_any_size() {
     let names = colliding(3000, 24);
     let zap = MemoryObject::created(512, &NewZap::plain(0x1357));
-    // A microzap that cannot become fat stays what it is.
+    // A microzap that cannot become fat stays a microzap.
     let mut model = Model::new();
     let refused = names
         .iter()

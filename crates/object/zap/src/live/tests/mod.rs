@@ -1,4 +1,4 @@
-//! Changes of ZAPs, compared with a map.
+//! Changes to ZAPs, compared with a map.
 
 mod collisions;
 mod model;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 type Model = BTreeMap<Vec<u8>, ZapValue>;
 
-/// Reads everything with the reader, proves it consistent, and compares.
+/// Reads everything with the reader, checks consistency, and compares with the model.
 fn same(object: &MemoryObject, model: &Model) {
     let zap = object.reader();
     let summary = zap.check().unwrap();
@@ -91,7 +91,7 @@ fn a_microzap_grows_by_512_bytes_and_becomes_fat_with_the_2048th_entry() {
     model.insert(b"one more".to_vec(), ZapValue::from_u64(1));
     assert_eq!(zap.view().unwrap().form(), ZapForm::Fat);
     assert_eq!(zap.store().blocks().block_bytes, 16 << 10);
-    // 2048 entries of three chunks want 16 leaves at least.
+    // 2048 entries of three chunks need at least 16 leaves.
     let header = zap.store().blocks().header();
     assert_eq!(header.salt, 77);
     assert!((10..=32).contains(&header.leaf_count), "{header:?}");
@@ -273,7 +273,7 @@ fn names_and_values_have_their_limits() {
     zap.view().unwrap().check().unwrap();
 }
 
-/// What a growing table looks like to others: a writer goes on, a reader is not disturbed.
+/// A partly grown table: another writer continues the growth, and readers are not affected.
 #[test]
 fn a_growth_left_half_done_is_carried_on() {
     let _mark = mark::expect("zap-table-doubled");
@@ -360,7 +360,7 @@ fn a_listing_under_changes_gives_what_was_there_all_along_exactly_once() {
     for entry in zap.iter_from(0).unwrap() {
         let entry = entry.unwrap();
         *seen.entry(entry.value.first().unwrap()).or_insert(0) += 1;
-        // Many come, what came goes, at every step.
+        // At every step, several entries are added, and half of the returned ones are removed.
         for _ in 0..if next < 30_000 { 9 } else { 0 } {
             zap.insert_u64(&name(next), next).unwrap();
             next += 1;

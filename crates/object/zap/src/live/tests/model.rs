@@ -1,4 +1,4 @@
-//! Random changes leave what a map would hold; flipped bytes are survived.
+//! Random changes leave the same content as a map would. Flipped bytes cause no panic.
 
 use super::*;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn key_name(key: u16) -> Vec<u8> {
-    // Some share their hash, some are long.
+    // Some names share their hash, some are long.
     match key % 8 {
         0 => vec![b'k'; usize::from(key) % 200 + 1],
         _ => format!("key {key}").into_bytes(),
