@@ -1,12 +1,12 @@
-//! Layer `format`: name/value lists, the self-describing records of labels, pool configurations,
-//! cache files, history and extended attributes.
+//! Layer `format`: name/value lists, the self-describing records of labels, pool configurations, cache files,
+//! history and extended attributes.
 //!
-//! A list is an ordered sequence of (name, type, value). Two encodings lie on storage: packed XDR
-//! (labels, MOS objects) and *native*, the memory image of the writer (`zpool.cache`, history,
-//! resume tokens). Both decode here in either byte order; encoding writes XDR or little-endian
-//! native. Decoding is bounded: lists nest at most [`DEPTH_MAX`] deep, no count from the input is
-//! believed before the bytes for it were seen, and memory stays within a small multiple (about 16)
-//! of the input's length.
+//! A list is an ordered sequence of (name, type, value). On storage it has one of two encodings: packed XDR
+//! (labels, MOS objects) and *native*, the memory image of the writer (`zpool.cache`, history, resume
+//! tokens). This crate decodes both in either byte order, and encodes XDR or little-endian native.
+//!
+//! Decoding is bounded. Lists nest at most [`DEPTH_MAX`] deep. A count from the input is only used after the
+//! bytes for it were seen. Memory stays within a small multiple (about 16) of the input's length.
 //!
 //! ```
 //! use millpond_nvlist::NvList;
@@ -57,5 +57,5 @@ pub use list::{NvList, NvPair};
 pub use stream::Encoding;
 pub use value::{NvString, NvType, NvValue};
 
-/// How deep lists may nest: the outermost list is at depth 0, and a list at depth 20 is the last.
+/// The nesting limit of lists. The outermost list has depth 0, the innermost at most depth 20.
 pub const DEPTH_MAX: usize = 20;

@@ -1,8 +1,8 @@
-//! The list and its typed lookups.
+//! Name/value lists and their typed lookups.
 
 use crate::{LookupError, NvString, NvType, NvValue};
 
-/// One (name, value) of a list.
+/// One (name, value) pair of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvPair {
     /// The name.
@@ -13,8 +13,8 @@ pub struct NvPair {
 
 /// An ordered sequence of named values. Page `docs/format/nvlist.md`.
 ///
-/// A list from storage may hold a name twice; lookups then answer with the last one, as other
-/// readers do. [`NvList::insert`] keeps names unique.
+/// A list from storage may contain a name twice. Lookups then return the last value, as other readers do.
+/// [`NvList::insert`] keeps names unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvList {
     flags: u32,
@@ -52,12 +52,12 @@ macro_rules! getters {
 }
 
 impl NvList {
-    /// Writers' usual flag: a name stands at most once.
+    /// The usual flag: a name occurs at most once.
     pub const UNIQUE_NAME: u32 = 1;
-    /// A pair of name and type stands at most once.
+    /// A combination of name and type occurs at most once.
     pub const UNIQUE_NAME_AND_TYPE: u32 = 2;
 
-    /// An empty list with [`NvList::UNIQUE_NAME`], as every list of a pool has it.
+    /// An empty list with [`NvList::UNIQUE_NAME`], the flag of every list of a pool.
     #[must_use]
     pub fn new() -> Self {
         Self::with_flags(Self::UNIQUE_NAME)
@@ -70,17 +70,17 @@ impl NvList {
             pairs: Vec::new(),
         }
     }
-    /// The flags as stored: which duplicates the writer allowed itself.
+    /// The flags as stored: which duplicates may occur.
     #[must_use]
     pub fn flags(&self) -> u32 {
         self.flags
     }
-    /// How many pairs there are.
+    /// The number of pairs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
-    /// Whether there is none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
@@ -103,7 +103,7 @@ impl NvList {
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
         self.get(name).is_some()
     }
-    /// Sets a value: one of this name is replaced where it stands, else the pair goes to the end.
+    /// Sets a value: replaces the last value of this name in its position, or appends the pair.
     pub fn insert(&mut self, name: impl Into<NvString>, value: impl Into<NvValue>) {
         let (name, value) = (name.into(), value.into());
         match self.pairs.iter_mut().rfind(|pair| pair.name == name) {
@@ -111,18 +111,18 @@ impl NvList {
             None => self.pairs.push(NvPair { name, value }),
         }
     }
-    /// Appends a pair even if the name stands already.
+    /// Appends a pair, even if the name occurs already.
     pub fn push(&mut self, name: impl Into<NvString>, value: impl Into<NvValue>) {
         self.pairs.push(NvPair {
             name: name.into(),
             value: value.into(),
         });
     }
-    /// Sets a flag-like value: present means true.
+    /// Sets a flag without a value; its presence means true.
     pub fn insert_flag(&mut self, name: impl Into<NvString>) {
         self.insert(name, NvValue::Boolean);
     }
-    /// Removes every pair of this name; tells whether there was one.
+    /// Removes every pair of this name. Returns whether there was one.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) -> bool {
         let name = name.as_ref();
         let before = self.pairs.len();
@@ -130,7 +130,7 @@ impl NvList {
         self.pairs.len() != before
     }
 
-    /// The last value with this name, whatever its type.
+    /// The last value with this name, of any type.
     ///
     /// # Errors
     /// [`LookupError::Missing`].
@@ -139,7 +139,7 @@ impl NvList {
             name: name.to_owned(),
         })
     }
-    /// Whether the flag stands: a boolean without value, or a boolean value that is true.
+    /// Whether the flag is set: a boolean without value, or a boolean value that is true.
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         matches!(
@@ -147,7 +147,7 @@ impl NvList {
             Some(NvValue::Boolean | NvValue::BooleanValue(true))
         )
     }
-    /// Whether a u64 of this name is there and not 0, which is how configurations say "yes".
+    /// Whether a u64 of this name exists and is not 0, which means "yes" in configurations.
     #[must_use]
     pub fn u64_is_set(&self, name: &str) -> bool {
         self.u64(name).is_ok_and(|value| value != 0)

@@ -1,11 +1,11 @@
-//! The native encoding: the memory of the program that wrote it, pointers zeroed.
+//! The native encoding: the writer's memory image, with pointers zeroed.
 //! Page `docs/format/nvlist.md`, "Native".
 
 use crate::value::{pair_memory_bytes, round8};
 use crate::{DEPTH_MAX, EncodeError, NvList, NvString, NvType, NvValue};
 use millpond_ondisk::{DecodeError, Reader};
 
-/// Bytes of a pair before its name.
+/// Size of the pair header in bytes; the name follows it.
 const PAIR_HEADER_BYTES: usize = 16;
 
 /// Reads a list without stream header, in the reader's byte order.
@@ -18,7 +18,7 @@ pub(crate) fn decode_list(reader: &mut Reader<'_>) -> Result<NvList, DecodeError
     Ok(list)
 }
 
-/// Reads pairs up to the terminating zero into `list`, around which stand `depth` lists.
+/// Reads pairs up to the terminating zero into `list`, which is nested in `depth` other lists.
 fn decode_pairs(
     reader: &mut Reader<'_>,
     list: &mut NvList,
@@ -59,7 +59,7 @@ fn decode_pairs(
     }
 }
 
-/// Reads a value from `value`; the pairs of nested lists follow in `rest`.
+/// Reads a value from `value`. The pairs of nested lists follow in `rest`.
 fn decode_value(
     value: &mut Reader<'_>,
     rest: &mut Reader<'_>,
@@ -107,7 +107,7 @@ fn decode_value(
         })?),
         NvType::Uint64Array => NvValue::Uint64Array(decode_array(value, items, 8, Reader::u64)?),
         NvType::StringArray => {
-            // The writer's pointers, meaningless here.
+            // The writer's pointers, without meaning here.
             value.skip(items.saturating_mul(8))?;
             let mut strings = Vec::new();
             for _ in 0..items {
@@ -334,7 +334,7 @@ fn put_string(out: &mut Vec<u8>, string: &NvString) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// Lengths and sizes are signed 32-bit numbers.
+/// Lengths and sizes are signed 32-bit integers.
 fn length_field(length: usize) -> Result<i32, EncodeError> {
     i32::try_from(length).map_err(|_| EncodeError::TooLong)
 }

@@ -1,15 +1,15 @@
-//! The four bytes before a packed list, and what follows from them.
+//! The four-byte header of a packed list, and decoding by it.
 //! Page `docs/format/nvlist.md`, "Stream header".
 
 use crate::{EncodeError, NvList, native, xdr};
 use millpond_ondisk::{DecodeError, Endian, Reader};
 
-/// How a list is packed, as its first four bytes tell.
+/// The encoding of a packed list, from its first four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// Big-endian whatever the writer; labels and MOS objects.
+    /// XDR, big-endian on every machine; labels and MOS objects.
     Xdr,
-    /// The writer's memory in the writer's byte order; cache files, history, resume tokens.
+    /// The writer's memory image in the writer's byte order; cache files, history, resume tokens.
     Native(Endian),
 }
 
@@ -17,12 +17,12 @@ impl Encoding {
     /// Reads the header from the first four bytes.
     ///
     /// # Errors
-    /// If there are fewer, or they name another encoding or byte order.
+    /// If there are fewer than four bytes, or the encoding or byte order is unknown.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("nvlist", bytes, Endian::Big);
         let [encoding, order, _, _] = reader.array()?;
         match (encoding, order) {
-            // Readers ignore the order byte of XDR: big-endian pools say 0 there.
+            // Readers ignore the byte order of XDR, which is 0 on big-endian pools.
             (1, _) => Ok(Self::Xdr),
             (0, 1) => Ok(Self::Native(Endian::Little)),
             (0, 0) => Ok(Self::Native(Endian::Big)),
@@ -40,16 +40,16 @@ impl Encoding {
 }
 
 impl NvList {
-    /// Reads a packed list of either encoding and byte order. Bytes behind the list are ignored:
-    /// labels and MOS objects fill up with zeros.
+    /// Reads a packed list of either encoding and byte order.
+    ///
+    /// Ignores bytes after the list: labels and MOS objects are padded with zeros.
     ///
     /// # Errors
-    /// [`DecodeError`] with the byte offset, by the rules of `docs/format/nvlist.md`,
-    /// "What a reader checks".
+    /// [`DecodeError`] with the byte offset, by the rules of `docs/format/nvlist.md`, "What a reader checks".
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::decode_prefix(bytes).map(|(list, _)| list)
     }
-    /// As [`NvList::decode`], and tells how many bytes the packed list takes.
+    /// As [`NvList::decode`]; also returns the length of the packed list in bytes.
     ///
     /// # Errors
     /// As [`NvList::decode`].
@@ -67,7 +67,7 @@ impl NvList {
         };
         Ok((list, reader.position()))
     }
-    /// The list packed as XDR, stream header included.
+    /// Packs the list as XDR, with stream header.
     ///
     /// # Errors
     /// [`EncodeError`].
@@ -76,7 +76,7 @@ impl NvList {
         xdr::encode_list(self, &mut bytes, 0)?;
         within_length(bytes)
     }
-    /// The list packed as the memory of a little-endian writer, stream header included.
+    /// Packs the list in the native encoding of a little-endian writer, with stream header.
     ///
     /// # Errors
     /// [`EncodeError`].
@@ -87,7 +87,7 @@ impl NvList {
     }
 }
 
-/// Sizes are signed 32-bit numbers.
+/// Sizes are signed 32-bit integers.
 fn within_length(bytes: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
     if i32::try_from(bytes.len()).is_err() {
         return Err(EncodeError::TooLong);

@@ -230,7 +230,7 @@ fn twenty_levels_are_read_and_written_and_one_more_is_neither() {
     let list = nested(DEPTH_MAX + 1);
     assert_eq!(list.encode_xdr(), Err(EncodeError::TooDeep));
     assert_eq!(list.encode_native(), Err(EncodeError::TooDeep));
-    // The same from bytes: a hand-made run of pair headers, each opening another list.
+    // The same from bytes: a long run of pair headers, each of which opens another list.
     let mut bytes = hex("01010000");
     for _ in 0..100_000 {
         bytes.extend(hex(

@@ -1,11 +1,11 @@
-//! A list as people read it: indented lines, in the manner of `zdb -l`.
+//! The text form of a list: indented lines, as in `zdb -l`.
 
 use crate::{NvList, NvString, NvValue};
 use std::fmt;
 
 impl fmt::Display for NvList {
-    /// One line a value, names before colons, strings in single quotes, nested lists indented by
-    /// four blanks. Flags are names alone.
+    /// Writes one line per value, with the name before a colon and strings in single quotes. Nested lists are
+    /// indented by four spaces. Flags are written as the name alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_list(f, self, 0)
     }

@@ -1,11 +1,12 @@
-//! What a pair can hold. Page `docs/format/nvlist.md`, "Types".
+//! Values of pairs. Page `docs/format/nvlist.md`, "Types".
 
 use crate::NvList;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A name or string as stored: bytes without NUL, nearly always UTF-8 but not promised to be
-/// (names of extended attributes are whatever a program chose).
+/// A name or string as stored: bytes without NUL, usually UTF-8.
+///
+/// UTF-8 is not guaranteed; for instance, programs choose the names of extended attributes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NvString(Vec<u8>);
 
@@ -15,12 +16,12 @@ impl NvString {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-    /// The string as text, `None` if it is not UTF-8.
+    /// The string as text; `None` if it is not UTF-8.
     #[must_use]
     pub fn to_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
-    /// The string as text for people: what is not UTF-8 is replaced.
+    /// The string as display text, with replacement characters where it is not UTF-8.
     #[must_use]
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
@@ -30,7 +31,7 @@ impl NvString {
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there are no bytes.
+    /// Whether the string is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -70,14 +71,14 @@ impl From<Vec<u8>> for NvString {
 
 macro_rules! types {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal;)*) => {
-        /// The type of a value, as numbered on storage. Page `docs/format/nvlist.md`, "Types".
+        /// The type of a value, by its number on storage. Page `docs/format/nvlist.md`, "Types".
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum NvType { $($(#[$doc])* $name = $number,)* }
         impl NvType {
-            /// Every type, in the order of its number.
+            /// Every type, in numerical order.
             pub const ALL: &[NvType] = &[$(NvType::$name,)*];
-            /// The type with this number, `None` for one that does not exist.
+            /// The type with this number; `None` if there is none.
             #[must_use]
             pub fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
@@ -85,7 +86,7 @@ macro_rules! types {
             /// The number on storage.
             #[must_use]
             pub fn number(self) -> u32 { self as u32 }
-            /// The word for people.
+            /// The display name.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
@@ -95,7 +96,7 @@ macro_rules! types {
 }
 
 types! {
-    /// Present means true; there is no value.
+    /// A flag without a value; its presence means true.
     Boolean = 1, "boolean";
     /// An uninterpreted byte.
     Byte = 2, "byte";
@@ -147,7 +148,7 @@ types! {
     Int8Array = 25, "int8 array";
     /// Unsigned 8-bit integers.
     Uint8Array = 26, "uint8 array";
-    /// An IEEE 754 double, never written by a pool.
+    /// An IEEE 754 double; pools never write it.
     Double = 27, "double";
 }
 
@@ -188,7 +189,7 @@ pub enum NvValue {
     BooleanArray(Vec<bool>),
     Int8Array(Vec<i8>),
     Uint8Array(Vec<u8>),
-    /// The bits of an IEEE 754 double, so that values compare exactly (`f64::from_bits`).
+    /// The bits of an IEEE 754 double (`f64::from_bits`), so that values compare exactly.
     Double(u64),
 }
 
@@ -245,7 +246,7 @@ impl NvValue {
             _ => 1,
         }
     }
-    /// Bytes of the value in a writer's memory, unpadded: what the size fields count.
+    /// The size of the value in a writer's memory in bytes, unpadded, as the size fields count it.
     pub(crate) fn memory_bytes(&self) -> usize {
         let count = self.element_count();
         let with_nul = |string: &NvString| string.len().saturating_add(1);
@@ -272,7 +273,7 @@ impl NvValue {
     }
 }
 
-/// The size that a pair states about itself: header and name, then the value, each padded to 8.
+/// The size field of a pair: header and name, then the value, each padded to 8 bytes.
 pub(crate) fn pair_memory_bytes(name: &NvString, value: &NvValue) -> usize {
     round8(name.len().saturating_add(17)).saturating_add(round8(value.memory_bytes()))
 }

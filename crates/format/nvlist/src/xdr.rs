@@ -1,11 +1,11 @@
-//! The XDR encoding: big-endian, everything a multiple of four bytes.
+//! The XDR encoding: big-endian, padded to multiples of four bytes.
 //! Page `docs/format/nvlist.md`, "XDR".
 
 use crate::value::pair_memory_bytes;
 use crate::{DEPTH_MAX, EncodeError, NvList, NvString, NvType, NvValue};
 use millpond_ondisk::{DecodeError, Reader};
 
-/// Reads a list without stream header. `depth` lists stand around it.
+/// Reads a list without stream header, nested in `depth` other lists.
 pub(crate) fn decode_list(reader: &mut Reader<'_>, depth: usize) -> Result<NvList, DecodeError> {
     if depth > DEPTH_MAX {
         return Err(reader.fail("lists nest deeper than 20"));
@@ -15,7 +15,7 @@ pub(crate) fn decode_list(reader: &mut Reader<'_>, depth: usize) -> Result<NvLis
     }
     let mut list = NvList::with_flags(reader.u32()?);
     loop {
-        // The encoded size is advice that other readers ignore too.
+        // The encoded size is a hint that other readers ignore too.
         let _encoded = reader.u32()?;
         let stated = reader.u32()?;
         if stated == 0 {
@@ -83,7 +83,7 @@ fn decode_value(
             NvValue::Uint8Array(decode_array(reader, items, 4, |r| Ok(low_u8(r.u32()?)))?)
         }
         NvType::StringArray => {
-            // Not reserved in advance: nested counts may each claim what is left.
+            // Do not reserve capacity: each nested count may claim all remaining bytes.
             let mut strings = Vec::new();
             for _ in 0..items {
                 strings.push(decode_string(reader)?);
@@ -156,7 +156,7 @@ fn decode_value(
     })
 }
 
-/// Reads an array whose count stands again before its elements, unless it is empty.
+/// Reads an array. Unless it is empty, its count is repeated before its elements.
 fn decode_array<'a, T>(
     reader: &mut Reader<'a>,
     items: usize,
@@ -197,7 +197,7 @@ fn skip_padding(reader: &mut Reader<'_>, length: usize) -> Result<(), DecodeErro
     reader.skip(padding(length))
 }
 
-/// Bytes from `length` to the next multiple of four.
+/// The number of padding bytes from `length` to the next multiple of four.
 fn padding(length: usize) -> usize {
     length.wrapping_neg() & 3
 }
@@ -213,7 +213,7 @@ fn low_i16(word: u32) -> i16 {
     low_u16(word).cast_signed()
 }
 
-/// Appends a list without stream header. `depth` lists stand around it.
+/// Appends a list without stream header, nested in `depth` other lists.
 pub(crate) fn encode_list(
     list: &NvList,
     out: &mut Vec<u8>,
@@ -244,7 +244,7 @@ pub(crate) fn encode_list(
 fn encode_value(value: &NvValue, out: &mut Vec<u8>, depth: usize) -> Result<(), EncodeError> {
     match value {
         NvValue::Boolean => {}
-        // All three kinds of byte pass through a signed char in other writers.
+        // Other writers pass all three byte types through a signed char.
         NvValue::Byte(item) | NvValue::Uint8(item) => {
             put_i32(out, i32::from(item.cast_signed()));
         }
@@ -323,7 +323,7 @@ fn put_string(out: &mut Vec<u8>, string: &NvString) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// Lengths and sizes are signed 32-bit numbers.
+/// Lengths and sizes are signed 32-bit integers.
 fn length_field(length: usize) -> Result<u32, EncodeError> {
     i32::try_from(length)
         .map(i32::cast_unsigned)

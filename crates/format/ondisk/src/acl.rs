@@ -1,43 +1,43 @@
-//! NFSv4 access control lists, in both of their encodings, and the ids in them.
+//! NFSv4 access control lists in both of their encodings, and the ids in them.
 //!
 //! Page `docs/format/acl.md`.
 
 use crate::{DecodeError, Endian, Reader, Writer};
 
-/// A user or group as stored: the number of a domain and an id inside it. Page `docs/format/acl.md`.
+/// A user or group as stored: the index of a domain, and an id in that domain. Page `docs/format/acl.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fuid(pub u64);
 
 impl Fuid {
-    /// Which domain of the file system's table; 0 for plain POSIX ids.
+    /// Index into the file system's domain table; 0 for plain POSIX ids.
     #[must_use]
     pub fn domain(self) -> u32 {
         u32::try_from(self.0 >> 32).unwrap_or(0)
     }
-    /// The id inside the domain.
+    /// The id in the domain.
     #[must_use]
     pub fn id(self) -> u32 {
         u32::try_from(self.0 & 0xffff_ffff).unwrap_or(0)
     }
-    /// The POSIX id, unless the domain is a foreign one.
+    /// The POSIX id; `None` if the domain is a foreign one.
     #[must_use]
     pub fn posix(self) -> Option<u32> {
         (self.domain() == 0).then(|| self.id())
     }
 }
 
-/// What an entry does. Any number can be held. Page `docs/format/acl.md`.
+/// The kind of an entry; unknown values are kept. Page `docs/format/acl.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AceKind(pub u16);
 
 impl AceKind {
-    /// Grants what the mask names.
+    /// Grants the rights in the mask.
     pub const ALLOW: AceKind = AceKind(0);
-    /// Refuses what the mask names.
+    /// Denies the rights in the mask.
     pub const DENY: AceKind = AceKind(1);
-    /// Asks for an audit record.
+    /// Requests an audit record.
     pub const AUDIT: AceKind = AceKind(2);
-    /// Asks for an alarm.
+    /// Requests an alarm.
     pub const ALARM: AceKind = AceKind(3);
 
     /// Whether the entry carries two object type ids (kinds 5 to 8).
@@ -55,17 +55,17 @@ bitflags::bitflags! {
         const FILE_INHERIT = 0x1;
         /// Directories inherit the entry.
         const DIRECTORY_INHERIT = 0x2;
-        /// Children do not hand it on.
+        /// Children do not propagate the entry.
         const NO_PROPAGATE = 0x4;
-        /// It does not apply to this object itself.
+        /// The entry does not apply to this object itself.
         const INHERIT_ONLY = 0x8;
         /// Audit or alarm on success.
         const SUCCESSFUL_ACCESS = 0x10;
         /// Audit or alarm on failure.
         const FAILED_ACCESS = 0x20;
-        /// The id is a group's.
+        /// The id is a group id.
         const IDENTIFIER_GROUP = 0x40;
-        /// It came from the parent directory.
+        /// The entry was inherited from the parent directory.
         const INHERITED = 0x80;
         /// `owner@`
         const OWNER = 0x1000;
@@ -77,7 +77,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AceWho {
     /// `owner@`
@@ -95,17 +95,17 @@ pub enum AceWho {
 pub struct Ace {
     /// Allow, deny, audit or alarm.
     pub kind: AceKind,
-    /// Inheritance, and the marks that [`Ace::who`] is read from.
+    /// Inheritance flags, and the flags from which [`Ace::who`] is decoded.
     pub flags: AceFlags,
-    /// The rights in question.
+    /// The rights.
     pub mask: u32,
-    /// Whom it is about.
+    /// The subject.
     pub who: AceWho,
     /// Object type and inherited object type, only for kinds 5 to 8.
     pub object_types: Option<[u8; 32]>,
 }
 
-/// Entries of 12 bytes in the old encoding.
+/// Size of an entry in the old encoding, in bytes.
 const OLD_ACE_BYTES: usize = 12;
 
 fn abstract_who(flags: AceFlags) -> Option<AceWho> {
@@ -117,11 +117,12 @@ fn abstract_who(flags: AceFlags) -> Option<AceWho> {
     }
 }
 
-/// Reads `count` entries (version 1: 8, 16 or 48 bytes each) that fill `bytes` exactly. Allocates
-/// at most five times the length of `bytes`.
+/// Reads `count` entries of version 1 (8, 16 or 48 bytes each) that fill `bytes` exactly.
+///
+/// Allocates at most five times the length of `bytes`.
 ///
 /// # Errors
-/// If they do not.
+/// If the entries do not fill `bytes` exactly.
 pub fn decode_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ace>, DecodeError> {
     let mut reader = Reader::new("acl", bytes, endian);
     let mut entries = Vec::new();
@@ -156,10 +157,11 @@ pub fn decode_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ace>, 
 }
 
 /// Reads `count` entries of the old encoding (version 0: 12 bytes each) that fill `bytes` exactly.
+///
 /// Allocates at most five times the length of `bytes`.
 ///
 /// # Errors
-/// If they do not.
+/// If the entries do not fill `bytes` exactly.
 pub fn decode_old_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ace>, DecodeError> {
     let fits = usize::try_from(count)
         .ok()
@@ -187,8 +189,9 @@ pub fn decode_old_acl(bytes: &[u8], endian: Endian, count: u64) -> Result<Vec<Ac
     Ok(entries)
 }
 
-/// A list of version 1 entries, as stored in byte order `endian`, in little-endian. What ends inside an
-/// entry is left as it is from there on.
+/// Converts a list of version 1 entries from byte order `endian` to little-endian.
+///
+/// An incomplete entry at the end stays partly unconverted.
 #[must_use]
 pub fn acl_to_little(bytes: &[u8], endian: Endian) -> Vec<u8> {
     let mut swapped = bytes.to_vec();
@@ -223,10 +226,10 @@ pub fn acl_to_little(bytes: &[u8], endian: Endian) -> Vec<u8> {
     swapped
 }
 
-/// The entries in version 1, little-endian.
+/// Encodes entries in version 1, little-endian.
 ///
 /// # Errors
-/// If an entry's flags, kind and id contradict one another: it would be read back as another one.
+/// If the flags, kind and id of an entry contradict each other, so that it would be decoded as another entry.
 pub fn encode_acl(entries: &[Ace]) -> Result<Vec<u8>, DecodeError> {
     let mut writer = Writer::default();
     for entry in entries {
@@ -309,7 +312,7 @@ mod tests {
         assert!(decode_acl(&one, Endian::Little, u64::MAX).is_err());
         assert!(decode_acl(&one, Endian::Little, 0).is_err());
         assert!(decode_acl(&one[..7], Endian::Little, 1).is_err());
-        // Sixteen bytes are needed once no mark stands in the flags.
+        // Sixteen bytes are needed if the flags name no abstract subject.
         assert!(decode_acl(&[0; 8], Endian::Little, 1).is_err());
     }
 
@@ -337,7 +340,7 @@ mod tests {
             .filter(|kind| AceKind(*kind).has_object_types())
             .collect();
         assert_eq!(carry, [5, 6, 7, 8]);
-        // Kind 5, user 7, then two types of 16 bytes: an entry of 48.
+        // Kind 5, user 7, then two types of 16 bytes: an entry of 48 bytes.
         let mut bytes = vec![0, 5, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7];
         bytes.extend(1..=32);
         let read = decode_acl(&bytes, Endian::Big, 1).unwrap();

@@ -2,9 +2,10 @@
 
 use crate::Endian;
 
-/// An array of 64-bit integers as object data holds it: metaslab arrays, unflushed txgs,
-/// sub-objects of block lists, sizes of packed lists. Bytes behind the last whole word are ignored.
-/// Page `docs/format/object-types.md`.
+/// An array of 64-bit integers in object data. Page `docs/format/object-types.md`.
+///
+/// Used for metaslab arrays, unflushed txgs, sub-objects of block lists and sizes of packed lists. Bytes
+/// after the last whole word are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WordArray<'a> {
     bytes: &'a [u8],
@@ -17,7 +18,7 @@ impl<'a> WordArray<'a> {
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self { bytes, endian }
     }
-    /// How many whole words there are.
+    /// The number of whole words.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() >> 3
@@ -27,7 +28,7 @@ impl<'a> WordArray<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The word at `index`, or `None` behind the end.
+    /// The word at `index`; `None` beyond the end.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
         let at = index.checked_mul(8)?;

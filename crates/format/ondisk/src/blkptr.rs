@@ -1,4 +1,4 @@
-//! Block pointers: where a block lies, how big it is, how to know that it is the right one.
+//! Block pointers: the addresses, sizes, checksum and birth of a block.
 //!
 //! Page `docs/format/block-pointer.md`.
 
@@ -7,7 +7,7 @@ use crate::{
     ObjectType, SECTOR_SHIFT, Txg, VdevId,
 };
 
-/// One copy's address: a top-level vdev and a byte range in its allocatable space.
+/// The address of one copy: a top-level vdev and a byte range in its allocatable space.
 ///
 /// Page `docs/format/block-pointer.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,14 +16,14 @@ pub struct Dva {
     pub vdev: VdevId,
     /// Bytes from the start of allocatable space (4 MiB into a plain leaf).
     pub offset_bytes: u64,
-    /// Bytes taken from the vdev, parity and padding included.
+    /// Allocated bytes on the vdev, including parity and padding.
     pub asize_bytes: u64,
     /// Whether the address is that of a gang header.
     pub is_gang: bool,
 }
 
 impl Dva {
-    /// The address held by two words, or `None` if it is unused (asize 0).
+    /// Decodes an address from two words; `None` if it is unused (asize 0).
     #[must_use]
     pub fn from_words(words: [u64; 2]) -> Option<Self> {
         let [first, second] = words;
@@ -34,14 +34,14 @@ impl Dva {
         Some(Self {
             // 24 bits always fit.
             vdev: VdevId(u32::try_from((first >> 32) & 0x00ff_ffff).unwrap_or(u32::MAX)),
-            // Offsets are 63-bit sector numbers; what cannot be a byte offset saturates and
-            // then fails every bounds check.
+            // Offsets are 63-bit sector numbers. An offset that does not fit in bytes saturates, and then
+            // fails every bounds check.
             offset_bytes: (second & !(1 << 63)).saturating_mul(512),
             asize_bytes: asize.saturating_mul(512),
             is_gang: second >> 63 != 0,
         })
     }
-    /// The two words of the address. Offsets and sizes are rounded down to 512 bytes.
+    /// Encodes the address as two words. Offsets and sizes are rounded down to 512 bytes.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
         let first =
@@ -51,18 +51,18 @@ impl Dva {
     }
 }
 
-/// What an embedded pointer's payload is.
+/// The kind of an embedded pointer's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EmbeddedKind {
     /// The block's own content, usually compressed.
     Data,
-    /// The content was left out of a redacted stream; reading it is an error.
+    /// The content was redacted from a stream; reading it is an error.
     Redacted,
-    /// A number no writer uses.
+    /// A number that no writer uses.
     Unknown(u8),
 }
 
-/// The bytes that an embedded pointer carries in place of addresses and checksum.
+/// The payload that an embedded pointer carries instead of addresses and checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddedPayload {
     bytes: [u8; 112],
@@ -77,18 +77,17 @@ impl EmbeddedPayload {
     }
 }
 
-/// A block pointer: 16 words in native order, with named views of their bits.
+/// A block pointer: 16 words in native order, with accessors for their bit fields.
 ///
-/// Any 16 words can be held; [`BlockPointer::validate`] tells whether they make sense.
-/// Page `docs/format/block-pointer.md`.
+/// It can hold any 16 words; [`BlockPointer::validate`] checks them. Page `docs/format/block-pointer.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BlockPointer {
-    /// The words as numbers.
+    /// The 16 words in native byte order.
     pub words: [u64; 16],
 }
 
 const PROP: usize = 6;
-/// Payload words of an embedded pointer, in order: all but the property and birth words.
+/// Indices of the payload words of an embedded pointer, in order: all but the property and birth words.
 const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
 
 impl BlockPointer {
@@ -102,7 +101,7 @@ impl BlockPointer {
             words: endian.words("block pointer", bytes)?,
         })
     }
-    /// The pointer's 128 little-endian bytes.
+    /// Encodes the pointer as 128 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; 128] {
         let mut bytes = [0u8; 128];
@@ -121,17 +120,17 @@ impl BlockPointer {
         u8::try_from(self.bits(word, low, width)).unwrap_or(u8::MAX)
     }
 
-    /// Whether the pointer carries its content instead of an address.
+    /// Whether the pointer embeds its content.
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.bits(PROP, 39, 1) == 1
     }
-    /// Whether nothing is stored: the range reads as zeros.
+    /// Whether no block is stored, so that the range reads as zeros.
     #[must_use]
     pub fn is_hole(&self) -> bool {
         !self.is_embedded() && self.word(0) == 0 && self.word(1) == 0
     }
-    /// What an embedded pointer carries; `None` if it is not embedded.
+    /// The kind of an embedded pointer's payload; `None` if it is not embedded.
     #[must_use]
     pub fn embedded_kind(&self) -> Option<EmbeddedKind> {
         self.is_embedded().then(|| match self.byte(PROP, 40, 8) {
@@ -149,12 +148,12 @@ impl BlockPointer {
         }
         let mut bytes = [0u8; 112];
         for (chunk, index) in bytes.chunks_exact_mut(8).zip(PAYLOAD_WORDS) {
-            // Least significant byte first whatever the machine, so no byte order is needed here.
+            // The least significant byte comes first on every machine, so no byte order is needed here.
             chunk.copy_from_slice(&self.word(index).to_le_bytes());
         }
         Some(EmbeddedPayload { bytes, length })
     }
-    /// Bytes after decompression. For a birth-less hole this is 512 and means nothing.
+    /// Logical size in bytes, after decompression. Meaningless (512) for a hole without birth.
     #[must_use]
     pub fn lsize_bytes(&self) -> u64 {
         if self.is_embedded() {
@@ -163,7 +162,8 @@ impl BlockPointer {
             self.bits(PROP, 0, 16).saturating_add(1) << SECTOR_SHIFT
         }
     }
-    /// Bytes stored, per copy: what is checksummed and read. For embedded pointers the payload's length.
+    /// Physical size in bytes, per copy: the bytes that are read and checksummed. For embedded pointers, the
+    /// length of the payload.
     #[must_use]
     pub fn psize_bytes(&self) -> u64 {
         if self.is_embedded() {
@@ -172,19 +172,19 @@ impl BlockPointer {
             self.bits(PROP, 16, 16).saturating_add(1) << SECTOR_SHIFT
         }
     }
-    /// Bytes charged for all copies: the sum of the addresses' sizes.
+    /// Allocated size in bytes: the sum over all addresses.
     #[must_use]
     pub fn asize_bytes(&self) -> u64 {
         self.dvas()
             .map(|dva| dva.asize_bytes)
             .fold(0, u64::saturating_add)
     }
-    /// The compression function, `None` for a number that does not exist.
+    /// The compression function; `None` if the number is unknown.
     #[must_use]
     pub fn compression(&self) -> Option<CompressionKind> {
         CompressionKind::from_number(self.byte(PROP, 32, 7))
     }
-    /// The checksum function, `None` for a number that does not exist or an embedded pointer.
+    /// The checksum function; `None` for an unknown number or an embedded pointer.
     #[must_use]
     pub fn checksum_kind(&self) -> Option<ChecksumKind> {
         if self.is_embedded() {
@@ -207,12 +207,12 @@ impl BlockPointer {
     pub fn has_crypt_bit(&self) -> bool {
         !self.is_embedded() && self.bits(PROP, 61, 1) == 1
     }
-    /// Whether the content itself is ciphertext: bit X on a data block of an encrypted type.
+    /// Whether the content is ciphertext: bit X on a data block of an encrypted type.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.has_crypt_bit() && self.level() == Level(0) && self.object_type().is_encrypted()
     }
-    /// Whether the block is plain but carries a MAC (bit X on a data block of a type that stays plain).
+    /// Whether the block is plaintext with a MAC: bit X on a data block of an unencrypted type.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.has_crypt_bit() && self.level() == Level(0) && !self.object_type().is_encrypted()
@@ -222,7 +222,7 @@ impl BlockPointer {
     pub fn has_indirect_mac(&self) -> bool {
         self.has_crypt_bit() && self.level() > Level(0)
     }
-    /// Whether the block stands in a dedup table (bit D).
+    /// Whether the block is in a dedup table (bit D).
     #[must_use]
     pub fn is_dedup(&self) -> bool {
         !self.is_embedded() && self.bits(PROP, 62, 1) == 1
@@ -236,7 +236,7 @@ impl BlockPointer {
             Endian::Big
         }
     }
-    /// Whether the block was re-allocated while its logical birth was kept (bit R, OpenZFS 2.4).
+    /// Whether the block was reallocated with its logical birth unchanged (bit R, OpenZFS 2.4).
     #[must_use]
     pub fn is_rewritten(&self) -> bool {
         !self.is_embedded() && self.bits(7, 63, 1) == 1
@@ -246,8 +246,9 @@ impl BlockPointer {
     pub fn birth(&self) -> Txg {
         Txg(self.word(10))
     }
-    /// The txg in which the first copy was written: the raw field, or the logical birth where that is 0.
-    /// Embedded pointers have none (0).
+    /// The txg in which the first copy was written.
+    ///
+    /// This is the raw field, or the logical birth if the field is 0. Embedded pointers have none (0).
     #[must_use]
     pub fn physical_birth(&self) -> Txg {
         if self.is_embedded() {
@@ -258,8 +259,9 @@ impl BlockPointer {
             raw => Txg(raw),
         }
     }
-    /// The txg that snapshots, deadlists and clones compare: in which the space was allocated. Of a rewritten
-    /// block that is the physical birth, else the birth.
+    /// The txg in which the space was allocated, which snapshots, deadlists and clones compare.
+    ///
+    /// This is the physical birth of a rewritten block, and the logical birth of any other block.
     #[must_use]
     pub fn allocation_birth(&self) -> Txg {
         if self.is_rewritten() {
@@ -268,20 +270,19 @@ impl BlockPointer {
             self.birth()
         }
     }
-    /// Blocks (or objects) below this pointer that are not holes.
+    /// The number of blocks (or objects) below this pointer that are not holes.
     #[must_use]
     pub fn fill(&self) -> u64 {
         if self.is_embedded() {
             1
         } else if self.is_encrypted() {
-            // The upper half holds the end of the IV.
+            // The upper half is the end of the IV.
             self.word(11) & 0xffff_ffff
         } else {
             self.word(11)
         }
     }
-    /// The addresses in order, unused ones left out. Encrypted blocks have at most two: the third
-    /// slot holds salt and IV.
+    /// The used addresses in order. Encrypted blocks have at most two: the third slot holds salt and IV.
     pub fn dvas(&self) -> impl Iterator<Item = Dva> + '_ {
         let slots = if self.is_embedded() {
             0
@@ -295,17 +296,17 @@ impl BlockPointer {
             .take(slots)
             .filter_map(|pair| Dva::from_words([*pair.first()?, *pair.get(1)?]))
     }
-    /// Whether the block is stored in pieces behind a gang header.
+    /// Whether the block is stored as a gang, in parts listed by a gang header.
     #[must_use]
     pub fn is_gang(&self) -> bool {
         self.dvas().next().is_some_and(|dva| dva.is_gang)
     }
-    /// The four checksum words as stored. For X blocks words 2 and 3 are a MAC instead.
+    /// The four checksum words as stored. For X blocks, words 2 and 3 are a MAC instead.
     #[must_use]
     pub fn checksum_words(&self) -> [u64; 4] {
         [self.word(12), self.word(13), self.word(14), self.word(15)]
     }
-    /// Bytes of a word as its writer laid them out: in the order of the block pointed to.
+    /// The bytes of a word as its writer stored them, in the byte order of the block pointed to.
     fn stored_bytes(&self, index: usize) -> [u8; 8] {
         match self.endian() {
             Endian::Little => self.word(index).to_le_bytes(),
@@ -347,19 +348,19 @@ impl BlockPointer {
         }
         mac
     }
-    /// Two pointers with the same addresses and births are the same block.
+    /// Whether both pointers name the same block: they have the same addresses and births.
     #[must_use]
     pub fn is_same_block(&self, other: &Self) -> bool {
         self.words.iter().take(6).eq(other.words.iter().take(6))
             && self.birth() == other.birth()
             && self.physical_birth() == other.physical_birth()
     }
-    /// Checks everything that can be known without the pool: type, functions, sizes.
+    /// Checks everything that does not depend on the pool: type, functions, sizes.
     ///
-    /// Callers add what needs the vdev tree (existing vdev, offset within its size).
+    /// Callers check what needs the vdev tree (the vdev exists, the offset is within its size).
     ///
     /// # Errors
-    /// Which rule is broken, with the byte offset of the word at fault.
+    /// The violated rule, with the byte offset of the bad word.
     pub fn validate(&self) -> Result<(), DecodeError> {
         let fail = |reason, offset| Err(DecodeError::new("block pointer", reason, offset));
         if self.words.iter().all(|word| *word == 0) {
@@ -397,7 +398,7 @@ impl BlockPointer {
         }
         Ok(())
     }
-    /// How the content is converted if the writer had the other order; indirect blocks are words.
+    /// How to convert the content from the other byte order; indirect blocks are arrays of 64-bit words.
     #[must_use]
     pub fn content_byteswap(&self) -> Option<ByteswapClass> {
         if self.level() > Level(0) {

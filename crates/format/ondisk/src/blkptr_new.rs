@@ -1,4 +1,4 @@
-//! Block pointers made from their parts, as a writer needs them.
+//! Construction of block pointers from their fields.
 //!
 //! Page `docs/format/block-pointer.md`.
 
@@ -6,27 +6,29 @@ use crate::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Level, ObjectType, SECTOR_SHIFT, Txg,
 };
 
-/// The most bytes that an embedded pointer carries.
+/// The largest payload of an embedded pointer in bytes.
 pub const EMBEDDED_BYTES_MAX: usize = 112;
 
-/// Payload words of an embedded pointer, in order: all but the property and birth words.
+/// Indices of the payload words of an embedded pointer, in order: all but the property and birth words.
 const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
 
-/// The parts of a pointer to a stored little-endian block that is neither encrypted nor in a dedup
-/// table, and whose births are one. Page `docs/format/block-pointer.md`.
+/// The fields of a pointer to a stored block. Page `docs/format/block-pointer.md`.
+///
+/// The block is little-endian, not encrypted and not in a dedup table. Its logical and physical births are
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBlock<'a> {
-    /// One to three addresses; more are left out.
+    /// One to three addresses; further ones are ignored.
     pub dvas: &'a [Dva],
-    /// Bytes after decompression, a multiple of 512 up to 32 MiB.
+    /// Logical size in bytes, a multiple of 512 up to 32 MiB.
     pub lsize_bytes: u64,
-    /// Bytes stored, a multiple of 512 up to 32 MiB.
+    /// Physical size in bytes, a multiple of 512 up to 32 MiB.
     pub psize_bytes: u64,
     /// The compression function.
     pub compression: CompressionKind,
     /// The checksum function.
     pub checksum: ChecksumKind,
-    /// What the function gave.
+    /// The checksum.
     pub checksum_words: [u64; 4],
     /// The type of the content.
     pub object_type: ObjectType,
@@ -34,13 +36,13 @@ pub struct StoredBlock<'a> {
     pub level: Level,
     /// The txg that writes the block.
     pub birth: Txg,
-    /// Blocks (or objects) below.
+    /// The number of blocks (or objects) below.
     pub fill: u64,
 }
 
 impl StoredBlock<'_> {
-    /// The pointer. Sizes that do not fit their fields are cut; [`BlockPointer::validate`] and the
-    /// sizes read back tell.
+    /// Builds the pointer. Sizes that exceed their fields are truncated; check with
+    /// [`BlockPointer::validate`] or by reading the sizes back.
     #[must_use]
     pub fn pointer(&self) -> BlockPointer {
         let mut pointer = BlockPointer::default();
@@ -67,8 +69,7 @@ impl StoredBlock<'_> {
 }
 
 impl BlockPointer {
-    /// A hole that tells when it came to be (feature `hole_birth`): everything but size, type, level
-    /// and birth is 0.
+    /// A hole with a birth (feature `hole_birth`). All fields except size, type, level and birth are 0.
     #[must_use]
     pub fn hole(lsize_bytes: u64, object_type: ObjectType, level: Level, birth: Txg) -> Self {
         let mut pointer = Self::default();
@@ -81,8 +82,10 @@ impl BlockPointer {
         pointer
     }
 
-    /// A level-0 block that stands in its pointer. `None` if the payload is empty or longer than
-    /// [`EMBEDDED_BYTES_MAX`], or the block empty or larger than 32 MiB.
+    /// An embedded pointer of level 0.
+    ///
+    /// `None` if the payload is empty or longer than [`EMBEDDED_BYTES_MAX`], or the block is empty or larger
+    /// than 32 MiB.
     #[must_use]
     pub fn embedded(
         payload: &[u8],
@@ -124,7 +127,7 @@ fn put(pointer: &mut BlockPointer, word: usize, value: u64) {
     }
 }
 
-/// A size as its field holds it: sectors, less one.
+/// The value of a size field: sectors, minus one.
 fn sectors(bytes: u64) -> u64 {
     (bytes >> SECTOR_SHIFT).saturating_sub(1) & 0xffff
 }

@@ -1,26 +1,27 @@
-//! The name of a block in a pool: object set, object, level, block.
+//! Block bookmarks: object set, object, level and block id of a block in a pool.
 
 use crate::{DecodeError, Endian, Reader, Writer};
 
-/// Bytes of a block's name on disk.
+/// Size of a block bookmark on disk in bytes.
 pub const BLOCK_BOOKMARK_BYTES: usize = 32;
 
-/// Where a traversal stands, or which block is meant ("zbookmark"). Not to be confused with the
-/// bookmarks that users make of snapshots. Page `docs/format/scan-state.md`.
+/// The position of a traversal, or the identity of a block ("zbookmark"). Page `docs/format/scan-state.md`.
+///
+/// Not to be confused with the bookmarks that users create of snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct BlockBookmark {
-    /// Object number of the dataset; 0 is the MOS. All ones in a scan says that the dataset is gone.
+    /// Object id of the dataset; 0 is the MOS. In a scan, all ones mean that the dataset was destroyed.
     pub object_set: u64,
     /// The object.
     pub object: u64,
-    /// Height in the block tree; negative numbers name the object set block and log blocks.
+    /// Height in the block tree; negative values stand for the object set block and log blocks.
     pub level: i64,
-    /// The block in that level.
+    /// The block id in that level.
     pub block_id: u64,
 }
 
 impl BlockBookmark {
-    /// The bookmark in four words.
+    /// Decodes a bookmark from four words.
     #[must_use]
     pub fn from_words(words: [u64; 4]) -> Self {
         let [object_set, object, level, block_id] = words;
@@ -31,7 +32,7 @@ impl BlockBookmark {
             block_id,
         }
     }
-    /// Its four words.
+    /// Encodes the bookmark as four words.
     #[must_use]
     pub fn to_words(&self) -> [u64; 4] {
         [
@@ -44,7 +45,7 @@ impl BlockBookmark {
     /// Reads 32 bytes.
     ///
     /// # Errors
-    /// If fewer are left.
+    /// If fewer bytes are left.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut words = [0u64; 4];
         for word in &mut words {
@@ -52,7 +53,7 @@ impl BlockBookmark {
         }
         Ok(Self::from_words(words))
     }
-    /// Its 32 little-endian bytes.
+    /// Encodes the bookmark as 32 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(BLOCK_BOOKMARK_BYTES);
@@ -62,7 +63,7 @@ impl BlockBookmark {
     /// Reads the first 32 bytes of `bytes`.
     ///
     /// # Errors
-    /// If fewer are there.
+    /// If there are fewer bytes.
     pub fn from_bytes(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         Self::decode(&mut Reader::new("block bookmark", bytes, endian))
     }

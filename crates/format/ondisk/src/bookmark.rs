@@ -1,4 +1,4 @@
-//! Bookmarks that users make of snapshots, and the redaction lists of some of them.
+//! Bookmarks of snapshots, and their redaction lists.
 //!
 //! Page `docs/format/bookmarks.md`.
 
@@ -8,7 +8,7 @@ bitflags::bitflags! {
     /// Flags of a bookmark. Page `docs/format/bookmarks.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct BookmarkFlags: u64 {
-        /// `freed_before_next` is kept.
+        /// `freed_before_next` is maintained.
         const HAS_FREED_BEFORE_NEXT = 0x1;
         /// The snapshot still exists.
         const SNAPSHOT_EXISTS = 0x2;
@@ -16,7 +16,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Three sizes of the same blocks, in bytes.
+/// Three sizes of the same set of blocks, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BookmarkSizes {
     /// Deflated allocated bytes.
@@ -40,16 +40,16 @@ pub struct BookmarkPhys {
     pub redaction_list: Option<ObjectId>,
     /// See [`BookmarkFlags`].
     pub flags: BookmarkFlags,
-    /// Sizes of what the snapshot references.
+    /// Sizes of the blocks that the snapshot references.
     pub sizes: BookmarkSizes,
-    /// Sizes of what was freed between it and the next snapshot ("FBN").
+    /// Sizes of the blocks freed between the snapshot and the next one ("FBN").
     pub freed_before_next: BookmarkSizes,
     /// Identity of an encrypted snapshot's set of IVs; 0 for none.
     pub ivset_guid: Guid,
 }
 
 impl BookmarkPhys {
-    /// Reads a bookmark from its words (numbers, as a ZAP gives them); missing ones are 0.
+    /// Reads a bookmark from its words (native integers, as read from a ZAP); missing ones are 0.
     ///
     /// # Errors
     /// If there are fewer than 3 or more than 12.
@@ -77,7 +77,7 @@ impl BookmarkPhys {
             ivset_guid: Guid(word(11)),
         })
     }
-    /// The words to store: 3, or 12 if a later one is needed (feature `com.datto:bookmark_v2`).
+    /// Encodes the bookmark: 3 words, or 12 if a later field is needed (feature `com.datto:bookmark_v2`).
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         let mut words = vec![
@@ -108,21 +108,21 @@ impl BookmarkPhys {
 /// Page `docs/format/bookmarks.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RedactionListPhys {
-    /// Object up to which the list is made; all ones once it is complete.
+    /// The last object that the list covers; all ones once it is complete.
     pub last_object: u64,
-    /// Block up to which it is made; all ones once it is complete.
+    /// The last block that the list covers; all ones once it is complete.
     pub last_block_id: u64,
-    /// Entries in the object's data.
+    /// The number of entries in the object's data.
     pub entry_count: u64,
-    /// The snapshots whose changes are left out.
+    /// The redaction snapshots, whose changes a redacted stream omits.
     pub snapshots: Vec<Guid>,
 }
 
 impl RedactionListPhys {
-    /// Reads a header. Allocates at most as much as it is given.
+    /// Reads a header. Allocates at most the length of `bytes`.
     ///
     /// # Errors
-    /// If it is shorter than 32 bytes or names more snapshots than fit.
+    /// If it is shorter than 32 bytes, or its snapshot count exceeds the bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("redaction list", bytes, endian);
         let last_object = reader.u64()?;
@@ -147,7 +147,7 @@ impl RedactionListPhys {
             snapshots,
         })
     }
-    /// The header's little-endian bytes, without padding.
+    /// Encodes the header, little-endian and without padding.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
@@ -163,14 +163,14 @@ impl RedactionListPhys {
         }
         writer.finish()
     }
-    /// Whether the list was finished; an unfinished one must not be used.
+    /// Whether the list is complete; an incomplete one must not be used.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.last_object == u64::MAX && self.last_block_id == u64::MAX
     }
 }
 
-/// Bytes of an entry of a redaction list.
+/// Size of an entry of a redaction list in bytes.
 pub const REDACTION_ENTRY_BYTES: usize = 32;
 
 /// A run of redacted blocks of one object. Page `docs/format/bookmarks.md`.
@@ -180,7 +180,7 @@ pub struct RedactionEntry {
     pub object: ObjectId,
     /// The first block.
     pub block_id: u64,
-    /// Blocks in a row, at least 1.
+    /// The number of consecutive blocks, at least 1.
     pub block_count: u64,
     /// Size of each block in sectors of 512 bytes.
     pub block_sectors: u16,
@@ -190,7 +190,7 @@ impl RedactionEntry {
     /// Reads an entry.
     ///
     /// # Errors
-    /// If fewer than 32 bytes are there.
+    /// If there are fewer than 32 bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [object, block_id, size_and_count, _] = endian.words("redaction list entry", bytes)?;
         Ok(Self {
@@ -200,7 +200,7 @@ impl RedactionEntry {
             block_sectors: u16::try_from(size_and_count >> 48).unwrap_or(u16::MAX),
         })
     }
-    /// The entry's 32 little-endian bytes. The count is clamped to 1 to 2^48.
+    /// Encodes the entry as 32 little-endian bytes. The count is clamped to the range 1 to 2^48.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let count = self.block_count.clamp(1, 1 << 48).saturating_sub(1);
@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(words.len(), 12);
             assert_eq!(BookmarkPhys::from_words(&words), Ok(long));
         }
-        // The snapshot's existence alone is known without it.
+        // The short form contains the flag for the snapshot's existence.
         let exists = BookmarkPhys {
             flags: BookmarkFlags::SNAPSHOT_EXISTS,
             ..short

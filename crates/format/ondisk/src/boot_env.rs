@@ -1,4 +1,4 @@
-//! The boot environment block: 8 KiB in each label that belong to boot loaders.
+//! The boot environment block: 8 KiB in each label for boot loaders.
 //!
 //! Page `docs/format/label.md`, "Boot environment".
 
@@ -6,14 +6,14 @@ use crate::{
     BOOT_ENV_BYTES, CHECKSUM_TRAILER_BYTES, DecodeError, Endian, Reader, unsealed_label_region,
 };
 
-/// The content of a boot environment block whose checksum was good.
+/// The content of a boot environment block with a valid checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootEnvironment {
-    /// Nothing was ever stored.
+    /// Never written.
     Empty,
     /// Version 0: text of the boot loader (`grubenv`), up to its NUL.
     Raw(Vec<u8>),
-    /// Version 1: a packed XDR name/value list; zeros follow it.
+    /// Version 1: a packed XDR name/value list, followed by zeros.
     List(Vec<u8>),
     /// The historic form without a version: a command for the boot loader (`freebsd:bootonce`).
     Command(Vec<u8>),
@@ -23,12 +23,12 @@ impl BootEnvironment {
     /// Bytes of the payload between version and trailer.
     pub const PAYLOAD_BYTES: usize = BOOT_ENV_BYTES - 8 - CHECKSUM_TRAILER_BYTES;
 
-    /// Reads the block. Whether its checksum holds is the caller's to know.
+    /// Reads the block. The caller verifies the checksum.
     ///
     /// Allocates at most 8 KiB.
     ///
     /// # Errors
-    /// If there are fewer than 8 KiB, or neither a version is known nor text is there.
+    /// If there are fewer than 8 KiB, or the version is unknown and the block is not text.
     pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("boot environment", block, Endian::Big);
         let mut head = reader.clone();
@@ -47,14 +47,15 @@ impl BootEnvironment {
             },
         }
     }
-    /// The block in its present form, checksum still to be stored ([`unsealed_label_region`]); `None` if the
-    /// content is too long. A command is written as it is.
+    /// Encodes the block in its current form, without the checksum ([`unsealed_label_region`]).
+    ///
+    /// `None` if the content is too long. A command is written unchanged.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let (version, payload): (u64, &[u8]) = match self {
             Self::Empty => (0, &[]),
             Self::Raw(text) => (0, text),
-            // One zero must stay behind the list.
+            // The list needs at least one zero after it.
             Self::List(list) if up_to_zeros(list).len() < Self::PAYLOAD_BYTES => {
                 (1, up_to_zeros(list))
             }
@@ -72,7 +73,7 @@ fn up_to_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
-/// The bytes without trailing zeros, but with the eight that end an XDR list.
+/// The bytes without trailing zeros, except for the eight that end an XDR list.
 fn up_to_zeros(bytes: &[u8]) -> &[u8] {
     let used = bytes
         .iter()

@@ -1,14 +1,14 @@
-//! The one cursor that every decoder reads through, and its writing twin.
+//! The cursor for all decoders, and the writer for all encoders.
 
 use crate::DecodeError;
 
 /// The byte order of stored integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Endian {
-    /// Least significant byte first; the only order that is ever written here.
+    /// Least significant byte first; the only order that Millpond writes.
     #[default]
     Little,
-    /// Most significant byte first, as pools from SPARC or POWER machines have it.
+    /// Most significant byte first, as on pools from SPARC or POWER machines.
     Big,
 }
 
@@ -45,7 +45,7 @@ impl Endian {
             Endian::Big => value.to_be_bytes(),
         }
     }
-    /// The `N`-word array that the first `8 * N` bytes hold.
+    /// The array of `N` words in the first `8 * N` bytes.
     ///
     /// # Errors
     /// [`DecodeError`] naming `structure` if `bytes` is shorter.
@@ -73,7 +73,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at byte 0 of `bytes`; `structure` names what is decoded in errors.
+    /// Starts at byte 0 of `bytes`. Errors name `structure`.
     #[must_use]
     pub fn new(structure: &'static str, bytes: &'a [u8], endian: Endian) -> Self {
         Self {
@@ -83,22 +83,22 @@ impl<'a> Reader<'a> {
             endian,
         }
     }
-    /// The byte order integers are read in.
+    /// The byte order of integers.
     #[must_use]
     pub fn endian(&self) -> Endian {
         self.endian
     }
-    /// Bytes consumed so far.
+    /// The number of bytes consumed.
     #[must_use]
     pub fn position(&self) -> usize {
         self.position
     }
-    /// Bytes left.
+    /// The number of bytes left.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.bytes.len().saturating_sub(self.position)
     }
-    /// An error about this structure at the present position.
+    /// An error about this structure at the current position.
     #[must_use]
     pub fn fail(&self, reason: &'static str) -> DecodeError {
         DecodeError::new(self.structure, reason, self.position)
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
     /// The next `count` bytes.
     ///
     /// # Errors
-    /// If fewer are left.
+    /// If fewer bytes are left.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let end = self
             .position
@@ -119,17 +119,17 @@ impl<'a> Reader<'a> {
         self.position = end;
         Ok(taken)
     }
-    /// Passes over `count` bytes.
+    /// Skips `count` bytes.
     ///
     /// # Errors
-    /// If fewer are left.
+    /// If fewer bytes are left.
     pub fn skip(&mut self, count: usize) -> Result<(), DecodeError> {
         self.take(count).map(|_| ())
     }
     /// The next `N` bytes as an array.
     ///
     /// # Errors
-    /// If fewer are left.
+    /// If fewer bytes are left.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let failure = self.fail("too short");
         self.take(N)?.try_into().map_err(|_| failure)
@@ -164,21 +164,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Builds little-endian bytes front to back.
+/// Builds little-endian bytes from front to back.
 #[derive(Debug, Clone, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// An empty buffer that expects `capacity` bytes.
+    /// An empty writer with this capacity in bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(capacity),
         }
     }
-    /// Bytes written so far.
+    /// The number of bytes written.
     #[must_use]
     pub fn position(&self) -> usize {
         self.bytes.len()
@@ -203,19 +203,19 @@ impl Writer {
     pub fn put_u64(&mut self, value: u64) {
         self.put(&value.to_le_bytes());
     }
-    /// Appends 64-bit integers one after the other.
+    /// Appends 64-bit integers.
     pub fn put_words(&mut self, words: &[u64]) {
         for word in words {
             self.put_u64(*word);
         }
     }
-    /// Appends zeros until `length` bytes stand; no effect if that many already do.
+    /// Appends zeros up to `length` bytes; no effect if there are that many already.
     pub fn pad_to(&mut self, length: usize) {
         if self.bytes.len() < length {
             self.bytes.resize(length, 0);
         }
     }
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes

@@ -1,4 +1,4 @@
-//! The encryption key object of a dataset, and the crypt fields of block pointers.
+//! The key object of an encrypted dataset, and the crypt fields of block pointers.
 //!
 //! Page `docs/format/encryption.md`.
 
@@ -20,7 +20,7 @@ pub enum CryptSuite {
 }
 
 impl CryptSuite {
-    /// Every suite, in the order of its number.
+    /// Every suite, in numerical order.
     pub const ALL: [CryptSuite; 6] = [
         Self::Aes128Ccm,
         Self::Aes192Ccm,
@@ -29,8 +29,7 @@ impl CryptSuite {
         Self::Aes192Gcm,
         Self::Aes256Gcm,
     ];
-    /// The suite with this number; `None` for "inherit", "on", "off" (0 to 2) and numbers that do
-    /// not exist.
+    /// The suite with this number; `None` for "inherit", "on" and "off" (0 to 2) and unknown numbers.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.number() == number)
@@ -52,7 +51,7 @@ impl CryptSuite {
             Self::Aes256Gcm => "aes-256-gcm",
         }
     }
-    /// Bytes of the master key and of block keys.
+    /// Length of the master key and of block keys in bytes.
     #[must_use]
     pub fn key_bytes(self) -> usize {
         match self {
@@ -63,7 +62,7 @@ impl CryptSuite {
     }
 }
 
-/// In which form the user holds a key. Page `docs/format/encryption.md`.
+/// The format of the user's key. Page `docs/format/encryption.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
     /// Not encrypted.
@@ -72,12 +71,12 @@ pub enum KeyFormat {
     Raw = 1,
     /// 64 hexadecimal digits.
     Hex = 2,
-    /// Words, from which the key is derived.
+    /// A passphrase, from which the key is derived.
     Passphrase = 3,
 }
 
 impl KeyFormat {
-    /// The format with this number, or `None` for one that does not exist.
+    /// The format with this number; `None` if it is unknown.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::None, Self::Raw, Self::Hex, Self::Passphrase]
@@ -110,19 +109,19 @@ pub enum CryptKeyValue {
     Bytes(Vec<u8>),
 }
 
-/// A key object: the master and HMAC keys of a clone family, wrapped.
+/// A key object: the wrapped master and HMAC keys of a clone family.
 ///
-/// In the MOS it is a ZAP; in raw send streams the same names stand in an nvlist.
-/// Page `docs/format/encryption.md`, "Key object".
+/// In the MOS it is a ZAP. Raw send streams carry an nvlist with the same names. Page
+/// `docs/format/encryption.md`, "Key object".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CryptKey {
-    /// The suite of all blocks, and the mode in which the keys are wrapped.
+    /// The suite of all blocks, and of the key wrapping.
     pub suite: CryptSuite,
-    /// Identity of the master key, for ever.
+    /// Identity of the master key; it never changes.
     pub guid: Guid,
     /// 1, or 0 in datasets of the first releases.
     pub version: u64,
-    /// The wrapped master key; only the first [`CryptSuite::key_bytes`] count.
+    /// The wrapped master key; only the first [`CryptSuite::key_bytes`] bytes are used.
     pub wrapped_master: [u8; 32],
     /// The wrapped HMAC key.
     pub wrapped_hmac: [u8; 64],
@@ -130,15 +129,15 @@ pub struct CryptKey {
     pub iv: [u8; 12],
     /// Tag of the wrapping.
     pub mac: [u8; 16],
-    /// The DSL directory of the encryption root; 0 where it is not stored (streams).
+    /// The DSL directory of the encryption root; 0 in streams, which do not store it.
     pub root_directory: ObjectId,
-    /// DSL directories that share the object; 0 where it is not stored (streams).
+    /// The number of DSL directories that share the object; 0 in streams, which do not store it.
     pub reference_count: u64,
-    /// Format of the user's key. Right only in the encryption root's own object.
+    /// Format of the user's key. Only valid in the encryption root's own object.
     pub key_format: KeyFormat,
-    /// Salt of the passphrase's derivation, 0 for other formats. As `key_format`.
+    /// Salt of the key derivation from a passphrase, 0 for other formats. Validity as for `key_format`.
     pub pbkdf2_salt: u64,
-    /// Rounds of the passphrase's derivation, 0 for other formats. As `key_format`.
+    /// Iterations of the key derivation from a passphrase, 0 for other formats. Validity as for `key_format`.
     pub pbkdf2_iterations: u64,
 }
 
@@ -158,23 +157,23 @@ pub mod crypt_key_names {
     pub const IV: &str = "DSL_CRYPTO_IV";
     /// 16 bytes.
     pub const MAC: &str = "DSL_CRYPTO_MAC";
-    /// Object number of the encryption root's DSL directory.
+    /// Object id of the encryption root's DSL directory.
     pub const ROOT_DIRECTORY: &str = "DSL_CRYPTO_ROOT_DDOBJ";
-    /// DSL directories that share the object.
+    /// The number of DSL directories that share the object.
     pub const REFERENCE_COUNT: &str = "DSL_CRYPTO_REFCOUNT";
     /// Number of the [`KeyFormat`](super::KeyFormat).
     pub const KEY_FORMAT: &str = "keyformat";
-    /// Salt for a passphrase.
+    /// Salt of a passphrase.
     pub const PBKDF2_SALT: &str = "pbkdf2salt";
-    /// Rounds for a passphrase.
+    /// Iterations of a passphrase.
     pub const PBKDF2_ITERATIONS: &str = "pbkdf2iters";
 }
 
 impl CryptKey {
-    /// Reads a key object through `entry`, which looks up one name.
+    /// Reads a key object through `entry`, which looks up a name.
     ///
     /// # Errors
-    /// If an entry is missing, has another shape, or names a suite or format that does not exist.
+    /// If an entry is missing, has another shape, or names an unknown suite or format.
     pub fn decode(
         mut entry: impl FnMut(&'static str) -> Option<CryptKeyValue>,
     ) -> Result<Self, DecodeError> {
@@ -209,7 +208,7 @@ impl CryptKey {
         })
     }
 
-    /// Every entry of a key object in the MOS. Version 0 is expressed by having no version.
+    /// Every entry of a key object in the MOS. For version 0, the version entry is absent.
     #[must_use]
     pub fn entries(&self) -> Vec<(&'static str, CryptKeyValue)> {
         use crypt_key_names as names;
@@ -258,8 +257,9 @@ fn bytes<const N: usize>(value: Option<CryptKeyValue>) -> Result<[u8; N], Decode
 }
 
 impl BlockPointer {
-    /// Puts salt (word 4) and IV (word 5, upper half of word 11) of an encrypted block in place.
-    /// The strings lie in the byte order of the block, so set that (bit 63 of word 6) before.
+    /// Sets salt (word 4) and IV (word 5, upper half of word 11) of an encrypted block.
+    ///
+    /// These are stored in the byte order of the block, so set that first (bit 63 of word 6).
     pub fn set_crypt_salt_and_iv(&mut self, salt: [u8; 8], iv: [u8; 12]) {
         let endian = self.endian();
         let [a, b, c, d, e, f, g, h, i, j, k, l] = iv;
@@ -273,8 +273,8 @@ impl BlockPointer {
             }
         }
     }
-    /// Puts the MAC of an X block other than an object set (words 14 and 15) in place; byte order
-    /// as in [`BlockPointer::set_crypt_salt_and_iv`].
+    /// Sets the MAC of an X block other than an object set (words 14 and 15). The byte order is as in
+    /// [`BlockPointer::set_crypt_salt_and_iv`].
     pub fn set_crypt_mac(&mut self, mac: [u8; 16]) {
         let endian = self.endian();
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = mac;

@@ -13,9 +13,9 @@ bitflags::bitflags! {
     pub struct DnodeFlags: u8 {
         /// `used` counts bytes; otherwise sectors of 512 bytes.
         const USED_BYTES = 0x01;
-        /// The object's space is in the accounting objects.
+        /// The object is counted in the space accounting objects.
         const USER_USED_ACCOUNTED = 0x02;
-        /// A spill block pointer stands at the end of the dnode.
+        /// A spill block pointer is at the end of the dnode.
         const SPILL_POINTER = 0x04;
         /// The object is counted in the `obj-` accounting entries.
         const USER_OBJECT_ACCOUNTED = 0x08;
@@ -23,19 +23,19 @@ bitflags::bitflags! {
     }
 }
 
-/// The block id under which a dnode's spill block is named in bookmarks.
+/// The block id of spill blocks in bookmarks.
 pub const SPILL_BLOCK_ID: BlockId = BlockId(0xffff_ffff_ffff_fffe);
 
 /// A dnode in native form. Page `docs/format/dnode.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dnode {
-    /// What the object is; [`ObjectType::NONE`] marks a free slot.
+    /// The type of the object; [`ObjectType::NONE`] for a free slot.
     pub object_type: ObjectType,
     /// log2 of the size of an indirect block in bytes.
     pub indirect_block_shift: u8,
     /// Levels of the block tree; 1 means that the pointers point to data.
     pub levels: u8,
-    /// What the bonus buffer holds.
+    /// The type of the bonus buffer.
     pub bonus_type: ObjectType,
     /// Checksum function, 0 to inherit.
     pub checksum: u8,
@@ -45,24 +45,25 @@ pub struct Dnode {
     pub flags: DnodeFlags,
     /// Data block size in sectors of 512 bytes.
     pub data_block_sectors: u16,
-    /// Further 512-byte slots that this dnode takes.
+    /// The number of 512-byte slots that this dnode uses beyond the first.
     pub extra_slots: u8,
-    /// The largest data block that may be other than a hole.
+    /// The highest block id that may not be a hole.
     pub block_id_max: BlockId,
-    /// Space used by all blocks, in the unit that `flags` tells.
+    /// Space used by all blocks, in the unit that `flags` selects.
     pub used: u64,
     /// Roots of the block tree, 1 to 3.
     pub block_pointers: Vec<BlockPointer>,
-    /// The bonus bytes in use, as stored: still in the writer's byte order (see `endian`).
+    /// The used bonus bytes as stored, in the writer's byte order (see `endian`).
     pub bonus: Vec<u8>,
-    /// The spill block's pointer, if there is one.
+    /// The pointer to the spill block, if any.
     pub spill: Option<BlockPointer>,
-    /// The byte order of the block that held the dnode, hence of `bonus`.
+    /// The byte order of the block that contained the dnode, and so of `bonus`.
     pub endian: Endian,
 }
 
 impl Dnode {
-    /// Bytes on disk of the dnode that starts at the first byte of `slot`: 512 to 16384.
+    /// The number of 512-byte slots (at most 32 if valid) of the dnode that starts at the first byte of `slot`.
+    ///
     /// A free slot counts as one.
     #[must_use]
     pub fn slot_count(slot: &[u8]) -> usize {
@@ -72,8 +73,8 @@ impl Dnode {
         }
     }
 
-    /// The slots of a block of dnodes at which a dnode begins or which are free: each one's number in the
-    /// block, and the bytes from its first on.
+    /// Iterates over the dnodes and free slots of a block of dnodes: each slot index in the block, and the
+    /// bytes from that slot on.
     pub fn in_block(block: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let mut next = 0usize;
         core::iter::from_fn(move || {
@@ -87,13 +88,13 @@ impl Dnode {
         })
     }
 
-    /// Reads the dnode that starts at the first byte of `bytes`, or `None` for a free slot.
+    /// Reads the dnode at the start of `bytes`; `None` for a free slot.
     ///
-    /// `bytes` may go on behind the dnode. Allocates at most 16 KiB.
+    /// Bytes after the dnode are ignored. Allocates at most 16 KiB.
     ///
     /// # Errors
-    /// If a field could not have been written by a correct writer: the rules are in
-    /// `docs/format/dnode.md`, "What a reader checks".
+    /// If a correct writer could not have written a field, by the rules of `docs/format/dnode.md`, "What a
+    /// reader checks".
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Option<Self>, DecodeError> {
         let mut reader = Reader::new("dnode", bytes, endian);
         let fail = |reason, offset| DecodeError::new("dnode", reason, offset);
@@ -192,11 +193,10 @@ impl Dnode {
         Ok(Some(dnode))
     }
 
-    /// The dnode's little-endian bytes, a multiple of 512.
+    /// Encodes the dnode as little-endian bytes, a multiple of 512.
     ///
     /// # Errors
-    /// If the bonus does not fit, there are more than three pointers, or the bonus is still in
-    /// foreign byte order.
+    /// If the bonus does not fit, there are more than three pointers, or the bonus is in foreign byte order.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         let fail = |reason, offset| DecodeError::new("dnode", reason, offset);
         let total = usize::from(self.extra_slots)
@@ -262,7 +262,7 @@ impl Dnode {
     pub fn pointers_shift(&self) -> u32 {
         u32::from(self.indirect_block_shift).saturating_sub(7)
     }
-    /// How many data blocks the tree can address, `None` if more than 2^64.
+    /// The number of data blocks that the tree can address; `None` above 2^64.
     #[must_use]
     pub fn addressable_blocks(&self) -> Option<u64> {
         let shift = self
@@ -283,7 +283,7 @@ impl Dnode {
             self.used.saturating_mul(512)
         }
     }
-    /// Slots of 512 bytes that the dnode takes.
+    /// The number of 512-byte slots that the dnode uses.
     #[must_use]
     pub fn slots(&self) -> u64 {
         u64::from(self.extra_slots).saturating_add(1)

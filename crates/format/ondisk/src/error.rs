@@ -1,10 +1,10 @@
-/// A structure's bytes cannot be what a correct writer would have written.
+/// Bytes that a correct writer would not have written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{structure}: {reason} at byte {offset}")]
 pub struct DecodeError {
-    /// The structure, in the words of `docs/format/` ("dnode", "zap leaf").
+    /// The structure, by its name in `docs/format/` ("dnode", "zap leaf").
     pub structure: &'static str,
-    /// What is wrong with it ("indirect levels above 12").
+    /// The error ("indirect levels above 12").
     pub reason: &'static str,
     /// Byte offset from the start of the structure.
     pub offset: u32,

@@ -1,26 +1,26 @@
-//! Error logs: which blocks could not be read.
+//! Error logs: the blocks that could not be read.
 //!
 //! Page `docs/format/error-log.md`.
 
 use crate::dsl::hex_key_number;
 use crate::{BlockBookmark, Txg};
 
-/// An entry of an error log whose pool has feature `com.delphix:head_errlog`: a key of the ZAP of
-/// one head dataset. Page `docs/format/error-log.md`.
+/// A key in the error log ZAP of one head dataset, with feature `com.delphix:head_errlog`. Page
+/// `docs/format/error-log.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorLogEntry {
     /// The object.
     pub object: u64,
     /// Height in its block tree.
     pub level: u64,
-    /// The block in that level.
+    /// The block id in that level.
     pub block_id: u64,
     /// Physical birth of the bad block.
     pub birth: Txg,
 }
 
 impl ErrorLogEntry {
-    /// Reads a key such as `1:0:1:13`; `None` if it has another form.
+    /// Parses a key such as `1:0:1:13`; `None` if it has another form.
     #[must_use]
     pub fn parse(key: &[u8]) -> Option<Self> {
         let [object, level, block_id, birth] = four_numbers(key)?;
@@ -31,7 +31,7 @@ impl ErrorLogEntry {
             birth: Txg(birth),
         })
     }
-    /// The key.
+    /// Formats the key.
     #[must_use]
     pub fn key(&self) -> String {
         format!(
@@ -41,14 +41,14 @@ impl ErrorLogEntry {
     }
 }
 
-/// Reads a key of an error log without feature `com.delphix:head_errlog`, such as `55:1:0:2`
-/// (dataset, object, level, block); `None` if it has another form.
+/// Parses a key of an error log without feature `com.delphix:head_errlog`, such as `55:1:0:2` (dataset,
+/// object, level, block). `None` if it has another form.
 #[must_use]
 pub fn parse_error_log_bookmark(key: &[u8]) -> Option<BlockBookmark> {
     four_numbers(key).map(BlockBookmark::from_words)
 }
 
-/// The key under which such a log holds a block.
+/// The key of a block in an error log without feature `com.delphix:head_errlog`.
 #[must_use]
 pub fn error_log_bookmark_key(bookmark: &BlockBookmark) -> String {
     let [object_set, object, level, block_id] = bookmark.to_words();

@@ -1,4 +1,4 @@
-//! Gang headers: where the pieces of a block lie that did not fit in one run.
+//! Gang headers: the pointers to the parts of a block that was not allocated contiguously.
 //!
 //! Page `docs/format/gang-header.md`.
 
@@ -7,22 +7,22 @@ use crate::{
     Endian, Txg, Writer,
 };
 
-/// Bytes of every gang header unless feature `com.klarasystems:dynamic_gang_header` is active.
+/// Size of a gang header in bytes, unless feature `com.klarasystems:dynamic_gang_header` is active.
 pub const GANG_HEADER_BYTES: usize = 512;
-/// Bytes that no gang header exceeds: 255 data columns of 64 KiB sectors.
+/// The maximum size of a gang header in bytes: 255 data columns of 64 KiB sectors.
 pub const GANG_HEADER_BYTES_MAX: usize = 16 << 20;
 
 /// A gang header in native form. Page `docs/format/gang-header.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GangHeader {
-    /// All pointer slots, unused ones (holes) included: 3 in a header of 512 bytes.
+    /// All pointer slots, including unused ones (holes); 3 in a header of 512 bytes.
     pub pointers: Vec<BlockPointer>,
-    /// The embedded checksum as stored; its verification needs the pointer to this header.
+    /// The embedded checksum as stored. Its verification needs the pointer to this header.
     pub checksum: [u64; 4],
 }
 
 impl GangHeader {
-    /// How many pointers a header of `header_bytes` has.
+    /// The number of pointers in a header of `header_bytes`.
     #[must_use]
     pub fn pointer_count(header_bytes: usize) -> usize {
         header_bytes
@@ -31,14 +31,14 @@ impl GangHeader {
             .unwrap_or(0)
     }
 
-    /// Reads the header that fills `bytes`, in the order that its trailer's magic tells, which must
-    /// be `endian` (the order that the pointer to it names).
+    /// Reads the header that fills `bytes`. The magic of its trailer must match `endian`, the byte order in
+    /// the pointer to it.
     ///
-    /// Allocates as many bytes as it is given, at most [`GANG_HEADER_BYTES_MAX`].
+    /// Allocates as many bytes as `bytes` has, at most [`GANG_HEADER_BYTES_MAX`].
     ///
     /// # Errors
-    /// If the size is no multiple of 512 up to the maximum, or the trailer is missing or of the
-    /// other order.
+    /// If the size is not a multiple of 512 up to the maximum, or the trailer is missing or in the other byte
+    /// order.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("gang header", reason, offset);
         if bytes.is_empty()
@@ -66,11 +66,11 @@ impl GangHeader {
         })
     }
 
-    /// A header of `header_bytes` with the trailer's magic set and its words as they stand in
-    /// `checksum` (the verifier, until the checksum is known).
+    /// Encodes a header of `header_bytes` with the trailer's magic and the words of `checksum` (the verifier,
+    /// until the checksum is known).
     ///
     /// # Errors
-    /// If the size is impossible or the pointers do not fit.
+    /// If the size is invalid or the pointers do not fit.
     pub fn encode(&self, header_bytes: usize) -> Result<Vec<u8>, DecodeError> {
         let fail = |reason| DecodeError::new("gang header", reason, 0);
         if header_bytes == 0
@@ -95,14 +95,15 @@ impl GangHeader {
         Ok(writer.finish())
     }
 
-    /// The pieces in the order of the data: every slot that is no hole.
+    /// The pointers to the parts in data order: every slot that is not a hole.
     pub fn children(&self) -> impl Iterator<Item = &BlockPointer> {
         self.pointers.iter().filter(|pointer| !pointer.is_hole())
     }
 
-    /// What stands in the trailer while the checksum of the header behind `pointer` is computed:
-    /// vdev and byte offset of the first address (whichever copy is read), physical birth, 0.
-    /// `None` if the pointer has no address.
+    /// The trailer words during the checksum computation of the header that `pointer` points to.
+    ///
+    /// These are the vdev and byte offset of the first address (regardless of the copy that is read), the
+    /// physical birth, and 0. `None` if the pointer has no address.
     #[must_use]
     pub fn verifier(pointer: &BlockPointer) -> Option<[u64; 4]> {
         let Dva {

@@ -1,28 +1,28 @@
 //! The pool's command history: a ring buffer of name/value lists.
 //!
-//! The records' content is another page's; here they are bytes. Page `docs/format/history.md`.
+//! The records are opaque bytes here. Page `docs/format/history.md`.
 
 use core::ops::Range;
 
 use crate::{DecodeError, Endian, Writer};
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const HISTORY_BYTES: usize = 40;
-/// No ring is larger than this, in bytes.
+/// The maximum size of the ring in bytes.
 pub const HISTORY_RING_BYTES_MAX: u64 = 1 << 30;
 
 /// The header of the history: the bonus of its object. Page `docs/format/history.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistoryPhys {
-    /// End of the first part, with the pool's creation, which is never overwritten.
+    /// End of the first part, which holds the pool's creation and is never overwritten.
     pub create_bytes: u64,
-    /// Size of the ring, the first part included.
+    /// Size of the ring, including the first part.
     pub ring_bytes: u64,
-    /// Logical offset of the oldest record behind the first part.
+    /// Logical offset of the oldest record after the first part.
     pub begin: u64,
-    /// Logical offset behind the newest record.
+    /// Logical offset of the end of the newest record.
     pub end: u64,
-    /// How many records were overwritten.
+    /// The number of overwritten records.
     pub records_lost: u64,
 }
 
@@ -30,7 +30,7 @@ impl HistoryPhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If fewer than 40 bytes are there, or the offsets contradict each other or exceed 1 GiB of ring.
+    /// If there are fewer than 40 bytes, or the offsets contradict each other or exceed 1 GiB of ring.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("history", reason, offset);
         let [create_bytes, ring_bytes, begin, end, records_lost] =
@@ -55,7 +55,7 @@ impl HistoryPhys {
             records_lost,
         })
     }
-    /// The header's 40 little-endian bytes.
+    /// Encodes the header as 40 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(HISTORY_BYTES);
@@ -68,9 +68,10 @@ impl HistoryPhys {
         ]);
         writer.finish()
     }
-    /// The byte ranges of the object that hold all records, oldest first: at most three, together
-    /// never longer than the ring. Read one after the other they are whole records (see
-    /// [`HistoryRecords`]).
+    /// The byte ranges of all records in the object, oldest first.
+    ///
+    /// There are at most three ranges, together never longer than the ring. Concatenated, they hold whole
+    /// records (see [`HistoryRecords`]).
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::with_capacity(3);
@@ -93,8 +94,8 @@ impl HistoryPhys {
     }
 }
 
-/// The records in the history's bytes: each is a name/value list in its native encoding.
-/// Page `docs/format/history.md`.
+/// Iterates over the records in the history's bytes; each is a name/value list in its native encoding. Page
+/// `docs/format/history.md`.
 #[derive(Debug, Clone)]
 pub struct HistoryRecords<'a> {
     bytes: &'a [u8],
@@ -111,14 +112,14 @@ impl<'a> HistoryRecords<'a> {
 
 impl<'a> Iterator for HistoryRecords<'a> {
     type Item = Result<&'a [u8], DecodeError>;
-    /// The next record; after an error there is none.
+    /// The next record; `None` after an error.
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.bytes.get(self.position..)?;
         if rest.is_empty() {
             return None;
         }
         let at = self.position;
-        // Whatever the writer's order, the length is little-endian.
+        // The length is little-endian, regardless of the writer's byte order.
         let record = rest.split_first_chunk::<8>().and_then(|(length, body)| {
             let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
             body.get(..length)
@@ -160,7 +161,7 @@ mod tests {
             end: 2400,
             records_lost: 7,
         };
-        // 2000 is 1900 behind the first part: 900 into a ring of 1000.
+        // 2000 is 1900 bytes after the first part: 900 bytes into a ring of 1000.
         assert_eq!(header.ranges(), [0..100, 1000..1100, 100..400]);
         assert_eq!(
             HistoryPhys::decode(&header.encode(), Endian::Little),

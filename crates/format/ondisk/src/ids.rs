@@ -1,4 +1,4 @@
-//! Numbers that mean something are types, so that a transaction group is never taken for an object.
+//! Newtypes for ids and indices, so that for instance a txg cannot be confused with an object id.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ number!(
     Guid(u64)
 );
 number!(
-    /// An object's number inside its object set. 0 is the meta-dnode. Page `docs/format/dnode.md`.
+    /// An object id in its object set. 0 is the meta-dnode. Page `docs/format/dnode.md`.
     ObjectId(u64)
 );
 number!(
@@ -35,7 +35,7 @@ number!(
     VdevId(u32)
 );
 number!(
-    /// The index of a block inside its object at one level of the block tree. Page `docs/format/dnode.md`.
+    /// The index of a block in its object, at one level of the block tree. Page `docs/format/dnode.md`.
     BlockId(u64)
 );
 number!(
@@ -48,19 +48,19 @@ number!(
 );
 
 impl ObjectId {
-    /// Stands for the object of space used by user, which lies in the object set block and has no number.
+    /// A pseudo id for the object of space used by user, which is in the object set block and has no id.
     pub const USER_USED: Self = Self(u64::MAX);
-    /// The same of groups.
+    /// As [`Self::USER_USED`], by group.
     pub const GROUP_USED: Self = Self(u64::MAX - 1);
-    /// The same of projects.
+    /// As [`Self::USER_USED`], by project.
     pub const PROJECT_USED: Self = Self(u64::MAX - 2);
 
-    /// The object this field of a structure refers to; 0 stands for none.
+    /// The referenced object of a field on disk; `None` for 0.
     #[must_use]
     pub fn some(self) -> Option<Self> {
         (self.0 != 0).then_some(self)
     }
-    /// The number stored for a reference that may be absent: 0 for none.
+    /// The field on disk for a reference; 0 for `None`.
     #[must_use]
     pub fn number(reference: Option<Self>) -> u64 {
         reference.map_or(0, |object| object.0)
@@ -68,7 +68,7 @@ impl ObjectId {
 }
 
 impl Ashift {
-    /// The allocation unit in bytes; saturates at 2^63 for shifts no device has.
+    /// The allocation unit in bytes; saturates at 2^63 for impossible shifts.
     #[must_use]
     pub fn bytes(self) -> u64 {
         1u64.checked_shl(u32::from(self.0)).unwrap_or(1 << 63)

@@ -1,8 +1,8 @@
-//! The small numbered vocabularies: checksum functions, compression functions, object types.
+//! Numbered kinds: checksum functions, compression functions, object types.
 //!
 //! Pages `docs/format/block-pointer.md` and `docs/format/object-types.md`.
 
-/// A checksum function as numbered in block pointers, dnodes and properties.
+/// A checksum function, by its number in block pointers, dnodes and properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(
@@ -28,7 +28,7 @@ pub enum ChecksumKind {
 }
 
 impl ChecksumKind {
-    /// Every function, in the order of its number.
+    /// Every function, in numerical order.
     pub const ALL: [ChecksumKind; 15] = [
         Self::Inherit,
         Self::On,
@@ -46,7 +46,7 @@ impl ChecksumKind {
         Self::Edonr,
         Self::Blake3,
     ];
-    /// The function with this number, or `None` for one that does not exist.
+    /// The function with this number; `None` if it is unknown.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
@@ -56,7 +56,7 @@ impl ChecksumKind {
     pub fn number(self) -> u8 {
         self as u8
     }
-    /// The word that stands in names of dedup tables, in properties and in `zdb` output.
+    /// The name in dedup table names, in properties and in `zdb` output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl ChecksumKind {
             Self::Blake3 => "blake3",
         }
     }
-    /// Strong enough to name a block by (dedup without comparing, except that edonr is excluded).
+    /// Strong enough to identify a block without comparing its content in dedup. (Edonr is excluded.)
     #[must_use]
     pub fn is_dedup_strong(self) -> bool {
         matches!(
@@ -85,7 +85,7 @@ impl ChecksumKind {
             Self::Sha256 | Self::Sha512 | Self::Skein | Self::Blake3
         )
     }
-    /// Keyed with the pool's salt.
+    /// Keyed with the pool's checksum salt.
     #[must_use]
     pub fn is_salted(self) -> bool {
         matches!(self, Self::Skein | Self::Edonr | Self::Blake3)
@@ -100,7 +100,7 @@ impl ChecksumKind {
     }
 }
 
-/// A compression function as numbered in block pointers and dnodes.
+/// A compression function, by its number in block pointers and dnodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(
     missing_docs,
@@ -116,12 +116,12 @@ pub enum CompressionKind {
     Gzip(u8),
     Zle,
     Lz4,
-    /// The level stands in the block's own header, not in the pointer.
+    /// The level is in the block's own header, not in the pointer.
     Zstd,
 }
 
 impl CompressionKind {
-    /// The function with this number, or `None` for one that does not exist (17 and above).
+    /// The function with this number; `None` if it is unknown (17 and above).
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -152,7 +152,7 @@ impl CompressionKind {
             Self::Zstd => 16,
         }
     }
-    /// The word `zdb` prints for it.
+    /// The name in `zdb` output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl CompressionKind {
     }
 }
 
-/// How the content of a block changes when its writer had the other byte order.
+/// How to convert the content of a block from the other byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -198,10 +198,9 @@ pub enum ByteswapClass {
     Acl,
 }
 
-/// An object's type byte: one of the 54 named types, or a self-describing one from 0x80 up.
+/// The type byte of an object: one of the 54 named types, or a self-describing type from 0x80 up.
 ///
-/// Any byte can be held, so that a foreign type can be shown; [`ObjectType::is_valid`] tells whether
-/// a correct writer could have written it.
+/// It can hold any byte, so that unknown types can be shown; [`ObjectType::is_valid`] checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectType(pub u8);
 
@@ -291,7 +290,7 @@ impl ObjectType {
     /// Self-describing ZAP metadata (feature tables, vdev ZAPs, bookmarks).
     pub const METADATA_ZAP: ObjectType = ObjectType(0xc4);
 
-    /// Whether the byte describes itself (bit 7).
+    /// Whether the type is self-describing (bit 7).
     #[must_use]
     pub fn is_self_describing(self) -> bool {
         self.0 & 0x80 != 0
@@ -304,7 +303,7 @@ impl ObjectType {
     pub fn is_valid(self) -> bool {
         self.byteswap().is_some()
     }
-    /// How foreign content is converted, or `None` if the type is not valid.
+    /// How to convert content from the other byte order; `None` if the type is not valid.
     #[must_use]
     pub fn byteswap(self) -> Option<ByteswapClass> {
         if self.is_self_describing() {
@@ -322,7 +321,7 @@ impl ObjectType {
             self.row().is_none_or(|row| row.2)
         }
     }
-    /// Whether its data blocks are encrypted in encrypted datasets.
+    /// Whether the data blocks of this type are encrypted in encrypted datasets.
     #[must_use]
     pub fn is_encrypted(self) -> bool {
         if self.is_self_describing() {
@@ -331,7 +330,7 @@ impl ObjectType {
             self.row().is_some_and(|row| row.3)
         }
     }
-    /// The words `zdb` prints.
+    /// The name in `zdb` output.
     #[must_use]
     pub fn name(self) -> &'static str {
         if !self.is_self_describing() {

@@ -1,4 +1,4 @@
-//! Where labels lie on a leaf device, and what protects their regions.
+//! The positions of labels on a leaf device, and the protected regions in a label.
 //!
 //! Page `docs/format/label.md`.
 
@@ -6,9 +6,9 @@ use crate::{CHECKSUM_TRAILER_BYTES, VDEV_DATA_START_BYTES};
 
 /// Bytes of one label.
 pub const LABEL_BYTES: u64 = 256 << 10;
-/// Labels on a leaf: two at the start, two at the end.
+/// The number of labels on a leaf: two at the start, two at the end.
 pub const LABEL_COUNT: usize = 4;
-/// Bytes of the smallest leaf that a pool takes.
+/// The minimum size of a leaf in bytes.
 pub const LEAF_BYTES_MIN: u64 = 64 << 20;
 /// Byte offset of the boot environment block inside a label.
 pub const BOOT_ENV_OFFSET_BYTES: u64 = 0x2000;
@@ -16,27 +16,27 @@ pub const BOOT_ENV_OFFSET_BYTES: u64 = 0x2000;
 pub const BOOT_ENV_BYTES: usize = 8 << 10;
 /// Byte offset of the configuration inside a label.
 pub const LABEL_CONFIG_OFFSET_BYTES: u64 = 0x4000;
-/// Bytes of the configuration region, trailer included.
+/// Bytes of the configuration region, including the trailer.
 pub const LABEL_CONFIG_BYTES: usize = 112 << 10;
 /// Byte offset of the uberblock ring inside a label.
 pub const UBERBLOCK_RING_OFFSET_BYTES: u64 = 0x20000;
 /// Bytes of the uberblock ring.
 pub const UBERBLOCK_RING_BYTES: usize = 128 << 10;
 
-/// How a leaf device of one size is divided. Page `docs/format/label.md`, "A leaf device".
+/// The layout of a leaf device of a given size. Page `docs/format/label.md`, "A leaf device".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeafLayout {
     psize_bytes: u64,
 }
 
 impl LeafLayout {
-    /// The layout for a device of `device_bytes`; `None` below 64 MiB, which no pool takes.
+    /// The layout of a device of `device_bytes`; `None` below the minimum of 64 MiB.
     #[must_use]
     pub fn new(device_bytes: u64) -> Option<Self> {
         let psize_bytes = device_bytes & !LABEL_BYTES.saturating_sub(1);
         (psize_bytes >= LEAF_BYTES_MIN).then_some(Self { psize_bytes })
     }
-    /// Bytes that the pool sees: the device's size rounded down to 256 KiB.
+    /// The usable size in bytes: the device's size rounded down to 256 KiB.
     #[must_use]
     pub fn psize_bytes(self) -> u64 {
         self.psize_bytes
@@ -67,9 +67,11 @@ impl LeafLayout {
     }
 }
 
-/// A protected region of a label: `content`, then zeros, the last 40 bytes of which are the room for
-/// magic number and checksum (`millpond_checksum::seal_label` puts them in). `None` if the content
-/// does not fit. Page `docs/format/label.md`, "Region checksum".
+/// Builds a protected region of a label: `content` padded with zeros. Page `docs/format/label.md`, "Region
+/// checksum".
+///
+/// The last 40 bytes are reserved for magic number and checksum, which `millpond_checksum::seal_label` sets.
+/// `None` if the content does not fit.
 #[must_use]
 pub fn unsealed_label_region(content: &[u8], region_bytes: usize) -> Option<Vec<u8>> {
     if content.len() > region_bytes.checked_sub(CHECKSUM_TRAILER_BYTES)? {

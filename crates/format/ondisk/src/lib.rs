@@ -1,12 +1,11 @@
-//! Layer `format`: the structures that lie on a ZFS pool's devices, as plain values.
+//! Layer `format`: the on-disk structures of a ZFS pool, as plain values.
 //!
-//! This crate knows bytes and nothing else: no device, no object set that could be asked for
-//! another block, no clock. Every structure decodes from both byte orders into one native form
-//! and encodes little-endian only (a block carries its own order, so a big-endian pool may be
-//! continued in little-endian).
+//! This crate only handles bytes. It knows no device, no object set to read another block from, and no clock.
+//! Every structure decodes from both byte orders into one native form, and encodes little-endian only. (Each
+//! block carries its own byte order, so Millpond can write little-endian blocks to a big-endian pool.)
 //!
-//! Nothing here trusts its input. Decoders never panic, never index by a number from disk
-//! without a check, and never allocate more than the bound that each states.
+//! No decoder trusts its input. Decoders never panic, never index by a number from disk without a check, and
+//! never allocate more than their documented bound.
 //!
 //! ```
 //! use millpond_ondisk::{BlockPointer, Endian};
@@ -119,7 +118,7 @@ pub use uberblock::{
     MmpState, RaidzReflow, UBERBLOCK_BYTES, Uberblock, UberblockRank, UberblockRing,
 };
 
-/// Bytes in one sector, the unit of every size and offset in a block pointer, whatever the ashift.
+/// Bytes in one sector, the unit of every size and offset in a block pointer, regardless of the ashift.
 pub const SECTOR_BYTES: u64 = 512;
 /// log2 of [`SECTOR_BYTES`].
 pub const SECTOR_SHIFT: u32 = 9;
@@ -129,5 +128,5 @@ pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 pub const BLOCK_POINTER_BYTES: usize = 128;
 /// Bytes of a dnode slot on disk.
 pub const DNODE_SLOT_BYTES: usize = 512;
-/// Byte offset on a leaf device at which allocatable space begins (labels 0 and 1 and the boot area lie before it).
+/// Byte offset on a leaf device at which allocatable space begins, after labels 0 and 1 and the boot area.
 pub const VDEV_DATA_START_BYTES: u64 = 4 << 20;

@@ -1,10 +1,10 @@
-//! Object set blocks: where the dnodes of a dataset, or of the pool itself, begin.
+//! Object set blocks: the root of the dnodes of a dataset or of the MOS.
 //!
 //! Page `docs/format/object-set.md`.
 
 use crate::{DNODE_SLOT_BYTES, DecodeError, Dnode, Endian, Reader, Writer};
 
-/// What an object set holds.
+/// The kind of an object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjectSetKind {
     /// The pool's own objects (the MOS).
@@ -13,7 +13,7 @@ pub enum ObjectSetKind {
     FileSystem,
     /// A volume.
     Volume,
-    /// Test programs' object sets.
+    /// An object set of a test program.
     Other,
 }
 
@@ -24,15 +24,15 @@ pub struct ObjectSetPhys {
     pub meta_dnode: Dnode,
     /// The intent log header: 24 words.
     pub intent_log_header: [u64; 24],
-    /// What the set holds.
+    /// The kind of the object set.
     pub kind: ObjectSetKind,
     /// Bit 0 user accounting complete, bit 1 object accounting complete, bit 2 project accounting complete.
     pub flags: u64,
-    /// MAC over the parts that survive a raw send (encrypted datasets).
+    /// MAC over the parts that a raw send preserves (encrypted datasets).
     pub portable_mac: [u8; 32],
-    /// MAC over the rest (encrypted datasets).
+    /// MAC over the other parts (encrypted datasets).
     pub local_mac: [u8; 32],
-    /// Space used by user, if the block is large enough to hold it and it is in use.
+    /// Space used by user, if it is in use and the block is large enough to contain it.
     pub user_used: Option<Dnode>,
     /// Space used by group.
     pub group_used: Option<Dnode>,
@@ -53,16 +53,16 @@ impl ObjectSetKind {
     }
 }
 
-/// Sizes that an object set block can have, in bytes: of pool versions below 15, from 15 on, and with
-/// project accounting.
+/// The valid sizes of an object set block in bytes: of pool versions below 15, from 15 on, and with project
+/// accounting.
 pub const OBJECT_SET_BYTES: [usize; 3] = [1024, 2048, 4096];
 
 impl ObjectSetPhys {
-    /// The block's little-endian bytes; `length` is one of [`OBJECT_SET_BYTES`].
+    /// Encodes the block as little-endian bytes; `length` is one of [`OBJECT_SET_BYTES`].
     ///
     /// # Errors
-    /// If the length is none of them, an accounting dnode has no room in it, or a dnode does not fit
-    /// one slot or cannot be encoded.
+    /// If the length is invalid, an accounting dnode does not fit, or a dnode exceeds one slot or cannot be
+    /// encoded.
     pub fn encode(&self, length: usize) -> Result<Vec<u8>, DecodeError> {
         let fail = |reason, offset| DecodeError::new("object set", reason, offset);
         if !OBJECT_SET_BYTES.contains(&length) {
@@ -105,7 +105,7 @@ impl ObjectSetPhys {
     /// Reads an object set block of 1024, 2048 or 4096 bytes; missing parts count as zero.
     ///
     /// # Errors
-    /// If it is shorter than 1024 bytes, its meta-dnode is free or wrong, or its type does not exist.
+    /// If it is shorter than 1024 bytes, its meta-dnode is free or invalid, or its type is unknown.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("object set", reason, offset);
         if bytes.len() < 1024 {

@@ -1,14 +1,14 @@
-//! Names in the pool's object directory (object 1 of the MOS) and in the vdevs' own ZAPs.
+//! Names in the pool's object directory (object 1 of the MOS) and in the ZAPs of vdevs.
 //!
-//! Pages `docs/format/pool-directory.md` and `docs/format/vdev-zap.md`. Unknown names are ignored:
-//! the feature lists decide whether a pool can be read.
+//! Pages `docs/format/pool-directory.md` and `docs/format/vdev-zap.md`. Readers ignore unknown names: the
+//! feature lists decide whether a pool can be read.
 
 use crate::{ChecksumKind, DecodeError, ObjectId, VdevId, Writer};
 
-/// The object directory's own number.
+/// The object id of the object directory.
 pub const OBJECT_DIRECTORY: ObjectId = ObjectId(1);
 
-/// Names of entries in the object directory. Values are object numbers unless the text says otherwise.
+/// Names of entries in the object directory. Values are object ids unless stated otherwise.
 pub mod key {
     /// DSL directory of the pool's root.
     pub const ROOT_DATASET: &str = "root_dataset";
@@ -30,9 +30,9 @@ pub mod key {
     pub const L2CACHE: &str = "l2cache";
     /// Block list: blocks to be freed in the background.
     pub const FREE_BPOBJ: &str = "free_bpobj";
-    /// Queue of destroyed datasets' trees.
+    /// Queue of block trees of destroyed datasets.
     pub const BPTREE: &str = "bptree_obj";
-    /// The one shared empty block list.
+    /// The shared empty block list.
     pub const EMPTY_BPOBJ: &str = "empty_bpobj";
     /// ZAP of temporary holds.
     pub const TEMPORARY_HOLDS: &str = "tmp_userrefs";
@@ -40,9 +40,9 @@ pub mod key {
     pub const ERROR_LOG_LAST: &str = "errlog_last";
     /// Error log of the running scrub; 0 for none.
     pub const ERROR_LOG_SCRUB: &str = "errlog_scrub";
-    /// ZAP: feature to count, features that readers must know.
+    /// ZAP: feature to count, for the features that readers must support.
     pub const FEATURES_FOR_READ: &str = "features_for_read";
-    /// ZAP: feature to count, features that only writers must know.
+    /// ZAP: feature to count, for the features that only writers must support.
     pub const FEATURES_FOR_WRITE: &str = "features_for_write";
     /// ZAP: feature to text.
     pub const FEATURE_DESCRIPTIONS: &str = "feature_descriptions";
@@ -50,7 +50,7 @@ pub mod key {
     pub const FEATURE_ENABLED_TXG: &str = "feature_enabled_txg";
     /// 32 one-byte integers: salt of the keyed checksums.
     pub const CHECKSUM_SALT: &str = "org.illumos:checksum_salt";
-    /// ZAP: all vdevs' ZAPs.
+    /// ZAP of all vdevs' ZAPs.
     pub const VDEV_ZAP_MAP: &str = "com.delphix:vdev_zap_map";
     /// 24 words: state of scrub or resilver.
     pub const SCAN: &str = "scan";
@@ -60,7 +60,7 @@ pub mod key {
     pub const LAST_SCRUBBED_TXG: &str = "last_scrubbed_txg";
     /// ZAP: txg to log space map.
     pub const LOG_SPACE_MAP_ZAP: &str = "com.delphix:log_spacemap_zap";
-    /// ZAP: livelists that wait to be deleted.
+    /// ZAP: livelists that wait for deletion.
     pub const DELETED_CLONES: &str = "com.delphix:deleted_clones";
     /// 26 or 27 words: the uberblock of the checkpoint.
     pub const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
@@ -72,13 +72,13 @@ pub mod key {
     pub const CONDENSING_INDIRECT: &str = "com.delphix:condensing_indirect";
     /// ZAP: statistics of the dedup tables.
     pub const DEDUP_STATISTICS: &str = "DDT-statistics";
-    /// 515 words each: when which txg was (OpenZFS 2.4).
+    /// 515 words each: times of txgs (OpenZFS 2.4).
     pub const TXG_LOG_TIMES: [&str; 3] = [
         "com.klarasystems:txg_log_time:minutes",
         "com.klarasystems:txg_log_time:days",
         "com.klarasystems:txg_log_time:months",
     ];
-    /// State of scrubs of pool versions 11 to 24: a new scan replaces it.
+    /// State of a scrub in pool versions 11 to 24; a new scan replaces it.
     pub const OLD_SCRUB: [&str; 8] = [
         "scrub_func",
         "scrub_queue",
@@ -89,7 +89,7 @@ pub mod key {
         "scrub_ddt_class_max",
         "scrub_errors",
     ];
-    /// In the configuration object: GUIDs of active features that are needed to read the MOS.
+    /// In the configuration object: GUIDs of active features that are required to read the MOS.
     pub const CONFIG_FEATURES_FOR_READ: &str = "features_for_read";
 }
 
@@ -97,9 +97,9 @@ pub mod key {
 pub mod vdev_key {
     /// Top-level: string `log`, `special` or `dedup`.
     pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
-    /// Top-level: array of a word per metaslab, its unflushed txg.
+    /// Top-level: array with one word per metaslab, its unflushed txg.
     pub const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
-    /// Top-level: space map of what a checkpoint keeps from being freed.
+    /// Top-level: space map of ranges that a checkpoint keeps allocated.
     pub const CHECKPOINT_SPACE_MAP: &str = "com.delphix:pool_checkpoint_sm";
     /// Top-level: space map of obsolete ranges of a removed vdev.
     pub const OBSOLETE_SPACE_MAP: &str = "com.delphix:indirect_obsolete_sm";
@@ -109,54 +109,57 @@ pub mod vdev_key {
     pub const REBUILD: &str = "org.openzfs:vdev_rebuild";
     /// Leaf: 0 none, 1 active, 2 cancelled, 3 suspended, 4 complete.
     pub const INITIALIZE_STATE: &str = "com.delphix:vdev_initialize_state";
-    /// Leaf: byte offset reached.
+    /// Leaf: byte offset of the progress.
     pub const INITIALIZE_OFFSET: &str = "com.delphix:next_offset_to_initialize";
-    /// Leaf: seconds of the last change of state.
+    /// Leaf: time of the last state change in seconds.
     pub const INITIALIZE_ACTION_TIME: &str = "com.delphix:vdev_initialize_action_time";
-    /// Leaf: numbers as in [`INITIALIZE_STATE`].
+    /// Leaf: values as for [`INITIALIZE_STATE`].
     pub const TRIM_STATE: &str = "org.zfsonlinux:vdev_trim_state";
-    /// Leaf: byte offset reached.
+    /// Leaf: byte offset of the progress.
     pub const TRIM_OFFSET: &str = "org.zfsonlinux:next_offset_to_trim";
-    /// Leaf: seconds of the last change of state.
+    /// Leaf: time of the last state change in seconds.
     pub const TRIM_ACTION_TIME: &str = "org.zfsonlinux:vdev_trim_action_time";
-    /// Leaf: rate asked for.
+    /// Leaf: requested rate.
     pub const TRIM_RATE: &str = "org.zfsonlinux:vdev_trim_rate";
-    /// Leaf: only some metaslabs.
+    /// Leaf: whether only some metaslabs are trimmed.
     pub const TRIM_PARTIAL: &str = "org.zfsonlinux:vdev_trim_partial";
-    /// Leaf: secure discard.
+    /// Leaf: whether discards are secure.
     pub const TRIM_SECURE: &str = "org.zfsonlinux:vdev_trim_secure";
 }
 
-/// Entry of a legacy dedup table's object, in the object directory or, for a fast table, in its own
-/// directory. `class` is `ditto`, `duplicate` or `unique`. Also the key of its statistics.
+/// The entry of a dedup table's ZAP, which is also the key of its statistics.
+///
+/// A legacy table has it in the object directory, a fast table in its own directory. `class` is `ditto`,
+/// `duplicate` or `unique`.
 #[must_use]
 pub fn dedup_table_key(checksum: ChecksumKind, class: &str) -> String {
     format!("DDT-{}-zap-{class}", checksum.name())
 }
 
-/// Entry of a fast dedup table's directory.
+/// The entry of a fast dedup table's directory.
 #[must_use]
 pub fn dedup_directory_key(checksum: ChecksumKind) -> String {
     format!("DDT-{}", checksum.name())
 }
 
-/// Entry of a fast dedup table's log 0 or 1, in its directory.
+/// The entry of a fast dedup table's log 0 or 1, in its directory.
 #[must_use]
 pub fn dedup_log_key(checksum: ChecksumKind, log: u8) -> String {
     format!("DDT-log-{}-{log}", checksum.name())
 }
 
-/// Entry of the clone table of a top-level vdev.
+/// The entry of the clone table of a top-level vdev.
 #[must_use]
 pub fn clone_table_key(vdev: VdevId) -> String {
     format!("com.fudosecurity:brt:vdev:{vdev}")
 }
 
-/// The bytes, little-endian and 1 KiB long, of the uberblock that a checkpoint keeps as 26 or 27
-/// words; [`key::CHECKPOINT`] holds them. An uberblock decoder takes it from there.
+/// The uberblock of a checkpoint as 1 KiB of little-endian bytes, for an uberblock decoder.
+///
+/// [`key::CHECKPOINT`] stores it as 26 or 27 words. Page `docs/format/checkpoint.md`.
 ///
 /// # Errors
-/// If there are fewer than 26 words or more than fit 1 KiB. Page `docs/format/checkpoint.md`.
+/// If there are fewer than 26 words, or more than fit 1 KiB.
 pub fn checkpoint_uberblock(words: &[u64]) -> Result<Vec<u8>, DecodeError> {
     if !(26..=128).contains(&words.len()) {
         return Err(DecodeError::new("checkpoint", "not 26 to 128 words", 0));

@@ -1,4 +1,4 @@
-//! System attributes: packed buffers of file metadata, told apart by the layout they name.
+//! System attributes: packed buffers of file metadata, described by a layout.
 //!
 //! Page `docs/format/system-attributes.md`.
 
@@ -13,38 +13,38 @@ pub use placement::{SaPlacement, place_attributes};
 use crate::{DecodeError, Endian, Reader, Writer};
 
 const MAGIC: u32 = 0x002f_505a;
-/// Layouts are numbered with 10 bits; 0 and 1 are not stored anywhere.
+/// The highest layout number (10 bits). Layouts 0 and 1 are not stored.
 pub const SA_LAYOUTS_MAX: u16 = 1023;
 /// The layout of a buffer without attributes.
 pub const SA_LAYOUT_EMPTY: u16 = 1;
 
-/// The head of a buffer. Page `docs/format/system-attributes.md`.
+/// The header of a buffer. Page `docs/format/system-attributes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaHeader {
-    /// The byte order of this buffer, which may differ from that of the block it lies in.
+    /// The byte order of this buffer, which may differ from that of its block.
     pub endian: Endian,
-    /// The number of its layout.
+    /// The layout number.
     pub layout: u16,
-    /// Where the attributes begin, in bytes.
+    /// The offset of the first attribute in bytes.
     pub header_bytes: u16,
 }
 
-/// Where one attribute lies in its buffer.
+/// The position of an attribute in its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaField {
-    /// The attribute's number.
+    /// The attribute number.
     pub number: u16,
-    /// First byte.
+    /// Offset of its first byte.
     pub start: usize,
-    /// The byte behind its last one; inside the buffer.
+    /// Offset of its end, at most the length of the buffer.
     pub end: usize,
 }
 
 impl SaHeader {
-    /// Reads the head. A buffer of zeros is one without attributes, as of an object just made.
+    /// Reads the header. A buffer of zeros has no attributes, as in a new object.
     ///
     /// # Errors
-    /// If the magic is none, or the buffer ends before 8 bytes.
+    /// If the magic is wrong, or the buffer is shorter than 8 bytes.
     pub fn decode(buffer: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("system attributes", buffer, Endian::Little);
         let magic = reader.u32()?;
@@ -70,11 +70,10 @@ impl SaHeader {
         })
     }
 
-    /// Finds the attributes that the layout named by this head lists. Allocates 24 bytes for each.
+    /// Locates the attributes of this header's layout. Allocates 24 bytes for each.
     ///
     /// # Errors
-    /// If the head's length contradicts the layout, an attribute comes twice, or one would reach
-    /// beyond the buffer.
+    /// If the header's length contradicts the layout, an attribute occurs twice, or one exceeds the buffer.
     pub fn fields(
         &self,
         buffer: &[u8],
@@ -116,18 +115,19 @@ impl SaHeader {
     }
 }
 
-/// Bytes of the head of a buffer with so many attributes of variable length.
+/// Bytes of the header of a buffer with this number of variable-length attributes.
 fn header_length(variable: usize) -> usize {
     let further = variable.saturating_sub(1).saturating_mul(2);
     further.next_multiple_of(8).saturating_add(8)
 }
 
-/// A little-endian buffer that holds the given attributes, whose values are little-endian already,
-/// in this order. It ends with the last attribute.
+/// Encodes a little-endian buffer with the given attributes, in this order, up to the end of the last one.
+///
+/// The values must already be little-endian.
 ///
 /// # Errors
-/// If the layout's number needs more than 10 bits, a value has not its registered length, or
-/// something is too long for its field.
+/// If the layout number exceeds 10 bits, a value does not have its registered length, or a length exceeds its
+/// field.
 pub fn encode_attributes(
     layout: u16,
     attributes: &[(SaRegistration, &[u8])],

@@ -4,33 +4,33 @@
 
 use crate::{BlockBookmark, DecodeError, ObjectId, Txg};
 
-/// What a scan does.
+/// The kind of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ScanFunction {
-    /// Nothing was ever scanned.
+    /// No scan was ever started.
     #[default]
     None,
-    /// Reads everything.
+    /// Reads all blocks.
     Scrub,
-    /// Reads what devices missed.
+    /// Reads the blocks that devices missed.
     Resilver,
-    /// Reads what the error log names.
+    /// Reads the blocks in the error log.
     ErrorScrub,
 }
 
-/// How far a scan has come.
+/// The phase of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ScanPhase {
-    /// Nothing was ever scanned.
+    /// No scan was ever started.
     #[default]
     None,
-    /// It runs, or goes on at the next import.
+    /// The scan is running, or resumes at the next import.
     Scanning,
-    /// It came to its end.
+    /// The scan is complete.
     Finished,
-    /// It was cancelled.
+    /// The scan was cancelled.
     Cancelled,
-    /// An error scrub runs.
+    /// An error scrub is running.
     ErrorScrubbing,
 }
 
@@ -38,9 +38,9 @@ bitflags::bitflags! {
     /// Flags of a scan. Page `docs/format/scan-state.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ScanFlags: u64 {
-        /// The dataset under way has to be visited again.
+        /// The current dataset must be visited again.
         const VISIT_DATASET_AGAIN = 0x1;
-        /// Paused by command.
+        /// Paused by the administrator.
         const PAUSED = 0x2;
         const _ = !0;
     }
@@ -49,17 +49,17 @@ bitflags::bitflags! {
 /// The state of a scrub or resilver: 24 words under `scan`. Page `docs/format/scan-state.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScanPhys {
-    /// What is scanned for.
+    /// The kind of the scan.
     pub function: ScanFunction,
-    /// How far it has come.
+    /// The phase.
     pub phase: ScanPhase,
-    /// ZAP of datasets still to be visited.
+    /// ZAP of datasets still to visit.
     pub queue: Option<ObjectId>,
-    /// Blocks born after this ...
+    /// Only blocks born after this txg ...
     pub min_txg: Txg,
-    /// ... and before this are looked at.
+    /// ... and before this txg are scanned.
     pub max_txg: Txg,
-    /// Bounds for the dataset under way.
+    /// Bounds for the current dataset.
     pub current_min_txg: Txg,
     /// See `current_min_txg`.
     pub current_max_txg: Txg,
@@ -69,30 +69,31 @@ pub struct ScanPhys {
     pub end_time: u64,
     /// Allocated bytes of the pool at the start.
     pub to_examine_bytes: u64,
-    /// Bytes seen by the traversal.
+    /// Bytes that the traversal has seen.
     pub examined_bytes: u64,
-    /// Bytes seen that needed no reading.
+    /// Bytes seen that did not need a read.
     pub skipped_bytes: u64,
     /// Bytes repaired or resilvered.
     pub processed_bytes: u64,
     /// Errors found.
     pub errors: u64,
-    /// The last dedup class that is walked before the datasets.
+    /// The last dedup class that is traversed before the datasets.
     pub dedup_class_max: u64,
-    /// Where in the dedup tables the scan stands: class, type, checksum, cursor.
+    /// The position in the dedup tables: class, type, checksum, cursor.
     pub dedup_bookmark: [u64; 4],
-    /// Where in the datasets it stands.
+    /// The position in the datasets.
     pub bookmark: BlockBookmark,
     /// See [`ScanFlags`].
     pub flags: ScanFlags,
 }
 
 impl ScanPhys {
-    /// Reads the state from its words (numbers, as a ZAP gives them). A 25th word without bits
-    /// beyond the lowest was written by one old release and is dropped.
+    /// Reads the state from its words (native integers, as read from a ZAP).
+    ///
+    /// A 25th word was written by one old release; it is ignored if only its lowest bit may be set.
     ///
     /// # Errors
-    /// If the number of words is another, or function or phase do not exist.
+    /// If the number of words is wrong, or the function or phase does not exist.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("scan state", reason, offset);
         let words: &[u64; 24] = match words {
@@ -173,12 +174,12 @@ impl ScanPhys {
         words.push(self.flags.bits());
         words
     }
-    /// Whether the scan was paused by command.
+    /// Whether the scan is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.phase == ScanPhase::Scanning && self.flags.contains(ScanFlags::PAUSED)
     }
-    /// Bytes whose reading was issued, as far as the disk tells: what was examined but not skipped.
+    /// The best estimate on disk of the bytes for which reads were issued: examined but not skipped.
     #[must_use]
     pub fn issued_bytes(&self) -> u64 {
         self.examined_bytes.saturating_sub(self.skipped_bytes)
@@ -190,29 +191,29 @@ impl ScanPhys {
 pub struct ErrorScrubPhys {
     /// [`ScanFunction::ErrorScrub`] once one was started.
     pub function: ScanFunction,
-    /// How far it has come.
+    /// The phase.
     pub phase: ScanPhase,
-    /// Cursor into the error log; all ones at its end.
+    /// Cursor into the error log; all ones at the end.
     pub cursor: u64,
     /// Seconds since 1970.
     pub start_time: u64,
     /// Seconds since 1970; 0 while running.
     pub end_time: u64,
-    /// Blocks left; may fall below zero where datasets share a block.
+    /// Blocks left; can be negative where datasets share a block.
     pub to_examine: i64,
     /// Blocks read.
     pub examined: u64,
-    /// Errors found again.
+    /// Errors that occurred again.
     pub errors: u64,
-    /// Paused by command.
+    /// Whether the scrub is paused.
     pub is_paused: bool,
 }
 
 impl ErrorScrubPhys {
-    /// Reads the state from its words (numbers, as a ZAP gives them).
+    /// Reads the state from its words (native integers, as read from a ZAP).
     ///
     /// # Errors
-    /// If there are not 9, or function or phase do not exist.
+    /// If there are not 9, or the function or phase does not exist.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("error scrub state", reason, offset);
         let &[
@@ -397,7 +398,7 @@ mod tests {
                 let state = ScanPhys::from_words(&words).unwrap();
                 assert_eq!((state.function, state.phase), (function, phase));
                 assert_eq!(state.to_words(), words);
-                // Only what runs can stand still.
+                // Only a running scan can be paused.
                 assert_eq!(state.is_paused(), phase == ScanPhase::Scanning);
                 let words = [number, phase_number, 3, 4, 5, 6, 7, 8, 1];
                 let state = ErrorScrubPhys::from_words(&words).unwrap();

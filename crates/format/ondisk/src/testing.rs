@@ -1,4 +1,4 @@
-//! What several test modules need: bytes from text, and the same bytes as the other order stores them.
+//! Helpers of several test modules: bytes from hexadecimal text, and byte order conversion.
 
 /// Bytes from hexadecimal text; blanks are ignored.
 pub fn hex(text: &str) -> Vec<u8> {
@@ -21,7 +21,7 @@ pub fn swapped_words(bytes: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// A sound dnode of this type with three holes for pointers.
+/// A valid dnode of this type with three holes as pointers.
 pub(crate) fn dnode(object_type: u8) -> crate::Dnode {
     crate::Dnode {
         object_type: crate::ObjectType(object_type),

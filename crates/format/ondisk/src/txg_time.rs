@@ -1,4 +1,4 @@
-//! When which txg was: three rings of notes that OpenZFS 2.4 keeps.
+//! Times of txgs: three rings that OpenZFS 2.4 maintains.
 //!
 //! Page `docs/format/pool-directory.md`, "Times of txgs".
 
@@ -9,18 +9,18 @@ const RING_ENTRIES: usize = 256;
 /// Words of a ring as stored.
 const RING_WORDS: usize = 515;
 
-/// A ring of notes (time, txg), oldest first. Page `docs/format/pool-directory.md`.
+/// A ring of (time, txg) entries, oldest first. Page `docs/format/pool-directory.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TxgTimes {
-    /// Seconds since 1970 and the txg, at most 256 of them.
+    /// Time in seconds since 1970, and txg; at most 256 entries.
     pub notes: Vec<(u64, Txg)>,
 }
 
 impl TxgTimes {
-    /// Reads a ring from its 515 words (numbers, as a ZAP gives them).
+    /// Reads a ring from its 515 words (native integers, as read from a ZAP).
     ///
     /// # Errors
-    /// If the number of words is another, or an index or the count is out of range.
+    /// If the number of words is wrong, or an index or the count is out of range.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("txg times", reason, offset);
         let [head, tail, count, notes @ ..] = words else {
@@ -52,7 +52,7 @@ impl TxgTimes {
             .collect();
         Ok(Self { notes })
     }
-    /// The 515 words to store, the oldest note first; more than 256 notes lose the oldest.
+    /// Encodes the ring as 515 words, oldest entry first. Of more than 256 entries the oldest are dropped.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         let kept = self
@@ -65,7 +65,7 @@ impl TxgTimes {
         words.resize(RING_WORDS, 0);
         words
     }
-    /// The last note at or before `time`.
+    /// The last entry at or before `time`.
     #[must_use]
     pub fn last_until(&self, time: u64) -> Option<(u64, Txg)> {
         self.notes
@@ -74,7 +74,7 @@ impl TxgTimes {
             .find(|(noted, _)| *noted <= time)
             .copied()
     }
-    /// The first note at or after `time`.
+    /// The first entry at or after `time`.
     #[must_use]
     pub fn first_from(&self, time: u64) -> Option<(u64, Txg)> {
         self.notes.iter().find(|(noted, _)| *noted >= time).copied()

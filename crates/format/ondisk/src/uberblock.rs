@@ -1,4 +1,4 @@
-//! The uberblock: the root of one committed transaction group, and the ring that keeps the last few.
+//! The uberblock: the root of a committed transaction group, and the ring of the latest ones.
 //!
 //! Page `docs/format/uberblock.md`.
 
@@ -7,50 +7,50 @@ use crate::{
     UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Writer, unsealed_label_region,
 };
 
-/// Bytes of an uberblock at the start of its slot.
+/// Size of an uberblock at the start of its slot, in bytes.
 pub const UBERBLOCK_BYTES: usize = 216;
 
 /// An uberblock in native form. Page `docs/format/uberblock.md`.
 ///
-/// Fields behind `root` were added over time; older writers left zeros there.
+/// The fields after `root` were added over time; older writers left them zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uberblock {
-    /// The byte order it was stored in. Blocks carry their own.
+    /// The byte order of the uberblock. Blocks carry their own.
     pub endian: Endian,
     /// Pool version: 1 to 28, or 5000.
     pub version: u64,
-    /// The transaction group that this uberblock completes.
+    /// The transaction group that this uberblock commits.
     pub txg: Txg,
     /// Sum, modulo 2^64, of the guids of all vdevs in the tree.
     pub guid_sum: u64,
-    /// Seconds since 1970 (UTC) of the sync; not monotonic.
+    /// Time of the sync in seconds since 1970 (UTC); not monotonic.
     pub timestamp_s: u64,
     /// The meta object set.
     pub root: BlockPointer,
     /// The highest version that the writer supported.
     pub software_version: u64,
-    /// [`Uberblock::MMP_MAGIC`] if the two next fields mean something.
+    /// [`Uberblock::MMP_MAGIC`] if the next two fields are valid.
     pub mmp_magic: u64,
     /// Nanoseconds since the last heartbeat (decaying average); 0 if multihost is off.
     pub mmp_delay_ns: u64,
     /// Valid bits, interval, sequence and fail intervals; see [`Uberblock::mmp`].
     pub mmp_config: u64,
-    /// 0, or the txg of the checkpoint that this uberblock is.
+    /// The txg of the checkpoint if this is the uberblock of a checkpoint, else 0.
     pub checkpoint_txg: Txg,
-    /// How far RAID-Z expansion has come; see [`RaidzReflow`].
+    /// Progress of RAID-Z expansion; see [`RaidzReflow`].
     pub raidz_reflow: RaidzReflow,
 }
 
-/// The heartbeat's parameters, where the writer stated them.
+/// The parameters of the heartbeat, as far as the writer set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MmpState {
     /// Nanoseconds since the last heartbeat (decaying average); 0 if multihost is off.
     pub delay_ns: u64,
     /// Milliseconds between heartbeats.
     pub interval_ms: Option<u32>,
-    /// Counts heartbeats of one uberblock.
+    /// Sequence number of heartbeats with the same uberblock.
     pub sequence: Option<u16>,
-    /// Intervals without success after which the writer suspends; 0 is never.
+    /// Number of intervals without success after which the writer suspends the pool; 0 for never.
     pub fail_intervals: Option<u16>,
 }
 
@@ -64,41 +64,41 @@ impl RaidzReflow {
     pub fn offset_bytes(self) -> u64 {
         (self.0 & ((1 << 55) - 1)) << 9
     }
-    /// State of the scratch area: 0 not in use, 1 valid, 2 to 4 no longer needed.
+    /// State of the scratch area: 0 unused, 1 valid, 2 to 4 no longer needed.
     #[must_use]
     pub fn scratch_state(self) -> u16 {
         u16::try_from(self.0 >> 55).unwrap_or(u16::MAX)
     }
-    /// Whether the scratch area holds data that has to be copied back first.
+    /// Whether the scratch area holds data that must be copied back first.
     #[must_use]
     pub fn is_scratch_valid(self) -> bool {
         self.scratch_state() == 1
     }
 }
 
-/// What decides which of two uberblocks is the newer: txg, then time, then heartbeat.
+/// The sort key of uberblocks by age: txg, then time, then heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UberblockRank {
-    /// The larger wins.
+    /// The txg; the larger one is newer.
     pub txg: Txg,
-    /// Then the later.
+    /// The time, to compare equal txgs.
     pub timestamp_s: u64,
-    /// Then the larger; 0 if not stated.
+    /// The heartbeat, to compare equal times; 0 if not set.
     pub mmp_sequence: u16,
 }
 
 impl Uberblock {
-    /// The first number of an uberblock.
+    /// The magic number at the start of an uberblock.
     pub const MAGIC: u64 = 0x00ba_b10c;
-    /// Says that the heartbeat fields mean something.
+    /// The magic number of valid heartbeat fields.
     pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 
     /// Reads an uberblock of either byte order from the start of a slot.
     ///
-    /// The slot's checksum is not looked at (`millpond_checksum::verify_label` does that).
+    /// Does not verify the slot's checksum (`millpond_checksum::verify_label` does that).
     ///
     /// # Errors
-    /// If there are fewer than 216 bytes or the magic number is there in neither order.
+    /// If there are fewer than 216 bytes, or the magic number matches neither byte order.
     pub fn decode(slot: &[u8]) -> Result<Self, DecodeError> {
         const NAME: &str = "uberblock";
         let magic = Reader::new(NAME, slot, Endian::Little).u64()?;
@@ -124,7 +124,7 @@ impl Uberblock {
             raidz_reflow: RaidzReflow(reader.u64()?),
         })
     }
-    /// The 216 little-endian bytes, whatever `endian` says.
+    /// Encodes the uberblock as 216 little-endian bytes, regardless of `endian`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(UBERBLOCK_BYTES);
@@ -142,13 +142,12 @@ impl Uberblock {
         writer.put_u64(self.raidz_reflow.0);
         writer.finish()
     }
-    /// A whole ring slot with this uberblock, its checksum still to be stored
-    /// ([`unsealed_label_region`]).
+    /// Encodes a whole ring slot with this uberblock, without the checksum ([`unsealed_label_region`]).
     #[must_use]
     pub fn encode_slot(&self, ring: UberblockRing) -> Option<Vec<u8>> {
         unsealed_label_region(&self.encode(), ring.slot_bytes())
     }
-    /// The heartbeat's parameters; `None` if the writer (before 0.7) knew nothing of them.
+    /// The parameters of the heartbeat; `None` if the writer (before 0.7) did not support them.
     #[must_use]
     pub fn mmp(&self) -> Option<MmpState> {
         let bits =
@@ -161,7 +160,7 @@ impl Uberblock {
             fail_intervals: u16::try_from(bits(48, 16)).ok().filter(|_| valid(4)),
         })
     }
-    /// What to compare when looking for the newest.
+    /// The sort key for finding the newest uberblock.
     #[must_use]
     pub fn rank(&self) -> UberblockRank {
         UberblockRank {
@@ -170,14 +169,14 @@ impl Uberblock {
             mmp_sequence: self.mmp().and_then(|mmp| mmp.sequence).unwrap_or(0),
         }
     }
-    /// Whether this software knows the pool's version: 1 to 28, or 5000.
+    /// Whether the pool version is supported: 1 to 28, or 5000.
     #[must_use]
     pub fn has_known_version(&self) -> bool {
         matches!(self.version, 1..=28 | 5000)
     }
 }
 
-/// How the 128 KiB ring is cut into slots. Page `docs/format/uberblock.md`, "Ring".
+/// The division of the 128 KiB ring into slots. Page `docs/format/uberblock.md`, "Ring".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UberblockRing {
     slot_shift: u32,
@@ -191,7 +190,7 @@ impl UberblockRing {
             slot_shift: u32::from(ashift.0).clamp(10, 13),
         }
     }
-    /// The four ways to cut a ring, for a reader that does not know the ashift.
+    /// The four possible rings, for a reader that does not know the ashift.
     #[must_use]
     pub fn all() -> [Self; 4] {
         [10, 11, 12, 13].map(|slot_shift| Self { slot_shift })
@@ -201,14 +200,14 @@ impl UberblockRing {
     pub fn slot_bytes(self) -> usize {
         1usize.checked_shl(self.slot_shift).unwrap_or(usize::MAX)
     }
-    /// Slots in the ring: 128 to 16.
+    /// The number of slots in the ring: 128 to 16.
     #[must_use]
     pub fn slot_count(self) -> u64 {
         128u64
             .checked_shr(self.slot_shift.saturating_sub(10))
             .unwrap_or(1)
     }
-    /// Byte offset of a slot inside its label; `None` beyond the ring.
+    /// Byte offset of a slot in its label; `None` beyond the ring.
     #[must_use]
     pub fn slot_offset_bytes(self, slot: u64) -> Option<u64> {
         if slot >= self.slot_count() {
@@ -216,13 +215,13 @@ impl UberblockRing {
         }
         UBERBLOCK_RING_OFFSET_BYTES.checked_add(slot.checked_shl(self.slot_shift)?)
     }
-    /// The slot that a txg is written to. With `multihost` the last slot belongs to heartbeats.
+    /// The slot for a txg. With `multihost` the last slot is reserved for heartbeats.
     #[must_use]
     pub fn slot_of_txg(self, txg: Txg, multihost: bool) -> u64 {
         let usable = self.slot_count().saturating_sub(u64::from(multihost));
         txg.0.checked_rem(usable).unwrap_or(0)
     }
-    /// The slots of a ring's 128 KiB: (byte offset inside the label, bytes of the slot).
+    /// The slots in the 128 KiB of a ring: (byte offset in the label, bytes of the slot).
     pub fn slots(self, ring: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
         let ring = ring.get(..UBERBLOCK_RING_BYTES).unwrap_or(ring);
         (0..)

@@ -1,22 +1,22 @@
-//! What every file has: times and flags; and the old znode, the fixed bonus of file systems before
-//! version 5 (and of their files that were not touched since).
+//! Times and flags of files, and the old znode: the fixed bonus of file systems before version 5.
 //!
-//! Page `docs/format/znode.md`.
+//! After an upgrade to version 5, files keep the old znode until they are changed. Page
+//! `docs/format/znode.md`.
 
 use crate::acl::{Ace, Fuid, decode_acl, decode_old_acl};
 use crate::{DecodeError, Endian, ObjectId, Reader, Writer};
 
-/// Bytes of an old znode without its tail.
+/// Size of an old znode without its tail, in bytes.
 pub const ZNODE_BYTES: usize = 264;
-/// Bytes of access control entries that an old znode holds itself.
+/// Size of the embedded access control entries of an old znode, in bytes.
 pub const ZNODE_ACL_BYTES: usize = 72;
 
-/// A moment. Page `docs/format/znode.md`.
+/// A timestamp. Page `docs/format/znode.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
-    /// Seconds since 1970, negative before.
+    /// Seconds since 1970; negative before.
     pub seconds: i64,
-    /// Nanoseconds on top. Below 10^9 from a correct writer.
+    /// Additional nanoseconds, below 10^9 from a correct writer.
     pub nanoseconds: u64,
 }
 
@@ -44,21 +44,21 @@ bitflags::bitflags! {
     pub struct FileFlags: u64 {
         /// An xattr directory or a file in one.
         const XATTR = 0x1;
-        /// The ACL has entries to inherit.
+        /// The ACL has inheritable entries.
         const INHERIT_ACE = 0x2;
-        /// The ACL says no more than the mode.
+        /// The ACL is equivalent to the mode.
         const ACL_TRIVIAL = 0x4;
         /// The ACL has entries with object types.
         const ACL_OBJECT_ACE = 0x8;
-        /// The ACL is not to be changed by inheritance.
+        /// The ACL is protected from inheritance.
         const ACL_PROTECTED = 0x10;
-        /// The ACL was made by default.
+        /// The ACL was created by default.
         const ACL_DEFAULTED = 0x20;
         /// The ACL takes part in automatic inheritance.
         const ACL_AUTO_INHERIT = 0x40;
-        /// A scanstamp lies behind an old znode.
+        /// A scanstamp follows an old znode.
         const BONUS_SCANSTAMP = 0x80;
-        /// Everybody may execute.
+        /// The ACL denies execution to no one.
         const NO_EXECS_DENIED = 0x100;
         /// DOS attribute.
         const READONLY = 0x1_0000_0000;
@@ -68,29 +68,29 @@ bitflags::bitflags! {
         const SYSTEM = 0x4_0000_0000;
         /// DOS attribute: changed since the last backup.
         const ARCHIVE = 0x8_0000_0000;
-        /// May not change at all.
+        /// Immutable.
         const IMMUTABLE = 0x10_0000_0000;
-        /// May not be removed.
+        /// Must not be unlinked.
         const NOUNLINK = 0x20_0000_0000;
-        /// May only grow.
+        /// Append-only.
         const APPENDONLY = 0x40_0000_0000;
-        /// Left out of dumps.
+        /// Excluded from dumps.
         const NODUMP = 0x80_0000_0000;
         /// For union file systems.
         const OPAQUE = 0x100_0000_0000;
-        /// May not be opened: a virus was found.
+        /// Must not be opened: a virus was found.
         const AV_QUARANTINED = 0x200_0000_0000;
         /// Changed since the last virus scan.
         const AV_MODIFIED = 0x400_0000_0000;
-        /// Stands for something elsewhere.
+        /// A reparse point.
         const REPARSE = 0x800_0000_0000;
-        /// Content is not at hand.
+        /// The content is offline.
         const OFFLINE = 0x1000_0000_0000;
         /// DOS attribute.
         const SPARSE = 0x2000_0000_0000;
-        /// New files in the directory get its project.
+        /// New files in the directory inherit its project.
         const PROJECT_INHERIT = 0x4000_0000_0000;
-        /// The attribute `PROJID` is there.
+        /// The attribute `PROJID` is present.
         const PROJECT_ID = 0x8000_0000_0000;
         const _ = !0;
     }
@@ -99,22 +99,22 @@ bitflags::bitflags! {
 /// The access control list of an old znode. Page `docs/format/znode.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZnodeAcl {
-    /// The object that holds the entries, 0 if they are in the znode.
+    /// The object that contains the entries; 0 if they are in the znode.
     pub external: ObjectId,
-    /// Version 0: entries. Version 1: bytes.
+    /// Version 0: the number of entries. Version 1: their size in bytes.
     pub size: u32,
     /// Encoding of the entries: 0 old, 1 as in system attributes.
     pub version: u16,
-    /// Version 1: entries.
+    /// Version 1: the number of entries.
     pub count: u16,
-    /// Room for entries, in byte order `endian`; stale if they are elsewhere.
+    /// The embedded entries, in byte order `endian`; stale if an external object contains the entries.
     pub embedded: [u8; ZNODE_ACL_BYTES],
     /// The byte order of `embedded`.
     pub endian: Endian,
 }
 
 impl ZnodeAcl {
-    /// Entries of the list.
+    /// The number of entries.
     #[must_use]
     pub fn entry_count(&self) -> u64 {
         match self.version {
@@ -122,7 +122,9 @@ impl ZnodeAcl {
             _ => u64::from(self.count),
         }
     }
-    /// Bytes of all entries, wherever they lie. At most 48 GiB: check before reading that much.
+    /// Size of all entries in bytes, embedded or external.
+    ///
+    /// This can be up to 48 GiB, so check it before reading.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         match self.version {
@@ -130,7 +132,7 @@ impl ZnodeAcl {
             _ => u64::from(self.size),
         }
     }
-    /// The entries that lie in the znode, `None` if they are in an object of their own.
+    /// The embedded entries; `None` if they are in an external object.
     ///
     /// # Errors
     /// If they do not fit, or contradict the count.
@@ -145,7 +147,7 @@ impl ZnodeAcl {
             .ok_or_else(|| DecodeError::new("znode", "embedded acl above 72 bytes", 184))?;
         self.entries(bytes, self.endian).map(Some)
     }
-    /// Decodes entries read from elsewhere. Allocates at most five times the length of `bytes`.
+    /// Decodes entries read from the external object. Allocates at most five times the length of `bytes`.
     ///
     /// # Errors
     /// If they contradict the count, or the version is unknown.
@@ -163,23 +165,23 @@ impl ZnodeAcl {
 pub struct ZnodePhys {
     /// Last access.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// Last change of the content.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Last change of content or metadata.
     pub ctime: Timestamp,
     /// Creation.
     pub crtime: Timestamp,
-    /// The txg in which the file was made.
+    /// The txg in which the file was created.
     pub generation: u64,
-    /// `st_mode`, with the type of the file.
+    /// `st_mode`, including the file type.
     pub mode: u64,
-    /// Length in bytes; of a directory its entries and 2.
+    /// Length in bytes; for a directory, the number of entries plus 2.
     pub size: u64,
-    /// A directory that holds or held a link.
+    /// A directory that contains or contained a link.
     pub parent: ObjectId,
-    /// Links.
+    /// The number of links.
     pub links: u64,
-    /// The xattr directory, 0 for none.
+    /// The xattr directory; 0 for none.
     pub xattr: ObjectId,
     /// Device number.
     pub rdev: u64,
@@ -191,15 +193,15 @@ pub struct ZnodePhys {
     pub gid: Fuid,
     /// Access control list.
     pub acl: ZnodeAcl,
-    /// What stands behind: a short symlink's target or a scanstamp. At most 16 KiB.
+    /// The bytes after the znode: a short symlink's target or a scanstamp. At most 16 KiB.
     pub tail: Vec<u8>,
 }
 
 impl ZnodePhys {
-    /// Reads the bonus bytes of an old file. Allocates at most their length.
+    /// Reads the bonus of an old file. Allocates at most its length.
     ///
     /// # Errors
-    /// If there are fewer than 264.
+    /// If there are fewer than 264 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("znode", bonus, endian);
         let atime = Timestamp::decode(&mut reader)?;
@@ -246,10 +248,10 @@ impl ZnodePhys {
         })
     }
 
-    /// The little-endian bonus bytes.
+    /// Encodes the bonus, little-endian.
     ///
     /// # Errors
-    /// If the embedded entries are still in foreign byte order.
+    /// If the embedded entries are in foreign byte order.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         if self.acl.endian == Endian::Big {
             return Err(DecodeError::new("znode", "acl is in foreign order", 192));
@@ -282,7 +284,7 @@ impl ZnodePhys {
         Ok(writer.finish())
     }
 
-    /// The scanstamp of a virus scanner, if there is one.
+    /// The scanstamp of a virus scanner, if any.
     #[must_use]
     pub fn scanstamp(&self) -> Option<[u8; 32]> {
         if !self.flags.contains(FileFlags::BONUS_SCANSTAMP) {
@@ -387,7 +389,7 @@ mod tests {
         assert_eq!(znode.acl.embedded_entries().unwrap().unwrap().len(), 6);
         znode.acl.version = 1;
         assert_eq!((znode.acl.entry_count(), znode.acl.length_bytes()), (9, 6));
-        // Nine entries of 8 bytes, each for its owner.
+        // Nine entries of 8 bytes, each for the owner.
         znode.acl.size = 72;
         znode.acl.embedded = core::array::from_fn(|at| if at % 8 == 3 { 0x10 } else { 0 });
         let entries = znode.acl.embedded_entries().unwrap().unwrap();

@@ -75,7 +75,7 @@ impl BpObjectPhys {
     /// Reads a header; the length of `bonus` tells its form.
     ///
     /// # Errors
-    /// If fewer than 16 bytes are there.
+    /// If there are fewer than 16 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let form = BpObjectForm::of_bonus(bonus.len()).ok_or_else(|| {
             DecodeError::new("block pointer list", "shorter than 16 bytes", bonus.len())
@@ -135,7 +135,7 @@ impl BpObjectEntry {
     /// Reads the entry at the first 128 bytes of `bytes`.
     ///
     /// # Errors
-    /// If fewer are there.
+    /// If there are fewer bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut pointer = BlockPointer::decode(bytes, endian)?;
         let mut is_freed = false;

@@ -24,7 +24,7 @@ impl BpTreePhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If fewer than 40 bytes are there or the queue ends before it begins.
+    /// If there are fewer than 40 bytes or the queue ends before it begins.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [begin, end, bytes, compressed_bytes, uncompressed_bytes] =
             endian.words("block tree queue", bonus)?;
@@ -73,7 +73,7 @@ impl BpTreeEntry {
     /// Reads an entry.
     ///
     /// # Errors
-    /// If fewer than 168 bytes are there.
+    /// If there are fewer than 168 bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("block tree queue entry", bytes, endian);
         Ok(Self {

@@ -21,7 +21,7 @@ impl DeadlistPhys {
     /// Reads a header from the first 24 bytes of `bonus`.
     ///
     /// # Errors
-    /// If fewer are there.
+    /// If there are fewer bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [used_bytes, compressed_bytes, uncompressed_bytes] = endian.words("deadlist", bonus)?;
         Ok(Self {

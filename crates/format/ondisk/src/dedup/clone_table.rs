@@ -28,7 +28,7 @@ impl CloneTablePhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If fewer than 56 bytes are there, or byte order or range size make no sense.
+    /// If there are fewer than 56 bytes, or byte order or range size make no sense.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [
             entries,

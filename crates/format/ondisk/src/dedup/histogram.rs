@@ -104,10 +104,10 @@ impl Default for DedupHistogram {
 }
 
 impl DedupHistogram {
-    /// Reads a histogram from its 512 words (numbers, as a ZAP gives them).
+    /// Reads a histogram from its 512 words (native integers, as read from a ZAP).
     ///
     /// # Errors
-    /// If the number of words is another.
+    /// If the number of words is wrong.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         if words.len() != DEDUP_STATISTICS_WORDS {
             return Err(DecodeError::new("dedup statistics", "not 512 words", 0));

@@ -37,7 +37,7 @@ impl DedupLogPhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If fewer than 64 bytes are there, or version or flags are unknown.
+    /// If there are fewer than 64 bytes, or version or flags are unknown.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [info, length_bytes, first_txg, key @ ..]: [u64; 8] =
             endian.words("dedup log", bonus)?;

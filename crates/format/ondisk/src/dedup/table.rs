@@ -94,7 +94,7 @@ impl DedupKey {
     /// Reads 40 bytes.
     ///
     /// # Errors
-    /// If fewer are there.
+    /// If there are fewer bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         Ok(Self::from_words(endian.words("dedup key", bytes)?))
     }

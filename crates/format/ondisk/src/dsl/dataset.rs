@@ -73,7 +73,7 @@ impl DslDatasetPhys {
     /// Reads a dataset from its bonus of 320 bytes or more.
     ///
     /// # Errors
-    /// If fewer than 320 bytes are there.
+    /// If there are fewer than 320 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         if bonus.len() < DSL_DATASET_BYTES {
             return Err(DecodeError::new(

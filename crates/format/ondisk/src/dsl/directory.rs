@@ -71,7 +71,7 @@ impl DslDirectoryPhys {
     /// Reads a directory from its bonus of 256 bytes or more.
     ///
     /// # Errors
-    /// If fewer than 256 bytes are there.
+    /// If there are fewer than 256 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         if bonus.len() < DSL_DIRECTORY_BYTES {
             return Err(DecodeError::new(

@@ -61,7 +61,7 @@ impl IntentLogHeader {
     /// Reads a header from the first 192 bytes of `bytes`.
     ///
     /// # Errors
-    /// If fewer are there.
+    /// If there are fewer bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         Ok(Self::from_words(&endian.words("intent log header", bytes)?))
     }

@@ -26,7 +26,7 @@ impl IndirectMappingPhys {
     /// Reads a header; from 32 bytes on it has the counts object.
     ///
     /// # Errors
-    /// If fewer than 24 bytes are there.
+    /// If there are fewer than 24 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [max_offset_bytes, bytes_mapped, entry_count] =
             endian.words("indirect mapping", bonus)?;
@@ -69,7 +69,7 @@ impl IndirectMappingEntry {
     /// Reads an entry.
     ///
     /// # Errors
-    /// If fewer than 24 bytes are there, the segment is empty, or an offset does not fit 64 bits.
+    /// If there are fewer than 24 bytes, the segment is empty, or an offset does not fit 64 bits.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("indirect mapping entry", reason, offset);
         let [source, first, second] = endian.words("indirect mapping entry", bytes)?;
@@ -125,7 +125,7 @@ impl IndirectBirthsPhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If fewer than 8 bytes are there.
+    /// If there are fewer than 8 bytes.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [entry_count] = endian.words("indirect births", bonus)?;
         Ok(Self { entry_count })
@@ -151,7 +151,7 @@ impl IndirectBirthEntry {
     /// Reads an entry.
     ///
     /// # Errors
-    /// If fewer than 16 bytes are there.
+    /// If there are fewer than 16 bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [end_offset_bytes, birth] = endian.words("indirect births entry", bytes)?;
         Ok(Self {

@@ -36,7 +36,7 @@ pub struct RemovalPhys {
 }
 
 impl RemovalPhys {
-    /// Reads the state from its words (numbers, as a ZAP gives them).
+    /// Reads the state from its words (native integers, as read from a ZAP).
     ///
     /// # Errors
     /// If there are fewer than 7, or phase or vdev do not exist.
@@ -119,7 +119,7 @@ pub struct CondensingIndirectPhys {
 }
 
 impl CondensingIndirectPhys {
-    /// Reads the state from its words (numbers, as a ZAP gives them).
+    /// Reads the state from its words (native integers, as read from a ZAP).
     ///
     /// # Errors
     /// If there are fewer than 3 or the vdev does not exist.

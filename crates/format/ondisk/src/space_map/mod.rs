@@ -37,7 +37,7 @@ impl SpaceMapPhys {
     /// Reads a header from a bonus buffer of 24 bytes or more; from 320 on it has a histogram.
     ///
     /// # Errors
-    /// If fewer than 24 bytes are there or the length is no multiple of 8.
+    /// If there are fewer than 24 bytes or the length is no multiple of 8.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("space map header", bonus, endian);
         let object = ObjectId(reader.u64()?).some();
