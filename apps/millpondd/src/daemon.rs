@@ -1,4 +1,4 @@
-//! A daemon's parts together.
+//! The daemon: combines pools, mounts, events and state directory.
 
 use crate::events::Events;
 use crate::log::{Level, Line};
@@ -17,7 +17,7 @@ use millpond_rpc::{Access, Caller, Service, TimeLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Why a daemon cannot begin.
+/// Why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -26,28 +26,28 @@ pub enum StartError {
     State(#[from] StateError),
 }
 
-/// Pools held, file systems mounted, commands answered.
+/// A daemon: it keeps pools imported and file systems mounted, and answers requests.
 pub struct Daemon {
     pub(crate) env: Env,
     pub(crate) pools: HeldPools,
     pub(crate) mounts: Mounts,
     pub(crate) events: Events,
     state: Arc<State>,
-    /// Cache files that were written for pools with one of their own.
+    /// Cache files other than the default one that were written for pools.
     written: Mutex<BTreeSet<PathBuf>>,
-    /// Pools of the cache file that were not to be had at the start, by guid: a disk may be late. They stay
-    /// in the file until they are imported.
+    /// Pools of the cache file that could not be imported at start, by guid, for instance because a disk
+    /// appears late. They stay in the file until they are imported.
     absent: Mutex<BTreeMap<u64, (String, NvList)>>,
-    /// Calls under way, and the monotonic time of the last end of one.
+    /// Count of calls in progress, and the monotonic time at which the last one ended.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
     lookout: Mutex<Lookout>,
-    /// Somebody looks up the names of files in trouble.
+    /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
     log: Log,
 }
 
-/// Somebody who looks up names of files, to the end of the look-up, however it ends.
+/// Guard for a file name look-up. Clears [`Daemon::is_naming`] on drop, however the look-up ends.
 struct Naming(Arc<Daemon>);
 
 impl Naming {
@@ -63,12 +63,12 @@ impl Drop for Naming {
     }
 }
 
-/// Takes the lines of the log.
+/// Callback for the lines of the log.
 pub type Log = Box<dyn Fn(&Line) + Send + Sync>;
 
 impl Daemon {
-    /// Takes the state directory, clears what a killed daemon left mounted, and imports and mounts
-    /// what the cache file names. What does not work is told through `log`.
+    /// Locks the state directory, clears mounts that a killed daemon left, and imports and mounts the pools
+    /// in the cache file. Failures of these steps go to `log`.
     ///
     /// # Errors
     /// [`StartError`].
@@ -81,7 +81,8 @@ impl Daemon {
         Self::start_with(env, places, mounter, log, RequestDeadline::default())
     }
 
-    /// As [`Daemon::start`], with the time that a device may take before its pool goes on without it.
+    /// Like [`Daemon::start`], with a deadline for device requests, after which a pool continues without the
+    /// device.
     ///
     /// # Errors
     /// [`StartError`].
@@ -98,7 +99,8 @@ impl Daemon {
         let mounts = Mounts::new(
             mounter,
             Box::new(move |mounts| {
-                // Without the record a crash leaves a dead mount for a person to clear: no reason not to mount.
+                // Without the record, an administrator must clear a dead mount after a crash. That is no
+                // reason not to mount.
                 let _ = noting.note_mounts(mounts);
             }),
         );
@@ -107,7 +109,7 @@ impl Daemon {
             pools: HeldPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
                 .with_deadline(deadline)
-                // An ordinary user's file systems are theirs.
+                // New file systems of an ordinary user's daemon belong to that user.
                 .with_owner(
                     rustix::process::geteuid().as_raw(),
                     rustix::process::getegid().as_raw(),
@@ -130,7 +132,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Imports what the cache file names. Pools that are not to be found now stay in it.
+    /// Imports the pools in the cache file. Pools that cannot be found now stay in it.
     fn bring_back(&self) {
         let file = self.state.places().cache_file();
         if std::fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
@@ -179,7 +181,7 @@ impl Daemon {
         }
     }
 
-    /// Notes the pools in their cache files. Called after every change of what is held.
+    /// Writes the imported pools to their cache files. Called after every change of the set of pools.
     pub(crate) fn note_pools(&self) {
         let own = self.state.places().cache_file();
         let mut files: BTreeMap<PathBuf, Vec<(String, NvList)>> = BTreeMap::new();
@@ -216,10 +218,10 @@ impl Daemon {
         }
     }
 
-    /// Unmounts everything, writes everything and lets all pools go. They stay in the cache file, so
-    /// that the next start brings them back.
+    /// Unmounts all file systems, and syncs and closes all pools. They stay in the cache file, so the next
+    /// start imports them again.
     ///
-    /// Nobody will resume a pool any more: one that is suspended is left as a crash would leave it.
+    /// A suspended pool cannot be resumed after this; it is left as after a crash.
     pub fn stop(&self) {
         for (name, reason) in self.pools.stop_waiting() {
             let text = format!("suspended; what was not written is lost: {reason}");
@@ -243,7 +245,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the log what went wrong with pools, devices and files since the last look. Waits for no device.
+    /// Logs new errors of pools, devices and files since the last call. Does not wait for devices.
     pub fn look_out(self: &Arc<Self>) {
         for line in self.lookout.lock().look(&self.pools) {
             (self.log)(&line);
@@ -255,9 +257,9 @@ impl Daemon {
         if troubles.is_empty() {
             return;
         }
-        // Names are read from devices: another thread waits for them.
+        // Looking up names reads devices, so another thread does it.
         let naming = Naming::begin(self);
-        // If no thread can be had, the end of `naming` says that nobody looks names up.
+        // If no thread can be started, dropping `naming` clears the flag.
         let _ = thread::spawn("name-files", move || {
             for (mount, trouble) in troubles {
                 (naming.0.log)(&lookout::of_file(&naming.0.pools, &mount, &trouble));
@@ -265,7 +267,7 @@ impl Daemon {
         });
     }
 
-    /// Seconds since which nothing was asked, if no pool is held and nobody is asking.
+    /// Seconds since the last call, if no pool is imported and no call is in progress.
     pub fn idle_s(&self) -> Option<u64> {
         if self.busy.load(Ordering::Relaxed) > 0 || !self.pools.all().is_empty() {
             return None;
@@ -275,17 +277,17 @@ impl Daemon {
         Some(now_ns.saturating_sub(since_ns) / 1_000_000_000)
     }
 
-    /// The pools it holds.
+    /// The imported pools.
     pub fn pools(&self) -> &HeldPools {
         &self.pools
     }
 
-    /// How many pools of the cache file could not be imported.
+    /// Count of pools in the cache file that could not be imported.
     pub(crate) fn absent_count(&self) -> u64 {
         self.absent.lock().len() as u64
     }
 
-    /// Where its files are.
+    /// The paths of its files.
     pub fn places(&self) -> &Places {
         self.state.places()
     }

@@ -1,4 +1,4 @@
-//! What happened to pools since the daemon began: the last of it, in memory.
+//! Recent events of pools since the daemon started, kept in memory.
 
 use millpond::control::{Event, EventValue};
 use millpond::live::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
@@ -6,10 +6,10 @@ use millpond_env::Env;
 use millpond_env::sync::Mutex;
 use std::collections::VecDeque;
 
-/// So many are kept.
+/// The maximum number of events kept.
 const KEPT_MAX: usize = 512;
 
-/// The `pool_context` of a pool that is being made.
+/// The `pool_context` of a pool during creation.
 const CREATING: u64 = 6;
 
 /// The events of a daemon.
@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl Events {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new(env: &Env) -> Self {
         Self {
             env: env.clone(),
@@ -38,7 +38,7 @@ impl Events {
         self.add_at(self.env.clock.wall_ns(), class, pool, guid, (0, more));
     }
 
-    /// Adds an event of a pool that is being made.
+    /// Adds an event of a pool during creation.
     pub fn add_of_creation(&self, class: &str, pool: &str, guid: u64) {
         self.add_at(
             self.env.clock.wall_ns(),
@@ -49,7 +49,7 @@ impl Events {
         );
     }
 
-    /// Adds what a pool has noted in its history.
+    /// Adds an event for an internal history record.
     pub fn add_noted(&self, noted: &NotedEvent, pool: &str, guid: u64, is_creation: bool) {
         let text = |text: &str| EventValue::Text(text.to_owned());
         let mut more = vec![];
@@ -72,7 +72,7 @@ impl Events {
         self.add_at(noted.time_ns, "history_event", pool, guid, (context, more));
     }
 
-    /// Adds what happened to a device.
+    /// Adds an event of a device.
     pub fn add_of_leaf(&self, event: &LeafEvent, pool: &str, guid: u64) {
         let (class, count) = match event.kind {
             LeafEventKind::StateChange => ("resource.fs.zfs.statechange", None),
@@ -97,13 +97,13 @@ impl Events {
             more.push(("vdev_path".to_owned(), EventValue::Text(path.clone())));
         }
         if let Some(errors) = count {
-            // Errors that were met together are one event.
+            // Errors that occurred together are one event.
             more.push(("errors".to_owned(), number(errors)));
         }
         self.add_at(event.time_ns, class, pool, guid, (0, more));
     }
 
-    /// `class` is the last part of that of a system event, or a whole one.
+    /// `class` is either a full class or the last part of a system event's class.
     fn add_at(
         &self,
         time_ns: u64,
@@ -143,14 +143,14 @@ impl Events {
         });
     }
 
-    /// Those after a number.
+    /// The events with a number greater than `id`.
     pub fn after(&self, id: u64) -> Vec<Event> {
         let kept = self.kept.lock();
         let events = kept.events.iter().filter(|event| event.id > id);
         events.cloned().collect()
     }
 
-    /// Forgets all; how many there were.
+    /// Deletes all events and returns their count.
     pub fn clear(&self) -> u64 {
         let mut kept = self.kept.lock();
         let count = kept.events.len() as u64;

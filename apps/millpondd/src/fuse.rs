@@ -1,4 +1,4 @@
-//! Mounting through the kernel's FUSE.
+//! Mounts through the kernel's FUSE.
 
 use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter};
 use millpond::control::{MountProblem, Open};
@@ -9,10 +9,10 @@ use millpond_fuse::{
 };
 use std::path::{Path, PathBuf};
 
-/// Requests that are worked on at once, at the least.
+/// The minimum number of threads that serve requests.
 const THREADS_MIN: usize = 4;
 
-/// All mounts of this process, served by one bounded set of threads.
+/// All mounts of this process. One pool of threads serves them.
 pub struct FuseMounter {
     server: Arc<FuseServer>,
 }
@@ -21,7 +21,7 @@ impl FuseMounter {
     /// Starts the threads.
     ///
     /// # Errors
-    /// A text for people.
+    /// A message for the user.
     pub fn start() -> Result<Self, String> {
         if !Path::new("/dev/fuse").exists() {
             return Err(

@@ -1,21 +1,21 @@
-//! The daemon: pools held open, file systems kept mounted, commands answered.
+//! The daemon: keeps pools imported and file systems mounted, and answers requests.
 //!
-//! Everything but the process itself is here, so that tests run it inside of theirs. The page is
-//! `docs/daemon.md`.
+//! The library contains everything except the process itself, so that tests can run a daemon in their own
+//! process. Page `docs/daemon.md`.
 //!
-//! | module | what is there |
+//! | module | content |
 //! | --- | --- |
-//! | `places` | where state and socket lie |
+//! | `places` | paths of the state directory and the socket |
 //! | `state` | the state directory: its lock, the host id, the cache file, the record of mounts |
-//! | `fuse` | mounting through the kernel's FUSE |
-//! | `mounts` | which file systems are mounted, and what changes do to that |
-//! | `verbs` | the control verbs for one caller |
-//! | `daemon` | a daemon's parts together; start and end |
-//! | `metrics` | figures for Prometheus |
-//! | `log`, `lookout` | lines of the log; what pools and devices did since the last look |
-//! | `seats` | how many are answered at once |
-//! | `run` | the process: socket, connections, signals, the idle minute |
-//! | `start` | the asking side: connect, or start a daemon and connect |
+//! | `fuse` | mounts through the kernel's FUSE |
+//! | `mounts` | mounted file systems, and the effects of changes on them |
+//! | `verbs` | the request handler for one caller |
+//! | `daemon` | the combination of these; start and stop |
+//! | `metrics` | Prometheus metrics |
+//! | `log`, `lookout` | log lines; the health monitor of pools and devices |
+//! | `seats` | connection permits |
+//! | `run` | the process: socket, connections, signals, exit when idle |
+//! | `start` | the client side: connects, and starts a daemon if necessary |
 #![forbid(unsafe_code)]
 
 mod daemon;

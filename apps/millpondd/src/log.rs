@@ -1,4 +1,4 @@
-//! Lines of the daemon's log: how serious it is, what it is about, and a sentence.
+//! Lines of the daemon's log: severity, subject, and a message.
 //!
 //! ```text
 //! warning pool=tank device=/dev/sdb: 3 reads failed
@@ -8,14 +8,14 @@
 
 use std::fmt::{self, Write};
 
-/// How serious it is.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Something cannot be used, or is lost.
     Error,
-    /// Something went wrong and life goes on.
+    /// Something failed, but operation continues.
     Warning,
-    /// Something is as it should be again.
+    /// Something has returned to normal.
     Notice,
 }
 
@@ -28,7 +28,7 @@ impl Level {
         }
     }
 
-    /// As syslog counts: what a service manager takes from a line's beginning.
+    /// The syslog severity, which a service manager reads from the start of a line.
     #[must_use]
     pub fn severity(self) -> u8 {
         match self {
@@ -39,7 +39,8 @@ impl Level {
     }
 }
 
-/// One line. Its names come from disks: whatever they hold, they stay within the line and their quotation marks.
+/// A line of the log. Names in it come from disks; they are escaped, so that they can end neither the line
+/// nor their quotation marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     level: Level,
@@ -48,7 +49,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line about nothing in particular.
+    /// A line without a subject.
     #[must_use]
     pub fn new(level: Level, text: impl Into<String>) -> Self {
         Self {
@@ -58,25 +59,25 @@ impl Line {
         }
     }
 
-    /// About this pool.
+    /// Adds a pool as subject.
     #[must_use]
     pub fn pool(self, name: &str) -> Self {
         self.about("pool", name)
     }
 
-    /// About this device.
+    /// Adds a device as subject.
     #[must_use]
     pub fn device(self, name: &str) -> Self {
         self.about("device", name)
     }
 
-    /// About this dataset.
+    /// Adds a dataset as subject.
     #[must_use]
     pub fn dataset(self, name: &str) -> Self {
         self.about("dataset", name)
     }
 
-    /// About this file, in a pool or on the system.
+    /// Adds a file as subject, in a pool or on the system.
     #[must_use]
     pub fn file(self, name: &str) -> Self {
         self.about("file", name)
@@ -87,7 +88,7 @@ impl Line {
         self
     }
 
-    /// How serious it is.
+    /// The severity.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
@@ -102,7 +103,7 @@ impl fmt::Display for Line {
             put(f, name)?;
         }
         f.write_str(": ")?;
-        // Reasons hold names of devices and files too.
+        // The message may also contain names of devices and files.
         for character in self.text.chars() {
             put_character(f, character)?;
         }
@@ -110,7 +111,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A name, in quotation marks if it is not plain.
+/// Writes a name, in quotation marks if it has special characters.
 fn put(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     let is_plain = |c: char| c.is_alphanumeric() || "/_-.@#+%,~<>".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {
@@ -126,7 +127,8 @@ fn put(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-/// Controls, and what turns the direction of writing, as numbers: a line is a line, and reads as it was written.
+/// Escapes control characters, and characters that change the writing direction. Thus an entry stays on one
+/// line and is displayed in the order in which it was written.
 fn put_character(f: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     match character {

@@ -1,4 +1,4 @@
-//! What devices and pools do between two looks, for the log.
+//! The health monitor: logs changes of pools and devices since the last check.
 
 use crate::log::{Level, Line};
 use crate::mounts::FileTrouble;
@@ -6,10 +6,10 @@ use millpond::control::{HeldPool, HeldPools, MountInfo, Open};
 use millpond::live::{LeafCondition, LeafReason, LeafState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many damaged files of a pool are told of.
+/// The maximum number of damaged files logged per pool.
 const FILES_MAX: usize = 20;
 
-/// What was seen of every pool the last time.
+/// The state of every pool at the last check.
 #[derive(Debug, Default)]
 pub struct Lookout {
     pools: BTreeMap<u64, Seen>,
@@ -27,12 +27,12 @@ struct Leaf {
     condition: LeafCondition,
     is_absent: bool,
     is_deleted: bool,
-    /// Reads failed, writes failed, wrong bytes, slow operations.
+    /// Failed reads, failed writes, checksum errors, slow operations.
     counts: [u64; 4],
 }
 
 impl Lookout {
-    /// What is new since the last look. Asks no device and waits for none.
+    /// Describes changes since the last check. Does no I/O and does not wait for devices.
     pub fn look(&mut self, pools: &HeldPools) -> Vec<Line> {
         let mut lines = vec![];
         let mut before = std::mem::take(&mut self.pools);
@@ -48,7 +48,8 @@ impl Lookout {
     }
 }
 
-/// A line about a file that a program could not read or write, by name if that can be found. Reads from devices.
+/// The log line for a file that a program could not read or write, with its path if it can be found. Reads
+/// devices.
 pub fn of_file(pools: &HeldPools, mount: &MountInfo, trouble: &FileTrouble) -> Line {
     let pool = mount.dataset.split('/').next().unwrap_or_default();
     let line = Line::new(Level::Error, format!("EIO: {}", trouble.reason));
@@ -141,7 +142,8 @@ impl Seen {
     }
 }
 
-/// What is said of a device that is in another state; nothing of one that is not there, which is said otherwise.
+/// Severity and description of a device's new state; `None` for a missing device, which is reported
+/// separately.
 fn state_words(condition: LeafCondition) -> Option<(Level, &'static str)> {
     let faulted = match condition.reason {
         LeafReason::Hung => "is out of use: it does not answer",
@@ -159,7 +161,7 @@ fn state_words(condition: LeafCondition) -> Option<(Level, &'static str)> {
     })
 }
 
-/// What went wrong since the last time; counts that were cleared begin anew.
+/// Describes new errors since the last check. Handles counts that were cleared in between.
 fn more(old: [u64; 4], now: [u64; 4]) -> Option<String> {
     let words = [
         "reads failed",

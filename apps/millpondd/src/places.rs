@@ -1,23 +1,23 @@
-//! Where state and socket lie.
+//! Paths of the state directory and the socket.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The two folders of a daemon.
+/// The directories of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// What is kept: cache file, host id, record of mounts, lock, log.
+    /// The state directory: cache file, host id, record of mounts, lock, log.
     pub state: PathBuf,
-    /// Where the socket is.
+    /// The directory of the socket.
     pub runtime: PathBuf,
 }
 
-/// The system's daemon, that of root.
+/// The directories of root's daemon.
 const SYSTEM_STATE: &str = "/var/lib/millpond";
 const SYSTEM_RUNTIME: &str = "/run/millpond";
 
 impl Places {
-    /// Everything in one folder.
+    /// Uses one directory for everything.
     #[must_use]
     pub fn in_folder(folder: &Path) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Places {
         }
     }
 
-    /// Root's.
+    /// The paths of root's daemon.
     #[must_use]
     pub fn of_system() -> Self {
         Self {
@@ -35,15 +35,15 @@ impl Places {
         }
     }
 
-    /// Those of the daemon that this process would be: `MILLPOND_DIR` if set, else root's, else the
-    /// XDG directories of the user.
+    /// The paths for a daemon of this process's user: `MILLPOND_DIR` if set, else root's directories for
+    /// root, else the XDG directories of the user.
     #[must_use]
     pub fn own() -> Self {
         let user = rustix::process::geteuid();
         Self::of(user.is_root(), &|name| std::env::var_os(name))
     }
 
-    /// The same from a user and an environment.
+    /// Computes the paths from a user and an environment.
     #[must_use]
     pub fn of(is_root: bool, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let given = |name: &str| {
@@ -59,7 +59,8 @@ impl Places {
         let state = given("XDG_STATE_HOME")
             .or_else(|| given("HOME").map(|home| home.join(".local/state")))
             .map(|folder| folder.join("millpond"));
-        // Never in /tmp: whoever comes first has a name there. A user without a home has root's daemon or none.
+        // Never /tmp, where any user can create the name first. A user without a home directory uses root's
+        // daemon or none.
         let Some(state) = state else {
             return Self::of_system();
         };
@@ -70,25 +71,25 @@ impl Places {
         }
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.runtime.join("socket")
     }
 
-    /// Where figures are told to Prometheus.
+    /// The path of the socket for Prometheus metrics.
     #[must_use]
     pub fn metrics(&self) -> PathBuf {
         self.runtime.join("metrics.sock")
     }
 
-    /// The cache file.
+    /// The path of the cache file.
     #[must_use]
     pub fn cache_file(&self) -> PathBuf {
         self.state.join("zpool.cache")
     }
 
-    /// What the daemon says when it has no terminal.
+    /// The path of the log of a daemon without a terminal.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.state.join("daemon.log")

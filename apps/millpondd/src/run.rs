@@ -1,4 +1,4 @@
-//! The process: socket, connections, signals, the idle minute.
+//! The daemon process: socket, connections, signals, exit when idle.
 
 use crate::daemon::{Daemon, Log};
 use crate::fuse::FuseMounter;
@@ -23,16 +23,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// So many are answered at once; more are turned away. Those who may only look leave half of them free.
+/// Limits on concurrent connections; more are refused. Half of them are reserved for root and the daemon's
+/// own user.
 pub const CONNECTIONS: SeatLimits = SeatLimits {
     all: 64,
     not_root: 60,
     strangers: 32,
     each: 8,
 };
-/// One read or write of a connection waits at most so long before the time limits are looked at.
+/// Timeout of a single read or write of a connection. The time limits are checked in between.
 const WAIT: Duration = Duration::from_secs(1);
-/// Without a pool and without a question the daemon goes after so many seconds.
+/// Seconds after which an idle daemon without pools exits.
 const IDLE_S: u64 = 60;
 
 /// A daemon's socket.
@@ -43,18 +44,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens. Whatever is at that path is taken away: the state directory's lock says that no
-    /// daemon has it.
+    /// Creates the socket. An existing file at that path is removed: the lock of the state directory
+    /// guarantees that no daemon uses it.
     ///
     /// # Errors
-    /// If the path cannot be a socket.
+    /// If the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let socket = UnixListener::bind(path)?;
-        // Open to all; who somebody is decides what may be done.
+        // Any user may connect. The peer's uid determines what it may do.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         Ok(Self {
             path: path.to_owned(),
@@ -63,10 +64,10 @@ impl Listener {
         })
     }
 
-    /// Takes one connection, whose calls are answered by a thread of their own.
+    /// Accepts one connection. A new thread answers its calls.
     ///
     /// # Errors
-    /// If there is no next connection.
+    /// If no connection can be accepted.
     pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
         let (stream, _) = self.socket.accept()?;
         let caller = Caller::of(&stream)?;
@@ -74,21 +75,21 @@ impl Listener {
         Ok(())
     }
 
-    /// Answers a connection by a thread of its own, or says why not.
+    /// Answers a connection in a new thread, or sends the reason for refusing it.
     pub fn answer(&self, stream: UnixStream, caller: Caller, daemon: &Arc<Daemon>) {
         let seat = match self.connections.take(Some(caller.user)) {
             Ok(seat) => seat,
             Err(why) => return turn_away(stream, &why),
         };
         let daemon = Arc::clone(daemon);
-        // Without a thread the connection is hung up on.
+        // If no thread can be started, the connection is closed.
         let _ = thread::spawn("rpc", move || {
             answer(stream, caller, &daemon);
             drop(seat);
         });
     }
 
-    /// Takes connections until told to stop; `stopped` is looked at after each of them.
+    /// Accepts connections until `stopped` is set. The flag is checked after each connection.
     pub fn serve(&self, daemon: &Arc<Daemon>, stopped: &AtomicBool) {
         while !stopped.load(Ordering::Relaxed) {
             if self.accept(daemon).is_err() {
@@ -110,7 +111,7 @@ fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
         .set_read_timeout(Some(WAIT))
         .and_then(|()| stream.set_write_timeout(Some(WAIT)));
     if bounded.is_ok() {
-        // Who breaks the protocol is hung up on; that is all that can be said.
+        // A connection that violates the protocol is closed; there is nothing else to report.
         let _ = serve(stream, daemon, caller, access);
     }
 }
@@ -133,7 +134,7 @@ State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and r
 directories (others), or in MILLPOND_DIR. Commands start the daemon by themselves.
 ";
 
-/// The process. Returns when it is told to stop or has nothing to do.
+/// Runs the process. Returns after a stop signal, or when idle.
 #[must_use]
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let (mut in_foreground, mut stays) = (false, false);
@@ -170,7 +171,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     };
     if !in_foreground {
         close_inherited();
-        // Fails only for who leads a group already, and then there is no terminal to leave.
+        // Fails only if this process already leads a process group. Then there is no terminal to leave.
         let _ = rustix::process::setsid();
     }
     hide_memory();
@@ -186,7 +187,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The deadline that words mean; the usual one without words.
+/// Parses the deadline; the default without one.
 fn deadline_of(words: Option<&str>) -> Option<RequestDeadline> {
     let Some(words) = words.filter(|words| !words.is_empty()) else {
         return Some(RequestDeadline::default());
@@ -197,8 +198,8 @@ fn deadline_of(words: Option<&str>) -> Option<RequestDeadline> {
     ))
 }
 
-/// Closes what the command that started us had open and did not mean for us: a pipe would never end, a lock never be free.
-/// Nothing of our own is open yet but the standard streams.
+/// Closes file descriptors inherited from the command that started this process. Otherwise a pipe would never
+/// end, and a lock never be released. This process has opened nothing but the standard streams yet.
 fn close_inherited() {
     let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
         return;
@@ -206,14 +207,15 @@ fn close_inherited() {
     let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let numbers: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // The listing's own is closed already.
+        // The descriptor of the listing itself is already closed.
         let _ = nix::unistd::close(number);
     }
 }
 
-/// Keeps the memory of this process out of core files and from other processes of its user. Called before a key can be in it.
+/// Excludes the memory of this process from core files, and protects it from other processes of its user.
+/// Called before a key can be in memory.
 pub fn hide_memory() {
-    // Where it is not allowed the key is as safe as the process was.
+    // Where this is not permitted, keys have the protection of an ordinary process.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let none = Rlimit {
         current: Some(0),
@@ -226,7 +228,7 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "millpondd: {text}");
 }
 
-/// Where lines go: with their severity where a service manager reads it off them.
+/// The destination of log lines. Under a service manager, each line starts with its severity.
 fn log() -> Log {
     let is_journal = std::env::var_os("JOURNAL_STREAM").is_some();
     Box::new(move |line| {
@@ -251,7 +253,7 @@ fn live(
     metrics: Option<&str>,
     deadline: RequestDeadline,
 ) -> Result<(), String> {
-    // Signals first: one that comes while pools are imported must not be lost.
+    // Handle signals first, so that one that arrives while pools are imported is not lost.
     let (mut told, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
     for signal in [SIGTERM, SIGINT] {
         let own = tell.try_clone().map_err(|error| error.to_string())?;
@@ -297,7 +299,7 @@ fn live(
             break;
         }
         if has_caller {
-            // One that has gone again is no reason to stop.
+            // A client that already disconnected is no reason to stop.
             let _ = listener.accept(&daemon);
         }
         if !stays && daemon.idle_s().is_some_and(|idle_s| idle_s >= IDLE_S) {
@@ -305,14 +307,14 @@ fn live(
         }
     }
     notify("STOPPING=1");
-    // Nobody connects to who is about to go: the next command waits for the lock and starts another.
+    // Close the sockets before stopping. The next command then waits for the lock and starts another daemon.
     drop((listener, figures));
     daemon.stop();
     Ok(())
 }
 
-/// Where figures are told. A unix socket that cannot be had is no reason not to hold pools; an address
-/// that was asked for is.
+/// Creates the listeners for metrics. Failure to create the unix socket is only logged; failure to listen on
+/// a requested address is an error.
 fn metrics_listeners(
     places: &Places,
     address: Option<&str>,
@@ -334,7 +336,7 @@ fn metrics_listeners(
     Ok(listeners)
 }
 
-/// Tells a service manager, if one started us.
+/// Notifies the service manager, if one started this process.
 fn notify(text: &str) {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else {
         return;

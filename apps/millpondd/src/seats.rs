@@ -1,22 +1,22 @@
-//! How many connections are answered at once, and whose.
+//! Connection permits: limits on concurrent connections, in total and per user.
 
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 
-/// How many there may be.
+/// Limits on concurrent connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeatLimits {
-    /// Of everybody.
+    /// Of all users.
     pub all: usize,
-    /// Of everybody but root.
+    /// Of all users except root.
     pub not_root: usize,
-    /// Of those together who are neither root nor the daemon's own user.
+    /// Of all users together who are neither root nor the daemon's own user.
     pub strangers: usize,
-    /// Of each of those.
+    /// Of each of those users.
     pub each: usize,
 }
 
-/// The connections that are answered.
+/// The permits of a socket.
 #[derive(Debug)]
 pub struct Seats {
     limits: SeatLimits,
@@ -25,7 +25,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// All free.
+    /// Creates a set with all permits available.
     #[must_use]
     pub fn new(limits: SeatLimits, own_user: u32) -> Arc<Self> {
         Arc::new(Self {
@@ -35,13 +35,13 @@ impl Seats {
         })
     }
 
-    /// One for a user (`None` for somebody unknown on a network), if there is one for them.
+    /// Acquires a permit for a user (`None` for an unknown user on a network).
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// Why no permit is available, as a message.
     pub fn take(self: &Arc<Self>, user: Option<u32>) -> Result<Seat, String> {
         let limits = &self.limits;
-        // Nobody has this number: the kernel keeps it for "none".
+        // No user has this uid; the kernel reserves it.
         let user = user.unwrap_or(u32::MAX);
         let mut taken = self.taken.lock();
         let all: usize = taken.values().sum();
@@ -74,7 +74,7 @@ impl Seats {
     }
 }
 
-/// One of the connections that are answered at once; free again when it goes, on the way out of a panic, too.
+/// A permit for one connection. It is released on drop, also during a panic.
 #[derive(Debug)]
 pub struct Seat {
     seats: Arc<Seats>,

@@ -1,4 +1,4 @@
-//! The asking side: connect, or start a daemon and connect.
+//! The client side: connects to a daemon, and starts one if necessary.
 
 use crate::places::Places;
 use crate::state::{NOFOLLOW, StateError, take_folder};
@@ -10,21 +10,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// How long a daemon may take to import its pools before a command gives up waiting, in rounds of
-/// 20 ms: two minutes.
+/// How long a command waits for a daemon to import its pools, in polls of 20 ms: two minutes.
 const ROUNDS_MAX: u32 = 6_000;
-/// How long to wait before a daemon is started again that found another one, in rounds of 20 ms.
+/// How long to wait before restarting a daemon that exited because another one was running, in polls of 20
+/// ms.
 const RETRY_ROUNDS: u32 = 10;
-/// A log larger than this begins anew, in bytes.
+/// A log larger than this is truncated at start, in bytes.
 const LOG_BYTES_MAX: u64 = 1 << 20;
-/// Where a unit of ours may be installed.
+/// Paths at which the systemd unit may be installed.
 const UNITS: [&str; 3] = [
     "/etc/systemd/system/millpondd.service",
     "/usr/local/lib/systemd/system/millpondd.service",
     "/usr/lib/systemd/system/millpondd.service",
 ];
 
-/// Why no daemon answers.
+/// Why no daemon is available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartFailure {
@@ -36,26 +36,26 @@ pub enum StartFailure {
         /// Why.
         error: io::Error,
     },
-    /// Its folder may be somebody else's.
+    /// Another user could change its directory.
     #[error(transparent)]
     State(#[from] StateError),
-    /// Its folders cannot be used.
+    /// Its directories cannot be used.
     #[error("cannot use {}: {error}; another folder can be given with MILLPOND_DIR", path.display())]
     Folder {
-        /// Which.
+        /// The directory.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// It ended at once.
+    /// It exited at once.
     #[error("the daemon ended at once: {text}\nits log is {}", log.display())]
     Ended {
-        /// What it said last.
+        /// Its last messages.
         text: String,
         /// Its log.
         log: PathBuf,
     },
-    /// It does not answer.
+    /// It does not respond.
     #[error("the daemon does not answer at {}; its log is {}", socket.display(), log.display())]
     Silent {
         /// The socket.
@@ -65,8 +65,8 @@ pub enum StartFailure {
     },
 }
 
-/// Connects to the daemon whose places are given, or, for an ordinary user who has none and named none, to
-/// root's.
+/// Connects to the daemon at the given paths. If none runs there, an ordinary user falls back to root's
+/// daemon, unless `MILLPOND_DIR` is set.
 #[must_use]
 pub fn connect(places: &Places) -> Option<Client> {
     if let Ok(client) = Client::connect(&places.socket()) {
@@ -79,8 +79,8 @@ pub fn connect(places: &Places) -> Option<Client> {
     }
 }
 
-/// Connects, after starting a daemon if there is none: through the service manager where our unit is
-/// installed, else `itself`, the running program, is asked to be the daemon (`itself daemon`).
+/// Connects, and starts a daemon if necessary. It uses the service manager if the unit is installed,
+/// otherwise runs `itself`, the running program, as `itself daemon`.
 ///
 /// # Errors
 /// [`StartFailure`].
@@ -109,7 +109,7 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
         }
         let has_ended = matches!(child.as_mut().map(Child::try_wait), Some(Ok(Some(_))));
         if has_ended {
-            // Another command may have started one in the same moment.
+            // Another command may have started a daemon at the same time.
             if let Some(client) = connect(places) {
                 return Ok(client);
             }
@@ -117,7 +117,8 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
             let _ = said.seek(SeekFrom::Start(said_before));
             let _ = said.read_to_string(&mut text);
             if text.contains("another daemon") {
-                // One that is ending still has the lock: its exit releases it, and starts nothing.
+                // A daemon that is exiting still holds the lock. Its exit releases the lock, but starts no
+                // other daemon.
                 for _ in 0..RETRY_ROUNDS {
                     pause();
                     if let Some(client) = connect(places) {
@@ -152,7 +153,7 @@ fn start(places: &Places, itself: &Path, log: &fs::File) -> Result<Option<Child>
             return Ok(None);
         }
     }
-    // This very program, not one beside it: both ends of the socket are of one version then.
+    // The running binary rather than one beside it, so that both ends of the socket have the same version.
     let program = itself;
     let fail = |error| StartFailure::Program {
         program: program.to_owned(),

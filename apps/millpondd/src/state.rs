@@ -18,28 +18,28 @@ const MOUNTS_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// A file or folder cannot be used.
+    /// A file or directory cannot be used.
     #[error("cannot use {}: {error}", path.display())]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// Somebody else could change what lies there.
+    /// Another user could change the directory.
     #[error(
         "cannot use {}: {why}; it must be a folder of user {own} that nobody else may write to (another can be given with MILLPOND_DIR)",
         path.display()
     )]
     Untrusted {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
-        /// Who it has to belong to.
+        /// The uid that must own it.
         own: u32,
     },
-    /// Another daemon has it.
+    /// Another daemon uses the directory.
     #[error(
         "another daemon{} uses {}; stop it first, or choose another folder with MILLPOND_DIR",
         process.map_or_else(String::new, |process| format!(" (process {process})")),
@@ -48,10 +48,10 @@ pub enum StateError {
     Taken {
         /// The directory.
         state: PathBuf,
-        /// Whose it is, if it says.
+        /// The process id of that daemon, if known.
         process: Option<u32>,
     },
-    /// A cache file cannot be made of the pools.
+    /// The pools cannot be encoded as a cache file.
     #[error("cannot note the pools in {}: {reason}", path.display())]
     CacheFile {
         /// The file.
@@ -66,13 +66,13 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
     move |error| StateError::Io { path, error }
 }
 
-/// `O_NOFOLLOW`, where it is given as a number.
+/// `O_NOFOLLOW` as an integer.
 pub const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
-/// Makes a folder if need be, whatever the umask is, and looks whether it is ours alone.
+/// Creates a directory if necessary, regardless of the umask, and checks that no other user can change it.
 ///
 /// # Errors
-/// [`StateError::Untrusted`], or if it cannot be made.
+/// [`StateError::Untrusted`], or if it cannot be created.
 pub fn take_folder(folder: &Path) -> Result<(), StateError> {
     let is_new = fs::symlink_metadata(folder).is_err();
     let mut builder = fs::DirBuilder::new();
@@ -105,7 +105,7 @@ pub fn take_folder(folder: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-/// The state directory of a running daemon; the lock goes with it.
+/// The state directory of a running daemon. Dropping this releases the lock.
 #[derive(Debug)]
 pub struct State {
     places: Places,
@@ -113,10 +113,10 @@ pub struct State {
 }
 
 impl State {
-    /// Makes the directory if need be and takes it.
+    /// Creates the directory if necessary, and locks it.
     ///
     /// # Errors
-    /// [`StateError::Taken`] if another daemon lives.
+    /// [`StateError::Taken`] if another daemon is running.
     pub fn take(places: &Places) -> Result<Self, StateError> {
         for folder in [&places.state, &places.runtime] {
             take_folder(folder)?;
@@ -134,7 +134,7 @@ impl State {
                 process: text.trim().parse().ok(),
             });
         }
-        // Only for the words above: the lock alone decides.
+        // The process id is for error messages only. The lock is authoritative.
         let _ = file.set_len(0);
         let _ = writeln!(file, "{}", std::process::id());
         Ok(Self {
@@ -143,16 +143,16 @@ impl State {
         })
     }
 
-    /// Where everything is.
+    /// The paths of the daemon.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// This system's number: that of `/etc/hostid`, else one that is made once and kept here, so that
-    /// a pool in use by another system is known in containers too.
+    /// This system's host id: that of `/etc/hostid`, otherwise one that is generated once and stored here.
+    /// Thus a pool in use by another system is also detected in containers.
     ///
     /// # Errors
-    /// If it cannot be kept.
+    /// If it cannot be stored.
     pub fn hostid(&self, env: &Env) -> Result<u64, StateError> {
         let read = |path: &Path| {
             let bytes = fs::read(path).ok()?;
@@ -165,39 +165,39 @@ impl State {
         }
         let mut word = [0; 4];
         env.entropy.fill(&mut word);
-        // Never 0, which means none.
+        // 0 would mean that there is no host id.
         let [first, ..] = &mut word;
         *first |= 1;
         self.replace(&kept, &word)?;
         Ok(u64::from(u32::from_ne_bytes(word)))
     }
 
-    /// A file without a name, for what is too long for memory.
+    /// An anonymous temporary file, for data that does not fit in memory.
     ///
     /// # Errors
-    /// If none is to be had there.
+    /// If it cannot be created.
     pub fn scratch(&self) -> io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         Ok(rustix::fs::open(&self.places.state, flags, mode)?.into())
     }
 
-    /// Writes a file so that a crash leaves the old or the new content.
+    /// Writes a file atomically: after a crash it has either the old or the new content.
     fn replace(&self, path: &Path, content: &[u8]) -> Result<(), StateError> {
         replace(path, content).map_err(at(path))
     }
 
-    /// Notes the mounts, for whoever comes after a crash.
+    /// Records the mounts, for the daemon that starts after a crash.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// If the record cannot be written.
     pub fn note_mounts(&self, mounts: &[MountInfo]) -> Result<(), StateError> {
         let path = self.places.state.join("mounts");
         let bytes = serde_json::to_vec(mounts).unwrap_or_default();
         self.replace(&path, &bytes)
     }
 
-    /// The mounts that the daemon before this noted. A record that makes no sense counts as none.
+    /// The mounts that the previous daemon recorded. An invalid record counts as empty.
     pub fn noted_mounts(&self) -> Vec<MountInfo> {
         let path = self.places.state.join("mounts");
         let Ok(file) = File::open(path) else {
@@ -211,7 +211,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let fresh = path.with_file_name(name);
-    // What a crash left there is not written through, link or not.
+    // A leftover from a crash is removed rather than written to: it may be a link.
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -229,14 +229,14 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes pools in a cache file, in OpenZFS's form: a list of configurations by name, in native encoding.
-/// A file without pools stays, empty.
+/// Writes pools to a cache file in OpenZFS's format: a native nvlist of configurations by name. Without
+/// pools, an existing file is replaced by an empty one.
 ///
 /// # Errors
 /// [`StateError`].
 pub fn write_cache_file(path: &Path, pools: &[(String, NvList)]) -> Result<(), StateError> {
     if pools.is_empty() {
-        // A file that never was is not made.
+        // Do not create a file just to have it empty.
         if path.exists() {
             replace(path, b"").map_err(at(path))?;
         }
@@ -294,7 +294,7 @@ mod tests {
         fs::set_permissions(&real, fs::Permissions::from_mode(0o775)).unwrap();
         assert!(told(&real).contains("mode 775"));
         fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
-        // Links inside it are not followed either.
+        // Links inside the directory are not followed either.
         let elsewhere = folder.path().join("elsewhere");
         fs::remove_file(real.join("lock")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, real.join("lock")).unwrap();

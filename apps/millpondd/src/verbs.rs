@@ -1,4 +1,4 @@
-//! The control verbs, for one caller.
+//! The request handler for one caller.
 
 use crate::daemon::Daemon;
 use crate::mounts::Follow;
@@ -13,14 +13,14 @@ use millpond::{DatasetError, Error, OwnerKind, OwnerSpace};
 use millpond_rpc::Caller;
 use std::path::Path;
 
-/// Everything that can be asked of a daemon.
+/// Handles all requests to a daemon.
 pub struct Verbs<'d> {
     daemon: &'d Daemon,
     caller: Caller,
 }
 
 impl<'d> Verbs<'d> {
-    /// For a caller, whom history notes.
+    /// Creates a handler. The pool's history records the caller.
     pub fn new(daemon: &'d Daemon, caller: Caller) -> Self {
         Self { daemon, caller }
     }
@@ -36,7 +36,7 @@ impl<'d> Verbs<'d> {
         self.daemon.events.add(class, pool, guid, vec![]);
     }
 
-    /// Adds what pools have noted in their histories to the events.
+    /// Adds the internal history records of all pools to the events.
     fn gather_noted(&self) {
         for (name, held) in self.daemon.pools.all() {
             self.gather_noted_of(&name, &held, false);
@@ -298,7 +298,7 @@ fn load_key(
     Ok(())
 }
 
-/// Loads the keys that lie in files named by `keylocation`; how many, of how many tried.
+/// Loads the keys from the files in `keylocation`. Returns the count of keys loaded and of keys tried.
 fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
     use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
     let names = ["keylocation", "encryptionroot"];

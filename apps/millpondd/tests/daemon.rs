@@ -1,5 +1,4 @@
-//! A daemon inside this process: pools on image files, mounts only pretended, questions and changes
-//! over a real socket.
+//! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
 use millpond::control::{
     CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
@@ -91,7 +90,7 @@ impl Stage {
     }
 }
 
-/// A client whose other end is served by a thread.
+/// A client whose peer is served by a thread.
 fn client(daemon: &Arc<Daemon>, user: u32) -> Client {
     let (here, there) = UnixStream::pair().unwrap();
     let daemon = Arc::clone(daemon);
@@ -102,7 +101,7 @@ fn client(daemon: &Arc<Daemon>, user: u32) -> Client {
     Client::new(here)
 }
 
-/// Waits until nobody answers for it any more.
+/// Waits until no thread serves the daemon any more.
 fn gone(daemon: Arc<Daemon>) {
     while Arc::strong_count(&daemon) > 1 {
         std::thread::yield_now();
@@ -140,7 +139,7 @@ fn property(client: &Client, dataset: &str, name: &str) -> Option<Property> {
     found
 }
 
-/// Commands and events of the pool itself, in order.
+/// Commands and internal events of the pool itself, in order.
 fn told(client: &Client) -> Vec<String> {
     let mut all = vec![];
     let read = client.history("tank", &mut |record| {
@@ -175,7 +174,7 @@ fn a_pool_lives_from_one_start_to_the_next() {
     assert_eq!(is_mounted.value, Some(Value::Number(1)));
     assert_eq!(asked.pool("tank").unwrap().health(), "ONLINE");
 
-    // As if killed: nothing is exported, unmounted or told to anybody.
+    // Simulates a kill: nothing is exported or unmounted, and no record is written.
     drop(asked);
     gone(daemon);
     let daemon = stage.start("state");
@@ -192,7 +191,7 @@ fn a_pool_lives_from_one_start_to_the_next() {
         ]
     );
 
-    // Exported it is gone, and stays so.
+    // After export the pool is gone, also after a restart.
     asked
         .change("tank", &[PoolChange::Export], "zpool export tank")
         .unwrap();
@@ -271,7 +270,7 @@ fn what_lies_in_file_systems_and_volumes_is_set_by_commands() {
         set("tank/v", "volsize", bytes).unwrap();
         assert_eq!(shown("tank/v", "volsize"), Some(Value::Number(bytes)));
     }
-    // Nothing of a request is done if one of its properties cannot be set.
+    // If one property of a request cannot be set, none is.
     asked
         .change("tank", &[create("tank/other")], "zfs create")
         .unwrap();
@@ -413,7 +412,7 @@ fn mounts_follow_what_happens_to_datasets() {
     })
     .unwrap();
     assert_eq!(mounted(&asked), ["t /t", "t/c /else", "t/c/b /else/b"]);
-    // A busy one is in the way of everything, and what was unmounted for it comes back.
+    // A busy file system blocks the change, and those already unmounted are restored.
     stage.mounter.busy.lock().push(PathBuf::from("/else"));
     let refused = change(set("t/c", "mountpoint", Value::Text("/x".into()))).unwrap_err();
     let ChangeError::Mounted { mountpoint, why } = refused.error else {
@@ -558,7 +557,7 @@ fn mounts_come_back_as_they_were_or_stay_where_they_are() {
     };
     let remounted = || std::mem::take(&mut *stage.mounter.asked.lock());
     let at = |path: &str, read_only| (PathBuf::from(path), read_only);
-    // Under another name, but where it was: nothing is unmounted, though it is in use.
+    // A rename without `mount` keeps the mount points. Nothing is unmounted, although it is in use.
     remounted();
     stage.mounter.busy.lock().push(PathBuf::from("/t/a"));
     change(DatasetChange::Rename {
@@ -574,7 +573,8 @@ fn mounts_come_back_as_they_were_or_stay_where_they_are() {
         ["t /t", "t/c /t/a", "t/c/b /t/a/b", "t/n /t/n"]
     );
     stage.mounter.busy.lock().clear();
-    // What was mounted by hand comes back after a rollback, what was not mounted does not.
+    // After a rollback, a file system that was mounted manually is mounted again; one that was not mounted is
+    // not.
     change(set("t/n", "canmount", 2)).unwrap();
     asked.unmount("t/n", false).ok();
     asked.mount("t/n", &MountRequest::default()).unwrap();
@@ -589,7 +589,7 @@ fn mounts_come_back_as_they_were_or_stay_where_they_are() {
     }
     assert_eq!(remounted(), [at("/t/n", false)]);
     assert_eq!(mounted(&asked), ["t /t", "t/n /t/n"]);
-    // Read-only and back, by property and for once.
+    // Read-only and back, by property and by mount option.
     change(set("t/n", "readonly", 1)).unwrap();
     change(set("t/n", "atime", 0)).unwrap();
     change(set("t/n", "readonly", 0)).unwrap();
@@ -603,7 +603,7 @@ fn mounts_come_back_as_they_were_or_stay_where_they_are() {
     stage.mounter.busy.lock().push(PathBuf::from("/t/n"));
     let refused = asked.mount("t/n", &again("remount,rw")).unwrap_err();
     assert_eq!(refused, MountProblem::Busy);
-    // All or none: one that is in use keeps the others too.
+    // All or none: one file system in use keeps the others mounted too.
     asked.mount("t/c", &MountRequest::default()).unwrap();
     let names: Vec<String> = ["t/n@s", "t/n", "t/c/b", "t/c@s", "t/c"]
         .map(Into::into)
@@ -677,7 +677,7 @@ fn a_temporary_name_lasts_until_the_pool_is_exported() {
     assert_eq!(asked.import(&request, "").unwrap().name, "guest");
     asked.change("guest", &[create("guest/b")], "").unwrap();
     export("guest");
-    // Its devices have kept the name.
+    // Its devices still have the name.
     assert_eq!(
         asked.import(&stage.import("home"), "").unwrap().name,
         "home"
@@ -708,7 +708,7 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
         .change("tank", std::slice::from_ref(&clear), "")
         .unwrap();
     assert_eq!(leaf(1).state, VdevState::CannotOpen);
-    // What is not its own is not taken.
+    // A device with another label is not used.
     std::fs::copy(stage.image("a"), &image).unwrap();
     let online = PoolChange::Online {
         leaves: vec![leaf(1).guid],
@@ -722,13 +722,13 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
     asked
         .change("tank", &[online, create("tank/with")], "")
         .unwrap();
-    // It is used, and never shown as healthy as long as it misses something.
+    // The device is in use, but not shown as healthy while its dirty time log is not empty.
     assert_eq!(leaf(1).state, VdevState::Degraded);
     assert!(leaf(1).missed_txgs > 0);
     assert_eq!(asked.pool("tank").unwrap().health(), "DEGRADED");
     assert_eq!(leaf(1).checksum_errors, 0);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
-    // Its labels are as new as the other's: alone it says of itself what it has missed.
+    // Its labels are as new as the other's; only its dirty time log records what it missed.
     asked.import(&stage.import("tank"), "").unwrap();
     for name in ["tank/without", "tank/with"] {
         assert!(property(&asked, name, "used").is_some(), "{name}");
@@ -804,7 +804,7 @@ fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
     assert_eq!(told(leaf), kept);
 }
 
-/// The samples of a page of figures, by name with labels. Panics where the page is not as the format says.
+/// Parses the samples of a metrics page, by name with labels. Panics if the page violates the format.
 fn figures(listener: &MetricsListener, daemon: &Arc<Daemon>) -> BTreeMap<String, u64> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
@@ -879,7 +879,7 @@ fn figures_move_with_what_is_done() {
     };
     assert!(written(&after) > written(&before));
     assert!(after.contains_key("millpond_fsync_seconds_count{pool=\"tank\"}"));
-    // Each operation is timed, once none is under way.
+    // Once no operation is in progress, each one has been timed.
     let is_even = (0..1000).any(|_| {
         let page = figures(&listener, &daemon);
         let sum = |start: &str| -> u64 {

@@ -1,4 +1,4 @@
-//! What users who may only look can do to a daemon: little, and never to root's harm.
+//! Tests what users with read-only access can do to a daemon: little, and nothing that harms root.
 
 use millpond::control::{
     Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, Keep, MountProblem,
@@ -15,7 +15,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// A user who is neither root nor the daemon's.
+/// A user who is neither root nor the daemon's own.
 const STRANGER: Caller = Caller {
     user: 65_534,
     process: 0,
@@ -25,7 +25,7 @@ const ROOT: Caller = Caller {
     process: 0,
 };
 
-/// `acltype=posix` as it is stored.
+/// The stored value of `acltype=posix`.
 const POSIX: u64 = 1;
 
 struct Stage {
@@ -70,7 +70,7 @@ impl Stage {
     }
 }
 
-/// The other end of a connection of `caller`'s.
+/// The peer of a connection by `caller`.
 fn connect(daemon: &Arc<Daemon>, caller: Caller) -> UnixStream {
     let (here, there) = UnixStream::pair().unwrap();
     let daemon = Arc::clone(daemon);
@@ -90,13 +90,13 @@ fn rights_come_before_parameters() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let mut stream = connect(&daemon, STRANGER);
-    // Nothing that `Change` could be decoded from: nobody tries.
+    // The parameters are not a valid `Change`, and are not even decoded.
     let text = r#"{"method":"org.millpond.Change","parameters":[[[7]]]}"#;
     stream.write_all(text.as_bytes()).unwrap();
     stream.write_all(&[0]).unwrap();
     let mut messages = Messages::new(stream);
     assert!(matches!(failure(&mut messages), Failure::ChangeFailure(_)));
-    // The connection goes on.
+    // The connection stays usable.
     messages.write(&Call::ClearEvents {}).unwrap();
     let denied = Failure::Control(ControlError::Denied);
     assert_eq!(failure(&mut messages), denied);
@@ -111,7 +111,7 @@ fn a_looker_sends_no_long_messages() {
     let daemon = stage.start("state");
     let stream = connect(&daemon, STRANGER);
     let mut sending = stream.try_clone().unwrap();
-    // Ends when the daemon hangs up; it never ends the message.
+    // Ends when the daemon closes the connection; the message has no end.
     let sender = std::thread::spawn(move || {
         let piece = vec![b' '; 64 << 10];
         (0..1 << 14).find(|_| sending.write_all(&piece).is_err())
@@ -125,7 +125,7 @@ fn a_looker_sends_no_long_messages() {
         "{text}"
     );
     assert!(sender.join().unwrap().is_some(), "a gibibyte was taken");
-    // Root may send them.
+    // Root may send long messages.
     let query = DatasetQuery {
         root: "x".repeat(4 * LOOKER_MESSAGE_BYTES_MAX),
         depth: 0,
@@ -156,7 +156,7 @@ fn idle_strangers_leave_seats_for_root_and_for_each_other() {
     );
     assert_eq!(one[0].pools().unwrap(), Vec::<String>::new());
     assert_eq!(sit(65_533).pools().unwrap(), Vec::<String>::new());
-    // As many users as somebody has with a range of subordinate numbers.
+    // As many users as a range of subordinate uids provides.
     let many: Vec<Client> = (100_000..100_200).map(sit).collect();
     assert!(sit(65_533).pools().is_err());
     let root: Vec<Client> = (0..CONNECTIONS.all - CONNECTIONS.strangers)
@@ -174,7 +174,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     let daemon = stage.start("state");
     let asked = Client::new(connect(&daemon, ROOT));
     asked.create_pool(&stage.request("tank"), "").unwrap();
-    // More than one reply has room for: a list comes in several.
+    // More than one reply can hold, so the list takes several.
     let mut made: Vec<PoolChange> = (0..60)
         .map(|n| {
             PoolChange::Dataset(DatasetChange::CreateFileSystem {
@@ -202,7 +202,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     };
     let mut messages = Messages::new(stream.try_clone().unwrap());
     messages.write(&call).unwrap();
-    // The answer begins; the rest of it is more than a socket holds.
+    // The response starts; the rest is more than a socket buffer holds.
     let mut byte = [0];
     std::io::Read::read_exact(&mut &stream, &mut byte).unwrap();
     asked.change("tank", &[PoolChange::Export], "").unwrap();
@@ -217,11 +217,11 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
         ..millpond::control::ImportRequest::default()
     };
     elsewhere.import(&request, "").unwrap();
-    // The answer is whole nevertheless.
+    // The response is complete nevertheless.
     let mut bytes = byte.to_vec();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     std::io::Read::read_to_end(&mut &stream, &mut bytes).unwrap();
-    // Whoever sends while it looks at the pool would have stood still at the first of these bytes.
+    // A server that sends while it reads the pool would have blocked at the first of these bytes.
     assert!(bytes.len() > 512 << 10, "{} bytes", bytes.len());
     let mut messages = Messages::new(bytes.as_slice());
     let mut entries = 0;
@@ -272,13 +272,13 @@ fn what_the_kernel_judges_by_is_mounted_again_or_refused() {
     create("t/b", "/b");
     set("t/b", POSIX).unwrap();
     remounted();
-    // Not what has a value of its own.
+    // Those with a local value are not remounted.
     set("t", POSIX).unwrap();
     assert_eq!(remounted(), ["/a", "/t"]);
-    // Nothing is new.
+    // The value did not change.
     set("t", POSIX).unwrap();
     assert_eq!(remounted(), Vec::<String>::new());
-    // All or nothing, if one is in use.
+    // All or none, if one is in use.
     stage.mounter.busy.lock().push("/a".into());
     let refused = set("t", 0).unwrap_err().error;
     assert!(

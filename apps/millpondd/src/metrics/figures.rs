@@ -1,4 +1,4 @@
-//! What a daemon has to tell in figures.
+//! Collects the metrics of a daemon.
 
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
@@ -8,7 +8,7 @@ use millpond::control::{
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 
-/// So many datasets of a pool are told; `millpond_datasets_complete` says whether there are more.
+/// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.
 const DATASETS_MAX: usize = 1000;
 
 type Name = (&'static str, Kind, &'static str);
@@ -21,7 +21,7 @@ const fn gauge(name: &'static str, help: &'static str) -> Name {
     (name, Kind::Gauge, help)
 }
 
-/// Words that a pool's health can be, one sample each.
+/// The health states of a pool, one sample each.
 const HEALTHS: [&str; 7] = [
     "ONLINE",
     "DEGRADED",
@@ -32,7 +32,7 @@ const HEALTHS: [&str; 7] = [
     "SUSPENDED",
 ];
 
-/// The page of a daemon as of now.
+/// Creates the page with the current metrics of a daemon.
 pub fn page(daemon: &Daemon) -> String {
     let mut page = Page::default();
     let version = env!("CARGO_PKG_VERSION");
@@ -48,7 +48,7 @@ pub fn page(daemon: &Daemon) -> String {
     page.add(absent, &[], daemon.absent_count());
     for (name, pool) in &pools {
         engine(&mut page, name, pool);
-        // Without an answer of its devices a suspended pool tells what it last told.
+        // A suspended pool that cannot be read reports its last known information.
         let info = daemon.pools.pool(name);
         let is_readable = gauge(
             "millpond_pool_readable",
@@ -148,7 +148,7 @@ fn engine(page: &mut Page, name: &str, pool: &HeldPool) {
     }
 }
 
-/// What requests of a device are for, in the order of their figures.
+/// The classes of device requests, in the order of their counters.
 const CLASSES: [&str; millpond::control::CLASSES] = [
     "sync_read",
     "sync_write",
@@ -197,7 +197,7 @@ fn health(page: &mut Page, name: &str, info: &PoolInfo) {
     }
 }
 
-/// The leaves, each with the top-level vdev that it is part of.
+/// Adds the leaves, each with its top-level vdev.
 fn devices(page: &mut Page, pool: &str, info: &PoolInfo) {
     let tops = info.root.children.iter().chain(&info.caches);
     for top in tops.chain(&info.spares) {
@@ -249,7 +249,7 @@ fn device(page: &mut Page, pool: &str, vdev: &str, leaf: &VdevInfo) {
             counter("millpond_device_written_bytes_total", "Bytes written."),
             leaf.io.written_bytes,
         ),
-        // Errors are gauges: zpool clear takes them back to 0.
+        // Error counts are gauges, because `zpool clear` resets them.
         (
             gauge(
                 "millpond_device_read_errors",
@@ -337,7 +337,7 @@ fn datasets(page: &mut Page, pool: &str, daemon: &Daemon) {
     let mut count = 0;
     let walked = daemon.pools.datasets(&query, &mut |info| {
         if count == DATASETS_MAX {
-            // Nobody waits for a page that walks a million datasets.
+            // Bounds the time for a pool with very many datasets.
             return Err(ControlError::Stopped);
         }
         count += 1;

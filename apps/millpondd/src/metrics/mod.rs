@@ -1,8 +1,8 @@
-//! Figures of the daemon for Prometheus: the page, and HTTP as far as it takes to fetch it.
+//! Prometheus metrics of the daemon: the page, and a minimal HTTP server for it.
 //!
-//! Whoever asks may be slow or hostile: a request has at most [`REQUEST_BYTES_MAX`] bytes and [`TIME_NS_MAX`]
-//! from its first byte to the last one of the answer, and [`FETCHES`] says how many are answered at once; more are hung up on.
-//! The page tells only what every user may ask for anyway.
+//! Clients may be slow or hostile. A request has at most [`REQUEST_BYTES_MAX`] bytes, and may take at most
+//! [`TIME_NS_MAX`] from its first byte to the end of the response. [`FETCHES`] limits concurrent requests;
+//! further connections are closed. The page contains only what every user may query anyway.
 
 mod figures;
 mod page;
@@ -20,22 +20,23 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The longest request, in bytes; the rest of one is not looked at.
+/// The maximum size of a request in bytes. Anything after it is ignored.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// So long may a fetch take, in nanoseconds.
+/// The maximum duration of a request, in nanoseconds.
 pub const TIME_NS_MAX: u64 = 10_000_000_000;
-/// So many fetches at once at a socket. On the network nobody is told from anybody: four there.
+/// Limits on concurrent requests at a socket. On the network users cannot be distinguished, so the limit
+/// there is four.
 pub const FETCHES: SeatLimits = SeatLimits {
     all: 8,
     not_root: 7,
     strangers: 4,
     each: 2,
 };
-/// So many fetches at once at a network address.
+/// The maximum number of concurrent requests at a network address.
 pub const NET_FETCHES_MAX: usize = 4;
-/// One read or write waits at most so long.
+/// Timeout of a single read or write.
 const WAIT: Duration = Duration::from_secs(2);
-/// So much is written at once, in bytes: between two writes the time is looked at.
+/// Size of a single write in bytes. The duration is checked between writes.
 const PIECE_BYTES: usize = 16 << 10;
 
 enum Socket {
@@ -43,17 +44,17 @@ enum Socket {
     Net(TcpListener),
 }
 
-/// Where the page is to be had.
+/// A listener for metrics requests.
 pub struct MetricsListener {
     socket: Socket,
     fetches: Arc<Seats>,
 }
 
 impl MetricsListener {
-    /// At a unix socket, open to all users. Whatever is at that path is taken away.
+    /// Listens on a unix socket that all users can open. An existing file at that path is removed.
     ///
     /// # Errors
-    /// If the path cannot be a socket.
+    /// If the socket cannot be created.
     pub fn local(path: &Path) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -68,10 +69,10 @@ impl MetricsListener {
         })
     }
 
-    /// At an address of the network, `127.0.0.1:9134`.
+    /// Listens on a network address, such as `127.0.0.1:9134`.
     ///
     /// # Errors
-    /// If the address is none or not to be had.
+    /// If the address is invalid or unavailable.
     pub fn net(address: &str) -> io::Result<Self> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -87,7 +88,7 @@ impl MetricsListener {
         })
     }
 
-    /// Where it listens on the network; `None` for a unix socket.
+    /// The network address it listens on; `None` for a unix socket.
     #[must_use]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         match &self.socket {
@@ -96,7 +97,7 @@ impl MetricsListener {
         }
     }
 
-    /// To wait for somebody who asks.
+    /// The file descriptor to poll for connections.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Local(socket, _) => socket.as_fd(),
@@ -104,10 +105,10 @@ impl MetricsListener {
         }
     }
 
-    /// Takes one connection, which a thread of its own answers. Never waits.
+    /// Accepts one connection and answers it in a new thread. Never blocks.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no connection is waiting.
     pub fn accept(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
         match &self.socket {
             Socket::Local(socket, _) => {
@@ -142,9 +143,9 @@ impl MetricsListener {
         };
         bound(&stream)?;
         let daemon = Arc::clone(daemon);
-        // Without a thread the connection is hung up on.
+        // If no thread can be started, the connection is closed.
         let _ = thread::spawn("metrics", move || {
-            // Who does not take the answer does not get it; there is nobody to tell.
+            // An error means that the client does not read the response, so it cannot be notified.
             let _ = answer(&mut stream, &daemon.env, &|| figures::page(&daemon));
             drop(seat);
         });
@@ -160,10 +161,10 @@ impl Drop for MetricsListener {
     }
 }
 
-/// Reads a request, sends what it asks for. Public to be fuzzed and tested.
+/// Reads a request and sends the response. Public for fuzzing and tests.
 ///
 /// # Errors
-/// If the other end is gone, too slow or says too much.
+/// If the client closed the connection, is too slow, or sends too much.
 pub fn answer(
     stream: &mut (impl Read + Write),
     env: &Env,
@@ -211,7 +212,7 @@ pub fn answer(
     stream.flush()
 }
 
-/// Whether a request's head has its empty line.
+/// Whether a request's head is complete, that is, contains an empty line.
 fn is_whole(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n")
 }

@@ -1,21 +1,22 @@
-//! Text in Prometheus' format, version 0.0.4.
+//! Prometheus text format, version 0.0.4.
 
 use millpond::control::{Latencies, bucket_end_ns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What a figure is.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up only, until the pool is opened anew.
+    /// Only increases until the pool is opened again.
     Counter,
-    /// Goes up and down.
+    /// May increase and decrease.
     Gauge,
-    /// Times in seconds: how many were at most so long, how many in all, their sum.
+    /// A histogram of durations in seconds: cumulative buckets, count and sum.
     Histogram,
 }
 
-/// Bounds of a histogram: from 2^13 ns (8 us) to 2^36 ns (69 s). What is shorter counts below the first.
+/// Buckets of a histogram, with bounds from 2^13 ns (8 us) to 2^36 ns (69 s). Shorter durations count in the
+/// first bucket.
 const BUCKETS: std::ops::RangeInclusive<u32> = 12..=35;
 
 struct Family {
@@ -24,15 +25,15 @@ struct Family {
     samples: String,
 }
 
-/// A page of figures. All samples of a name stand together, as the format demands, whatever the order in which
-/// they came.
+/// A page of metrics. All samples of a metric are grouped, as the format requires, regardless of the order in
+/// which they are added.
 #[derive(Default)]
 pub struct Page {
     families: BTreeMap<&'static str, Family>,
 }
 
 impl Page {
-    /// Adds a sample. A name that was there keeps its kind and words.
+    /// Adds a sample. The first sample of a metric determines its type and help text.
     pub fn add(
         &mut self,
         (name, kind, help): (&'static str, Kind, &'static str),
@@ -43,7 +44,7 @@ impl Page {
         sample(out, name, "", labels, value);
     }
 
-    /// Adds the samples of a histogram of times. Its bounds are in seconds.
+    /// Adds the samples of a latency histogram, with bounds in seconds.
     pub fn add_times(
         &mut self,
         (name, help): (&'static str, &'static str),
@@ -78,7 +79,7 @@ impl Page {
         &mut family.samples
     }
 
-    /// The text.
+    /// The text of the page.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (name, family) in &self.families {
@@ -114,11 +115,11 @@ fn sample(
     if !labels.is_empty() {
         out.push('}');
     }
-    // Writing to text does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(out, " {value}");
 }
 
-/// Nanoseconds as seconds, all digits.
+/// Formats nanoseconds as seconds, without rounding.
 fn seconds(ns: u64) -> String {
     let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     match rest {
@@ -127,14 +128,16 @@ fn seconds(ns: u64) -> String {
     }
 }
 
-/// Names come from disks: a quotation mark or a line end in one must not make a sample of its own.
+/// Escapes a label value. Names come from disks, so a quotation mark or newline in a name must not forge a
+/// sample.
 fn escape(text: &str, out: &mut String) {
     for character in text.chars() {
         match character {
             '\\' => out.push_str("\\\\"),
             '"' => out.push_str("\\\""),
             '\n' => out.push_str("\\n"),
-            // Not asked for by the format, but whoever reads lines may take these for ends of lines.
+            // The format does not require this, but line-based readers may treat these characters as line
+            // ends.
             other if other.is_control() => out.push('\u{fffd}'),
             other => out.push(other),
         }
@@ -149,7 +152,7 @@ mod tests {
     fn times_are_counted_up_to_each_bound_in_seconds() {
         let mut page = Page::default();
         let mut counts = vec![0; 37];
-        // Below the first bound, at the first bound, at the last one, above it.
+        // One value below the first bound, one at it, one at the last bound, one above it.
         (counts[3], counts[12], counts[35], counts[36]) = (1, 2, 4, 8);
         let times = Latencies {
             counts,

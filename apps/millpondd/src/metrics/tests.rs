@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::VecDeque;
 
-/// A stream with what is read from it in pieces, and what was written.
+/// A mock stream: returns prepared pieces on read, and records what is written.
 #[derive(Default)]
 struct Pretended {
     asked: VecDeque<Vec<u8>>,
@@ -68,7 +68,7 @@ fn a_request_without_end_is_given_up() {
     assert_eq!(told, "");
 }
 
-/// A clock that goes on by a second whenever it is looked at.
+/// A clock that advances by a second at every reading.
 struct Hasty(millpond_env::sync::atomic::AtomicU64);
 
 impl millpond_env::Clock for Hasty {

@@ -1,4 +1,4 @@
-//! What changes of datasets do to mounts: some are in the way, some come back elsewhere.
+//! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
 use super::settings::Settings;
 use super::{Mounts, Taken, is_within};
@@ -7,38 +7,39 @@ use millpond::control::{
 };
 use std::collections::BTreeSet;
 
-/// What one command's changes do to mounts.
+/// Applies the effects of one command's changes to mounts.
 pub struct Follow<'a> {
     mounts: &'a Mounts,
     pools: &'a HeldPools,
     pool: &'a str,
-    /// What was taken away for the change that is being made.
+    /// Mounts that were removed for the current change.
     taken: Vec<Taken>,
 }
 
-/// What a change asks of mounts.
+/// The effect of a change on mounts.
 enum Effect<'c> {
     Nothing,
-    /// Everything at and below is in the way.
+    /// The dataset and all below it must be unmounted.
     InTheWay(&'c str),
-    /// These are in the way, all or none of them.
+    /// These datasets must be unmounted, all or none.
     AllInTheWay(&'c [String]),
-    /// The same, and it comes back under another name.
+    /// The dataset and all below it must be unmounted, and are mounted again under the new name.
     Renamed(&'c str, &'c str),
-    /// Everything at and below stays where it is and is called otherwise.
+    /// Mounts of the dataset and of all below it stay, under the new name.
     Called(&'c str, &'c str),
-    /// Everything at and below is in the way and comes back.
+    /// The dataset and all below it must be unmounted, and are mounted again.
     BackAgain(&'c str),
-    /// The same, and it comes back if it still is to be mounted, with everything that has its mount
-    /// point from there.
+    /// The dataset and all below it must be unmounted. Afterwards they are mounted again if their properties
+    /// still ask for it, together with all datasets that inherit the mount point.
     Moved(&'c str),
-    /// It may be mounted now.
+    /// The new dataset may be mounted.
     New(&'c str),
-    /// What the kernel judges by is agreed on when mounting: those at and below that have the property's value from there
-    /// are mounted again, or the change is refused. The new value, if it is known.
+    /// Changes a property by which the kernel checks access, negotiated at mount time. Of the dataset and
+    /// those below it, all that take the property from there are mounted again; otherwise the change is
+    /// refused. With the new value, if known.
     Judged(&'c str, &'c str, Option<&'c Value>),
-    /// Open file systems at and below should look at their properties again; with the second those that are
-    /// mounted otherwise now are mounted again.
+    /// Open file systems of the dataset and of all below it must reload their properties. If the flag is set,
+    /// those with different mount options are mounted again.
     Settings(&'c str, bool),
 }
 
@@ -103,11 +104,11 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Before, after, or instead of a change.
+    /// Applies the effects of a step of a change.
     ///
     /// # Errors
-    /// [`ChangeError::Mounted`] if something that is in the way is in use; everything is mounted as it
-    /// was then.
+    /// [`ChangeError::Mounted`] if a file system that must be unmounted is in use. All mounts are then
+    /// restored.
     pub fn step(&mut self, step: Step<'_>, changed: &mut Changed) -> Result<(), ChangeError> {
         match step {
             Step::Before(change) => {
@@ -133,7 +134,7 @@ impl<'a> Follow<'a> {
                     _ => return Ok(()),
                 };
                 taken.map_err(|(mountpoint, why)| {
-                    // Errors here are those of the change that is being given up.
+                    // The change has already failed with an error, so this one is ignored.
                     let _ = self.bring_back();
                     ChangeError::Mounted { mountpoint, why }
                 })
@@ -161,7 +162,7 @@ impl<'a> Follow<'a> {
                     Effect::Judged(root, ..) => {
                         self.refresh(root);
                         let mut notes = self.bring_back();
-                        // Other properties may have come with it.
+                        // The same request may also have changed other properties.
                         notes.extend(self.mounts.remount_changed(self.pools, root));
                         notes
                     }
@@ -191,7 +192,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Mounts what was taken away and is still there; what could not be.
+    /// Mounts the removed file systems that still exist again. Returns those that failed.
     fn bring_back(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
         let _turn = self.mounts.turn.lock();
@@ -208,7 +209,7 @@ impl<'a> Follow<'a> {
         };
         for mount in self.mounts.list() {
             if is_within(&mount.dataset, root) {
-                // Opening what is open makes it look at its properties.
+                // Opening a file system that is already open reloads its properties.
                 let _ = live.file_system(&mount.dataset);
             }
         }

@@ -1,4 +1,4 @@
-//! Which file systems are mounted: mounting and unmounting them one by one, or all below a dataset.
+//! The table of mounted file systems: mounts and unmounts single file systems, or all below a dataset.
 
 mod follow;
 mod mounter;
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 
 struct Entry {
     info: MountInfo,
-    /// Where it is without links, for the record: nothing else is unmounted if this process is killed.
+    /// The mount point with links resolved, for the record. After a kill only this path may be unmounted.
     place: PathBuf,
     handle: Arc<dyn Mounted>,
-    /// As it was mounted, with what was asked for this once.
+    /// The settings with which it was mounted, including the options of the request.
     settings: Settings,
-    /// What was asked for this once.
+    /// The mount options of the request.
     options: Vec<String>,
 }
 
-/// A mount that was taken away to come back.
+/// A mount that was removed and will be restored.
 pub(super) struct Taken {
     pub(super) dataset: String,
     options: Vec<String>,
@@ -40,9 +40,9 @@ type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
 pub struct Mounts {
     mounter: Box<dyn Mounter>,
     table: Mutex<Vec<Entry>>,
-    /// One mounts or unmounts at a time.
+    /// Serializes mounting and unmounting.
     turn: Mutex<()>,
-    /// Told of every change before it is made.
+    /// Called with the new mounts before every change is made.
     note: Box<Notes>,
 }
 
@@ -52,7 +52,7 @@ fn is_within(name: &str, root: &str) -> bool {
 }
 
 impl Mounts {
-    /// None yet.
+    /// Creates an empty table.
     pub fn new(mounter: Box<dyn Mounter>, note: Box<Notes>) -> Self {
         Self {
             mounter,
@@ -62,10 +62,10 @@ impl Mounts {
         }
     }
 
-    /// Takes away what a killed daemon left; what could not be.
+    /// Removes the mounts that a killed daemon left. Returns messages for those that failed.
     pub fn clear_dead(&self, left: &[MountInfo]) -> Vec<String> {
-        // What lies in a dead mount cannot be reached, and goes with it: the outer ones come first, and
-        // what was unreachable is looked at again.
+        // Paths inside a dead mount are unreachable. So clear outer mounts first, then retry the ones that
+        // were unreachable.
         let clear = |mount: &MountInfo| self.mounter.clear_dead(Path::new(&mount.mountpoint));
         for mount in left {
             let _ = clear(mount);
@@ -80,14 +80,14 @@ impl Mounts {
         told.collect()
     }
 
-    /// What is mounted, in the order in which it was.
+    /// The mounts, in the order in which they were made.
     pub fn list(&self) -> Vec<MountInfo> {
         let mut table = self.table.lock();
         table.retain(|entry| entry.handle.is_alive());
         table.iter().map(|entry| entry.info.clone()).collect()
     }
 
-    /// The same with the places where they are, for whoever has to clear them away.
+    /// The mounts with links in their mount points resolved, for the record.
     fn record(&self) -> Vec<MountInfo> {
         let table = self.table.lock();
         let alive = table.iter().filter(|entry| entry.handle.is_alive());
@@ -98,7 +98,7 @@ impl Mounts {
         placed.collect()
     }
 
-    /// Files that programs could not read or write since the last call, and where they are mounted.
+    /// The files that programs failed to read or write since the last call, with their mounts.
     pub fn take_troubles(&self) -> Vec<(MountInfo, FileTrouble)> {
         let table = self.table.lock();
         let all = table.iter().flat_map(|entry| {
@@ -165,12 +165,12 @@ impl Mounts {
         let taken = self.take_for_remount(pools, &settings.dataset)?;
         let mounted = self.mount_as(pools, &settings, &request.options);
         let others = taken.into_iter().filter(|one| one.dataset != dataset);
-        // What could not come back is not mounted, and `zfs mount -a` says why.
+        // Errors are ignored: such a file system stays unmounted, and `zfs mount -a` shows the reason.
         let _ = self.mount_taken(pools, &others.collect::<Vec<_>>());
         mounted
     }
 
-    /// Takes a mount away with those that lie in it; all of them are mounted as they were if one is in use.
+    /// Unmounts a file system and all mounts inside it. If one of them is in use, all are restored.
     fn take_for_remount(
         &self,
         pools: &HeldPools,
@@ -194,8 +194,8 @@ impl Mounts {
         }
     }
 
-    /// Mounts again what the properties of now say otherwise of than when it was mounted; what could not be
-    /// because it is in use.
+    /// Mounts file systems again whose properties now give other mount options. Returns those that failed
+    /// because they are in use.
     fn remount_changed(&self, pools: &HeldPools, root: &str) -> Vec<Note> {
         let _turn = self.turn.lock();
         let Ok(all) = self.read(pools, root, DatasetQuery::WHOLE_TREE) else {
@@ -218,7 +218,8 @@ impl Mounts {
             let done = self.take_for_remount(pools, &one.dataset).map(|taken| {
                 notes.extend(self.mount_taken(pools, &taken));
             });
-            // What is only forbidden from now on is refused by whoever serves the files.
+            // A change to read-only is also effective without a remount, because the file system itself
+            // refuses writes.
             let is_looser = !now.read_only;
             if let (Err(why), true) = (done, is_looser) {
                 notes.push(Note::NotMounted {
@@ -231,7 +232,7 @@ impl Mounts {
         notes
     }
 
-    /// Mounts again what was taken away, with what was asked for then. The caller has the turn.
+    /// Restores removed mounts with their former options. The caller holds `turn`.
     fn mount_taken(&self, pools: &HeldPools, taken: &[Taken]) -> Vec<Note> {
         let mut all: Vec<(Settings, &Taken)> = vec![];
         for one in taken {
@@ -270,7 +271,7 @@ impl Mounts {
         }
     }
 
-    /// The mounts of `from` and of what is below it go on under the name `to`, where they are.
+    /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay.
     fn call_otherwise(&self, from: &str, to: &str) {
         let _turn = self.turn.lock();
         for entry in self.table.lock().iter_mut() {
@@ -350,8 +351,8 @@ impl Mounts {
         }
     }
 
-    /// Mounts everything at and below a dataset that is to be mounted by itself; what could not be. `options` stand in
-    /// for properties this once.
+    /// Mounts the dataset and all below it that are mounted automatically. Returns those that failed.
+    /// `options` override properties for these mounts.
     pub fn mount_all(&self, pools: &HeldPools, root: &str, options: &[String]) -> Vec<Note> {
         self.mount_some(pools, root, options, &|_| true)
     }
@@ -375,7 +376,7 @@ impl Mounts {
             }
         };
         all.retain(|one| one.is_automatic() && !one.is_locked && wanted(one));
-        // What lies below comes later.
+        // Parents before children.
         all.sort_by(|a, b| a.order().cmp(&b.order()));
         let mut notes = vec![];
         for one in &mut all {
@@ -385,7 +386,7 @@ impl Mounts {
         notes
     }
 
-    /// Unmounts a dataset and what is below it.
+    /// Unmounts a dataset and all below it.
     fn take_away(
         &self,
         root: &str,
@@ -396,8 +397,8 @@ impl Mounts {
         self.take_these(&|info| is_within(&info.dataset, root), force, taken)
     }
 
-    /// Unmounts those at and below a dataset that have a property's value from there, with what lies in them, unless the value
-    /// they have is the given one already.
+    /// Unmounts the file systems at and below a dataset that take a property's value from it, with all mounts
+    /// inside them. Those that already have the given value stay.
     fn take_inheriting(
         &self,
         pools: &HeldPools,
@@ -450,8 +451,8 @@ impl Mounts {
         self.take_these(&is_meant, false, taken)
     }
 
-    /// Unmounts some, the last mounted first; `taken` are they, in the order of unmounting. What was
-    /// unmounted before an error stays so. The caller has the turn.
+    /// Unmounts the selected file systems, the last mounted first. Adds them to `taken` in the order of
+    /// unmounting. After an error, those already unmounted stay so. The caller holds `turn`.
     fn take_these(
         &self,
         is_meant: &dyn Fn(&MountInfo) -> bool,
@@ -488,7 +489,7 @@ impl Mounts {
         outcome
     }
 
-    /// Unmounts a file system and what is mounted below it.
+    /// Unmounts a file system and all below it.
     ///
     /// # Errors
     /// [`MountProblem`] with the mount point, or with the dataset if that is not mounted.
@@ -512,7 +513,7 @@ impl Mounts {
         self.take_away(dataset, force, &mut vec![])
     }
 
-    /// Unmounts everything; what could not be.
+    /// Unmounts everything. Returns those that failed.
     pub fn unmount_all(&self, force: bool) -> Vec<Note> {
         let mut notes = vec![];
         for mount in self.list().into_iter().rev() {
@@ -532,7 +533,7 @@ impl Mounts {
     }
 }
 
-/// Whether one of the mount options asks for what is mounted to be mounted otherwise.
+/// Whether the mount options include `remount`.
 fn is_remount(options: &[String]) -> bool {
     let mut words = options.iter().flat_map(|words| words.split(','));
     words.any(|word| word == "remount")

@@ -1,60 +1,61 @@
-//! Who shows file systems to the operating system, and what is asked of them.
+//! The interface for mounting file systems in the operating system.
 
 use millpond::ObjectId;
 use millpond::control::{HeldPool, MountProblem};
 use millpond_env::sync::{Arc, Mutex};
 use std::path::{Path, PathBuf};
 
-/// A file system that is to be shown to the operating system.
+/// A file system to mount.
 pub struct Mountable<'a> {
     /// Its pool.
     pub pool: &'a HeldPool,
     /// Its name.
     pub dataset: &'a str,
-    /// Where: an existing folder.
+    /// The mount point, an existing directory.
     pub mountpoint: &'a Path,
-    /// The folder that the mount point is in and that no link leads out of: the pool's `altroot`.
+    /// The pool's `altroot`: the mount point is inside it, and symbolic links cannot lead out of it.
     pub root: Option<&'a Path>,
-    /// Nothing may be changed through it.
+    /// Mount read-only.
     pub read_only: bool,
-    /// Programs may be run from it.
+    /// Allow execution of programs.
     pub exec: bool,
-    /// Programs there may run as somebody else.
+    /// Honour set-user-id bits.
     pub suid: bool,
-    /// Device files there work.
+    /// Honour device files.
     pub devices: bool,
-    /// The folder need not be empty.
+    /// Allow a mount point directory that is not empty.
     pub overlay: bool,
 }
 
-/// A file system that is mounted.
+/// A mounted file system.
 pub trait Mounted: Send + Sync {
-    /// Takes it away.
+    /// Unmounts it.
     ///
     /// # Errors
-    /// [`MountProblem::Busy`] if somebody uses it.
+    /// [`MountProblem::Busy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
-    /// Whether it is still there: somebody else may have unmounted it.
+    /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;
-    /// Files that programs could not read or write since the last call, each once, and why.
+    /// The files that programs failed to read or write since the last call, each once, with the reason.
     fn take_troubles(&self) -> Vec<FileTrouble> {
         vec![]
     }
 }
 
-/// A file that a program could not read or write.
+/// A file that a program failed to read or write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileTrouble {
-    /// Its number in its file system; `None` if it is a snapshot's.
+    /// Its object id in the file system; `None` for a file of a snapshot.
     pub object: Option<ObjectId>,
-    /// Why, in words.
+    /// The reason.
     pub reason: String,
 }
 
-/// Whoever shows file systems to the operating system.
+/// Mounts file systems in the operating system.
 pub trait Mounter: Send + Sync {
-    /// Makes the folder that is mounted over, where it is missing, and tells where it is without links. Without `overlay` it
-    /// must be empty. It lies in `root`, if given, whatever links below that say.
+    /// Creates the mount point directory if it is missing, and returns its path with links resolved. It must
+    /// be empty unless `overlay` is set. If `root` is given, the directory is inside it, and links below
+    /// `root` cannot lead out of it.
     ///
     /// # Errors
     /// [`MountProblem::NotEmpty`], [`MountProblem::Failed`].
@@ -64,19 +65,19 @@ pub trait Mounter: Send + Sync {
         mountpoint: &Path,
         overlay: bool,
     ) -> Result<PathBuf, MountProblem>;
-    /// Mounts one.
+    /// Mounts a file system.
     ///
     /// # Errors
     /// [`MountProblem`].
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem>;
-    /// Takes away what a killed process left mounted, if there is such a thing.
+    /// Removes a mount that a killed process left, if there is one.
     ///
     /// # Errors
-    /// A text for people.
+    /// A message for the user.
     fn clear_dead(&self, mountpoint: &Path) -> Result<(), String>;
 }
 
-/// Mounts nothing, and says why.
+/// Refuses all mounts, with a reason.
 #[derive(Debug, Clone)]
 pub struct NoMounter(pub String);
 
@@ -92,12 +93,12 @@ impl Mounter for NoMounter {
     }
 }
 
-/// Only pretends, for tests: what is mounted is noted, and nothing else happens.
+/// A mock for tests: records mounts, and has no other effect.
 #[derive(Debug, Clone, Default)]
 pub struct PretendMounter {
     /// Mount points that are busy.
     pub busy: Arc<Mutex<Vec<PathBuf>>>,
-    /// Every mount that was asked for: where, and whether read-only.
+    /// All mounts requested: mount point, and whether read-only.
     pub asked: Arc<Mutex<Vec<(PathBuf, bool)>>>,
 }
 

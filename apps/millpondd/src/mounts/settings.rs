@@ -1,15 +1,15 @@
-//! What a dataset's properties say of mounting it.
+//! The mount settings in a dataset's properties.
 
 use millpond::control::{DatasetInfo, Source, Value};
 
-/// What decides whether and where a file system is mounted.
+/// The properties that determine whether, where and how a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) dataset: String,
     pub(super) mountpoint: String,
-    /// The dataset that the mount point comes from.
+    /// The dataset that the mount point is inherited from.
     pub(super) mountpoint_from: String,
-    /// 0 off, 1 on, 2 by hand only.
+    /// 0 `off`, 1 `on`, 2 `noauto`.
     pub(super) can_mount: u64,
     pub(super) read_only: bool,
     pub(super) exec: bool,
@@ -19,7 +19,7 @@ pub(super) struct Settings {
     pub(super) is_locked: bool,
 }
 
-/// The properties that [`Settings::read`] wants to see.
+/// The properties that [`Settings::read`] needs.
 pub(super) const WANTED: [&str; 8] = [
     "mountpoint",
     "canmount",
@@ -77,17 +77,17 @@ impl Settings {
         self.can_mount != 0 && self.mountpoint.starts_with('/') && !self.is_locked
     }
 
-    /// What the operating system is told when it is mounted: read-only, programs, set-user bits, devices.
+    /// The mount options passed to the operating system: read-only, exec, suid, devices.
     pub(super) fn flags(&self) -> [bool; 4] {
         [self.read_only, self.exec, self.suid, self.devices]
     }
 
-    /// In this order what lies below comes later.
+    /// A sort key that puts parents before children.
     pub(super) fn order(&self) -> (Vec<&str>, &str) {
         (self.mountpoint.split('/').collect(), &self.dataset)
     }
 
-    /// Mount options that stand in for properties this once.
+    /// Applies mount options that override properties for this mount.
     pub(super) fn override_with(&mut self, options: &[String]) {
         for option in options.iter().flat_map(|words| words.split(',')) {
             match option {
