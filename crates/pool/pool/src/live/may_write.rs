@@ -1,4 +1,4 @@
-//! Whether a pool may be opened for writing, and if not, everything that stands against it.
+//! Checks whether a pool may be opened for writing, and lists all reasons against it.
 //!
 //! Page `docs/format/features.md`, "What keeps a pool from being written".
 
@@ -9,11 +9,11 @@ use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{ErrorScrubPhys, Guid, ScanFunction, ScanPhase, ScanPhys, VdevId};
 use millpond_vdev::{VdevConfig, VdevType};
 
-/// Why a pool can be opened for reading only: every reason there is, at least one.
+/// Why a pool can be opened for reading only: all reasons, at least one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the pool cannot be written to: {}", list(reasons))]
 pub struct WhyReadOnly {
-    /// Features first, then states, then the layout.
+    /// Reasons from features first, then from the pool's state, then from its layout.
     pub reasons: Vec<ReadOnlyReason>,
 }
 
@@ -22,27 +22,28 @@ fn list(reasons: &[ReadOnlyReason]) -> String {
     words.join("; ")
 }
 
-/// One thing that keeps a pool from being written to.
+/// A reason why a pool cannot be opened for writing.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadOnlyReason {
-    /// It is of a version before feature flags.
+    /// The pool has a version older than feature flags.
     #[error("it is of version {0}, and versions below 5000 are not written")]
     OldVersion(u64),
-    /// A feature is in use that is only read, or not known.
+    /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
-    /// It has a deduplication table of the kind before `fast_dedup`, which no feature tells of.
+    /// The pool has a deduplication table in the format older than `fast_dedup`, which no feature flag
+    /// announces.
     #[error("it has a deduplication table ({table})")]
     DedupTable {
-        /// The entry of the object directory.
+        /// Its entry in the object directory.
         table: String,
     },
-    /// A resilver has begun and not ended: devices lack data that they should have. Scrubs are cancelled
-    /// instead.
+    /// A resilver is unfinished, so devices lack data that they should have. An unfinished scrub is no
+    /// reason; it is cancelled.
     #[error("a {} is in progress", scan_word(*.0))]
     ScanInProgress(ScanFunction),
-    /// A checkpoint is kept.
+    /// The pool has a checkpoint.
     #[error("it has a checkpoint")]
     Checkpoint,
     /// A device is being replaced, by command or by a hot spare.
@@ -50,35 +51,35 @@ pub enum ReadOnlyReason {
     ReplacementInProgress {
         /// `replacing` or `spare`.
         kind: VdevType,
-        /// The vdev that holds both.
+        /// The vdev above the old and the new device.
         guid: Guid,
     },
-    /// A sequential reconstruction has begun and not ended on this leaf.
+    /// A sequential resilver (rebuild) of this leaf is unfinished.
     #[error("a device is being rebuilt")]
     RebuildInProgress {
         /// The leaf.
         guid: Guid,
     },
-    /// A vdev was removed, or is being removed.
+    /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
-    /// A RAID-Z vdev was widened, or is being widened.
+    /// A RAID-Z vdev was expanded or is being expanded.
     #[error("vdev {0} was widened, or is being widened")]
     ExpandedVdev(VdevId),
-    /// A dRAID vdev.
+    /// The vdev is a dRAID.
     #[error("vdev {0} is of dRAID")]
     Draid(VdevId),
-    /// A top-level vdev is not there.
+    /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
-    /// A dataset's intent log holds what was promised and not yet written. Told by whoever knows
-    /// datasets, never by [`may_write`].
+    /// A dataset's intent log contains acknowledged writes that are not yet in the dataset. The dataset
+    /// layer reports this, never [`may_write`].
     #[error("the intent log of {dataset} was not replayed")]
     IntentLog {
         /// The dataset.
         dataset: String,
     },
-    /// Its hosts take turns, and tell one another by heartbeats.
+    /// Multihost is on: several hosts may import the pool, and they detect each other by heartbeats.
     #[error("property multihost is on, and heartbeats are not written")]
     Multihost,
 }
@@ -91,24 +92,24 @@ fn scan_word(function: ScanFunction) -> &'static str {
     }
 }
 
-/// What [`may_write`] could not find out, or found.
+/// Why [`may_write`] did not succeed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MayWriteError {
-    /// The pool may only be read.
+    /// The pool can be opened for reading only.
     #[error(transparent)]
     ReadOnly(#[from] WhyReadOnly),
-    /// The pool's objects could not be read to find out.
+    /// The pool's objects could not be read.
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
 
-/// Whether everything in a pool is of the kinds that the writing side keeps right.
+/// Checks whether the write path supports everything in a pool.
 ///
-/// Intent logs are not looked at: they belong to datasets, which are not known here.
+/// Intent logs are not checked: they belong to datasets, which this layer does not know.
 ///
 /// # Errors
-/// [`WhyReadOnly`] with every reason; [`PoolError`] if one of the objects looked at cannot be read.
+/// [`WhyReadOnly`] with all reasons, or [`PoolError`] if one of the objects checked cannot be read.
 pub fn may_write(pool: &Pool) -> Result<(), MayWriteError> {
     let mut reasons = Vec::new();
     if pool.version() < POOL_VERSION_FEATURES {
@@ -155,13 +156,12 @@ pub fn may_write(pool: &Pool) -> Result<(), MayWriteError> {
     }
 }
 
-/// Whether a scrub has begun and neither ended nor been cancelled: it is cancelled when the pool is opened
-/// for writing.
+/// Whether a scrub is unfinished and not cancelled. Opening the pool for writing cancels it.
 pub(crate) fn has_unfinished_scrub(pool: &Pool) -> Result<bool, PoolError> {
     Ok(scans(pool)?.1)
 }
 
-/// An unfinished resilver, which keeps a pool from being written, and whether there is an unfinished scrub.
+/// An unfinished resilver, which prevents opening for writing, and whether there is an unfinished scrub.
 fn scans(pool: &Pool) -> Result<(Option<ReadOnlyReason>, bool), PoolError> {
     use crate::error::Reading;
     let (mut reason, mut has_scrub) = (None, false);
@@ -184,8 +184,9 @@ fn scans(pool: &Pool) -> Result<(Option<ReadOnlyReason>, bool), PoolError> {
     Ok((reason, has_scrub))
 }
 
-/// Replacements and rebuilds at or below a vdev. A checked tree nests at most
-/// `millpond_vdev::DEPTH_MAX` deep.
+/// Collects replacements and rebuilds at or below a vdev.
+///
+/// Recursion depth is bounded: a checked tree nests at most `millpond_vdev::DEPTH_MAX` levels deep.
 fn below(vdev: &VdevConfig, reasons: &mut Vec<ReadOnlyReason>) {
     if matches!(vdev.kind, VdevType::Replacing | VdevType::Spare) {
         reasons.push(ReadOnlyReason::ReplacementInProgress {

@@ -1,8 +1,8 @@
-//! The changing side of a pool: creating it, opening it for writing, and writing its txgs.
+//! The write side of a pool: creates it, opens it for writing, and writes its txgs.
 //!
-//! [`LivePool`] is a pool open for changes. Everything that belongs to the pool as a whole (the
-//! MOS, free space, configuration, features, labels) changes while a txg is written, by whoever holds a
-//! [`SyncContext`]; the datasets above are written through a [`DatasetPort`].
+//! [`LivePool`] is a pool open for changes. Pool-wide data (the MOS, free space, configuration, features,
+//! labels) changes only while a txg is written, by the thread that holds a [`SyncContext`]. The datasets
+//! above are written through a [`DatasetPort`].
 //!
 //! Pages `docs/format/label.md`, `docs/format/pool-config.md`, `docs/format/features.md`,
 //! `docs/format/commit-order.md`, `docs/format/bpobj.md`.

@@ -1,6 +1,6 @@
-//! From devices that a pool is to have to vdevs: checks, sizes, identities.
+//! Builds new vdevs from devices: checks, sizes, guids.
 //!
-//! Nothing is written here. Words for people are made above: refusals are values.
+//! This module writes nothing. Refusals are values; upper layers turn them into messages.
 //!
 //! Page `docs/format/vdev-tree.md`, "New vdevs".
 
@@ -15,19 +15,19 @@ use millpond_vdev::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The smallest and largest sector that a vdev can have, as log2 of bytes.
+/// The range of sector sizes of a vdev, as log2 of bytes.
 const ASHIFT: std::ops::RangeInclusive<u8> = 9..=16;
 
 /// A device for a new vdev.
 #[derive(Debug, Clone)]
 pub struct NewDevice {
-    /// Where it is, absolute: stored so that it is looked for there first.
+    /// Its absolute path. The pool stores it and looks for the device there first.
     pub path: String,
     /// The device, open for writing.
     pub device: Arc<dyn Device>,
-    /// Whether it is a block device (else an image file).
+    /// Whether it is a block device; otherwise it is an image file.
     pub is_block_device: bool,
-    /// Whether it is a whole disk that was partitioned for this pool. Only block devices say so.
+    /// Whether it is a whole disk that was partitioned for this pool. Only for block devices.
     pub whole_disk: bool,
     /// The udev identity of a disk.
     pub devid: Option<String>,
@@ -36,7 +36,7 @@ pub struct NewDevice {
 }
 
 impl NewDevice {
-    /// An image file.
+    /// Describes an image file.
     #[must_use]
     pub fn file(path: &str, device: Arc<dyn Device>) -> Self {
         Self {
@@ -50,13 +50,13 @@ impl NewDevice {
     }
 }
 
-/// How the devices of a new top-level vdev stand together.
+/// The layout of the devices in a new top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NewLayout {
-    /// One device by itself.
+    /// A single device.
     Single,
-    /// Each holds everything.
+    /// A mirror: each device holds all data.
     Mirror,
     /// RAID-Z with this many parity columns, 1 to 3.
     Raidz(u8),
@@ -65,18 +65,18 @@ pub enum NewLayout {
 /// A new top-level vdev.
 #[derive(Debug, Clone)]
 pub struct NewTop {
-    /// How its devices stand together.
+    /// The layout of its devices.
     pub layout: NewLayout,
-    /// What it is reserved for.
+    /// Its allocation class.
     pub class: AllocationClass,
     /// The devices, in order.
     pub devices: Vec<NewDevice>,
 }
 
-/// Everything that is to be added to a pool at once.
+/// All vdevs to add to a pool in one operation.
 #[derive(Debug, Clone, Default)]
 pub struct NewVdevs {
-    /// Top-level vdevs, in the order in which they are numbered.
+    /// Top-level vdevs, in the order of their ids.
     pub tops: Vec<NewTop>,
     /// Hot spares.
     pub spares: Vec<NewDevice>,
@@ -84,112 +84,113 @@ pub struct NewVdevs {
     pub caches: Vec<NewDevice>,
 }
 
-/// What the person said about it.
+/// Options that the user specified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewVdevOptions {
-    /// log2 of the sector, where it was stated.
+    /// log2 of the sector size, if specified.
     pub ashift: Option<u8>,
-    /// Take devices that another pool may be using, and layouts of mixed redundancy.
+    /// Accept devices that another pool may be using, and mixed redundancy.
     pub force: bool,
 }
 
-/// What a device's labels say about who uses it.
+/// The user of a device, according to its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// The state of its pool, or what it serves as.
+    /// The state of its pool, or its role as spare or cache device.
     pub state: LeafState,
-    /// The pool's name, where the label has one.
+    /// The pool's name, if the label has one.
     pub pool: Option<String>,
     /// The pool's guid; 0 for spares and cache devices.
     pub pool_guid: Guid,
     /// The leaf's guid.
     pub guid: Guid,
-    /// Whether that pool (or the spare's or cache device's) is open here. Force does not help then.
+    /// Whether that pool, spare or cache device is open in this program. `force` does not override this.
     pub is_open_here: bool,
 }
 
-/// Why devices cannot become these vdevs.
+/// Why devices cannot form these vdevs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NewVdevError {
-    /// No top-level vdev for ordinary data.
+    /// There is no top-level vdev for ordinary data.
     #[error("no vdev for ordinary data is given")]
     NoData,
-    /// Too few devices for a layout.
+    /// A layout has too few devices.
     #[error("{layout:?} needs at least {least} devices")]
     TooFew {
         /// The layout.
         layout: NewLayout,
-        /// How many it needs.
+        /// The number of devices it needs.
         least: usize,
     },
-    /// Too many devices for a layout.
+    /// A layout has too many devices.
     #[error("{layout:?} takes at most {most} devices")]
     TooMany {
         /// The layout.
         layout: NewLayout,
-        /// How many it takes.
+        /// The number of devices it accepts.
         most: usize,
     },
-    /// RAID-Z has 1 to 3 parity columns.
+    /// RAID-Z with other than 1 to 3 parity columns.
     #[error("RAID-Z of {0} parity columns")]
     Parity(u8),
-    /// Logs are single devices or mirrors.
+    /// A log vdev must be a single device or a mirror.
     #[error("RAID-Z cannot hold intent logs")]
     RaidzLog,
-    /// The device is below 64 MiB.
+    /// A device is smaller than 64 MiB.
     #[error("{path} is too small")]
     TooSmall {
-        /// Which.
+        /// The device.
         path: String,
     },
-    /// One device is named twice.
+    /// A device is listed twice.
     #[error("{path} is named twice")]
     Twice {
-        /// Which.
+        /// The device.
         path: String,
     },
-    /// A path that is not absolute.
+    /// A path is not absolute.
     #[error("{path} is not an absolute path")]
     RelativePath {
-        /// Which.
+        /// The path.
         path: String,
     },
-    /// The sector asked for is out of bounds.
+    /// The requested sector size is out of range.
     #[error("sectors of 2^{0} bytes")]
     Ashift(u8),
-    /// The sector asked for is smaller than the device's.
+    /// The requested sector size is smaller than the device's.
     #[error("{path} has sectors of {sector_bytes} bytes")]
     SectorTooLarge {
-        /// Which.
+        /// The device.
         path: String,
-        /// Its sector.
+        /// The device's sector size in bytes.
         sector_bytes: u32,
     },
-    /// Devices are in use, or may be: every one of them.
+    /// Devices are or may be in use; lists all of them.
     #[error("{} in use", .0.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>().join(", "))]
     InUse(Vec<(String, DeviceUse)>),
-    /// Redundancy is mixed, or devices of one vdev are of different kinds or sizes.
+    /// Redundancy is mixed, or the devices of a vdev differ in kind or size.
     #[error("mismatched replication level")]
     Replication(Vec<ReplicationMismatch>),
 }
 
-/// The vdevs made of [`NewVdevs`].
+/// The vdevs built from [`NewVdevs`].
 #[derive(Debug, Clone)]
 pub struct BuiltVdevs {
-    /// Top-level vdevs with `id`, `guid`, `ashift`, `asize`, `metaslab_shift`; their objects are
-    /// still to be made.
+    /// Top-level vdevs with `id`, `guid`, `ashift`, `asize`, `metaslab_shift`. Their objects are created
+    /// later.
     pub tops: Vec<(VdevConfig, AllocationClass)>,
-    /// Hot spares as the list of spares carries them.
+    /// Hot spares, in the form of the list of spares.
     pub spares: Vec<VdevConfig>,
-    /// Cache devices as the list of cache devices carries them.
+    /// Cache devices, in the form of the list of cache devices.
     pub caches: Vec<VdevConfig>,
     /// The device of every leaf.
     pub devices: BTreeMap<Guid, Arc<dyn Device>>,
 }
 
-/// Who uses a device, by its labels. `None` if nobody does: it has no labels, its pool was
-/// destroyed, or it never joined one.
+/// Finds the user of a device from its labels.
+///
+/// `None` if the device is unused: it has no labels, its pool was destroyed, or it never joined a pool.
 pub fn find_use(device: &dyn Device, is_open_here: &dyn Fn(Guid) -> bool) -> Option<DeviceUse> {
     let labels = read_labels(device);
     let best: Option<&LeafLabel> = labels
@@ -216,13 +217,16 @@ pub fn find_use(device: &dyn Device, is_open_here: &dyn Fn(Guid) -> bool) -> Opt
     })
 }
 
-/// Checks devices and makes vdevs of them. `existing` are the top-level vdevs that the pool has with
-/// the class of each (none for a new pool); numbering goes on behind them. `taken` are the guids in
-/// use. `is_open_here` tells of a guid (of a pool, or of a spare or cache device) whether it is
-/// open here.
+/// Checks devices and builds vdevs from them.
+///
+/// - `existing`: the pool's top-level vdevs with their allocation classes (none for a new pool). New vdevs
+///   get the ids after them.
+/// - `taken`: the guids in use.
+/// - `is_open_here`: returns whether a guid (of a pool, spare or cache device) is open in this program.
 ///
 /// # Errors
-/// [`NewVdevError`]: the first group of faults met, in the order of the enum's cases but that layouts
+/// [`NewVdevError`]: the first kind of error found. The checks run in the order of the enum's variants,
+/// except that layouts are checked before devices.
 /// come before devices.
 pub fn build_vdevs(
     env: &Env,
@@ -273,7 +277,7 @@ pub fn build_vdevs(
     })
 }
 
-/// Guids that are not 0 and stand nowhere else in the pool.
+/// Generates guids that are not 0 and unique in the pool.
 struct Guids<'a> {
     env: &'a Env,
     taken: BTreeSet<u64>,
@@ -290,12 +294,12 @@ impl Guids<'_> {
     }
 }
 
-/// A random number.
+/// Returns a random number from the pool's entropy source.
 #[must_use]
 pub fn random_u64(env: &Env) -> u64 {
     let mut bytes = [0; 8];
     env.entropy.fill(&mut bytes);
-    // The order is fixed, so that fixed dice give the same numbers on every machine.
+    // The byte order is fixed, so that a seeded RNG yields the same numbers on every machine.
     u64::from_le_bytes(bytes)
 }
 
@@ -373,7 +377,7 @@ fn check_devices(
     }
 }
 
-/// The sector of a vdev over these devices: what was asked for, else the largest of theirs.
+/// The ashift of a vdev of these devices: the specified one, else the largest sector of the devices.
 fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewVdevError> {
     let mut largest = *ASHIFT.start();
     for device in devices {
@@ -444,7 +448,7 @@ fn build_top(
             nparity: Some(u64::from(parity)),
             ..VdevConfig::new(VdevType::Raidz, guid)
         },
-        // A device by itself is its own top-level vdev.
+        // A single device is its own top-level vdev.
         _ => leaves.remove(0),
     };
     vdev.id = Some(id);

@@ -1,8 +1,8 @@
-//! Opening a pool for changes, looking at what it has committed, and exporting it.
+//! Opens a pool for changes, reads its committed state, and exports it.
 //!
-//! A pool is first opened for reading, which judges uberblocks, devices and features; then the gate for
-//! writing; then free space is taken in from space maps and logs. The first txg rewrites all labels, so
-//! that whoever finds the devices sees a pool in use.
+//! Opening for changes first opens the pool for reading, which validates uberblocks, devices and features.
+//! Then it checks whether the pool may be written to, and loads free space from space maps and logs. The
+//! first txg rewrites all labels, so that other programs see a pool in use.
 //!
 //! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
 
@@ -39,49 +39,50 @@ use millpond_vdev::{Health, LeafHealth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How a pool is opened for changes, beyond how it is opened for reading.
+/// Options for opening a pool for changes, in addition to those for reading.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// The host's identity for labels, 0 for none.
+    /// The host id for labels, 0 for none.
     pub hostid: u64,
-    /// The host's name for labels.
+    /// The host name for labels.
     pub hostname: Option<String>,
-    /// The running system as the history names it: node, release, version, machine. With it the history
-    /// tells that the pool was opened; without it nothing is noted.
+    /// The running system as recorded in the history: node, release, version, machine. If set, the history
+    /// records the opening; otherwise it records nothing.
     pub system: Option<String>,
-    /// Who writes txgs.
+    /// The sync mode: which thread writes txgs.
     pub drive: Drive,
-    /// How much may be dirty.
+    /// Limits on dirty data.
     pub limits: DirtyLimits,
-    /// Whether somebody will call [`LivePool::resume`] when the devices fail: then the property `failmode`
-    /// decides what happens meanwhile. Otherwise a failed txg is the end, and everybody gets the error.
-    /// Only for pools that are written by a thread of their own.
+    /// Whether the program calls [`LivePool::resume`] after device failures. The property `failmode` then
+    /// decides what happens meanwhile. Otherwise a failed txg suspends the pool permanently, and all
+    /// callers get the error. Only for pools with their own sync thread.
     pub can_be_resumed: bool,
-    /// The name that devices and the pool itself keep, if the pool is called otherwise only while it is open.
+    /// The name that devices and the pool store, if the pool has a temporary name while it is open.
     pub stored_name: Option<String>,
-    /// What becomes of intent logs that were not replayed.
+    /// What to do with intent logs that were not replayed.
     pub found_logs: super::logs::FoundLogs,
-    /// User and group that own the root directories of new file systems.
+    /// uid and gid that own the root directories of new file systems.
     pub owner: (u32, u32),
-    /// How long a device may take for a request before the pool goes on without it, where redundancy is left. The caller of a
-    /// pool that it drives itself waits for devices however long they take.
+    /// How long a device may take to answer before the pool continues without it, if redundancy allows. A
+    /// pool in caller-driven sync mode waits for devices without limit.
     pub deadline: RequestDeadline,
 }
 
-/// How often the committed state is looked for again while newer ones overtake it.
+/// How often to retry reading the committed state when newer txgs overwrite it.
 const LOOKS_MAX: usize = 4;
 
 impl LivePool {
-    /// Opens a pool for changes. The devices of `candidate` must have been opened for writing, with
-    /// their locks. The first txg is written before this returns: with it the labels say that the pool is
-    /// in use.
+    /// Opens a pool for changes. Its first txg is committed when this returns, and the labels then show
+    /// that the pool is in use.
     ///
-    /// After a rewind the first txg takes the number of the newest uberblock that was passed over, and
-    /// a later time, so that it wins.
+    /// The devices of `candidate` must be open for writing and locked.
+    ///
+    /// After a rewind the first txg gets the number of the newest uberblock that was skipped, and a later
+    /// time, so that its uberblock takes precedence.
     ///
     /// # Errors
-    /// [`OpenError::ReadOnly`] if something in the pool cannot be kept right when it is written;
-    /// otherwise as [`Pool::open`]. Nothing is written then. If already the first txg fails,
+    /// [`OpenError::ReadOnly`] if the write path does not support something in the pool; otherwise as for
+    /// [`Pool::open`]. In these cases nothing is written. If the first txg fails, [`OpenError::State`].
     /// [`OpenError::State`].
     pub fn open(
         env: &Env,
@@ -91,7 +92,7 @@ impl LivePool {
         port: Arc<dyn DatasetPort>,
     ) -> Result<Arc<Self>, OpenError> {
         let options = OpenOptions {
-            // Opening reads too, and is to be the same each time.
+            // Opening reads blocks too, and in caller-driven mode it must be deterministic.
             reads_ahead: options.reads_ahead && writing.drive == Drive::Thread,
             deadline: match writing.drive {
                 Drive::Thread => writing.deadline,
@@ -139,9 +140,11 @@ impl LivePool {
         Ok(pool)
     }
 
-    /// Writes the uberblock that the pool was opened with once more, and flushes. What was read may be in the system's memory
-    /// alone, because a flush failed before: the disks have an older txg then, and the first txg would use space that this
-    /// older one still needs.
+    /// Rewrites the uberblock that the pool was opened at, and flushes it.
+    ///
+    /// After an earlier failed flush the uberblock that was read may exist only in the system's page cache.
+    /// The disks then hold an older txg, and the first txg would overwrite space that the older txg still
+    /// needs.
     fn write_opened_uberblock(&self) -> Result<(), PoolError> {
         let topology = self.store.topology();
         let (uberblock, multihost) = {
@@ -162,10 +165,10 @@ impl LivePool {
         }
     }
 
-    /// A read-only pool of the last committed state, over the same devices and cache.
+    /// Opens a read-only pool of the last committed state, on the same devices and cache.
     ///
-    /// It is right for as long as two more txgs are not written: then its blocks may be taken for
-    /// others, and reading them fails (never does it give wrong bytes).
+    /// It is valid until two more txgs are written. After that its blocks may be reused. Reading a reused
+    /// block fails; it never returns wrong data.
     ///
     /// # Errors
     /// If that state cannot be read.
@@ -175,7 +178,7 @@ impl LivePool {
             looks += 1;
             let outcome = self.look_at_committed();
             let Err(error) = outcome else { return outcome };
-            // Overtaken while it was read: the next one is another.
+            // The state was overwritten while it was read; retry with the current one.
             if looks >= LOOKS_MAX || self.failure.suspension().is_some() {
                 return Err(error);
             }
@@ -231,12 +234,12 @@ impl LivePool {
         }))
     }
 
-    /// The vdevs with the devices of their leaves, kept until the tree changes.
+    /// The vdevs with the devices of their leaves. Cached until the tree changes.
     fn assembly(&self, config: &millpond_nvlist::NvList, txg: Txg) -> Result<Assembly, PoolError> {
         if let Some(assembly) = &self.state.read().assembly {
             return Ok(assembly.clone());
         }
-        // Labels must not change while they are read. Those of a suspended pool do not.
+        // Labels must not change while they are read. A suspended pool does not change its labels.
         let _one = loop {
             let lock = self.syncing.try_lock_for(Duration::from_millis(100));
             if lock.is_some() || self.suspension().is_some() {
@@ -267,23 +270,24 @@ impl LivePool {
             reason: error.to_string(),
         };
         let assembly = assemble(config, &found, Trust::Trusted { txg }).map_err(invalid)?;
-        // One that did not answer may do so the next time.
+        // Do not cache if a device did not answer: it may answer next time.
         if found.leaves().len() == count {
             self.state.write().assembly = Some(assembly.clone());
         }
         Ok(assembly)
     }
 
-    /// Writes everything, marks the pool as exported and stops. Whoever changed it must have stopped
-    /// before; nothing can be changed afterwards, through any handle.
+    /// Writes all changes, marks the pool as exported and stops it.
+    ///
+    /// Callers must finish their changes first. Afterwards no handle can change the pool.
     ///
     /// # Errors
-    /// [`PoolError::Suspended`]; the pool is then as a crash would leave it.
+    /// [`PoolError::Suspended`]; the devices are then in the same state as after a crash.
     pub fn export(&self) -> Result<(), PoolError> {
         self.leave(LeafState::Exported)
     }
 
-    /// As [`LivePool::export`], but the labels say that the pool is destroyed. Its data stays.
+    /// Like [`LivePool::export`], but the labels mark the pool as destroyed. Its data stays on the devices.
     ///
     /// # Errors
     /// As [`LivePool::export`].
@@ -293,7 +297,7 @@ impl LivePool {
 
     fn leave(&self, as_what: LeafState) -> Result<(), PoolError> {
         if let Some(suspension) = self.suspension() {
-            // Waiting here would be for ever.
+            // Waiting here would never end.
             return Err(PoolError::Suspended {
                 reason: suspension.reason,
             });
@@ -312,7 +316,7 @@ impl LivePool {
         self.tasks.fail_all(&TxgError::Ended.into());
         let thread = self.sync_thread.lock().take();
         if let Some(thread) = thread {
-            // It has nothing to say: failures were told to those who waited.
+            // The result is unimportant: waiting callers have already received any failure.
             let _ = thread.join();
         }
         self.store.end_ahead();
@@ -345,7 +349,7 @@ fn parts(
     config.state = LeafState::Active;
     config.hostid = writing.hostid;
     config.hostname.clone_from(&writing.hostname);
-    // Leaves where they were found.
+    // Use the paths at which the leaves were found.
     config.root = read.assembly().root.clone();
     if read.version() >= 5000 {
         config.features_for_read = Some(features.label_features());
@@ -393,7 +397,7 @@ fn parts(
     })
 }
 
-/// How the MOS of a pool with these features is stored.
+/// The write policy for the MOS of a pool with these features.
 pub(crate) fn mos_policy(version: u64, features: &Features) -> WritePolicy {
     WritePolicy {
         pool_version: version,
@@ -412,7 +416,7 @@ fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, Po
     let tree = Arc::new(topology.tree.clone());
     let exists = |id| tree.top(id).is_some();
     let (mut vdevs, logs) = maps.opened(&tree)?;
-    // A pool goes without a lost log device: logs that were put there would fail, one after the other.
+    // A lost log device does not stop the pool. Do not allocate on it, since every log write would fail.
     let is_lost = |leaf| topology.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
     for vdev in &mut vdevs {
         vdev.space.is_allocating &= tree.survives(vdev.space.vdev(), &is_lost);
@@ -428,7 +432,7 @@ fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, Po
     )?)
 }
 
-/// What each leaf missed: by its log, and by the age of its label.
+/// The txgs that each leaf missed, from its dirty time log and the age of its label.
 fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, MissedTxgs>, PoolError> {
     let topology = read.store().topology();
     let mut all = BTreeMap::new();

@@ -24,11 +24,11 @@ use millpond_txg::{Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pool open for changes: its devices, its free space, its meta object set, its transaction groups,
-/// and the port to the datasets above.
+/// A pool open for changes: its devices, free space, meta object set and transaction groups, and the port
+/// to the datasets above.
 ///
-/// Dropped without [`LivePool::export`] it leaves the devices as a crash would: at the last committed
-/// txg.
+/// Dropping it without [`LivePool::export`] has the effect of a crash: the devices stay at the last
+/// committed txg.
 pub struct LivePool {
     pub(crate) env: Env,
     pub(crate) store: Arc<BlockStore>,
@@ -37,63 +37,63 @@ pub struct LivePool {
     pub(crate) mos: Arc<LiveObjectSet>,
     pub(crate) groups: Arc<TxgGroups>,
     pub(crate) port: Arc<dyn DatasetPort>,
-    /// Changed in syncing context only; read by anybody.
+    /// Changed in syncing context only; readable at any time.
     pub(crate) state: RwLock<PoolState>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: Arc<FailureState>,
     pub(crate) drive: Drive,
-    /// The first txg that this opening writes.
+    /// The first txg written since the pool was opened.
     pub(crate) first_txg: Txg,
-    /// Whether space is accounted with the vdevs' deflate ratios.
+    /// Whether space accounting uses the vdevs' deflate ratios.
     pub(crate) is_deflated: bool,
-    /// Held while a txg is written: one at a time.
+    /// Held while a txg is written, so that only one is written at a time.
     pub(crate) syncing: Mutex<()>,
     pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>>,
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
     pub(crate) leaf_watch: Mutex<LeafWatch>,
-    /// Held by whoever takes leaves out of use, or into it, on somebody's order.
+    /// Held while an administrator's request takes leaves offline or online.
     pub(crate) leaf_orders: Mutex<()>,
 }
 
-/// Who writes txgs.
+/// The sync mode: which thread writes txgs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Drive {
-    /// A thread of the pool's own.
+    /// The pool's own sync thread.
     #[default]
     Thread,
-    /// Whoever calls [`LivePool::sync_one`], [`LivePool::sync`] or [`LivePool::sync_task`], in the
-    /// calling thread: for tests and the simulator, where the same input must give the same bytes.
+    /// The thread that calls [`LivePool::sync_one`], [`LivePool::sync`] or [`LivePool::sync_task`]. For
+    /// tests and the simulator, where the same input must produce the same bytes.
     Caller,
 }
 
-/// What a pool knows about itself, as of the txg that is being written.
+/// Pool-wide state as of the txg that is being written.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolState {
-    /// Name, host, vdev tree: what labels and the configuration object say.
+    /// Name, host and vdev tree: the content of labels and the configuration object.
     pub(crate) config: PoolConfig,
-    /// Goes up with each change of `config`.
+    /// Incremented with each change of `config`.
     pub(crate) config_generation: u64,
-    /// The generation that the configuration object in the MOS has.
+    /// The generation stored in the configuration object of the MOS.
     pub(crate) config_written: u64,
-    /// The generation that labels have.
+    /// The generation stored in the labels.
     pub(crate) config_committed: u64,
-    /// Whether the tree or what leaves missed is not in the store's topology yet.
+    /// Whether the store's topology lacks changes of the tree or of the dirty time logs.
     pub(crate) is_topology_stale: bool,
     /// The last committed uberblock.
     pub(crate) uberblock: Uberblock,
-    /// No uberblock is older than this, in seconds: what was rewound must lose against what is
-    /// written in its place.
+    /// The earliest time in seconds for new uberblocks. After a rewind, new uberblocks must be later than
+    /// the skipped ones.
     pub(crate) timestamp_floor_s: u64,
     pub(crate) features: FeatureCounts,
-    /// Vdevs with the device of each leaf, for read-only views; made when first needed.
+    /// Vdevs with the device of each leaf, for read-only views. Built on first use.
     pub(crate) assembly: Option<Assembly>,
     pub(crate) multihost: bool,
     pub(crate) failmode: FailMode,
     /// By leaf: the txgs that it missed.
     pub(crate) missed: BTreeMap<Guid, MissedTxgs>,
-    /// Leaves with changes of their own, which are left alone.
+    /// Diverged leaves, which are not used.
     pub(crate) diverged: BTreeSet<Guid>,
     /// Leaves whose labels could not be written, as of the last commit.
     pub(crate) label_failures: BTreeSet<Guid>,
@@ -102,13 +102,13 @@ pub(crate) struct PoolState {
 }
 
 impl PoolState {
-    /// Whether labels have to be written.
+    /// Whether the labels must be written.
     pub(crate) fn is_config_dirty(&self) -> bool {
         self.config_generation != self.config_committed
     }
 }
 
-/// Everything that a [`LivePool`] is made from.
+/// The parts of which a [`LivePool`] is built.
 pub(crate) struct PoolParts {
     pub(crate) env: Env,
     pub(crate) store: Arc<BlockStore>,
@@ -132,7 +132,7 @@ impl std::fmt::Debug for LivePool {
 }
 
 impl LivePool {
-    /// The pool, not yet driven.
+    /// Builds the pool without starting its sync thread.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
         if parts.drive == Drive::Caller {
             parts.store.set_write_threads(1);
@@ -165,37 +165,37 @@ impl LivePool {
         })
     }
 
-    /// The name that it has in its labels.
+    /// The name in the pool's labels.
     #[must_use]
     pub fn name(&self) -> String {
         self.state.read().config.name.clone()
     }
-    /// Its identity.
+    /// The pool's guid.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.state.read().config.guid
     }
-    /// Version 1 to 28, or 5000 with feature flags.
+    /// The pool's version: 1 to 28, or 5000 with feature flags.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.read().config.version
     }
-    /// Clock and randomness.
+    /// The pool's clock and randomness.
     #[must_use]
     pub fn env(&self) -> &Env {
         &self.env
     }
-    /// Where its blocks are read and written.
+    /// The store that reads and writes the pool's blocks.
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.store
     }
-    /// Its meta object set. Changed in syncing context only.
+    /// The meta object set. Changed in syncing context only.
     #[must_use]
     pub fn mos(&self) -> &Arc<LiveObjectSet> {
         &self.mos
     }
-    /// Its transaction groups.
+    /// The pool's transaction groups.
     #[must_use]
     pub fn groups(&self) -> &Arc<TxgGroups> {
         &self.groups
@@ -205,12 +205,12 @@ impl LivePool {
     pub fn uberblock(&self) -> Uberblock {
         self.state.read().uberblock
     }
-    /// Why it is suspended; `None` while all is well.
+    /// Why the pool is suspended; `None` if it is not.
     #[must_use]
     pub fn suspension(&self) -> Option<Suspension> {
         self.failure.suspension().or_else(|| self.stall())
     }
-    /// A device that the pool cannot do without does not answer: writing goes on as soon as it does.
+    /// A suspension because a required device does not answer. Writing continues as soon as it does.
     fn stall(&self) -> Option<Suspension> {
         let topology = self.store.topology();
         let (leaf, since) = topology.unanswered()?;
@@ -221,30 +221,33 @@ impl LivePool {
             can_resume: true,
         })
     }
-    /// What front ends are to do while it is suspended.
+    /// The `failmode` that callers must follow while the pool is suspended.
     #[must_use]
     pub fn failmode(&self) -> FailMode {
         self.state.read().failmode
     }
-    /// Goes on after devices failed and were put right: what could not be written is written now, nothing
-    /// else is done again. What was written and not flushed before the devices failed is written again before the txg
-    /// commits. Returns when the txg is committed; `Ok` also for a pool that is not suspended.
+    /// Resumes a suspended pool after failed devices were repaired, and returns when the pending txg is
+    /// committed.
+    ///
+    /// Retries the failed writes and repeats no other work. Writes that were not flushed before the failure
+    /// are written again before the txg commits. Returns `Ok` for a pool that is not suspended.
     ///
     /// # Errors
-    /// [`PoolError::Suspended`] if the devices fail again (the pool is suspended as before), or if it was
-    /// suspended for good ([`Suspension::can_resume`]).
+    /// [`PoolError::Suspended`] if the devices fail again (the pool stays suspended), or if the suspension
+    /// is permanent ([`Suspension::can_resume`]).
     pub fn resume(&self) -> Result<(), PoolError> {
         self.failure.resume()?;
-        // Nobody can make a device answer.
+        // Resuming cannot make a device answer.
         match self.stall() {
             Some(Suspension { reason, .. }) => Err(PoolError::Suspended { reason }),
             None => Ok(()),
         }
     }
 
-    /// From now on devices that fail are an error and no reason to wait: a pool that is suspended, or will
-    /// be, is so for good, and whoever waits for it gets the error. For the end of a process, which
-    /// nobody will resume. A pool that is well is not disturbed.
+    /// From now on device failures are errors instead of reasons to wait.
+    ///
+    /// A current or later suspension becomes permanent, and waiting callers get the error. Use this at
+    /// process exit, when no caller will resume the pool. It does not affect a pool that is not suspended.
     pub fn stop_waiting(&self) {
         match self.suspension() {
             Some(_) => self.abandon(),
@@ -252,31 +255,33 @@ impl LivePool {
         }
     }
 
-    /// Ends at once, as a crash would: what is not on stable storage is lost, whoever waits gets an error,
-    /// and nothing can be changed any more. For suspended pools that nobody will resume.
+    /// Stops the pool immediately, with the effect of a crash.
+    ///
+    /// Data that is not on stable storage is lost, waiting callers get an error, and the pool cannot be
+    /// changed any more. For suspended pools that will not be resumed.
     pub fn abandon(&self) {
         self.failure.abandon();
         self.groups.end_all();
         self.tasks.fail_all(&TxgError::Ended.into());
     }
 
-    /// A copy of what it knows about its features.
+    /// A copy of the pool's feature state.
     #[must_use]
     pub fn features(&self) -> Features {
         self.state.read().features.features().clone()
     }
-    /// What labels and the configuration object say, as of the txg that is being written.
+    /// The content of labels and the configuration object, as of the txg that is being written.
     #[must_use]
     pub fn config(&self) -> PoolConfig {
         self.state.read().config.clone()
     }
-    /// Its free space.
+    /// The pool's space allocator.
     #[must_use]
     pub fn allocator(&self) -> &PoolAllocator {
         &self.allocator
     }
 
-    /// Enters the open txg; waits while too much is dirty.
+    /// Starts a transaction in the open txg. Waits while too much data is dirty.
     ///
     /// # Errors
     /// [`PoolError::Suspended`].
@@ -287,7 +292,7 @@ impl LivePool {
         })
     }
 
-    /// As [`LivePool::begin`], for a transaction that frees many blocks, or may not wait.
+    /// Like [`LivePool::begin`], for a transaction that frees many blocks or must not wait.
     ///
     /// # Errors
     /// As [`TxgGroups::begin_as`].
@@ -301,14 +306,16 @@ impl LivePool {
         Ok(self.groups.begin_as(request)?)
     }
 
-    /// Runs a change of the MOS inside a txg, after the txg's datasets were written, and returns when
-    /// that txg is committed. The closure runs in the calling thread while the sync loop waits.
+    /// Runs a sync task, and returns when its txg is committed.
     ///
-    /// An `Err` of the closure says that the change may be half made: the pool suspends, the txg is
-    /// never committed. A refusal that changed nothing is an `Ok` whose value says so.
+    /// A sync task changes the MOS inside a txg, after the txg's datasets are written. The closure runs in
+    /// the calling thread while the sync thread waits.
+    ///
+    /// An `Err` of the closure means that the change may be incomplete: the pool suspends, and the txg is
+    /// never committed. To refuse without changing anything, return `Ok` with a value that says so.
     ///
     /// # Errors
-    /// That of the closure; [`PoolError::Suspended`] if the txg could not be committed.
+    /// The closure's error, or [`PoolError::Suspended`] if the txg could not be committed.
     pub fn sync_task<R>(
         &self,
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
@@ -321,8 +328,8 @@ impl LivePool {
         let ticket = self.tasks.enter(entry.txg());
         let txg = entry.txg();
         drop(entry);
-        // Whoever suspends or closes the pool empties the queue afterwards; if that was before we
-        // entered it, it is on us.
+        // The thread that suspends or closes the pool empties the queue afterwards. If it did so before
+        // this task was queued, empty the queue here.
         if let Err(error) = self.failure.check() {
             self.tasks.fail_all(&error);
         } else if self.groups.has_ended() {
@@ -334,7 +341,8 @@ impl LivePool {
         Ok(value)
     }
 
-    /// Puts everything that happened before the call on stable storage. Returns the txg that holds it.
+    /// Syncs the pool: all changes made before the call are then on stable storage. Returns the txg that
+    /// contains them.
     ///
     /// # Errors
     /// [`PoolError::Suspended`].
@@ -350,7 +358,7 @@ impl LivePool {
 
     pub(crate) fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
         self.groups.wait_synced(txg).map_err(|error| {
-            // Why it failed says more than that it did.
+            // Prefer the reason for the suspension over the bare failure.
             match self.failure.check() {
                 Err(suspended) => suspended,
                 Ok(()) => error.into(),
@@ -362,7 +370,8 @@ impl LivePool {
         self.state.write().config_generation += 1;
     }
 
-    /// Changes a top-level vdev's configuration; labels and the configuration object follow.
+    /// Changes a top-level vdev's configuration. Labels and the configuration object are updated with the
+    /// txg.
     pub(crate) fn change_top(&self, vdev: VdevId, change: impl FnOnce(&mut VdevConfig)) {
         let mut state = self.state.write();
         let Some(top) = state.config.root.children.get_mut(vdev.0 as usize) else {
@@ -372,7 +381,7 @@ impl LivePool {
         state.config_generation += 1;
         state.is_topology_stale = true;
     }
-    /// Changes a leaf's configuration; labels and the configuration object follow.
+    /// Changes a leaf's configuration. Labels and the configuration object are updated with the txg.
     pub(crate) fn change_leaf(&self, leaf: Guid, change: impl FnOnce(&mut VdevConfig)) {
         let mut state = self.state.write();
         let Some(config) = find_leaf(&mut state.config.root, leaf) else {
@@ -382,7 +391,7 @@ impl LivePool {
         state.config_generation += 1;
         state.is_topology_stale = true;
     }
-    /// Looks at a leaf's configuration; `None` if the tree has no such leaf.
+    /// Passes a leaf's configuration to `look`; `None` if the tree has no such leaf.
     pub(crate) fn leaf_config<R>(
         &self,
         leaf: Guid,
@@ -398,14 +407,14 @@ impl LivePool {
         top.zap_top.and_then(ObjectId::some)
     }
 
-    /// Every address whose space belongs to a block: its own and, of gangs, those of all pieces.
+    /// All addresses of a block: its own and, for gang blocks, those of all parts.
     pub(crate) fn all_addresses(&self, pointer: &BlockPointer) -> Result<Vec<Dva>, PoolError> {
         self.store
             .extents(pointer, BlockAddress::default())
             .reading("dead block")
     }
 
-    /// Brings tree and missed txgs of the state into the store's topology.
+    /// Updates the store's topology with the tree and the missed txgs of the state.
     pub(crate) fn refresh_topology(&self) -> Result<(), PoolError> {
         let mut state = self.state.write();
         if !state.is_topology_stale {
@@ -413,7 +422,7 @@ impl LivePool {
         }
         let PoolState { config, missed, .. } = &*state;
         let mut outcome = Ok(());
-        // Under the lock of the topology: what leaves miss meanwhile is noted in the new one.
+        // Hold the topology's lock, so that the new topology records the txgs that leaves miss meanwhile.
         self.store.change_topology(|topology| {
             let mut missed = missed.clone();
             for one in self.store.noted_missed() {
@@ -432,7 +441,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// What a pointer charges, in deflated bytes.
+    /// The number of deflated bytes that a pointer charges.
     #[must_use]
     pub fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
         let topology = self.store.topology();
@@ -442,8 +451,7 @@ impl LivePool {
         })
     }
 
-    /// The pool's figures of space as of now; what was freed a short time ago counts as used until it
-    /// may be used again.
+    /// The pool's current space usage. Recently freed space counts as used until it can be reused.
     #[must_use]
     pub fn space(&self) -> PoolFigures {
         let mut figures = self.allocator.figures();
@@ -451,14 +459,16 @@ impl LivePool {
         figures
     }
 
-    /// What datasets may use in all, under which requests of this kind are admitted. Page
-    /// `docs/format/space-accounting.md`.
+    /// The space that datasets may use in total, for admitting requests of this kind.
+    ///
+    /// Page `docs/format/space-accounting.md`.
     #[must_use]
     pub fn limit(&self, share: SlopShare) -> PoolLimit {
         self.space().limit(share)
     }
 
-    /// The most bytes that `logical_bytes` of changes can take: three copies, RAID-Z and gangs.
+    /// The most bytes that `logical_bytes` of changes can occupy, with three copies, RAID-Z and gang
+    /// blocks.
     #[must_use]
     pub fn worst_case_bytes(&self, logical_bytes: u64) -> u64 {
         let topology = self.store.topology();
@@ -471,14 +481,14 @@ impl LivePool {
 
 impl Drop for LivePool {
     fn drop(&mut self) {
-        // Whoever still holds the groups gets an answer, and the pool's threads end.
+        // Wake threads that wait on the transaction groups, and end the pool's threads.
         self.groups.end_all();
         self.store.topology().monitor.end();
         self.store.end_ahead();
     }
 }
 
-/// Trees nest at most as deep as `VdevTree` allows.
+/// Recursion depth is bounded by the depth limit of `VdevTree`.
 fn find_leaf(vdev: &mut VdevConfig, guid: Guid) -> Option<&mut VdevConfig> {
     if vdev.children.is_empty() {
         return (vdev.guid == guid && vdev.kind.is_leaf()).then_some(vdev);

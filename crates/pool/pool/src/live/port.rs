@@ -1,4 +1,4 @@
-//! What the pool needs of the datasets above it.
+//! The interface that the pool requires of the dataset layer above it.
 
 use super::context::{SpaceChange, SyncContext};
 use super::pool::LivePool;
@@ -6,10 +6,12 @@ use crate::{Pool, PoolError};
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 
-/// The datasets of a pool, as its sync loop sees them. Implemented one layer up.
+/// The datasets of a pool, as used by its sync thread. The dataset layer implements this trait.
 pub trait DatasetPort: Send + Sync {
-    /// Makes the datasets' skeleton of a new pool: root directory, `$MOS`, `$FREE`, `$ORIGIN`, root
-    /// dataset. In the pool's first txg, once its object directory and features exist.
+    /// Creates the initial datasets of a new pool: root directory, `$MOS`, `$FREE`, `$ORIGIN`, root
+    /// dataset.
+    ///
+    /// Called in the pool's first txg, once its object directory and features exist.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -19,23 +21,24 @@ pub trait DatasetPort: Send + Sync {
         root_properties: &BTreeMap<String, String>,
     ) -> Result<(), PoolError>;
 
-    /// May refuse to have the pool opened for writing, before anything was written.
+    /// Checks whether the pool may be opened for writing, before anything is written.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason against it.
     fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
         let _ = committed;
         Ok(())
     }
 
-    /// The pool is open (or just made). Not in syncing context; sync tasks can be started.
+    /// Called when the pool is open or has just been created. Not in syncing context; sync tasks can be
+    /// started.
     ///
     /// # Errors
     /// If the datasets cannot be used.
     fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError>;
 
-    /// In the first txg after opening, before anything is allocated: takes the space of intent logs
-    /// ([`SyncContext::claim`]).
+    /// Claims the blocks of intent logs ([`SyncContext::claim`]). Called in the first txg after opening,
+    /// before any allocation.
     ///
     /// # Errors
     /// If a log cannot be claimed.
@@ -44,7 +47,7 @@ pub trait DatasetPort: Send + Sync {
         Ok(())
     }
 
-    /// A feature was enabled: what is open is written as it allows from now on.
+    /// Called after a feature was enabled. Open datasets must use the new write policy from now on.
     ///
     /// # Errors
     /// If the MOS cannot be read.
@@ -53,35 +56,37 @@ pub trait DatasetPort: Send + Sync {
         Ok(())
     }
 
-    /// Before the pool is exported, in a txg of its own: lets go of intent logs, of which nothing is needed any more.
+    /// Frees intent logs that are no longer needed. Called before the pool is exported, in a separate txg.
     ///
     /// # Errors
-    /// If something cannot be changed; the pool suspends.
+    /// If something cannot be changed; the pool then suspends.
     fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let _ = ctx;
         Ok(())
     }
 
-    /// Writes what is dirty in the datasets, with deadlists and accounting. In pass 1, and in pass 2
-    /// for what sync tasks made. Returns whether anything was written.
+    /// Writes the dirty data of the datasets, with deadlists and accounting. Returns whether anything was
+    /// written.
+    ///
+    /// Called in pass 1, and in pass 2 for changes made by sync tasks.
     ///
     /// # Errors
-    /// If something cannot be written; the pool suspends.
+    /// If something cannot be written; the pool then suspends.
     fn sync_datasets(&self, ctx: &SyncContext<'_>) -> Result<bool, PoolError>;
 
-    /// In pass 1, after sync tasks: frees in the background for a slice of time.
+    /// Frees in the background for a limited time. Called in pass 1, after sync tasks.
     ///
     /// # Errors
-    /// If something cannot be read or written; the pool suspends.
+    /// If something cannot be read or written; the pool then suspends.
     fn background(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError>;
 
-    /// Charges `$MOS` for blocks of the MOS born and dead since the last call.
+    /// Charges `$MOS` for MOS blocks born and freed since the last call.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
     fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError>;
 
-    /// The txg is on stable storage.
+    /// Called when the txg is on stable storage.
     fn committed(&self, txg: millpond_ondisk::Txg) {
         let _ = txg;
     }

@@ -1,7 +1,7 @@
-//! Setting pool properties and enabling features.
+//! Sets pool properties and enables features.
 //!
-//! A setting is checked as it is parsed, by the rules that `zpool set` and `zpool create -o` share; what
-//! remains to be done for it is done in syncing context. Words for people are made above.
+//! Parsing a setting validates it by the rules that `zpool set` and `zpool create -o` share. The setting is
+//! then applied in syncing context. Upper layers produce the messages for users.
 //!
 //! Page `docs/format/properties.md`, "Pools".
 
@@ -20,46 +20,47 @@ use millpond_ondisk::{FEATURES, Feature, FeatureFlags, Guid, ObjectId, ObjectTyp
 const WHAT: &str = "pool properties";
 /// The longest comment, in characters.
 const COMMENT_CHARS_MAX: usize = 32;
-/// The longest name and value of a property set by users, in bytes.
+/// The longest name and value of a user property, in bytes.
 pub(super) const USER_BYTES_MAX: (usize, usize) = (255, 8191);
 
-/// When a property is set: some can only be given as the pool is made.
+/// When a property is set. Some properties can be set only when the pool is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingTime {
-    /// As the pool is made.
+    /// When the pool is created.
     Creation,
-    /// Later.
+    /// After the pool was created.
     Later,
 }
 
-/// One property with its value, checked.
+/// A validated property with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolSetting {
-    /// A number of the table of pool properties; stored by that name.
+    /// A number from the table of pool properties, stored under that name.
     Number {
         /// The property.
         name: &'static str,
         /// The value as stored.
         value: u64,
-        /// The value as history shows it.
+        /// The value as the history records it.
         text: String,
     },
-    /// `comment`: kept in configuration and labels.
+    /// `comment`: stored in configuration and labels.
     Comment(String),
-    /// `compatibility`: kept in configuration and labels. `off` is none.
+    /// `compatibility`: stored in configuration and labels. `off` means none.
     Compatibility(String),
     /// `feature@NAME=enabled`.
     EnableFeature(&'static str),
-    /// `feature@NAME=disabled`, as the pool is made.
+    /// `feature@NAME=disabled`, only when the pool is created.
     DisableFeature(&'static str),
-    /// A property set by users; an empty value removes it.
+    /// A user property; an empty value removes it.
     User {
-        /// With its colon.
+        /// The name including its colon.
         name: String,
         /// The value.
         value: String,
     },
-    /// Valid, but kept by whoever has the pool open and not in it: `altroot`, `cachefile`, `readonly`.
+    /// A valid property that is a setting of the open pool and not stored in it: `altroot`, `cachefile`,
+    /// `readonly`.
     NotStored {
         /// The property.
         name: &'static str,
@@ -68,7 +69,7 @@ pub enum PoolSetting {
     },
 }
 
-/// A word of the table of properties.
+/// A name or text from the property tables.
 pub type Word = &'static str;
 
 /// Why a property cannot be set to a value.
@@ -76,68 +77,68 @@ pub type Word = &'static str;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum SettingError {
-    /// There is no such property.
+    /// The property does not exist.
     #[error("invalid property '{0}'")]
     Unknown(String),
-    /// It is a figure.
+    /// The property is read-only.
     #[error("'{0}' is readonly")]
     ReadOnly(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
-    /// Only as the pool is made or imported.
+    /// The property can be set only when the pool is created or imported.
     #[error("property '{0}' can only be set during pool creation or import")]
     OnlyAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
-    /// Not as the pool is made: it names something in the pool.
+    /// The property cannot be set at creation, because it names something in the pool.
     #[error("property '{0}' cannot be set at creation or import time")]
     NotAtCreation(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
-    /// Not one of the property's words.
+    /// The value is not one of the property's words.
     #[error("'{name}' must be one of '{values}'")]
     NotAWord {
         /// The property.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         name: Word,
-        /// What it takes.
+        /// The values that it accepts.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         values: Word,
     },
-    /// Not a number.
+    /// The value is not a number.
     #[error("'{name}' must be a number")]
     NotANumber {
         /// The property.
         #[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))]
         name: Word,
     },
-    /// A sector size that no vdev can have.
+    /// No vdev can have this sector size.
     #[error("property 'ashift' number {0} is invalid, only values between 9 and 16 are allowed.")]
     Ashift(u64),
-    /// Longer than 32 characters.
+    /// The comment is longer than 32 characters.
     #[error("comment must not exceed 32 characters")]
     CommentTooLong,
-    /// With characters that cannot be shown.
+    /// The comment contains unprintable characters.
     #[error("comment may only have printable characters")]
     CommentUnprintable,
-    /// Versions only rise, and only 5000 can be had.
+    /// The version can only be raised, and only to 5000.
     #[error("property 'version' number {0} is invalid.")]
     Version(u64),
-    /// Heartbeats tell hosts apart by their ids.
+    /// Multihost needs a host id, which distinguishes the hosts' heartbeats.
     #[error("requires a non-zero system hostid")]
     NeedsHostid,
-    /// Not enabled or disabled.
+    /// The value is neither `enabled` nor `disabled`.
     #[error("property 'feature@{0}' can only be set to 'enabled' or 'disabled'")]
     FeatureValue(String),
-    /// Enabled features stay.
+    /// An enabled feature cannot be disabled.
     #[error("property 'feature@{0}' can only be set to 'disabled' at creation time")]
     FeatureDisable(String),
-    /// A feature that cannot be had.
+    /// The feature cannot be enabled.
     #[error(transparent)]
     Feature(#[from] FeatureError),
-    /// The name or value of a property set by users is too long.
+    /// The name or value of a user property is too long.
     #[error("property '{0}' is too long")]
     TooLong(String),
-    /// What it needs is not built.
+    /// A required function is not implemented.
     #[error("property '{0}' is not supported yet")]
     Unsupported(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
 }
 
-/// Words of the table of properties, found again by whoever receives them.
+/// Replaces a deserialized text with the equal text of the property tables.
 #[cfg(feature = "serde")]
 fn known_words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
     let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
@@ -151,8 +152,9 @@ fn known_words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<&'static str
 }
 
 impl PoolSetting {
-    /// Checks a name and value as given on the command line. `bootfs` is not among them: its value is a
-    /// dataset, see [`PoolSetting::boot_dataset`].
+    /// Validates a name and value from the command line.
+    ///
+    /// Does not accept `bootfs`, whose value is a dataset; see [`PoolSetting::boot_dataset`].
     ///
     /// # Errors
     /// [`SettingError`].
@@ -195,7 +197,7 @@ impl PoolSetting {
                     let values = shape.values;
                     let number = shape.number_of(value);
                     let number = number.ok_or(SettingError::NotAWord { name, values })?;
-                    // History shows the number of a word.
+                    // The history records the number of a word.
                     return Ok(Self::number(name, number, &number.to_string()));
                 }
                 let number = match (name, value) {
@@ -252,8 +254,9 @@ fn parse_comment(value: &str) -> Result<PoolSetting, SettingError> {
 }
 
 impl LivePool {
-    /// Sets a property, and returns when it is on stable storage. What is kept by whoever has the pool
-    /// open ([`PoolSetting::NotStored`]) changes nothing here.
+    /// Sets a property, and returns when it is on stable storage.
+    ///
+    /// Settings of the open pool ([`PoolSetting::NotStored`]) change nothing here.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -261,8 +264,10 @@ impl LivePool {
         self.sync_task(|ctx| ctx.set_pool_property(setting))
     }
 
-    /// Enables every feature that is written here and that upgrades enable (`zpool upgrade`), as far
-    /// as `compatible` allows (`None`: all). Returns the names of those that were not enabled before.
+    /// Enables every feature that this software can write and that upgrades enable (`zpool upgrade`),
+    /// limited to `compatible` (`None`: no limit).
+    ///
+    /// Returns the names of the newly enabled features.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -284,8 +289,10 @@ impl LivePool {
         })
     }
 
-    /// Gives the pool a new identity: the guid wanted, or one of chance. Devices that are absent keep the old one and are not found
-    /// any more: the caller sees to it that none is. Returns the new guid.
+    /// Changes the pool's guid to `wanted` or to a random one, and returns the new guid.
+    ///
+    /// Absent devices keep the old guid and can no longer be found. The caller must ensure that no device
+    /// is absent.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -316,7 +323,7 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    /// Enables a feature with what it depends on, and notes it in the history.
+    /// Enables a feature and its dependencies, and records it in the history.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -336,7 +343,7 @@ impl SyncContext<'_> {
         self.history(&HistoryEvent::of_pool("set", text))
     }
 
-    /// What is chosen by features: how the MOS and space maps are written.
+    /// Updates the settings that depend on features: how the MOS and space maps are written.
     fn refresh_forms(&self) {
         let (version, features) = (self.pool.version(), self.pool.features());
         self.mos()
@@ -359,7 +366,7 @@ impl SyncContext<'_> {
                     None => Err(FeatureError::Unknown((*name).to_owned()).into()),
                 };
             }
-            // A pool with features has the highest version already.
+            // A pool with feature flags already has the highest version.
             PoolSetting::Number {
                 name: "version", ..
             } => return Ok(()),
@@ -396,7 +403,7 @@ impl SyncContext<'_> {
         self.history(&HistoryEvent::of_pool("set", event))
     }
 
-    /// Properties that the open pool itself goes by.
+    /// Applies properties that affect the open pool.
     fn note_number(&self, name: &str, value: u64) {
         let mut state = self.pool.state.write();
         match name {
@@ -409,7 +416,7 @@ impl SyncContext<'_> {
         }
     }
 
-    /// The ZAP of properties, made at first need.
+    /// The ZAP of properties, created if absent.
     fn property_table(&self) -> Result<ObjectId, PoolError> {
         if let Some(id) = self.directory_object(key::POOL_PROPERTIES)? {
             return Ok(id);

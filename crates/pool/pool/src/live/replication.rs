@@ -1,46 +1,47 @@
-//! Whether vdevs that stand side by side in a pool are of one redundancy.
+//! Checks whether the vdevs of a pool have the same redundancy.
 //!
-//! A pool is as safe as its least safe vdev, so a mixture is most often a slip of the hand. Only
-//! facts are told here; `docs/cli.md` has the words.
+//! A pool is only as safe as its least safe vdev, so mixed redundancy is usually a mistake. This module
+//! only reports the mismatches; `docs/cli.md` has the messages.
 
 use crate::live::new_vdev::{NewLayout, NewTop};
 use millpond_ondisk::LeafLayout;
 use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 
-/// What a vdev withstands, as far as comparisons go.
+/// The redundancy of a vdev, as far as comparisons need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Replication {
-    /// `disk` or `file` for a device by itself, `mirror`, or `raidz`.
+    /// `disk` or `file` for a single device, `mirror`, or `raidz`.
     pub kind: VdevType,
-    /// Devices in it.
+    /// The number of its devices.
     pub ways: usize,
-    /// Devices that may be lost.
+    /// The number of devices that may be lost.
     pub parity: usize,
 }
 
-/// What does not fit.
+/// A mismatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReplicationMismatch {
-    /// The devices of a new vdev differ in size by more than a sixty-fourth of their largest.
+    /// The devices of a new vdev differ in size by more than 1/64 of the largest.
     DeviceSizes(Replication),
-    /// A new vdev has both image files and block devices.
+    /// A new vdev contains both image files and block devices.
     FilesAndDevices(Replication),
-    /// Two new vdevs are not alike.
+    /// Two new vdevs differ.
     BetweenNew(Replication, Replication),
-    /// A new vdev is not like the pool's.
+    /// A new vdev differs from the pool's vdevs.
     WithPool {
-        /// The pool's.
+        /// The redundancy of the pool's vdevs.
         pool: Replication,
-        /// The new one.
+        /// The redundancy of the new vdev.
         new: Replication,
     },
 }
 
-/// Everything that does not fit. Logs are compared with nothing; vdevs of special and dedup class are
-/// compared like those for ordinary data. The first one of the pool, else of the new ones, sets the
-/// measure.
+/// Finds all mismatches.
+///
+/// Log vdevs are not compared. Special and dedup vdevs are compared like vdevs for ordinary data. The
+/// reference is the pool's first vdev, or the first new vdev if the pool has none.
 #[must_use]
 pub fn check_replication(
     new: &[NewTop],
@@ -78,8 +79,8 @@ pub fn check_replication(
     found
 }
 
-/// The share of the largest device by which others may be smaller: disks sold as one size seldom
-/// have the same number of sectors.
+/// The fraction of the largest device by which others may be smaller: disks of one nominal size seldom have
+/// the same number of sectors.
 const SIZE_SLACK: u64 = 64;
 
 fn has_different_sizes(top: &NewTop) -> bool {
@@ -94,7 +95,7 @@ fn has_different_sizes(top: &NewTop) -> bool {
     most.saturating_sub(least) > most / SIZE_SLACK
 }
 
-/// A mirror counts by what it may lose: two ways are like one parity column.
+/// A mirror is compared by the number of devices it may lose: a two-way mirror equals one parity column.
 fn is_alike(one: Replication, other: Replication) -> bool {
     let is_group = |kind| matches!(kind, VdevType::Mirror | VdevType::Raidz);
     match (one.kind, other.kind) {
@@ -104,7 +105,7 @@ fn is_alike(one: Replication, other: Replication) -> bool {
     }
 }
 
-/// Among new vdevs the width of a RAID-Z is no matter.
+/// Among new vdevs, the width of a RAID-Z does not matter.
 fn are_alike_when_new(one: Replication, other: Replication) -> bool {
     match (one.kind, other.kind) {
         (VdevType::Raidz, VdevType::Raidz) => one.parity == other.parity,
@@ -154,7 +155,7 @@ fn of_existing(vdev: &VdevConfig) -> Option<Replication> {
             ways,
             parity: usize::try_from(vdev.nparity.unwrap_or(1)).unwrap_or(0),
         }),
-        // One that is being replaced: as the pool will be again.
+        // For a device that is being replaced, the original one counts.
         VdevType::Replacing | VdevType::Spare => vdev.children.first().and_then(of_existing),
         _ => None,
     }

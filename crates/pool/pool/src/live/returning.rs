@@ -1,4 +1,4 @@
-//! Devices that were lost and come back while the pool is open.
+//! Reopens devices that were lost while the pool was open.
 
 use super::pool::LivePool;
 use crate::PoolError;
@@ -11,10 +11,10 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
 
-/// Bytes that are read to learn whether a device answers.
+/// The number of bytes read to check whether a device answers.
 const LOOK_BYTES: usize = 4096;
 
-/// Makes a device have no uberblock.
+/// Erases all uberblocks of a device.
 fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
     let layout = LeafLayout::new(device.size_bytes());
     for label in layout
@@ -28,8 +28,10 @@ fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
 }
 
 impl LivePool {
-    /// Leaves that cannot be asked now, with the paths they had: absent, or their devices do not answer. Those that are offline,
-    /// and those with changes of their own, are taken back by an administrator's order only: with `by_order` they are among them.
+    /// Leaves that are absent or whose devices do not answer, with their configured paths.
+    ///
+    /// Only an administrator can reopen offline and diverged leaves, so the result includes them only with
+    /// `by_order`.
     #[must_use]
     pub fn lost_leaves(&self, by_order: bool) -> Vec<(Guid, String)> {
         let topology = self.store.topology();
@@ -51,8 +53,8 @@ impl LivePool {
         lost.collect()
     }
 
-    /// Whether a device carries the label of this leaf of this pool, not newer than the pool. It may have been away when the pool
-    /// was opened after an export.
+    /// Whether a device carries the label of this leaf of this pool, and the label is not newer than the
+    /// pool. The device may have been absent when the pool was opened after an export.
     pub(crate) fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
         self.own_label(leaf, device).is_some()
     }
@@ -67,7 +69,8 @@ impl LivePool {
         is_its_own.then_some(newest)
     }
 
-    /// The first txg that a device has of its own: it was used without the others, which were used meanwhile too.
+    /// The first txg that only this device has: it was used without the other devices while they were used
+    /// too.
     fn diverged_since(&self, leaf: Guid, device: &Arc<dyn Device>) -> Option<Txg> {
         let topology = self.store.topology();
         let others = topology.tree.leaves().filter(|(number, node)| {
@@ -89,19 +92,22 @@ impl LivePool {
         diverged.get(&leaf.0).copied()
     }
 
-    /// Takes a device for the leaf with this guid in place of its lost one, if its labels say that it is that leaf
-    /// of this pool (it may have been away when the pool was opened after an export) and not newer than
-    /// the pool: it is read and written from now on, and the next txg renews its labels. What the leaf
-    /// has missed stays noted, and is not read from it. A leaf that was offline, removed or unavailable is online then; one that
-    /// is faulted stays so. Whether the device was taken.
+    /// Reopens a lost leaf with `device`, and returns whether the device was accepted.
+    ///
+    /// The labels of the device must identify it as this leaf of this pool, and must not be newer than the
+    /// pool. The device may have been absent when the pool was opened after an export. From now on the
+    /// device is read and written, and the next txg rewrites its labels. The txgs that the leaf missed stay
+    /// recorded and are not read from it. An offline, removed or unavailable leaf becomes online; a faulted
+    /// leaf stays faulted.
     ///
     /// # Errors
-    /// If the tree cannot be one of a pool.
+    /// If the resulting tree is invalid for a pool.
     pub fn bring_back(&self, leaf: Guid, device: &Arc<dyn Device>) -> Result<bool, PoolError> {
         let topology = self.store.topology();
         let is_silent = |leaf| topology.abandoned_requests(leaf) > 0;
         if topology.tree.find_leaf(leaf).is_some_and(is_silent) {
-            // The same disk by another way: what it was asked for before could land on what it is given now.
+            // The device may be the same disk on another path: a pending old write could overwrite a new
+            // one.
             return Ok(false);
         }
         let Some(newest) = self.own_label(leaf, device.as_ref()) else {
@@ -109,14 +115,14 @@ impl LivePool {
         };
         let own_since = self.diverged_since(leaf, device);
         if own_since.is_some() && self.state.write().diverged.insert(leaf) {
-            // Nobody knew: whoever wants it back in spite of that asks again.
+            // The divergence was not known before. A caller that still wants the leaf must ask again.
             return Ok(false);
         }
         let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
             return Ok(false);
         };
         if self.state.read().diverged.contains(&leaf) {
-            // They would tell of its own changes at the next import.
+            // These uberblocks would expose the leaf's diverged changes at the next import.
             if clear_uberblocks(device.as_ref()).is_err() {
                 return Ok(false);
             }
@@ -135,12 +141,12 @@ impl LivePool {
         });
         let mut state = self.state.write();
         if was_absent {
-            // Before this opening others may have gone on without it.
+            // Before this pool was opened, other leaves may have written txgs that this one lacks.
             let missed = newest.txg.0.saturating_add(1)..self.first_txg.0;
             let entry = state.missed.entry(leaf).or_default();
             entry.add(missed);
             if let Some(since) = own_since {
-                // What it has of these txgs are not the pool's.
+                // The leaf's content of these txgs does not belong to the pool.
                 entry.add(since.0..newest.txg.0.saturating_add(1).max(self.first_txg.0));
             }
         }
@@ -149,14 +155,14 @@ impl LivePool {
         state.config_generation = state.config_generation.saturating_add(1);
         drop(state);
         self.refresh_topology()?;
-        // Last: until here nobody reads from it what it misses.
+        // Do this last, so that no reader uses the leaf before its missed txgs are recorded.
         let topology = self.store.topology();
         let condition = topology.condition(number);
         if matches!(
             condition.state,
             LeafState::Offline | LeafState::Removed | LeafState::Unavailable
         ) {
-            // It takes nothing out of use.
+            // This takes nothing out of use, so it cannot fail.
             let _ = topology.change_condition(number, LeafCondition::default());
         }
         Ok(true)

@@ -1,4 +1,4 @@
-//! Scrubs that OpenZFS began and that are not carried on here.
+//! Cancels unfinished scrubs that OpenZFS started, because this software does not continue them.
 //!
 //! Page `docs/format/scan-state.md`.
 
@@ -13,7 +13,7 @@ use millpond_ondisk::{ErrorScrubPhys, ScanFlags, ScanFunction, ScanPhase, ScanPh
 
 const WHAT: &str = "scan state";
 
-/// A scrub, and a scrub of known errors, as the object directory has them.
+/// A scrub and an error scrub, as stored in the object directory.
 #[derive(Default)]
 struct Scrubs {
     scrub: Option<ScanPhys>,
@@ -21,8 +21,9 @@ struct Scrubs {
 }
 
 impl LivePool {
-    /// Cancels a scrub that has begun and not ended, running or paused, as `zpool scrub -s` does. The
-    /// datasets change from now on, and its queue of datasets would not follow.
+    /// Cancels an unfinished scrub, running or paused, as `zpool scrub -s` does.
+    ///
+    /// The datasets will change, and the scrub's queue of datasets would become outdated.
     ///
     /// # Errors
     /// As [`LivePool::sync_task`].
@@ -90,8 +91,8 @@ impl SyncContext<'_> {
         self.history(&HistoryEvent::of_pool("error scrub canceled", text))
     }
 
-    /// The errors that the scrub found so far become the known ones, unless there are known ones: those
-    /// are not dropped for what a part of a scrub found.
+    /// Makes the errors found so far by the scrub the known errors, unless known errors exist: a partial
+    /// scrub must not replace those.
     fn keep_found_errors(&self) -> Result<(), PoolError> {
         let found = self.directory_object(key::ERROR_LOG_SCRUB)?;
         if let Some(found) = found

@@ -1,4 +1,4 @@
-//! Where the blocks of the MOS go, and the part of writing a dataset's blocks that is the pool's.
+//! Writes the blocks of the MOS, and the pool's part of writing dataset blocks.
 
 use super::context::{SpaceChange, SyncContext};
 use super::pool::LivePool;
@@ -11,8 +11,9 @@ use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
 
 impl SyncContext<'_> {
-    /// Writes blocks of any object set: compresses, takes space, writes all copies. Nothing is
-    /// accounted and no previous pointer killed: that is the sink's business, by
+    /// Writes blocks of any object set: compresses them, allocates space and writes all copies.
+    ///
+    /// Does no accounting and does not free the previous block. The sink does both, depending on
     /// [`WrittenBlock::is_rewritten`].
     pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
         self.round.has_changes.store(true, Ordering::Relaxed);
@@ -46,12 +47,14 @@ impl SyncContext<'_> {
 }
 
 impl LivePool {
-    /// Writes blocks for an intent log into the txg of `tx`, each in one piece, durable at once. What is allocated and
-    /// not taken over by the sync of that txg is the caller's to free in it
-    /// ([`SyncContext::free_log_block`]).
+    /// Writes blocks for an intent log into the txg of `tx`. Each block is contiguous and durable when this
+    /// returns.
+    ///
+    /// The caller must free a block in that txg ([`SyncContext::free_log_block`]) unless the sync of the
+    /// txg takes it over.
     ///
     /// # Errors
-    /// Of each block: no space, or the devices. Nothing is allocated for it then.
+    /// For each block: out of space, or a device failure. That block is then not allocated.
     pub fn write_log_data(
         &self,
         tx: &Transaction,
@@ -90,15 +93,15 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.has_hole_birth = policy.has_hole_birth;
     write.previous = job.previous;
     write.may_rewrite = may_rewrite;
-    // What was written is read again soon: indirect blocks and dnodes by the next txg at the latest.
+    // Written blocks are read again soon: indirect blocks and dnodes by the next txg at the latest.
     write.keep_cached = true;
     write
 }
 
-/// The sink of the MOS. Births and deaths are charged to `$MOS` with the next pass.
+/// The sink of the MOS. Blocks born and freed are charged to `$MOS` in the next pass.
 pub(crate) struct MosSink<'a> {
     pub(crate) ctx: &'a SyncContext<'a>,
-    /// The first death that could not be noted, for callers that have no other way to say it.
+    /// The first block that could not be freed, for callers that cannot return the error themselves.
     failure: Mutex<Option<ObjectError>>,
 }
 
@@ -109,8 +112,10 @@ impl<'a> MosSink<'a> {
             failure: Mutex::new(None),
         }
     }
+    /// Returns the first failure that `write` could not report.
+    ///
     /// # Errors
-    /// The first failure inside [`BlockSink::write`] that belongs to no block of its own.
+    /// The first failure inside [`BlockSink::write`] that does not belong to a written block.
     pub(crate) fn finish(self) -> Result<(), ObjectError> {
         self.failure.into_inner().map_or(Ok(()), Err)
     }
@@ -144,7 +149,7 @@ impl BlockSink for MosSink<'_> {
             return Ok(());
         }
         self.ctx.account_mos(-self.ctx.space_of(pointer));
-        // The MOS is never deduplicated: nothing here can refuse.
+        // The MOS is never deduplicated, so freeing cannot fail.
         self.ctx.push_dead(pointer);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Space maps kept in objects of the MOS: what the allocator's ports stand for.
+//! Space maps stored in MOS objects: implements the allocator's ports.
 //!
-//! Which object holds the map of which metaslab, which txgs have logs, and from which txg on a
-//! metaslab's changes are only in the logs, is kept in memory beside the objects, and changed with them
-//! in syncing context.
+//! In memory this module keeps the space map object of each metaslab, the txgs that have logs, and the txg
+//! since which a metaslab's changes are only in the logs. It changes them together with the objects, in
+//! syncing context.
 //!
 //! Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 
@@ -26,18 +26,18 @@ use millpond_ondisk::{
 use millpond_vdev::VdevTree;
 use std::collections::BTreeMap;
 
-/// Data blocks of metaslabs' maps in pools with log space maps; those of logs.
+/// Size of the data blocks of logs, and of metaslabs' space maps in pools with log space maps, in bytes.
 const LARGE_BLOCK_BYTES: u32 = 128 << 10;
-/// Data blocks of metaslabs' maps in pools without.
+/// Size of the data blocks of metaslabs' space maps in pools without log space maps, in bytes.
 const SMALL_BLOCK_BYTES: u32 = 16 << 10;
-/// log2 of indirect blocks of space maps, in bytes.
+/// log2 of the size of space maps' indirect blocks in bytes.
 const INDIRECT_SHIFT: u8 = 14;
 
 pub(crate) const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 pub(crate) const LOG_SPACE_MAP: &str = "com.delphix:log_spacemap";
 pub(crate) const SPACE_MAP_V2: &str = "com.delphix:spacemap_v2";
 
-/// Which forms of space maps a pool's features allow.
+/// The space map formats that a pool's features allow.
 pub(crate) fn forms(features: &Features) -> SpaceMapForms {
     SpaceMapForms {
         has_two_words: features.is_active(SPACE_MAP_V2),
@@ -45,7 +45,7 @@ pub(crate) fn forms(features: &Features) -> SpaceMapForms {
     }
 }
 
-/// Where the space maps of a pool lie.
+/// The locations of a pool's space maps.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     vdevs: BTreeMap<VdevId, VdevMaps>,
@@ -55,13 +55,13 @@ pub(crate) struct Places {
 #[derive(Debug)]
 struct VdevMaps {
     geometry: VdevGeometry,
-    /// The object with `maps`.
+    /// The object that stores `maps`.
     array: Option<ObjectId>,
-    /// By metaslab; 0 for none.
+    /// Space map object by metaslab; 0 for none.
     maps: Vec<u64>,
-    /// The object with `unflushed`.
+    /// The object that stores `unflushed`.
     unflushed_array: Option<ObjectId>,
-    /// By metaslab.
+    /// First unflushed txg by metaslab.
     unflushed: Vec<u64>,
 }
 
@@ -72,7 +72,7 @@ impl VdevMaps {
     }
 }
 
-/// The space maps of a pool open for changes, as the allocator reads them.
+/// The space maps of a pool open for changes, as read by the allocator.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveSpaceMaps {
     mos: Arc<LiveObjectSet>,
@@ -80,7 +80,7 @@ pub(crate) struct LiveSpaceMaps {
 }
 
 impl LiveSpaceMaps {
-    /// Those of a pool that has none yet.
+    /// Creates the state of a pool without space maps.
     pub(crate) fn new(
         mos: Arc<LiveObjectSet>,
         geometries: impl IntoIterator<Item = VdevGeometry>,
@@ -95,7 +95,7 @@ impl LiveSpaceMaps {
         maps
     }
 
-    /// Those of a committed state.
+    /// Loads the space maps of a committed state.
     pub(crate) fn load(mos: Arc<LiveObjectSet>, pool: &Pool) -> Result<Self, PoolError> {
         let read = PoolSpaceMaps::load(pool)?;
         let mut places = Places {
@@ -120,7 +120,7 @@ impl LiveSpaceMaps {
         })
     }
 
-    /// Takes a top-level vdev in that has no maps yet.
+    /// Adds a top-level vdev that has no space maps yet.
     pub(crate) fn add_vdev(&self, geometry: VdevGeometry) {
         let count = usize::try_from(geometry.metaslab_count()).unwrap_or(0);
         let vdev = VdevMaps {
@@ -133,14 +133,14 @@ impl LiveSpaceMaps {
         self.places.lock().vdevs.insert(geometry.vdev(), vdev);
     }
 
-    /// By vdev.
+    /// The geometry of each vdev.
     pub(crate) fn geometries(&self) -> BTreeMap<VdevId, VdevGeometry> {
         let places = self.places.lock();
         let vdevs = places.vdevs.iter();
         vdevs.map(|(id, vdev)| (*id, vdev.geometry)).collect()
     }
 
-    /// The metaslab array of a vdev; made if it has none, and noted in the configuration.
+    /// The metaslab array of a vdev. If absent, it is created and recorded in the configuration.
     pub(crate) fn ensure_array(
         &self,
         ctx: &SyncContext<'_>,
@@ -160,7 +160,7 @@ impl LiveSpaceMaps {
         }
         let new = NewObject::new(ObjectType::OBJECT_ARRAY);
         let array = ctx.mos().allocate(ctx.tx(), new).reading(what)?;
-        // All slots exist from the start, so that readers find zeros and not an end.
+        // All slots exist from the start, so that readers find zeros instead of the end of the object.
         array
             .write(ctx.tx(), 0, &vec![0; count * 8])
             .reading(what)?;
@@ -173,7 +173,7 @@ impl LiveSpaceMaps {
         Ok(array)
     }
 
-    /// What the allocator has to know of every vdev and log before it can start.
+    /// The state of every vdev and log that the allocator needs to start.
     pub(crate) fn opened(
         &self,
         tree: &Arc<VdevTree>,
@@ -268,7 +268,7 @@ impl SpaceMapStore for LiveSpaceMaps {
     }
 }
 
-/// Takes the valid bytes of a block of a map and their byte order.
+/// Callback that receives the valid bytes of a block of a space map and their byte order.
 type EachPiece<'a> = &'a mut dyn FnMut(&[u8], Endian) -> Result<(), AllocError>;
 
 fn each_piece(
@@ -299,7 +299,7 @@ fn unreadable(error: impl std::fmt::Display) -> StoreError {
     StoreError::Unreadable(error.to_string())
 }
 
-/// The space maps as the allocator writes them, inside one txg.
+/// Writes space maps for the allocator within one txg.
 pub(crate) struct MapWriter<'a> {
     pub(crate) ctx: &'a SyncContext<'a>,
     pub(crate) maps: &'a LiveSpaceMaps,
@@ -383,7 +383,7 @@ impl MapWriter<'_> {
         }
     }
 
-    /// Writes a map's number into its vdev's array, which is made if need be.
+    /// Writes a space map's object id into its vdev's array, creating the array if needed.
     fn note_map(&self, metaslab: MetaslabId, map: ObjectId) -> Result<(), PoolError> {
         let what = "metaslab array";
         let ctx = self.ctx;

@@ -1,10 +1,16 @@
-//! Writing a txg.
+//! Writes a txg.
 //!
-//! Each pass writes the datasets (pass 1, and 2 for what tasks made), then the MOS, runs the sync
-//! tasks (pass 1), frees what died, and writes the space maps, which dirties the MOS again: the next pass
-//! writes that. It ends because from pass 2 on blocks are rewritten where they lie, so that a pass
-//! allocates less than the one before and at last nothing. Then the commit; nothing that the last
-//! committed state refers to was touched until there, and nothing is acknowledged before it.
+//! Each pass does the following:
+//!
+//! 1. Write the datasets (in pass 1, and in pass 2 for changes made by sync tasks).
+//! 2. Write the MOS.
+//! 3. Run the sync tasks (in pass 1).
+//! 4. Free dead blocks.
+//! 5. Write the space maps. This dirties the MOS again, so the next pass writes it.
+//!
+//! The passes converge because from pass 2 on blocks are rewritten in place. Each pass therefore allocates
+//! less than the one before, until a pass allocates nothing. Then the txg is committed. Until the commit
+//! nothing that the last committed state references is overwritten, and nothing is acknowledged.
 //!
 //! Page `docs/format/commit-order.md`.
 
@@ -29,15 +35,16 @@ use millpond_txg::SyncingTxg;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A txg that still dirties the MOS after this many passes never ends by itself. Far above the three
-/// to six that pools take.
+/// A txg that still dirties the MOS after this many passes does not converge. Pools normally take three to
+/// six.
 const PASSES_MAX: u32 = 60;
-/// Without log space maps frees are put off to the next txg from this pass on.
+/// Without log space maps, frees are deferred to the next txg from this pass on.
 const PUT_OFF_FROM_PASS: u32 = 2;
-/// How long the sync thread sleeps when nobody calls.
+/// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Suspends the pool if writing a txg panics, so that nobody waits for ever. Forgotten when it did not.
+/// Suspends the pool if writing a txg panics, so that no caller waits forever. Disarmed with `mem::forget`
+/// on success.
 struct SyncGuard<'a> {
     pool: &'a LivePool,
     txg: Txg,
@@ -54,7 +61,7 @@ impl Drop for SyncGuard<'_> {
 type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
 
 impl LivePool {
-    /// Starts the thread that writes txgs, unless the pool is driven by its callers.
+    /// Starts the sync thread, unless the pool is in caller-driven sync mode.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
         if self.drive == Drive::Caller {
             return Ok(());
@@ -64,8 +71,7 @@ impl LivePool {
         let handle = thread::spawn("millpond-sync", move || {
             loop {
                 let next = groups.next_to_sync(IDLE);
-                // A pool that was dropped has ended its groups; one that is alive is held only
-                // while a txg is written.
+                // Dropping the pool ended its groups. The thread holds the pool only while it writes a txg.
                 let Some(pool) = weak.upgrade() else { return };
                 match next {
                     Some(syncing) => {
@@ -89,15 +95,15 @@ impl LivePool {
         self.start_leaf_monitor()
     }
 
-    /// Closes the open txg and writes it, in the calling thread. For pools driven by their callers.
+    /// Closes the open txg and writes it in the calling thread. For pools in caller-driven sync mode.
     ///
     /// # Errors
-    /// [`PoolError::Suspended`], with what went wrong.
+    /// [`PoolError::Suspended`] with the underlying error.
     pub fn sync_one(&self) -> Result<Txg, PoolError> {
         self.drive_one(None)
     }
 
-    /// As [`LivePool::sync_one`], with a task in it.
+    /// Like [`LivePool::sync_one`], with a sync task in the txg.
     pub(crate) fn sync_with<R>(
         &self,
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
@@ -137,7 +143,7 @@ impl LivePool {
         }
     }
 
-    /// Writes one txg and reports what came of it. An error suspends the pool.
+    /// Writes one txg and publishes the result. An error suspends the pool.
     fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
         let _one = self.syncing.lock();
         let _patient = self.store.patient_thread();
@@ -164,7 +170,7 @@ impl LivePool {
         }
     }
 
-    /// Suspends the pool for good: whoever waits gets the reason.
+    /// Suspends the pool permanently and passes the reason to waiting callers.
     fn stop(&self, txg: Txg, reason: &str) {
         let suspension = Suspension {
             txg,
@@ -217,7 +223,7 @@ impl LivePool {
                 && is_new
                 && let Some(task) = inline.take()
             {
-                // What makes a new pool may still refuse: before anything is written.
+                // The task that creates a new pool may still fail here, before anything is written.
                 task(&ctx)?;
             }
             self.write_config_if_dirty(&ctx)?;
@@ -237,7 +243,7 @@ impl LivePool {
             self.write_missed(&ctx)?;
             self.free_dead(&ctx)?;
             if pass == 1 {
-                // Tasks may have changed the configuration; what it takes is written in pass 2.
+                // Sync tasks may have changed the configuration; pass 2 writes the resulting changes.
                 self.write_config_if_dirty(&ctx)?;
                 if !self.has_work(&ctx) {
                     mark::hit("txg-without-trace");
@@ -248,7 +254,8 @@ impl LivePool {
             self.write_space_maps(&ctx)?;
             let owes = !round.mos_change.lock().is_zero() || !round.dead.lock().is_empty();
             if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
-                // What the flush finds lost belongs into this txg's dirty time logs: those of the next may never be written.
+                // Losses found by this flush belong in this txg's dirty time logs: the next txg may never
+                // be written.
                 self.store.flush()?;
                 if !self.take_in_missed() {
                     break;
@@ -259,7 +266,7 @@ impl LivePool {
         self.commit(&ctx)
     }
 
-    /// Whether anything at all happened in this txg. If not, it leaves no trace.
+    /// Whether this txg changed anything. If not, it is skipped without being written.
     fn has_work(&self, ctx: &SyncContext<'_>) -> bool {
         ctx.round.has_changes.load(Ordering::Relaxed)
             || self.mos.is_dirty(ctx.txg())
@@ -273,7 +280,7 @@ impl LivePool {
         state.is_config_dirty() && state.config_written != state.config_generation
     }
 
-    /// Writes the configuration object if the configuration differs from it.
+    /// Writes the configuration object if it is out of date.
     fn write_config_if_dirty(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let list = {
             let mut state = self.state.write();
@@ -283,8 +290,8 @@ impl LivePool {
             {
                 return Ok(());
             }
-            // Also when nothing changed since an earlier txg that did not commit labels: its txg
-            // is that of the labels.
+            // Also if nothing changed since an earlier txg that did not commit its labels: the
+            // configuration's txg must equal that of the labels.
             state.config.txg = ctx.txg();
             state.config_written = state.config_generation;
             state.config.pool_list()
@@ -292,7 +299,7 @@ impl LivePool {
         ctx.write_packed_list(key::CONFIG, &list)
     }
 
-    /// Charges `$MOS` for what its last pass gave birth to and killed.
+    /// Charges `$MOS` for the blocks that its last pass wrote and freed.
     fn charge_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let change = std::mem::take(&mut *ctx.round.mos_change.lock());
         if change.is_zero() {
@@ -313,8 +320,9 @@ impl LivePool {
         Ok(())
     }
 
-    /// Frees what died since the last pass, or puts it off to the next txg where freeing now would
-    /// dirty space maps without end.
+    /// Frees the blocks that died since the last pass.
+    ///
+    /// Defers them to the next txg if freeing them now would dirty space maps in every pass.
     fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let dead = std::mem::take(&mut *ctx.round.dead.lock());
         if dead.is_empty() {
@@ -347,7 +355,7 @@ impl LivePool {
         }
     }
 
-    /// Frees what the txg before put off.
+    /// Frees the blocks deferred by the previous txg.
     fn free_put_off(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let Some(id) = ctx.directory_object(key::SYNC_BPLIST)? else {
             return Ok(());
@@ -364,7 +372,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Gives the space of a block, gang headers and pieces included, back to the allocator.
+    /// Returns the space of a block to the allocator, including its gang headers and parts.
     fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
         let is_born_now = pointer.physical_birth() == ctx.txg();
         for dva in self.all_addresses(pointer)? {
@@ -373,7 +381,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Lets the allocator write what changed since the last pass.
+    /// Makes the allocator write the changes since the last pass.
     fn write_space_maps(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let writer = MapWriter {
             ctx,
@@ -385,7 +393,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// How leaves are written to.
+    /// The order in which leaves are written.
     pub(crate) fn turn(&self) -> Turn {
         match self.drive {
             Drive::Thread => Turn::Together,
@@ -393,7 +401,7 @@ impl LivePool {
         }
     }
 
-    /// Makes the txg durable: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
+    /// Commits the txg: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
     fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let txg = ctx.txg();
         self.refresh_topology()?;
@@ -428,7 +436,8 @@ impl LivePool {
             let since = self.failure.resumes();
             match labels::commit(&topology, &what) {
                 Ok(report) => break report,
-                // The same bytes in the same places: whatever of it was written may be again.
+                // The retry writes the same bytes to the same offsets, so a partial first attempt is
+                // harmless.
                 Err(error)
                     if self.failure.is_patient()
                         && self.failure.wait(since, &error.to_string()) => {}
@@ -446,8 +455,8 @@ impl LivePool {
             .filter_map(|(leaf, _)| Some(topology.tree.leaf(*leaf)?.config.guid))
             .collect();
         if !failed.is_subset(&state.label_failures) {
-            // The labels of these leaves are old now; those of their siblings become newer, so that
-            // it shows. Once, not in every txg.
+            // The labels of these leaves are now outdated. Rewrite those of their siblings, which makes the
+            // outdated ones recognizable. This happens once, not in every txg.
             state.config_generation += 1;
         }
         if config.is_some() {

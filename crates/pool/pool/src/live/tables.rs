@@ -1,4 +1,4 @@
-//! ZAPs of the MOS in syncing context: the object directory, vdevs' ZAPs, feature tables.
+//! ZAPs of the MOS in syncing context: the object directory, vdev ZAPs, feature tables.
 
 use super::context::SyncContext;
 use super::features::{FeatureChange, FeatureEdit};
@@ -15,7 +15,7 @@ const FEATURES: &str = "feature table";
 const TABLE: &str = "table";
 
 impl SyncContext<'_> {
-    /// An entry of the object directory that names an object; `None` where it is absent or 0.
+    /// Looks up an entry of the object directory that names an object; `None` if it is absent or 0.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -24,21 +24,21 @@ impl SyncContext<'_> {
             .table_number(pool_directory::OBJECT_DIRECTORY, key)?
             .and_then(|id| ObjectId(id).some()))
     }
-    /// Sets an entry of the object directory to one number.
+    /// Sets an entry of the object directory to a single number.
     ///
     /// # Errors
     /// If the directory cannot be changed.
     pub fn set_directory_number(&self, key: &str, number: u64) -> Result<(), PoolError> {
         self.set_table_number(pool_directory::OBJECT_DIRECTORY, key, number)
     }
-    /// Removes an entry of the object directory; none is fine.
+    /// Removes an entry of the object directory, if it exists.
     ///
     /// # Errors
     /// If the directory cannot be changed.
     pub fn remove_directory_entry(&self, key: &str) -> Result<(), PoolError> {
         self.remove_table_entry(pool_directory::OBJECT_DIRECTORY, key)
     }
-    /// A ZAP of the MOS, open for changes.
+    /// Opens a ZAP of the MOS for changes.
     ///
     /// # Errors
     /// If there is no such object.
@@ -46,7 +46,7 @@ impl SyncContext<'_> {
         let object = self.mos().object(id).reading(TABLE)?;
         Ok(ZapMut::of(&object, self.tx()))
     }
-    /// Makes an empty ZAP in the MOS.
+    /// Creates an empty ZAP in the MOS.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -57,14 +57,14 @@ impl SyncContext<'_> {
         ZapMut::of(&object, self.tx()).create(&zap).reading(TABLE)?;
         Ok(object.id())
     }
-    /// An entry that is one number.
+    /// Looks up an entry that holds a single number.
     ///
     /// # Errors
     /// If the ZAP cannot be read.
     pub fn table_number(&self, id: ObjectId, name: &str) -> Result<Option<u64>, PoolError> {
         self.table(id)?.lookup_u64(name.as_bytes()).reading(TABLE)
     }
-    /// Sets an entry to one number.
+    /// Sets an entry to a single number.
     ///
     /// # Errors
     /// If the ZAP cannot be changed.
@@ -73,7 +73,7 @@ impl SyncContext<'_> {
             .update_u64(name.as_bytes(), number)
             .reading(TABLE)
     }
-    /// Removes an entry; none is fine.
+    /// Removes an entry, if it exists.
     ///
     /// # Errors
     /// If the ZAP cannot be changed.
@@ -82,18 +82,18 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Whether a feature is enabled, in use or not.
+    /// Whether a feature is enabled, active or not.
     #[must_use]
     pub fn feature_is_enabled(&self, guid: &str) -> bool {
         self.pool.state.read().features.is_enabled(guid)
     }
-    /// How many things use a feature; 0 where it is disabled.
+    /// A feature's reference count; 0 if it is disabled.
     #[must_use]
     pub fn feature_count(&self, guid: &str) -> u64 {
         let state = self.pool.state.read();
         state.features.features().count(guid).unwrap_or(0)
     }
-    /// One more thing uses a feature.
+    /// Increments a feature's reference count.
     ///
     /// # Errors
     /// If it is not enabled, or the MOS cannot be changed.
@@ -101,17 +101,17 @@ impl SyncContext<'_> {
         let change = self.pool.state.write().features.increment(guid)?;
         self.store_features(&change)
     }
-    /// One thing less uses a feature.
+    /// Decrements a feature's reference count.
     ///
     /// # Errors
-    /// If it is not in use, or the MOS cannot be changed.
+    /// If it is not active, or the MOS cannot be changed.
     pub fn feature_decrement(&self, guid: &str) -> Result<(), PoolError> {
         let change = self.pool.state.write().features.decrement(guid)?;
         self.store_features(&change)
     }
 
-    /// Stores what changed in the feature tables. Changes of features that reading the MOS needs go
-    /// into labels and configuration, too.
+    /// Stores a change in the feature tables. Changes of features that are required to read the MOS also go
+    /// into labels and configuration.
     ///
     /// # Errors
     /// If the MOS cannot be changed.
@@ -162,11 +162,11 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Stores a packed list under an entry of the object directory, in an object that is made if need
-    /// be.
+    /// Stores a packed list in the object that an entry of the object directory names. Creates the object
+    /// and the entry if absent.
     ///
     /// # Errors
-    /// If the list cannot be encoded, or the MOS not changed.
+    /// If the list cannot be encoded, or the MOS cannot be changed.
     pub fn write_packed_list(&self, key: &str, list: &NvList) -> Result<(), PoolError> {
         let mut bytes = list
             .encode_xdr()
@@ -184,7 +184,7 @@ impl SyncContext<'_> {
                 object
             }
         };
-        // Whole blocks, zeros behind the list.
+        // Write whole blocks, padded with zeros after the list.
         let block = object.block_bytes().max(1);
         let padded = length.div_ceil(block).saturating_mul(block);
         bytes.resize(padded as usize, 0);
@@ -199,5 +199,5 @@ impl SyncContext<'_> {
 }
 
 const PACKED: &str = "packed list";
-/// Data blocks of packed lists.
+/// Size of the data blocks of packed lists in bytes.
 const PACKED_BLOCK_BYTES: u32 = 16 << 10;

@@ -1,8 +1,8 @@
 //! Sync tasks: changes of the MOS that run inside the txg that is being written.
 //!
-//! The thread that wants the change runs it itself. The sync loop hands it the turn, with the right
-//! to change the MOS, and waits until it comes back; so a task may borrow from its caller's stack,
-//! and at any time one thread at most changes the MOS.
+//! The thread that requests the change runs it itself. The sync thread grants it permission to change the
+//! MOS and waits until the task is done. A task may therefore borrow from its caller's stack, and at most
+//! one thread changes the MOS at any time.
 
 use super::context::{Round, SyncContext};
 use super::pool::LivePool;
@@ -11,16 +11,16 @@ use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_ondisk::Txg;
 use std::collections::VecDeque;
 
-/// Who waits for a turn, oldest first.
+/// The queue of callers that wait to run their tasks, oldest first.
 #[derive(Default)]
 pub(crate) struct TaskQueue {
     waiting: Mutex<VecDeque<Arc<Ticket>>>,
 }
 
-/// One caller's place in the queue.
+/// The queue entry of one caller.
 pub(crate) struct Ticket {
-    /// The txg that was open when the caller asked; it runs in this one or a later one, so that it
-    /// sees everything that its caller had seen.
+    /// The txg that was open when the caller queued its task. The task runs in this txg or a later one, so
+    /// it sees every change that its caller had seen.
     txg: Txg,
     state: Mutex<TicketState>,
     changed: Condvar,
@@ -28,11 +28,11 @@ pub(crate) struct Ticket {
 
 enum TicketState {
     Waiting,
-    /// The caller's turn.
+    /// The caller may run its task.
     Turn(Arc<Round>),
-    /// It is with the caller.
+    /// The caller is running its task.
     Running,
-    /// The caller has finished, or the pool never came to it.
+    /// The task has finished, or the pool ended before running it.
     Done(Result<(), PoolError>),
 }
 
@@ -47,7 +47,7 @@ impl TaskQueue {
         ticket
     }
 
-    /// The tickets that belong to `txg` or earlier, in order.
+    /// The tickets of `txg` or earlier, in order.
     fn due(&self, txg: Txg) -> Vec<Arc<Ticket>> {
         let mut waiting = self.waiting.lock();
         let (due, later) = waiting.drain(..).partition(|ticket| ticket.txg <= txg);
@@ -55,11 +55,11 @@ impl TaskQueue {
         due.into()
     }
 
-    /// Gives every due ticket its turn. Stops at the first that fails: what it left behind must not be
+    /// Runs the tasks of all due tickets. Stops at the first that fails: its partial change must not be
     /// committed.
     ///
     /// # Errors
-    /// That of the failed task.
+    /// The error of the failed task.
     pub(crate) fn run_due(&self, round: &Arc<Round>) -> Result<(), PoolError> {
         let mut due = self.due(round.txg).into_iter();
         while let Some(ticket) = due.next() {
@@ -81,7 +81,7 @@ impl TaskQueue {
 }
 
 impl Ticket {
-    /// The sync loop's side: waits until the caller is through.
+    /// The sync thread's side: waits until the caller has run its task.
     fn give_turn(&self, round: &Arc<Round>) -> Result<(), PoolError> {
         let mut state = self.state.lock();
         *state = TicketState::Turn(Arc::clone(round));
@@ -99,11 +99,11 @@ impl Ticket {
         self.changed.notify_all();
     }
 
-    /// The caller's side: waits for the turn, runs the task, gives the turn back. Returns the txg that
-    /// it ran in.
+    /// The caller's side: waits for permission, runs the task and returns control to the sync thread.
+    /// Returns the txg that the task ran in.
     ///
     /// # Errors
-    /// The task's own; or why the pool never came to it.
+    /// The task's error, or the reason why the pool did not run it.
     pub(crate) fn run<R>(
         &self,
         pool: &LivePool,
@@ -129,7 +129,7 @@ impl Ticket {
             }
         };
         let txg = round.txg;
-        // A task that panics must not leave the sync loop waiting for ever.
+        // If the task panics, the guard keeps the sync thread from waiting forever.
         let guard = TurnGuard { ticket: self };
         let ctx = SyncContext { pool, round };
         let patient = pool.store.patient_thread();

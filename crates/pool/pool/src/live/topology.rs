@@ -1,4 +1,4 @@
-//! The store's view of the vdevs, after the tree or what leaves missed has changed.
+//! Updates the store's view of the vdevs after the tree or the dirty time logs change.
 
 use super::dtl::MissedTxgs;
 use crate::PoolError;
@@ -10,20 +10,20 @@ use millpond_ondisk::{DecodeError, Guid, VdevId};
 use millpond_vdev::{AllocationClass, LeafTable, VdevConfig, VdevTree};
 use std::collections::BTreeMap;
 
-/// What joins a topology.
+/// Additions to a topology.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Added {
     /// The devices of new leaves.
     pub(crate) devices: BTreeMap<Guid, Arc<dyn Device>>,
-    /// What new top-level vdevs are for.
+    /// The allocation classes of new top-level vdevs.
     pub(crate) classes: BTreeMap<VdevId, AllocationClass>,
 }
 
-/// The topology of the tree `root` with the devices of `old`, by guid, and with what joins it.
-/// Counters go on.
+/// Builds the topology of the tree `root`, with the devices of `old` (by guid) and the additions. Counters
+/// keep their values.
 ///
 /// # Errors
-/// If the tree cannot be one of a pool.
+/// If the tree is invalid for a pool.
 pub(crate) fn renewed(
     old: &Topology,
     root: &VdevConfig,

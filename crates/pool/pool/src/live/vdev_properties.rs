@@ -1,6 +1,7 @@
-//! Setting properties of vdevs.
+//! Sets vdev properties.
 //!
-//! They lie in the ZAP of the vdev: the root's, a top-level vdev's (a single disk's too, which has both), else the leaf's.
+//! They are stored in a ZAP of the vdev: the root's ZAP, a top-level vdev's ZAP, or the leaf's ZAP. A
+//! single disk has both a top-level and a leaf ZAP; the top-level ZAP is used.
 //!
 //! Page `docs/format/properties.md`, "Vdevs".
 
@@ -16,22 +17,23 @@ use millpond_ondisk::{Guid, ObjectId};
 
 const WHAT: &str = "properties of a vdev";
 
-/// One property of a vdev with its value, checked.
+/// A validated vdev property with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VdevSetting {
-    /// A number or a word's number; 2^64-1 for `none`.
+    /// A number, or the number of a word; 2^64-1 for `none`.
     Number(&'static str, u64),
     /// `comment`, which may be empty.
     Text(&'static str, String),
-    /// A property set by users, with its colon; an empty value takes it away.
+    /// A user property, with its colon; an empty value removes it.
     User(String, String),
 }
 
 impl VdevSetting {
-    /// Checks a name and value as given on the command line.
+    /// Validates a name and value from the command line.
     ///
     /// # Errors
-    /// [`SettingError::Unsupported`] for what is valid and cannot be changed here: `allocating`, `path`.
+    /// [`SettingError`]; [`SettingError::Unsupported`] for valid properties that cannot be changed here:
+    /// `allocating`, `path`.
     pub fn parse(name: &str, value: &str) -> Result<Self, SettingError> {
         if name.contains(':') {
             if name.len() > USER_BYTES_MAX.0 || value.len() > USER_BYTES_MAX.1 {
@@ -66,11 +68,12 @@ impl VdevSetting {
 }
 
 impl LivePool {
-    /// Sets a property of the vdev with this guid (the pool's for the root), and returns when it is on stable storage.
+    /// Sets a property of the vdev with this guid, and returns when it is on stable storage. For the root,
+    /// the guid is the pool's.
     ///
     /// # Errors
-    /// [`PoolError::Unsupported`] if there is none, or it keeps no properties (what stands between a top-level vdev
-    /// and its leaves; pools from before vdevs had ZAPs). As [`LivePool::sync_task`].
+    /// [`PoolError::Unsupported`] if there is no such vdev or it stores no properties (interior vdevs below
+    /// the top level; pools from before vdevs had ZAPs). Otherwise as for [`LivePool::sync_task`].
     pub fn set_vdev_property(&self, vdev: Guid, setting: &VdevSetting) -> Result<(), PoolError> {
         let zap = vdev_property_zap(&self.store().topology().tree, vdev);
         let zap = zap.ok_or(PoolError::Unsupported {
@@ -94,7 +97,7 @@ impl SyncContext<'_> {
         let text = match setting {
             VdevSetting::Number(name, number) => {
                 self.set_table_number(zap, name, *number)?;
-                // History shows numbers with a sign.
+                // The history records numbers with a sign.
                 format!("{name}={}", number.cast_signed())
             }
             VdevSetting::User(name, value) if value.is_empty() => {

@@ -1,4 +1,4 @@
-//! Golden images as devices in memory: only what is not zero is kept.
+//! Golden images as devices in memory. Stores only the parts that are not zero.
 
 use millpond_device::{Candidate, Device, DeviceError};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl SparseImage {
         }
         self.size_bytes += piece.len() as u64;
     }
-    /// Writes the image to a file with holes.
+    /// Writes the image to a sparse file.
     pub fn save(&self, path: &Path) {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::create(path).unwrap();
@@ -157,7 +157,7 @@ impl Case {
     pub fn text(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.folder.join(name)).ok()
     }
-    /// The images as devices, each with the partition that holds the pool where it is a whole disk.
+    /// The images as devices; for a whole disk, the partition that holds the pool.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.images()
             .into_iter()
@@ -190,10 +190,10 @@ impl Case {
     }
 }
 
-/// Unpacking all takes minutes: without being asked only smaller cases are.
+/// Unpacking all cases takes minutes, so only smaller ones are unpacked by default.
 const UNNAMED_BYTES_MAX: u64 = 200 << 20;
 
-/// Every case: those of the repository, or the larger set where it is at hand.
+/// Every case: those of the repository, or the larger set if it is available.
 pub fn cases() -> Vec<Case> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let beside = root.join("../shared/golden");

@@ -1,4 +1,4 @@
-//! Labels, uberblocks and configurations of pools that OpenZFS made.
+//! Checks labels, uberblocks and configurations of pools created by OpenZFS.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod images;
@@ -19,7 +19,7 @@ use millpond_pool::import::{
 use millpond_vdev::{Reflow, VdevTree};
 use std::sync::LazyLock;
 
-/// Cases are unpacked once for all tests.
+/// The cases, unpacked once for all tests.
 static CASES: LazyLock<Vec<Unpacked>> =
     LazyLock::new(|| cases().into_iter().map(Unpacked::new).collect());
 
@@ -58,7 +58,7 @@ impl Unpacked {
         let found = scan_devices(self.candidates.iter().filter(is_there).cloned().collect());
         find_pools(&found, 0).into_iter().next()
     }
-    /// Whether the pool lost power, so that labels say it is in use.
+    /// Whether the pool lost power, so that its labels show it in use.
     fn is_unexported(&self) -> bool {
         let crashed = [
             "async-destroy",
@@ -98,7 +98,7 @@ fn every_image_carries_four_verified_labels_but_those_made_otherwise() {
             );
         }
         for (path, faults) in &unpacked.found.unlabelled {
-            // Devices given back by a removal have been labelled anew, for no pool.
+            // A vdev removal has relabelled these devices as belonging to no pool.
             assert_eq!(unpacked.name(), "removed", "{}", path.display());
             assert!(faults.iter().all(|fault| *fault == LabelFault::NeverUsed));
         }
@@ -123,7 +123,7 @@ fn labels_and_uberblocks_encode_back_to_their_own_bytes() {
                 leaf.device()
                     .read(offset + UBERBLOCK_RING_OFFSET_BYTES, &mut ring)
                     .unwrap();
-                // Every way to cut the ring meets whole uberblocks at multiples of 1 KiB.
+                // Every slot size finds whole uberblocks at multiples of 1 KiB.
                 for (_, slot) in UberblockRing::all()[0].slots(&ring) {
                     if let Ok(uberblock) = Uberblock::decode(slot) {
                         assert_eq!(uberblock.encode(), slot[..216], "{}", unpacked.name());
@@ -145,7 +145,7 @@ fn labels_read_as_the_reference_dumper_prints_them() {
         let Some(text) = unpacked.case.text("zdb.txt") else {
             continue;
         };
-        // The dump was taken while the pool was open: what an export alters is left out.
+        // The dump was taken while the pool was open. Skip the keys that an export changes.
         let is_altered = |line: &&str| {
             let key = line.trim_start().split(':').next().unwrap_or("");
             ["state", "txg", "labels =", "DTL"]
@@ -240,7 +240,7 @@ fn the_tree_from_the_labels_is_sound_and_has_the_recorded_health() {
             other => panic!("{}: {other}", unpacked.name()),
         };
         assert_eq!(assembly.state(), expected, "{}", unpacked.name());
-        // Removed vdevs have no labels, so their guids are known only to the pool itself.
+        // Removed vdevs have no labels, so only the pool itself stores their guids.
         let is_whole = !pool
             .conditions
             .iter()
@@ -337,7 +337,7 @@ fn a_lost_top_level_vdev_is_a_gap_until_the_pool_itself_is_asked() {
         let gaps =
             |condition: &&ImportCondition| matches!(condition, ImportCondition::UnknownTop { .. });
         assert_eq!(pool.conditions.iter().filter(gaps).count(), 1);
-        // The whole configuration stands for the one that the pool stores.
+        // The complete configuration stands in for the one stored in the pool.
         let txg = pool.newest().unwrap().uberblock.txg;
         let assembly = pool
             .assemble(&whole.config, Trust::Trusted { txg })

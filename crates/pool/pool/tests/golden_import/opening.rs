@@ -1,4 +1,4 @@
-//! From candidates to open pools: the devices assembled are enough to read the pool's own configuration.
+//! Opens pools from candidates: the assembled devices suffice to read the pool's own configuration.
 
 use crate::CASES;
 use millpond_env::Env;
@@ -32,7 +32,7 @@ fn older_states_open_though_all_labels_are_newer() {
     let mut opened = 0;
     for unpacked in CASES.iter() {
         let pool = unpacked.pool();
-        // Further back than two, blocks may have been overwritten: all that is sure is an answer.
+        // More than two txgs back, blocks may have been overwritten. Opening may then fail but must return.
         for choice in pool.uberblock_choices(Rewind::Recent).unwrap() {
             let txg = choice.uberblock.txg;
             open(&pool, Rewind::ToTxg(txg))

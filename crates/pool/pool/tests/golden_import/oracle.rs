@@ -1,4 +1,5 @@
-//! The same devices as OpenZFS's own programs and test suite know them, where `tools/oracle/fetch` ran.
+//! Compares the devices with the output of OpenZFS's own programs and test suite, if `tools/oracle/fetch`
+//! was run.
 
 use crate::{CASES, SparseImage};
 use millpond_ondisk::{Endian, Txg};
@@ -11,7 +12,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// The oracle's folder, or a word to the reader why nothing is compared.
+/// The oracle's folder. If it is absent, prints that nothing is compared.
 fn oracle() -> Option<PathBuf> {
     let output = Command::new(workspace().join("tools/oracle/where"))
         .output()
@@ -24,7 +25,7 @@ fn oracle() -> Option<PathBuf> {
     ready
 }
 
-/// What the dumper prints of one uberblock, by key; "slot" and "labels" among them.
+/// The dumper's fields of one uberblock by key, including "slot" and "labels".
 type Fields = BTreeMap<String, String>;
 
 fn theirs(image: &Path) -> Vec<Fields> {
@@ -65,7 +66,7 @@ fn uberblocks_are_those_that_the_reference_dumper_lists() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut compared = 0;
-    // Sectors of 512 bytes, 4 KiB and 8 KiB, an expansion that is under way, version 28.
+    // Sectors of 512 bytes, 4 KiB and 8 KiB, an expansion in progress, version 28.
     for name in [
         "single",
         "ashift9",
@@ -116,7 +117,7 @@ fn uberblocks_are_those_that_the_reference_dumper_lists() {
             ));
         }
         let mut theirs = theirs(&image);
-        // The root pointer is the business of another page.
+        // Root pointers are compared by other tests.
         theirs.iter_mut().for_each(|block| drop(block.remove("bp")));
         let by_slot = |block: &Fields| block["slot"].parse::<u64>().unwrap();
         ours.sort_by_key(by_slot);

@@ -1,5 +1,5 @@
-//! The writing side held against what OpenZFS wrote: configurations made anew are those in the
-//! labels, and pools that must not be written to are told with the right reason.
+//! Compares the write side with pools written by OpenZFS: rebuilt configurations must equal those in the
+//! labels, and pools that must not be written to must be refused with the right reason.
 
 use crate::CASES;
 use millpond_env::Env;
@@ -58,7 +58,7 @@ fn labels_follow_from_the_pools_configuration() {
                     spares += 1;
                     continue;
                 }
-                // Labels of an older txg tell an older tree.
+                // Labels of an older txg describe an older tree.
                 if label.txg != config.txg {
                     continue;
                 }
@@ -86,8 +86,8 @@ fn the_features_that_labels_list_follow_from_the_counts() {
     }
 }
 
-/// The reasons of a case; none: the pool as such may be written to. Cases zil and zil-slog have intent
-/// logs to replay, which is for the datasets to say.
+/// The expected reasons of a case; none if the pool itself may be written to. Cases zil and zil-slog have
+/// intent logs to replay, which only the dataset layer reports.
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
         "draid1" => &["org.openzfs:draid", "draid"],

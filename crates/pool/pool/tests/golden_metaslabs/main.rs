@@ -1,5 +1,5 @@
-//! Space of pools that OpenZFS made: every metaslab replayed, and the figures that come of it
-//! against those that `zpool get` and `zfs get` printed.
+//! Replays every metaslab of pools created by OpenZFS, and compares the resulting statistics with the
+//! output of `zpool get` and `zfs get`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,10 +30,10 @@ use millpond_zap::Zap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How much the txgs of an export may change, in bytes.
+/// The most bytes that the txgs of an export may change.
 const LAST_TXGS_BYTES: u64 = 256 << 10;
 
-/// Takes the bytes of a data block and their order.
+/// Callback that receives the bytes of a data block and their byte order.
 type EachBlock<'a> = dyn FnMut(&[u8], Endian) -> Result<(), AllocError> + 'a;
 
 /// One concrete top-level vdev.
@@ -123,7 +123,7 @@ impl Maps {
         let object = self.pool.mos().object(map).unwrap();
         SpaceMapPhys::decode(object.bonus().unwrap(), object.dnode().endian).unwrap()
     }
-    /// Calls `each` with every data block of a map, cut at its length.
+    /// Calls `each` with every data block of a space map, truncated at its length.
     fn blocks(&self, map: ObjectId, each: &mut EachBlock<'_>) -> Result<(), AllocError> {
         let object = self.pool.mos().object(map).unwrap();
         let (mut left, mut index) = (self.header(map).length_bytes as usize, 0);
@@ -197,7 +197,7 @@ fn open(case: &Case) -> Arc<Pool> {
     Pool::open(&Env::real(), &candidate, &OpenOptions::default()).unwrap()
 }
 
-/// What the record says of a pool, and the same as worked out here.
+/// Compares the values recorded for a pool with those computed here.
 fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
     let maps = Maps::new(open(case));
     let tree = VdevTree::new(maps.pool.assembly().root.clone(), Reflow::default()).unwrap();
@@ -266,7 +266,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
     let saved = case.record["zpool_get"]["bclonesaved"][0].as_str();
     figures.clone_saved_bytes = saved.and_then(|text| text.parse().ok()).unwrap_or(0);
     let limit = figures.limit(SlopShare::All);
-    // Some records tell what the pool was like after an import that changed it.
+    // Some records describe the pool after an import that changed it.
     let is_of_image = case.record["state"].as_str().unwrap_or("").is_empty();
     let mut check = |what: &str, ours: u64, theirs: &str, tolerance: u64| {
         let theirs: u64 = theirs.parse().unwrap();
@@ -301,7 +301,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         case.property("capacity"),
         1,
     );
-    // Without histograms (old pools) there is no figure.
+    // Old pools without histograms have no fragmentation value.
     let percent = pool_fragmentation(&fragmentation);
     let recorded = case.property("fragmentation");
     assert_eq!(percent.is_none(), recorded == "-", "{}", case.name);
@@ -315,8 +315,8 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         let recorded = properties["available"][0].as_str().unwrap();
         check("available", available, recorded, LAST_TXGS_BYTES);
     }
-    // But for what tables share, reservations hold back, and logs keep, all that is allocated is
-    // charged to the root, to the byte; frees that were put off and what a checkpoint keeps are not.
+    // The root is charged for all allocated space to the byte, except what tables share, reservations hold
+    // and logs keep. Deferred frees and space kept by a checkpoint are not charged.
     let shares = has_dedup || figures.clone_saved_bytes > 0;
     let datasets = case.record["datasets"].as_array().unwrap();
     let reserves = datasets.iter().any(|dataset| {

@@ -1,4 +1,4 @@
-//! Figures and properties of pools that OpenZFS made, against what it said of them.
+//! Compares statistics and properties of pools created by OpenZFS with the recorded values.
 #![allow(clippy::unwrap_used, dead_code)]
 
 #[path = "../golden_import/images.rs"]
@@ -21,12 +21,13 @@ fn open(case: &Case) -> Arc<Pool> {
     Pool::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
 }
 
-/// What depends on the import or on the running system.
+/// Properties that depend on the import or on the running system.
 const OF_THE_IMPORT: [&str; 4] = ["altroot", "cachefile", "readonly", "load_guid"];
 
-/// Figures that moved between the record and the last transaction group: of pools that lost power, the
-/// record is of the state after OpenZFS imported them; of others the export, with its last
-/// flush of space maps, came after the record.
+/// Statistics that changed between the record and the last txg.
+///
+/// For pools that lost power, the record describes the state after OpenZFS imported them. For other pools,
+/// the export with its last flush of space maps happened after the record.
 const MOVES: [&str; 10] = [
     "allocated",
     "free",
@@ -66,10 +67,10 @@ fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
                 continue;
             }
             let line = format!("{}: {:?}, recorded {wanted:?}", case.name, found.get(name));
-            // Of pools that lost power the record is of the state after an import and its replay.
+            // For pools that lost power, the record describes the state after an import and its replay.
             let state = case.record["state"].as_str().unwrap_or_default();
             let is_later = name.starts_with("feature@") && state.contains("import");
-            // While a leaf misses txgs it is not shown as whole, resilvering or not.
+            // A leaf that misses txgs is not reported as healthy, whether or not it is resilvering.
             let misses = name == "health" && case.name == "resilver-mid";
             let key = match (is_later, misses) {
                 (true, _) => Some(&"features of a later state"),
@@ -85,7 +86,7 @@ fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
             }
         }
         for name in found.keys() {
-            // Features newer than the recording software are told of as disabled.
+            // Features newer than the recording software are reported as disabled.
             let is_news = name.starts_with("feature@") && found[name].0 == "disabled";
             if !recorded.contains_key(name) && !is_news {
                 let line = format!("{name}: {}: not recorded", case.name);
@@ -103,7 +104,7 @@ fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
     assert!(!report.contains_key("unexpected"));
 }
 
-/// Cases whose figures are held against the reference dumper's count of every block.
+/// Cases whose statistics are compared with the reference dumper's count of every block.
 const COUNTED: [&str; 8] = [
     "single",
     "gang-raidz",

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 const MIB: usize = 1 << 20;
 
-/// A pool that has no datasets at all.
+/// A port without datasets.
 struct NoDatasets;
 
 impl DatasetPort for NoDatasets {
@@ -118,7 +118,7 @@ fn all_devices(vdevs: &NewVdevs) -> Vec<NewDevice> {
         .collect()
 }
 
-/// The pool as whoever finds its devices opens it for reading.
+/// Opens the pool for reading, as another program finding its devices would.
 fn read_back(devices: &[NewDevice]) -> (Arc<Pool>, FoundState) {
     let candidates = devices.iter().map(|one| Candidate {
         path: PathBuf::from(&one.path),
@@ -374,9 +374,9 @@ fn vdevs_that_are_added_belong_to_the_pool_and_take_blocks_from_the_next_txg() {
         .iter()
         .map(|v| v.allocated_bytes)
         .collect();
-    // Metadata goes to the special vdev as soon as there is one.
+    // Metadata is allocated on the special vdev as soon as one exists.
     assert!(used[2] > 0, "{used:?}");
-    // The pool's own devices are refused, forced or not.
+    // The pool's own devices are refused, with or without force.
     let again = of(vec![top(NewLayout::Single, vec![devices[1].clone()])]);
     assert!(matches!(
         live.add_vdevs(&again, force, &|_| false),
@@ -459,7 +459,7 @@ fn the_same_dice_make_the_same_bytes() {
             .unwrap();
         device.to_vec()
     };
-    // Not assert_eq: nobody wants to see 64 MiB.
+    // Not `assert_eq`: a failure would print 64 MiB.
     assert!(make() == make());
 }
 
@@ -486,7 +486,7 @@ fn pools_can_be_made_of_files() {
     let mut new = new_pool(vdevs);
     new.writing.drive = Drive::Thread;
     let live = create(&new).unwrap();
-    // Held while the pool is open.
+    // The devices are locked while the pool is open.
     assert!(open().is_err());
     live.export().unwrap();
     let (read, state) = read_back(&all_devices(&new.vdevs));

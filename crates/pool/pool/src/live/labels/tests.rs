@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const MIB: usize = 1 << 20;
 
-/// A device that fails writes (and flushes) after so many of them.
+/// A device that fails after a given number of writes and flushes.
 #[derive(Debug)]
 struct Failing {
     inner: MemoryDevice,
@@ -58,7 +58,7 @@ fn memory() -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(vec![0; 64 * MIB]))
 }
 
-/// A mirror of two devices and a single device.
+/// A pool of a mirror of two devices and a single device.
 struct Pool {
     config: PoolConfig,
     topology: Topology,
@@ -165,7 +165,8 @@ fn a_committed_pool_is_found_again() {
     assert_eq!(candidate.comment.as_deref(), Some("kept"));
     let newest = candidate.newest().unwrap();
     assert_eq!(newest.uberblock, pool.uberblock(5));
-    // Three leaves, four labels each: all hold the one of txg 5 too, since there are only two vdevs.
+    // Three leaves with four labels each. All hold the uberblock of txg 5 too, since there are only two
+    // vdevs.
     assert_eq!(newest.places.len(), 12);
     assert!(newest.places.iter().all(|place| place.slot == 5));
     assert_eq!(candidate.config_txg, Txg(4));
@@ -179,7 +180,7 @@ fn a_committed_pool_is_found_again() {
 fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
     let mut pool = Pool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
-    // The even labels of txg 5 went down, its uberblock did not.
+    // The even labels of txg 5 were written, its uberblock was not.
     pool.config.txg = Txg(5);
     pool.config.name = "renamed".into();
     let tops = [VdevId(0), VdevId(1)];
@@ -246,7 +247,8 @@ fn a_fresh_device_has_labels_of_no_pool_and_no_uberblock_of_an_older_one() {
     assert_eq!(&start, b"boot sector");
     let mut ring = vec![0; UBERBLOCK_RING_BYTES];
     device.read(UBERBLOCK_RING_OFFSET_BYTES, &mut ring).unwrap();
-    // One region: its trailer ends the ring, and no slot is valid by itself.
+    // The ring is one checksummed region: its trailer is at the end of the ring, and no slot is valid by
+    // itself.
     assert!(millpond_checksum::verify_label(&ring, UBERBLOCK_RING_OFFSET_BYTES).is_ok());
     for cut in UberblockRing::all() {
         for (offset, slot) in cut.slots(&ring) {

@@ -197,7 +197,7 @@ fn mixed_redundancy_is_told_and_force_takes_it() {
         ..NewVdevOptions::default()
     };
     assert_eq!(build(&new, force).unwrap().tops.len(), 2);
-    // A mirror loses as many as raidz1.
+    // A two-way mirror survives as many losses as raidz1.
     let new = of(vec![
         top(NewLayout::Mirror, vec![file("/a", 64), file("/b", 64)]),
         top(
@@ -208,7 +208,7 @@ fn mixed_redundancy_is_told_and_force_takes_it() {
     assert!(build(&new, NewVdevOptions::default()).is_ok());
 }
 
-/// The labels of a pool of one device, in `state`.
+/// A device with the labels of a single-device pool in `state`.
 fn labelled(state: LeafState, txg: u64) -> (NewDevice, Guid) {
     let new = of(vec![top(NewLayout::Single, files(1, 64))]);
     let built = build(&new, NewVdevOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Txgs one after the other.
+//! Consecutive txgs and reopened pools.
 
 use super::leaks::check;
 use super::made::{
@@ -42,7 +42,7 @@ fn a_new_pool_is_opened_again_and_every_byte_of_it_has_one_owner() {
         assert_eq!(counted(&read), 9, "{shape:?}");
         assert_eq!(read.uberblock().txg, Txg(4 + 9));
         let used = check(&read);
-        // And on, from what the space maps on disk say.
+        // Continue from the space maps on disk.
         let pool = open(&world, port).unwrap();
         for expected in 10..=20 {
             assert_eq!(count_up(&pool).unwrap(), expected);
@@ -69,7 +69,7 @@ fn a_txg_without_changes_leaves_no_trace() {
     }
     assert_eq!(world.journal().len(), events);
     assert_eq!(pool.uberblock(), uberblock);
-    // The next one leaves a gap behind it.
+    // The next txg leaves a gap in the txg numbers.
     count_up(&pool).unwrap();
     assert_eq!(pool.uberblock().txg, Txg(uberblock.txg.0 + 6));
     check(&pool.committed().unwrap());
@@ -148,7 +148,7 @@ fn an_exported_pool_says_so_and_has_no_logs_but_the_last() {
     assert_eq!(counted(&read), 7);
     check(&read);
     assert_eq!(read.config().u64("state"), Ok(1));
-    // Open again: in use again, by label and configuration.
+    // Reopened: label and configuration show a pool in use again.
     let pool = open(&world, port).unwrap();
     count_up(&pool).unwrap();
     let candidate = super::made::candidate(&world.disks()).unwrap();
@@ -172,7 +172,7 @@ fn a_rewound_pool_goes_on_from_there_and_its_newer_past_never_comes_back() {
     };
     let pool = open_with(&world, &options, port.clone()).unwrap();
     assert_eq!(counted(&pool.committed().unwrap()), 5);
-    // The same number, a later time: it wins.
+    // The same txg with a later time takes precedence.
     assert_eq!(pool.uberblock().txg, newest.txg);
     assert!(pool.uberblock().timestamp_s > newest.timestamp_s);
     drop(pool);
@@ -202,7 +202,7 @@ fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
     assert_eq!(counted(&read), 5);
     check(&read);
     drop((read, pool));
-    // Txgs 6, 7 and 8 are not on the second side, and it is known.
+    // The second side lacks txgs 6, 7 and 8, and its dirty time log says so.
     let read = open_read_only(&world).unwrap();
     let topology = read.store().topology();
     let log = topology.tree.leaves().nth(1).unwrap().1.config.dtl.unwrap();
@@ -230,7 +230,7 @@ fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
     check(&pool.committed().unwrap());
     let away = pool.uberblock().txg;
     drop(pool);
-    // Both again: what it missed is known and stays known.
+    // With both sides again, the missed txgs stay recorded.
     for _ in 0..2 {
         let pool = open_some(&world, &world.disks(), Drive::Caller).unwrap();
         count_up(&pool).unwrap();

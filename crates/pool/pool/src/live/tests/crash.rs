@@ -1,11 +1,11 @@
-//! The power fails between any two requests; what was flushed is kept, of the rest any part is lost.
+//! Power failure between any two requests. Flushed data is kept; any part of the rest is lost.
 
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, count_up, counted, make, open, open_read_only};
 use millpond_env::sync::Arc;
 use millpond_sim::{Event, PowerCut, Seed, World};
 
-/// A pool, some txgs, and after which request each was acknowledged.
+/// Creates a pool, writes txgs, and records after which request each was acknowledged.
 fn history(world: &World, shape: Shape, txgs: u64) -> Vec<(usize, u64)> {
     let pool = make(world, shape, Arc::new(NoDatasets::default()));
     count_up(&pool).unwrap();
@@ -18,7 +18,7 @@ fn history(world: &World, shape: Shape, txgs: u64) -> Vec<(usize, u64)> {
     acknowledged
 }
 
-/// What was acknowledged by then, at least.
+/// The lowest count that must have survived, given what was acknowledged by then.
 fn floor(acknowledged: &[(usize, u64)], events: usize) -> u64 {
     acknowledged
         .iter()
@@ -89,7 +89,7 @@ fn a_pool_cut_off_goes_on_and_can_be_cut_off_again() {
         let next = count_up(&pool).unwrap();
         assert!(next > floor(&acknowledged, count));
         drop(pool);
-        // And again, in the middle of what the second life wrote.
+        // A second power failure, during the writes of the second run.
         let middle = opened + (after.journal().len() - opened) / 2;
         let third = after.reborn(middle, &PowerCut::Torn(Seed::new(count as u64 + 1)));
         let read = open_read_only(&third).unwrap();

@@ -1,4 +1,4 @@
-//! Disks that stop answering, and the pools on them.
+//! Pools on disks that stop answering.
 
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
@@ -45,10 +45,10 @@ fn a_single_disk_that_hangs_is_waited_for_and_named() {
             let reason = &suspension.reason;
             let is_named = reason.contains("/sim/0") && reason.contains("has not answered");
             assert!(is_named && suspension.can_resume, "{reason}");
-            // Nobody else can make it go on, or end it in order.
+            // Neither resume nor export can complete while the device hangs.
             assert!(matches!(pool.resume(), Err(PoolError::Suspended { .. })));
             assert!(matches!(pool.export(), Err(PoolError::Suspended { .. })));
-            // What is committed can be looked at, if it is in memory, and another pool is none the wiser.
+            // The committed state is readable if it is cached, and another pool is not affected.
             assert_eq!(count_up(&other), Ok(2));
             assert!(!counting.is_finished());
             disk.release();
@@ -98,7 +98,7 @@ fn a_hung_side_is_lost_until_it_answers_and_comes_back_with_what_it_missed() {
     let hung = lost();
     assert_eq!(hung.len(), 1);
     let device: Arc<dyn millpond_device::Device> = Arc::clone(&disk) as _;
-    // A look at its labels would hang as well.
+    // Reading its labels would hang too.
     assert_eq!(pool.bring_back(hung[0], &device), Ok(false));
     assert_eq!(counted(&pool.committed().unwrap()), 2);
     disk.release();

@@ -1,4 +1,4 @@
-//! Everything allocated is owned by the MOS or waits on `sync_bplist`, exactly once.
+//! Checks that everything allocated is owned exactly once, by the MOS or by `sync_bplist`.
 
 use super::made::{CHARGED, counted};
 use crate::{Pool, PoolSpaceMaps};
@@ -11,8 +11,8 @@ use millpond_ondisk::{
 };
 use std::collections::BTreeMap;
 
-/// Asserts that space maps and block trees of a pool without datasets agree to the byte, and that
-/// what was charged is what the MOS takes. Returns the bytes allocated.
+/// Asserts that space maps and block trees of a pool without datasets agree to the byte, and that the
+/// charged space equals the size of the MOS. Returns the bytes allocated.
 pub(super) fn check(pool: &Arc<Pool>) -> u64 {
     let mut owned = allocated(pool);
     let total: u64 = owned.values().map(RangeSet::bytes).sum();
@@ -98,7 +98,7 @@ fn walk_mos(pool: &Arc<Pool>, each: &mut dyn FnMut(&BlockPointer)) {
         for pointer in &object.dnode().block_pointers {
             walk(pool, pointer, each);
         }
-        // Every block must be readable, too.
+        // Every block must also be readable.
         let mut next = BlockId(0);
         while let Some(id) = object.next_data_block(next).unwrap() {
             object.read_block(id).unwrap();

@@ -1,4 +1,4 @@
-//! Lists of block pointers against a plain list in memory.
+//! Compares block pointer lists with a plain list in memory.
 
 use super::made::{NoDatasets, Shape, make};
 use crate::PoolError;
@@ -7,7 +7,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, BpObjectPhys, ObjectId};
 use millpond_sim::World;
 
-/// The `number`th of many different pointers, of a sector each.
+/// The `number`th of many distinct pointers, each to one sector.
 fn pointer(number: u64) -> BlockPointer {
     let mut pointer = BlockPointer::default();
     // One address: one sector on vdev 0. lsize 512, psize 512, no compression, fletcher4, a
@@ -59,7 +59,7 @@ fn what_is_appended_is_found_and_summed_up() {
         ctx.set_directory_number("test:list", list.id().0)
     })
     .unwrap();
-    // And after it was written and read.
+    // And again after writing and reading the list.
     pool.sync_task(|ctx| {
         let id = ctx.directory_object("test:list")?.unwrap();
         let list = BpObject::open(ctx, id)?;
@@ -84,7 +84,7 @@ fn a_short_list_is_poured_in_and_a_long_one_hung_below() {
         assert_eq!((phys.pointer_count, phys.sub_object_count), (20, 1));
         assert_eq!(phys.bytes, 3000 * 4096);
         assert_eq!(numbers(ctx, &list), (0..3000).collect::<Vec<_>>());
-        // Below another: its sub-list moves up, and its few pointers too.
+        // Moving the list below another one moves its sub-list and its few pointers up.
         let upper = BpObject::create(ctx)?;
         let lower = list.id();
         upper.append_list(ctx, lower)?;

@@ -1,4 +1,4 @@
-//! Pools without datasets, made by hand, and opened again.
+//! Creates pools without datasets for the tests, and reopens them.
 
 use crate::error::Reading;
 use crate::import::{LeafState, PoolCandidate, find_pools, scan_devices};
@@ -28,14 +28,14 @@ use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, Vde
 use millpond_zap::{NewZap, ZapMut};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Datasets that are none: only what `$MOS` would be charged is summed up.
+/// A port without datasets that only sums up the charges to `$MOS`.
 #[derive(Default)]
 pub(super) struct NoDatasets {
     pub(super) charged: AtomicI64,
     pub(super) calls: Mutex<Vec<(&'static str, u64, u32)>>,
-    /// The next call of `sync_datasets` fails.
+    /// Whether the next call of `sync_datasets` fails.
     pub(super) fails: AtomicBool,
-    /// It panics.
+    /// Whether it panics instead.
     pub(super) panics: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl DatasetPort for NoDatasets {
             .push(("background", ctx.txg().0, ctx.pass()));
         Ok(())
     }
-    /// Kept where `$MOS` would keep it: in the MOS, so that charging dirties it as in earnest.
+    /// Stores the sum in the MOS like `$MOS` does, so that charging dirties the MOS as in production.
     fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError> {
         let sum = ctx
             .table_number(OBJECT_DIRECTORY, CHARGED)?
@@ -81,10 +81,10 @@ impl DatasetPort for NoDatasets {
     }
 }
 
-/// The entry of the object directory that stands for `$MOS`.
+/// The entry of the object directory that replaces `$MOS`.
 pub(super) const CHARGED: &str = "test:charged";
 
-/// How a test's pool is made.
+/// The layout of a test's pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) disks: usize,
@@ -110,7 +110,7 @@ impl Shape {
 const DISK_BYTES: u64 = 64 << 20;
 const FIRST: Txg = Txg(4);
 
-/// Makes a pool on new disks of `world`, driven by its callers.
+/// Creates a pool on new disks of `world`, in caller-driven sync mode.
 pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> Arc<LivePool> {
     let env = world.env();
     let disks: Vec<Arc<SimDisk>> = (0..shape.disks)
@@ -291,7 +291,7 @@ fn tree(shape: Shape) -> VdevConfig {
     }
 }
 
-/// What an import finds on these disks.
+/// The candidate that an import finds on these disks.
 pub(super) fn candidate(disks: &[Arc<SimDisk>]) -> Option<PoolCandidate> {
     let found = scan_devices(
         disks
@@ -318,7 +318,7 @@ pub(super) fn open(world: &World, port: Arc<dyn DatasetPort>) -> Result<Arc<Live
     open_with(world, &OpenOptions::default(), port)
 }
 
-/// Opens the pool with some of its disks only.
+/// Opens the pool with only some of its disks.
 pub(super) fn open_some(
     world: &World,
     disks: &[Arc<SimDisk>],
@@ -352,10 +352,10 @@ pub(super) fn open_with(
     LivePool::open(&world.env(), &candidate, options, &writing, port)
 }
 
-/// The entry that tests count in.
+/// The entry that tests use as a counter.
 const COUNT: &str = "test:count";
 
-/// A task that counts up, and changes an object of some size so that blocks die and are born.
+/// A sync task that increments the counter and changes an object, so that blocks are freed and allocated.
 pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
     pool.sync_task(|ctx| {
         let count = ctx.table_number(OBJECT_DIRECTORY, COUNT)?.unwrap_or(0) + 1;
@@ -382,7 +382,7 @@ pub(super) fn count_up(pool: &LivePool) -> Result<u64, PoolError> {
     })
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(count: u64, block: u64) -> Vec<u8> {
     let mut seed = millpond_sim::Seed::new(count * 1000 + block);
     let mut bytes = vec![0; 9000];

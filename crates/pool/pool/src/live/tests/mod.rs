@@ -1,4 +1,4 @@
-//! The changing pool on simulated disks: written, cut off, opened again.
+//! Tests of pools open for changes on simulated disks: written, cut off, reopened.
 
 mod commit;
 mod crash;

@@ -1,4 +1,4 @@
-//! Devices that fail and come back, and the pools on them.
+//! Pools on devices that fail and recover.
 
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
@@ -12,7 +12,7 @@ use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, SimDisk, World};
 use millpond_vdev::{Health, LeafHealth, LeafId};
 use std::time::Duration;
 
-/// A pool that counted to one, opened so that it can be resumed.
+/// A pool with count 1 that is open so that it can be resumed.
 fn resumable(world: &World, shape: Shape) -> Arc<LivePool> {
     resumable_with(world, shape, Arc::new(NoDatasets::default()))
 }
@@ -73,11 +73,11 @@ fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
             assert!(reason.contains("/sim/0"), "{reason}");
             let beginning = scope.spawn(|| pool.begin(0).map(drop));
             let syncing = scope.spawn(|| pool.sync());
-            // Still away: it tries, and waits again.
+            // The devices still fail: it retries and waits again.
             assert!(is_suspended(pool.resume()));
             assert!(pool.suspension().unwrap().can_resume);
             assert!(is_suspended(pool.export()));
-            // What began between the two tries may have: its txg is not written.
+            // Transactions started between the two attempts may succeed; their txg is not written yet.
             assert!(!counting.is_finished() && !syncing.is_finished());
             all(&world.disks(), false);
             pool.resume().unwrap();
@@ -103,7 +103,7 @@ fn with_continue_what_is_new_is_refused_and_what_is_there_can_be_read() {
     let pool = resumable(&world, Shape::ONE);
     set_failmode(&pool, "continue");
     let disk = Arc::clone(&world.disks()[0]);
-    // Writing alone fails.
+    // Only writes fail.
     let fails = FaultPlan::new(Seed::new(1)).with(Scope::Writes, Fault::Fail, 1_000_000);
     disk.set_faults(Some(fails));
     thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn a_suspended_pool_that_nobody_has_any_more_ends() {
     }
 }
 
-/// What a power cut leaves of a world now, as a pool.
+/// The pool as it would be after a power cut now.
 fn after_power_cut(world: &World, cut: &PowerCut) -> Arc<Pool> {
     let after = world.reborn(world.recorded(), cut);
     open_read_only(&after).unwrap()
@@ -195,12 +195,12 @@ fn what_a_failed_flush_lost_is_written_again_when_the_pool_is_resumed() {
             await_suspension(&pool);
             assert!(is_suspended(pool.resume()));
             world.disks().iter().for_each(|disk| disk.set_faults(None));
-            // One side of the mirror did not answer its probe.
+            // One side of the mirror failed its probe.
             pool.clear_leaves(None);
             pool.resume().unwrap();
             assert_eq!(counting.join().unwrap(), Ok(2));
         });
-        // The pages that failed may leave memory at any time.
+        // Pages that failed to be written may be evicted at any time.
         world.disks().iter().for_each(|disk| disk.evict());
         check(&pool.committed().unwrap());
         for cut in [PowerCut::EverythingWritten, PowerCut::NothingUnflushed] {
@@ -217,7 +217,7 @@ fn what_disks_forgot_while_they_were_away_is_written_again() {
     for shape in [Shape::ONE, Shape::MIRROR] {
         let world = World::new(68);
         let pool = resumable(&world, shape);
-        // The disks take everything, hold nothing, and are gone when they are to flush.
+        // The disks accept writes, lose them, and fail when flushed.
         let forgets = || {
             let plan = FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
             plan.with(Scope::Writes, Fault::Lose, 1_000_000)
@@ -249,7 +249,7 @@ fn what_one_side_of_a_mirror_cannot_flush_is_in_its_log() {
     world.disks()[0].set_faults(Some(no_flush));
     assert_eq!(count_up(&pool), Ok(2));
     world.disks()[0].set_faults(None);
-    // What was missed is written down with the next txg.
+    // The next txg stores the missed txgs.
     count_up(&pool).unwrap();
     assert_eq!(pool.state.read().missed.len(), 1);
     drop(pool);
@@ -265,7 +265,7 @@ fn what_the_last_flush_of_a_txg_lost_is_in_the_log_of_that_txg() {
     world.disks()[0].set_faults(Some(no_flush));
     assert_eq!(count_up(&pool), Ok(2));
     let txg = pool.uberblock().txg;
-    // No other txg may come to tell of it.
+    // No later txg may record the loss.
     pool.abandon();
     drop(pool);
     world.disks()[0].set_faults(None);
@@ -276,7 +276,7 @@ fn what_the_last_flush_of_a_txg_lost_is_in_the_log_of_that_txg() {
     check(&read);
 }
 
-/// A pool that panicked in the middle of a change, with what it had committed.
+/// Asserts that the pool is stopped after a panic in a change, and keeps its committed state.
 fn is_over(pool: Arc<LivePool>, world: &World) {
     assert!(!pool.suspension().unwrap().can_resume);
     assert!(is_suspended(pool.begin(0)));

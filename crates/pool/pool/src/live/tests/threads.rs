@@ -1,4 +1,4 @@
-//! Pools that write by a thread of their own.
+//! Pools with their own sync thread.
 
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, count_up, counted, make, open_read_only, open_some};
@@ -68,7 +68,7 @@ fn a_task_that_panics_suspends_the_pool_and_nobody_waits_for_ever() {
     }));
     assert!(panicked.is_err());
     let error = loop {
-        // The caller unwinds before the sync loop has heard of it.
+        // The caller unwinds before the sync thread notices the panic.
         if let Err(error) = count_up(&pool) {
             break error;
         }
@@ -84,7 +84,7 @@ fn an_exported_pool_has_no_thread_and_refuses_everything() {
     let pool = threaded(&world);
     assert_eq!(count_up(&pool).unwrap(), 2);
     thread::scope(|scope| {
-        // Whoever comes too late is told so.
+        // A caller that is too late gets an error.
         let late = scope.spawn(|| while count_up(&pool).is_ok() {});
         pool.export().unwrap();
         late.join().unwrap();
