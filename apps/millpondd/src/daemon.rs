@@ -47,7 +47,7 @@ pub struct Daemon {
     log: Log,
 }
 
-/// Guard for a file name look-up. Clears [`Daemon::is_naming`] on drop, however the look-up ends.
+/// Guard for a file name look-up. Clears `is_naming` on drop, however the look-up ends.
 struct Naming(Arc<Daemon>);
 
 impl Naming {

@@ -142,7 +142,6 @@ impl Judge<'_> {
             } else {
                 other.dead_unique
             };
-            // The unique bytes of the empty origin snapshot are not maintained.
             of("unique bytes", phys.unique_bytes, unique.used);
         }
         self.deadlist(at);

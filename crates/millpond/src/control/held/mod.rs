@@ -549,7 +549,7 @@ pub enum Step<'a> {
 fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
     match given {
         Some(value) => CacheFile::parse(value),
-        // A pool with an altroot or a temporary name is imported only temporarily.
+        // With an altroot or a temporary name the import is temporary, so no cache file records it.
         None if is_visitor => CacheFile::None,
         None => CacheFile::Default,
     }
