@@ -88,7 +88,8 @@ fn can_be_taken(by: &DeviceInUse) -> bool {
     )
 }
 
-/// Checks that the devices are free. Spares may be shared by several pools.
+/// Checks that the devices are free. ZFS allows several pools to share a spare; this is refused as not
+/// implemented.
 fn check_use(
     around: &dyn Around,
     devices: &NewDevices,
