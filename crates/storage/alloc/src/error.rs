@@ -31,7 +31,7 @@ pub enum AllocError {
     /// The logs of unflushed changes failed.
     #[error("log space maps: {0}")]
     Logs(StoreError),
-    /// A map allocates what is not free, or frees what is: it does not match its history.
+    /// A map allocates a range that is not free, or frees one that is: it does not match its history.
     #[error("space map of {metaslab}: {conflict}")]
     Contradiction {
         /// The metaslab of the map.

@@ -1,7 +1,8 @@
 //! Calculates the space figures of `zpool list` and `zfs list`.
 //!
-//! All sizes are in bytes. "Raw" sizes include parity, "deflated" sizes do not. Page
-//! `docs/format/space-accounting.md`.
+//! All sizes are in bytes. "Raw" sizes include parity, "deflated" sizes do not.
+//!
+//! Page `docs/format/space-accounting.md`.
 
 use millpond_ondisk::{BlockPointer, VdevId};
 
@@ -210,9 +211,8 @@ pub struct PoolLimit {
     pub limit_bytes: u64,
 }
 
-/// The slop space for `normal_bytes` (deflated): a 32nd, at most 128 GiB, less the embedded logs but at
-/// least half of that share. The result is never below 128 MiB or half of `normal_bytes`, whichever is
-/// smaller.
+/// The slop space for `normal_bytes` (deflated): a 32nd, at most 128 GiB. Embedded logs count towards it,
+/// up to half of it. The result is at least 128 MiB, or half of `normal_bytes` if that is less.
 #[must_use]
 pub fn slop_bytes(normal_bytes: u64, embedded_log_bytes: u64) -> u64 {
     let share = (normal_bytes >> 5).min(SLOP_BYTES_MAX);

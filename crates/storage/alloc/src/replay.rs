@@ -164,8 +164,8 @@ impl UnflushedLogs {
 
 /// The free space of `metaslab`: everything except what its own map and the logs allocate.
 ///
-/// The replay is strict: a map that allocates what is not free, or frees what is, does not match its
-/// history. Uses memory for at most one range for every two units of the metaslab.
+/// The replay is strict: a map that allocates a range that is not free, or frees one that is, does not
+/// match its history. Uses memory for at most one range for every two units of the metaslab.
 ///
 /// # Errors
 /// If the store fails or the records contradict each other.

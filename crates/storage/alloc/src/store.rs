@@ -46,7 +46,7 @@ pub trait SpaceMapStore {
         metaslab: MetaslabId,
         each: &mut dyn FnMut(SpaceRecord) -> Result<(), AllocError>,
     ) -> Result<(), AllocError>;
-    /// The first txg whose changes are *not* in the metaslab's own map but in the logs; 0 if it never had
+    /// The first txg whose changes are in the logs and *not* in the metaslab's own map; 0 if it never had
     /// changes in logs.
     ///
     /// # Errors

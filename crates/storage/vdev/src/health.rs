@@ -1,26 +1,26 @@
-//! Which leaves can be asked, and which of them missed the txg in question.
+//! Which leaves are readable, and which missed a given txg.
 
 use millpond_ondisk::Txg;
 
 use crate::tree::LeafId;
 
-/// Whether a leaf is worth asking for data of one txg.
+/// Whether a leaf can be read for data of one txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeafHealth {
-    /// It is open and its dirty time log does not name the txg.
+    /// It is open and its dirty time log (DTL) does not contain the txg.
     Good,
-    /// It is open, but data born in that txg never reached it: asked only when nothing else is left.
+    /// It is open, but missed data born in the txg: read only as a last resort.
     Stale,
-    /// It is absent, offline or faulted: never asked.
+    /// It is absent, offline or faulted: never read.
     Unreadable,
 }
 
-/// What the planner asks about leaves. Implemented by whoever opens devices and loads dirty time
-/// logs; called while a plan is made, never later.
+/// The planner's view of leaf health. Implemented by the layer that opens devices and loads dirty time
+/// logs. It is consulted only while a plan is made.
 pub trait Health {
-    /// The state of `leaf` for data physically born in `birth`. Distributed spares are asked about
-    /// too; for them only [`LeafHealth::Stale`] and [`LeafHealth::Unreadable`] matter, since the
-    /// bytes lie on other leaves.
+    /// The health of `leaf` for data physically born in `birth`. Also called for distributed spares; for
+    /// them only [`LeafHealth::Stale`] and [`LeafHealth::Unreadable`] matter, because their bytes lie on
+    /// other leaves.
     fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth;
 }
 
@@ -34,7 +34,7 @@ impl Health for AllGood {
     }
 }
 
-/// A table of leaves with the txgs that each has missed.
+/// The health of each leaf, with the txgs that it missed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeafTable {
     leaves: Vec<LeafEntry>,
@@ -43,9 +43,9 @@ pub struct LeafTable {
 /// One row of a [`LeafTable`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeafEntry {
-    /// Whether the leaf can be asked at all.
+    /// Whether the leaf is readable.
     pub is_readable: bool,
-    /// Half-open ranges of txgs whose data is not on the leaf: its dirty time log.
+    /// Half-open ranges of txgs whose data the leaf lacks: its dirty time log (DTL).
     pub missed: Vec<core::ops::Range<u64>>,
 }
 
@@ -62,7 +62,7 @@ impl LeafTable {
         }
     }
 
-    /// What `leaf` has missed; nothing beyond the table.
+    /// The txgs that `leaf` missed; none if it is not in the table.
     #[must_use]
     pub fn missed(&self, leaf: LeafId) -> &[core::ops::Range<u64>] {
         let at = usize::try_from(leaf.0).ok();
@@ -70,7 +70,7 @@ impl LeafTable {
         entry.map_or(&[], |entry| &entry.missed)
     }
 
-    /// The row of `leaf`, to be changed; `None` beyond the table.
+    /// The row of `leaf`, mutable; `None` if it is not in the table.
     pub fn entry(&mut self, leaf: LeafId) -> Option<&mut LeafEntry> {
         self.leaves.get_mut(usize::try_from(leaf.0).ok()?)
     }

@@ -1,10 +1,10 @@
-//! Layer `storage`: where the bytes of a block lie, and how to get them back.
+//! Layer `storage`: maps blocks to bytes on leaves, and plans how to read and write them.
 //!
-//! Pure functions over a checked tree of vdevs: from (tree, range, who is missing) to reads of
-//! leaves, then from what the leaves answered to data, or to the next reads, or to a failure that
-//! names everything that was tried. No device is touched and no lock taken here, so that every
-//! pattern of losses can be tested without a disk. Knows nothing of block pointers, checksums or
-//! compression: whether bytes are right is asked of a closure.
+//! Pure functions over a validated tree of vdevs. From the tree, a range and the health of the leaves a
+//! plan derives leaf reads. From their outcomes it derives the data, further reads, or a failure that names
+//! everything that was tried. This crate touches no device and takes no lock, so every pattern of losses
+//! can be tested without a disk. It has no notion of block pointers, checksums or compression: a closure
+//! decides whether bytes are right.
 //!
 //! ```
 //! use millpond_ondisk::{Guid, Txg, VdevId};

@@ -1,22 +1,23 @@
-//! Sizes: what a block takes, what a vdev gives. Page `docs/format/vdev-tree.md`.
+//! Sizes of blocks on vdevs, and of vdevs. Page `docs/format/vdev-tree.md`.
 
 use millpond_ondisk::{SECTOR_BYTES, Txg, VdevId};
 
 use crate::tree::{NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::{Sector, round_up};
 
-/// The block for which a vdev's overhead is reckoned, in bytes.
+/// The block size for which a vdev's overhead is calculated, in bytes.
 const TYPICAL_BLOCK_BYTES: u64 = 128 << 10;
-/// Bytes of a gang header before `com.klarasystems:dynamic_gang_header`.
+/// Size of a gang header before `com.klarasystems:dynamic_gang_header`, in bytes.
 const GANG_HEADER_BYTES: u64 = 512;
-/// Bytes of a leaf that are not allocatable: two labels and the boot area before, two labels after.
+/// Bytes of a leaf that are not allocatable: two labels and the boot area at the start, two labels at the
+/// end.
 const LEAF_OVERHEAD_BYTES: u64 = (4 << 20) + (512 << 10);
-/// Bytes of a label.
+/// Size of a label in bytes.
 const LABEL_BYTES: u64 = 256 << 10;
 
 impl VdevTree {
-    /// Bytes that a block of `psize_bytes` physically born in `birth` takes on a top-level vdev,
-    /// parity and padding included. `None` for holes, missing vdevs and beyond 64 bits.
+    /// The bytes that a block of `psize_bytes` physically born in `birth` takes on a top-level vdev,
+    /// including parity and padding. `None` for holes and missing vdevs, and on overflow.
     #[must_use]
     pub fn asize(&self, vdev: VdevId, psize_bytes: u64, birth: Txg) -> Option<u64> {
         let node = self.top(vdev)?;
@@ -29,7 +30,7 @@ impl VdevTree {
         }
     }
 
-    /// The most data that fits in `asize_bytes` of a top-level vdev for a block born in `birth`.
+    /// The largest data size of a block born in `birth` that fits into `asize_bytes` of a top-level vdev.
     #[must_use]
     pub fn psize_max(&self, vdev: VdevId, asize_bytes: u64, birth: Txg) -> Option<u64> {
         let node = self.top(vdev)?;
@@ -42,8 +43,8 @@ impl VdevTree {
         }
     }
 
-    /// The smallest amount of data that a top-level vdev stores without waste, in bytes: its
-    /// sector, on dRAID a sector for each data column of a group.
+    /// The smallest data size that a top-level vdev stores without padding, in bytes: its sector, or on
+    /// dRAID one sector for each data column of a group.
     #[must_use]
     pub fn min_alloc(&self, vdev: VdevId) -> Option<u64> {
         let node = self.top(vdev)?;
@@ -54,9 +55,9 @@ impl VdevTree {
         }
     }
 
-    /// Bytes of a gang header on a top-level vdev: 512, or its smallest allocation while
-    /// `com.klarasystems:dynamic_gang_header` is active. A pointer with several addresses uses the
-    /// least of theirs.
+    /// Size of a gang header on a top-level vdev: 512, or its smallest allocation while
+    /// `com.klarasystems:dynamic_gang_header` is active. A pointer with several addresses uses the smallest
+    /// of their sizes.
     #[must_use]
     pub fn gang_header_size(&self, vdev: VdevId, is_dynamic: bool) -> Option<u64> {
         if is_dynamic {
@@ -66,28 +67,28 @@ impl VdevTree {
         }
     }
 
-    /// Bytes that a gang header takes on a top-level vdev: those of a 512-byte block at the vdev's
-    /// first width, whatever the header's size.
+    /// The bytes that a gang header takes on a top-level vdev: those of a 512-byte block at the vdev's
+    /// original width, for any header size.
     #[must_use]
     pub fn gang_header_asize(&self, vdev: VdevId) -> Option<u64> {
         self.asize(vdev, GANG_HEADER_BYTES, Txg(0))
     }
 
-    /// Useful bytes in each raw 512-byte sector of a top-level vdev, 512 without redundancy: reckoned
-    /// with blocks of 128 KiB at the vdev's first width, and never changed by widening it.
+    /// Useful bytes in each raw 512-byte sector of a top-level vdev; 512 without redundancy. Calculated for
+    /// blocks of 128 KiB at the vdev's original width; expansion does not change it.
     #[must_use]
     pub fn deflate_ratio(&self, vdev: VdevId) -> Option<u64> {
         let asize = self.asize(vdev, TYPICAL_BLOCK_BYTES, Txg(0))?;
         TYPICAL_BLOCK_BYTES.checked_div(asize >> SECTOR_BYTES.trailing_zeros())
     }
 
-    /// `raw_bytes` of a top-level vdev as datasets see them.
+    /// Converts `raw_bytes` of a top-level vdev to the deflated bytes that datasets see.
     #[must_use]
     pub fn deflated(&self, vdev: VdevId, raw_bytes: u64) -> Option<u64> {
         (raw_bytes / SECTOR_BYTES).checked_mul(self.deflate_ratio(vdev)?)
     }
 
-    /// How many metaslabs a top-level vdev has. 0 for holes, missing and removed vdevs.
+    /// The number of metaslabs of a top-level vdev. 0 for holes, missing and removed vdevs.
     #[must_use]
     pub fn metaslab_count(&self, vdev: VdevId) -> u64 {
         let Some(node) = self.top(vdev) else { return 0 };
@@ -104,7 +105,7 @@ impl VdevTree {
         node.config.asize_bytes.checked_shr(shift).unwrap_or(0)
     }
 
-    /// First byte and length of one metaslab; on dRAID cut to whole stripes. `None` beyond the last.
+    /// Offset and length of one metaslab; on dRAID reduced to whole stripes. `None` if it does not exist.
     #[must_use]
     pub fn metaslab_range(&self, vdev: VdevId, index: u64) -> Option<(u64, u64)> {
         let node = self.top(vdev)?;
@@ -123,8 +124,7 @@ impl VdevTree {
         Some((first, length.checked_sub(length.checked_rem(stripe)?)?))
     }
 
-    /// Raw bytes of a top-level vdev that can be allocated: its share of `SIZE` in `zpool list`, parity
-    /// included.
+    /// Raw allocatable bytes of a top-level vdev: its share of `SIZE` in `zpool list`, including parity.
     #[must_use]
     pub fn space(&self, vdev: VdevId) -> u64 {
         self.space_of(vdev).unwrap_or(0)
@@ -141,8 +141,8 @@ impl VdevTree {
         if size < stripe || count == 0 {
             return Some(0);
         }
-        // Whole stripes up to the end of the last metaslab, less one for each border between
-        // metaslabs that lies within a stripe. Borders fall between stripes once in `period`.
+        // Whole stripes up to the end of the last metaslab, minus one for each border between metaslabs
+        // that lies within a stripe. One border in every `period` lies between stripes.
         let whole = count.checked_mul(size)?.checked_div(stripe)?;
         let common = size.trailing_zeros().min(stripe.trailing_zeros());
         let period = stripe.checked_shr(common)?;
@@ -151,8 +151,8 @@ impl VdevTree {
         whole.checked_sub(cut)?.checked_mul(stripe)
     }
 
-    /// Children's worth of data on a top-level vdev: 1 on leaves and mirrors, children without parity
-    /// on RAID-Z, and the data columns of all groups of a row on dRAID.
+    /// Children's worth of data on a top-level vdev: 1 for leaves and mirrors, children minus parity for
+    /// RAID-Z, and the data columns of all groups in a row for dRAID.
     #[must_use]
     pub fn data_disks(&self, vdev: VdevId) -> Option<u64> {
         let node = self.top(vdev)?;
@@ -167,9 +167,9 @@ impl VdevTree {
         }
     }
 
-    /// Allocatable bytes of a vdev whose devices have the sizes that `device_bytes` gives (`None` for
-    /// those not there, which count as large as need be). `None` for holes, missing and removed vdevs
-    /// and where no device is there.
+    /// Allocatable bytes of a vdev whose devices have the sizes that `device_bytes` returns. Absent devices
+    /// (`None`) do not limit the size. `None` for holes, missing and removed vdevs, and if no device is
+    /// present.
     #[must_use]
     pub fn asize_from_devices(
         &self,

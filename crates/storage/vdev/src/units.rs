@@ -1,15 +1,15 @@
-//! Arithmetic between bytes and the sectors of one vdev, without wrapping.
+//! Overflow-checked conversion between bytes and the sectors of a vdev.
 
 use millpond_ondisk::Ashift;
 
-/// The sector of one top-level vdev: `1 << ashift` bytes.
+/// The sector size of a top-level vdev: `1 << ashift` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sector {
     shift: u32,
 }
 
 impl Sector {
-    /// The sector of a vdev with this ashift, or `None` when no vdev can have it.
+    /// The sector size for this ashift, or `None` if the ashift is invalid.
     pub(crate) fn new(ashift: Ashift) -> Option<Self> {
         (9..=16).contains(&ashift.0).then_some(Self {
             shift: u32::from(ashift.0),
@@ -20,17 +20,17 @@ impl Sector {
         1u64.checked_shl(self.shift).unwrap_or(u64::MAX)
     }
 
-    /// Whole sectors in `bytes`, rounding down.
+    /// The number of whole sectors in `bytes`, rounded down.
     pub(crate) fn whole(self, bytes: u64) -> u64 {
         bytes.checked_shr(self.shift).unwrap_or(0)
     }
 
-    /// Sectors needed to hold `bytes`, rounding up.
+    /// The number of sectors that hold `bytes`, rounded up.
     pub(crate) fn covering(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes())
     }
 
-    /// Bytes of `sectors`; `None` when that leaves 64 bits.
+    /// The size of `sectors` in bytes; `None` on overflow.
     pub(crate) fn to_bytes(self, sectors: u64) -> Option<u64> {
         sectors.checked_mul(self.bytes())
     }
@@ -40,7 +40,7 @@ impl Sector {
     }
 }
 
-/// `value` rounded up to a multiple of `unit`; `None` for a unit of 0 or beyond 64 bits.
+/// `value` rounded up to a multiple of `unit`; `None` for a unit of 0 or on overflow.
 pub(crate) fn round_up(value: u64, unit: u64) -> Option<u64> {
     value.checked_next_multiple_of(unit)
 }

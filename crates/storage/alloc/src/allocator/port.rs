@@ -27,8 +27,9 @@ pub struct MapShape {
 /// Writing of space maps, as objects of the pool, which this layer does not know.
 ///
 /// Only the sync thread calls it. All writes belong to the syncing txg and are visible at once to
-/// [`crate::SpaceMapStore::replay`], which must not read a committed state instead. Pages
-/// `docs/format/space-map.md`, `docs/format/log-space-map.md`.
+/// [`crate::SpaceMapStore::replay`], which must not read a committed state instead.
+///
+/// Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 pub trait SpaceMapWriter {
     /// Creates a space map. The map of a metaslab is entered into the vdev's metaslab array. The log of a
     /// txg is entered into the ZAP of logs; the first log creates the ZAP and counts the feature. With

@@ -1,27 +1,27 @@
-//! The columns of a block in its group, or in two groups when it crosses a border.
+//! The columns of a block in its group, or in two groups if it crosses a border.
 
 use millpond_ondisk::Ashift;
 
 use super::{DraidGeometry, ROW_BYTES};
 use crate::units::Sector;
 
-/// Where one column of a row lies.
+/// The location of one column of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidColumn {
     /// Index of the child.
     pub child: u64,
-    /// First byte on the child, labels not counted.
+    /// First byte on the child, not counting labels.
     pub offset_bytes: u64,
-    /// Bytes of the block (or of parity) in the column, possibly 0. Up to
-    /// [`DraidRow::column_bytes`] the rest is zeros that do lie on the child.
+    /// Bytes of the block (or of parity) in the column, may be 0. The rest, up to
+    /// [`DraidRow::column_bytes`], is zeros stored on the child.
     pub size_bytes: u64,
 }
 
-/// The part of a block that lies in one group: parity columns first, then data columns in the
-/// block's order. Every column is `column_bytes` long on its child.
+/// The part of a block in one group: parity columns first, then data columns in the block's order. Every
+/// column is `column_bytes` long on its child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraidRow {
-    /// How many of the columns are parity.
+    /// The number of parity columns.
     pub parity: u64,
     /// Length of every column on its child, in bytes.
     pub column_bytes: u64,
@@ -30,8 +30,8 @@ pub struct DraidRow {
 }
 
 impl DraidGeometry {
-    /// The map of `size_bytes` at `offset_bytes`: one row, or two for a block that crosses from one
-    /// group into the next. `None` when the numbers do not fit together or leave 64 bits.
+    /// The map of `size_bytes` at `offset_bytes`: one row, or two for a block that crosses from one group
+    /// into the next. `None` for inconsistent arguments and on overflow.
     ///
     /// Allocates one column for each child of a group and row.
     #[must_use]

@@ -1,4 +1,5 @@
-//! dRAID: groups of columns declustered over all children, spare space included.
+//! dRAID: groups of columns, declustered over all children and the distributed spares.
+//!
 //! Page `docs/format/draid.md`.
 
 mod map;
@@ -13,14 +14,14 @@ use permutation::Permutations;
 
 use crate::units::Sector;
 
-/// Height of a row on every child, in bytes.
+/// Height of a row on each child, in bytes.
 const ROW_BYTES: u64 = 16 << 20;
-/// Bytes at the end of each child that hold no groups.
+/// Reserved bytes at the end of each child, which hold no groups.
 const RESERVED_BYTES: u64 = 32 << 20;
 /// The most distributed spares.
 const SPARES_MAX: u64 = 100;
 
-/// The shape of a dRAID vdev, checked, with its permutation map.
+/// The validated geometry of a dRAID vdev, with its permutation map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraidGeometry {
     children: u64,
@@ -32,10 +33,10 @@ pub struct DraidGeometry {
 }
 
 impl DraidGeometry {
-    /// Checks the numbers of a configuration and generates the map.
+    /// Makes a geometry from the values of a configuration, and generates the map.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// A message that says which value is invalid.
     pub fn new(
         children: usize,
         nparity: u64,
@@ -101,19 +102,19 @@ impl DraidGeometry {
         self.children
     }
 
-    /// Columns of a group: parity and data.
+    /// Columns of a group, parity and data.
     #[must_use]
     pub fn group_width(&self) -> u64 {
         self.data.saturating_add(self.parity)
     }
 
-    /// Children's worth of space outside the spares.
+    /// Children's worth of space, without the spares.
     #[must_use]
     pub fn disks(&self) -> u64 {
         self.children.saturating_sub(self.spares)
     }
 
-    /// The shape in the words of `zpool status`: `draid2:3d:8c:2s`.
+    /// The geometry in the notation of `zpool status`: `draid2:3d:8c:2s`.
     #[must_use]
     pub fn name(&self) -> String {
         format!(
@@ -122,8 +123,8 @@ impl DraidGeometry {
         )
     }
 
-    /// The child that holds distributed spare `spare_id`'s bytes at `offset_bytes` (labels not
-    /// counted); the offset on that child is the same.
+    /// The child that holds the bytes of distributed spare `spare_id` at `offset_bytes` (not counting
+    /// labels). The offset on that child is the same.
     #[must_use]
     pub fn spare_child(&self, spare_id: u64, offset_bytes: u64) -> Option<u64> {
         if spare_id >= self.spares {
@@ -139,25 +140,25 @@ impl DraidGeometry {
         self.permutations.child(slice, position)
     }
 
-    /// The child at `position` of slice `slice`, for tests that map by themselves.
+    /// The child at `position` of slice `slice`, for tests that do their own mapping.
     #[cfg(test)]
     pub(crate) fn child_at(&self, slice: u64, position: u64) -> Option<u64> {
         self.permutations.child(slice, position)
     }
 
-    /// Bytes taken by a block of `psize_bytes`: always whole rows of its group.
+    /// The bytes that a block of `psize_bytes` takes: always whole rows of its group.
     pub(crate) fn asize(&self, psize_bytes: u64, sector: Sector) -> Option<u64> {
         let rows = sector.covering(psize_bytes).div_ceil(self.data.max(1));
         sector.to_bytes(rows.checked_mul(self.group_width())?)
     }
 
-    /// The most data that fits in `asize_bytes`.
+    /// The largest data size that fits into `asize_bytes`.
     pub(crate) fn psize_max(&self, asize_bytes: u64, sector: Sector) -> Option<u64> {
         let rows = sector.whole(asize_bytes).checked_div(self.group_width())?;
         sector.to_bytes(rows.checked_mul(self.data)?)
     }
 
-    /// Allocatable bytes over children of which the smallest has `child_asize_bytes`.
+    /// Allocatable bytes if the smallest child has `child_asize_bytes`.
     pub(crate) fn asize_from_children(&self, child_asize_bytes: u64) -> Option<u64> {
         let usable = child_asize_bytes.saturating_sub(RESERVED_BYTES);
         let child = crate::units::round_down(usable, ROW_BYTES)?;

@@ -1,11 +1,11 @@
-//! Which child stands at which position, slice by slice.
+//! Maps positions to children, slice by slice.
 
 use super::seeds::SEEDS;
 
-/// First half of the generator's state, the same for every map.
+/// The first half of the generator's initial state, the same for every map.
 const GENERATOR_START: u64 = 0xd_7a1d_5eed;
 
-/// The base permutations of one number of children.
+/// The base permutations for one number of children.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Permutations {
     children: u64,
@@ -67,7 +67,7 @@ impl Permutations {
     }
 }
 
-/// A small generator whose sequence is part of the format.
+/// A small random number generator whose sequence is part of the disk format.
 struct Generator {
     s0: u64,
     s1: u64,

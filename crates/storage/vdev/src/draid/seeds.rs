@@ -1,9 +1,9 @@
-//! The seeds of the dRAID permutation maps: part of the disk format, never to be changed.
+//! The seeds of the dRAID permutation maps. They are part of the disk format and must never change.
+//!
 //! Page `docs/format/draid.md`.
 
-/// For each number of children from 2 to 255, in order: how many base permutations there are, the
-/// seed of the generator, and the sum of the resulting map's bytes taken as little-endian 32-bit
-/// words.
+/// For each number of children from 2 to 255, in order: the number of base permutations, the seed of the
+/// generator, and the sum of the resulting map's bytes as little-endian 32-bit words.
 #[rustfmt::skip]
 pub(super) const SEEDS: [(u16, u64, u64); 254] = [
     (256, 0x89ef3dab_bcc7de37, 0x00000000_433d433d), // 2 children

@@ -124,7 +124,7 @@ fn impossible_shapes_are_refused() {
     assert!(new(9, 2, 0, 1, 2).is_err() && new(9, 2, u64::MAX, 1, 2).is_err());
     assert!(new(9, 2, 2, 6, 2).is_err() && new(9, 2, 2, 101, 2).is_err());
     assert!(new(9, 2, 2, 1, 0).is_err() && new(9, 2, 2, 1, 1 << 40).is_err());
-    // Three groups of four columns do not fill rows of eight.
+    // Three groups of four columns do not fill whole rows of eight.
     assert!(new(9, 2, 2, 1, 3).is_err());
 }
 
@@ -154,7 +154,7 @@ proptest! {
                 for spare in 0..spares {
                     let holder = geometry.spare_child(spare, column.offset_bytes).unwrap();
                     prop_assert_ne!(holder, column.child);
-                    // One piece of a column never leaves its slice.
+                    // A column never crosses the end of its slice.
                     let last = column.offset_bytes + row.column_bytes - 1;
                     prop_assert_eq!(geometry.spare_child(spare, last), Some(holder));
                 }

@@ -1,4 +1,4 @@
-//! The mapping object of a removed vdev, decoded.
+//! Decodes the mapping object of a removed vdev.
 
 use millpond_ondisk::{
     DecodeError, Endian, INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES,
@@ -7,7 +7,7 @@ use millpond_ondisk::{
 
 use super::Segment;
 
-/// Where everything on one removed vdev went. Entries ascend by source and do not overlap.
+/// The mapping of one removed vdev. Entries ascend by source and do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndirectMapping {
     entries: Vec<IndirectMappingEntry>,
@@ -15,14 +15,14 @@ pub struct IndirectMapping {
 }
 
 impl IndirectMapping {
-    /// Decodes the contents of the mapping object (24 bytes an entry, the first `count` of them) and
-    /// of the births object (16 bytes an entry, all of `births`; empty if it could not be read).
+    /// Decodes the contents of the mapping object (24 bytes per entry, the first `count` of them) and of
+    /// the births object (16 bytes per entry, all of `births`; empty if it could not be read).
     ///
-    /// Allocates no more than the inputs' size.
+    /// Allocates no more than the size of the inputs.
     ///
     /// # Errors
-    /// [`DecodeError`] when an entry is cut off, not sorted, overlaps its neighbour, is empty, or
-    /// names no destination; and when births do not ascend.
+    /// [`DecodeError`] if an entry is truncated, unsorted, overlapping, empty or without a destination, or
+    /// if births do not ascend.
     pub fn decode(
         mapping: &[u8],
         count: u64,
@@ -52,8 +52,8 @@ impl IndirectMapping {
             .ok_or_else(|| fail("entries overlap or do not ascend"))
     }
 
-    /// A mapping of these entries; `None` unless both lists ascend, and pieces do not overlap and
-    /// are not empty.
+    /// A mapping of these entries; `None` unless both lists ascend, and entries are not empty and do not
+    /// overlap.
     #[must_use]
     pub fn from_entries(
         entries: Vec<IndirectMappingEntry>,
@@ -78,8 +78,8 @@ impl IndirectMapping {
         &self.entries
     }
 
-    /// The pieces of `size_bytes` at `offset_bytes`; `None` if any byte of it is not mapped.
-    /// Allocates one piece for each entry touched.
+    /// The segments of `size_bytes` at `offset_bytes`; `None` if any byte is not mapped. Allocates one
+    /// segment for each entry involved.
     #[must_use]
     pub fn resolve(&self, offset_bytes: u64, size_bytes: u64) -> Option<Vec<Segment>> {
         let end = offset_bytes.checked_add(size_bytes)?;
@@ -106,7 +106,7 @@ impl IndirectMapping {
         (at == end).then_some(pieces)
     }
 
-    /// When the byte at `offset_bytes` was copied.
+    /// The txg in which the byte at `offset_bytes` was copied.
     #[must_use]
     pub fn birth(&self, offset_bytes: u64) -> Option<Txg> {
         let at = self

@@ -1,4 +1,4 @@
-//! Removed data vdevs: where their bytes went. Page `docs/format/indirect-vdev.md`.
+//! Removed data vdevs, and where their data was moved. Page `docs/format/indirect-vdev.md`.
 
 mod mapping;
 #[cfg(test)]
@@ -8,30 +8,30 @@ use millpond_ondisk::{Txg, VdevId};
 
 pub use mapping::IndirectMapping;
 
-/// One piece of a range of a removed vdev.
+/// One segment of a range of a removed vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where the piece begins on the removed vdev, in bytes.
+    /// Its start on the removed vdev, in bytes.
     pub source_bytes: u64,
-    /// The vdev that it lies on now (possibly removed too).
+    /// The vdev that holds it now (possibly removed too).
     pub vdev: VdevId,
-    /// Where it begins there, in bytes.
+    /// Its start there, in bytes.
     pub offset_bytes: u64,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// When the piece was copied, if known: what counts for dirty time logs there.
+    /// The txg in which it was copied, if known: the birth to use for dirty time logs there.
     pub birth: Option<Txg>,
 }
 
-/// Where the mappings of removed vdevs come from: they lie in objects of the pool itself, which
-/// only higher layers can read.
+/// The mappings of removed vdevs. They lie in objects of the pool itself, which only higher layers can
+/// read.
 pub trait IndirectMap {
-    /// The pieces that make up `size_bytes` at `offset_bytes` of the removed vdev `vdev`, in order
-    /// and without gaps; `None` when the mapping is not known or does not cover the range.
+    /// The segments of `size_bytes` at `offset_bytes` of the removed vdev `vdev`, in order and without
+    /// gaps; `None` if the mapping is unknown or does not cover the range.
     fn resolve(&self, vdev: VdevId, offset_bytes: u64, size_bytes: u64) -> Option<Vec<Segment>>;
 }
 
-/// No vdev was removed, or no mapping is loaded yet.
+/// No vdev was removed, or no mapping is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NoIndirect;
 

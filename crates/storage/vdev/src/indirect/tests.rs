@@ -5,7 +5,7 @@ use super::*;
 use crate::twin::{Twin, leaf, over};
 use crate::{LeafId, PlanError, ReadPlan, Reflow, VdevConfig, VdevType};
 
-/// The first entry of a real mapping, and two that follow.
+/// The first entry of a real mapping, and two more.
 const ENTRY: [u8; 24] = [
     0x28, 0, 0, 0, 0, 0, 0, 0, 0x08, 0, 0, 0, 0x03, 0, 0, 0, 0x70, 0x18, 0, 0, 0, 0, 0, 0,
 ];
@@ -43,7 +43,7 @@ fn damaged_mappings_are_refused() {
     assert!(IndirectMapping::decode(&[], 0, &births[..31], Endian::Little).is_err());
 }
 
-/// All numbers in sectors.
+/// All values are in sectors.
 fn entry(source: u64, size: u64, vdev: u32, offset: u64) -> IndirectMappingEntry {
     IndirectMappingEntry {
         source_offset_bytes: source * 512,
@@ -92,7 +92,7 @@ fn a_range_is_found_in_the_pieces_that_cover_it() {
     assert_eq!(mapping.resolve(u64::MAX - 5, 100), None);
 }
 
-/// A pool of a removed vdev whose block of 9 sectors was split over two mirrors.
+/// A pool with a removed vdev, of which a block of 9 sectors was split over two mirrors.
 fn split() -> Twin {
     let mirror = |guid: u64, sides: u64| VdevConfig {
         ashift: 9,
@@ -141,7 +141,7 @@ fn a_split_block_is_put_together_from_the_right_copy_of_each_piece() {
     let mut twin = split();
     assert_eq!(twin.read().unwrap().data, twin.data);
     assert!(twin.audit().is_clean());
-    // Any set of liars that leaves one good copy of each piece.
+    // Every set of corrupted leaves that leaves one good copy of each segment.
     for liars in [
         vec![0u32],
         vec![1],
@@ -158,12 +158,12 @@ fn a_split_block_is_put_together_from_the_right_copy_of_each_piece() {
         let resolved = twin.read().unwrap();
         assert_eq!(resolved.data, twin.data, "{liars:?}");
         let named = Twin::named(&resolved);
-        // If one that was asked lied, everything was asked and every liar is named.
+        // If a leaf that was read is corrupted, all are read and every corrupted one is named.
         if !named.is_empty() {
             assert_eq!(named, liars.iter().map(|leaf| LeafId(*leaf)).collect());
         }
     }
-    // Both sides lie, in different pieces.
+    // Both sides are corrupted, in different segments.
     let mut twin = split();
     for (side, at) in [(0u32, 60u64), (1, 80)] {
         let at = (4 << 20) + at * 512;

@@ -1,5 +1,5 @@
-//! Everywhere that the same bytes lie: mirrors, replacements, spares and the spare space of dRAID,
-//! nested as they may be. Page `docs/format/vdev-tree.md`.
+//! Finds all copies of the same bytes: mirrors, replacements, spares and the spare space of dRAID, in any
+//! nesting. Page `docs/format/vdev-tree.md`.
 
 #[cfg(test)]
 mod tests;
@@ -10,16 +10,16 @@ use crate::health::{Health, LeafHealth};
 use crate::plan::Source;
 use crate::tree::{NodeId, VdevKind, VdevTree};
 
-/// Copies of one range that are considered; more are ignored.
+/// The most copies of one range; more are ignored.
 pub(crate) const SOURCES_MAX: usize = 128;
-/// Vdevs looked at for one range, against configurations whose spares point at each other.
+/// The most vdevs to visit for one range, against configurations whose spares refer to each other.
 const VISITS_MAX: usize = 1024;
-/// log2 of the bytes after which reads turn to the next side of a mirror.
+/// log2 of the bytes after which reads switch to the next side of a mirror.
 const TURN_SHIFT: u32 = 21;
 
-/// Gathers the sources of whatever lies at `device_offset_bytes` (labels included) below `node`, in
-/// the order in which they should be asked: complete ones, turning every 2 MiB so that both sides of a
-/// mirror get work, then those that missed `birth`, then those that cannot be asked.
+/// Collects the sources of the bytes at `device_offset_bytes` (labels included) below `node`, in the order
+/// in which to read them: complete ones, rotated every 2 MiB to distribute reads over the sides of a
+/// mirror; then those that missed `birth`; then unreadable ones.
 pub(crate) fn sources(
     tree: &VdevTree,
     health: &dyn Health,
@@ -56,14 +56,14 @@ struct Walk<'a> {
     birth: Txg,
     offset: u64,
     visits: usize,
-    /// The distributed spares on the way to where the walk stands.
+    /// The distributed spares on the path to the current node.
     spares: Vec<NodeId>,
     found: Vec<Source>,
 }
 
 impl Walk<'_> {
-    /// Recursion is bounded by the tree's depth for each distributed spare on the way, each of which
-    /// is passed once, and by [`VISITS_MAX`] in all.
+    /// Recursion is limited by the tree's depth for each distributed spare on the path (each at most once),
+    /// and by [`VISITS_MAX`] in total.
     fn visit(&mut self, id: NodeId, is_stale: bool) {
         self.visits = self.visits.saturating_add(1);
         let tree = self.tree;
@@ -110,7 +110,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The child of the dRAID vdev whose spare space stands in at this offset.
+    /// The child of the dRAID vdev that holds the spare space at this offset.
     fn spare_holder(&self, spare: NodeId, spare_id: u64) -> Option<NodeId> {
         let top = self.tree.top(self.tree.node(spare)?.top?)?;
         let VdevKind::Draid(geometry) = &top.kind else {

@@ -30,7 +30,7 @@ fn complete_leaves_come_first_then_stale_ones_then_absent_ones() {
     health.entry(LeafId(1)).unwrap().missed.push(5..8);
     let at = |birth| order(&sources(&tree, &health, NodeId(1), 4 << 20, Txg(birth)));
     assert_eq!(at(7), [2, 3, 1, 0]);
-    // In another txg, leaf 1 is as good as the others, and the turn is over three.
+    // In another txg leaf 1 is as good as the others, and reads rotate over three leaves.
     assert_eq!(at(8).last(), Some(&0));
     assert_eq!(at(8).len(), 4);
 }
@@ -54,7 +54,7 @@ fn the_turn_goes_to_the_next_side_every_two_mebibytes() {
 
 #[test]
 fn spares_that_point_at_each_other_end_the_walk() {
-    // Every child of the dRAID vdev is replaced by both of its distributed spares, which no pool has.
+    // Every child of the dRAID vdev is replaced by both of its distributed spares, as in no real pool.
     let children = (0..5u64)
         .map(|at| {
             let dspare = |id: u64| VdevConfig {

@@ -1,4 +1,4 @@
-//! Reading everything that leaves hold of a block, and judging each of them.
+//! Audits: reads all bytes that leaves hold of a block, and judges each.
 
 use super::blame::{failure, is_right, truth_of};
 use super::cells::{Cell, Cells, Copy, CopyId, CopyState, Row};
@@ -9,31 +9,31 @@ use crate::health::Health;
 use crate::indirect::IndirectMap;
 use crate::tree::{LeafId, VdevTree};
 
-/// What a leaf holds of a block.
+/// What the bytes of a leaf are to the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Bytes of the block itself.
+    /// Bytes of the block.
     Data,
-    /// Parity of it.
+    /// Parity of the block.
     Parity,
-    /// Zeros that fill up a dRAID row.
+    /// Zeros that pad a dRAID row.
     Padding,
 }
 
-/// What became of one leaf's part.
+/// The judgement of one leaf's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It holds what it should.
+    /// It is right.
     Right,
-    /// It holds something else.
+    /// It is wrong.
     Wrong,
-    /// It holds something else, and is known to have missed the txg.
+    /// It is wrong, and the leaf is known to have missed the txg.
     Stale,
     /// It could not be read.
     Fault(LeafFault),
-    /// The leaf is absent, offline or faulted; it was not asked.
+    /// The leaf is absent, offline or faulted, and was not read.
     Absent,
-    /// It was read, but the block is not known, so nobody can tell.
+    /// It was read but cannot be judged, because the block is unknown.
     Unjudged,
 }
 
@@ -42,28 +42,28 @@ pub enum Verdict {
 pub struct AuditFinding {
     /// The leaf.
     pub leaf: LeafId,
-    /// First byte on the device, labels included.
+    /// First byte on the device, including labels.
     pub offset_bytes: u64,
     /// Length in bytes.
     pub length_bytes: u64,
-    /// What it holds there.
+    /// The role of the bytes.
     pub role: Role,
-    /// Whether that is right.
+    /// Whether they are right.
     pub verdict: Verdict,
 }
 
-/// What every leaf holds of a block.
+/// The judgement of everything that leaves hold of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditReport {
-    /// The block, or why it cannot be had.
+    /// The block, or why it cannot be read.
     pub block: Result<Vec<u8>, Failure>,
-    /// One entry for each run of bytes on each leaf, absent leaves included, sorted by leaf and
-    /// offset; neighbours with the same role and verdict are one entry.
+    /// One entry for each run of bytes on each leaf, including absent leaves, sorted by leaf and offset.
+    /// Adjacent runs with the same role and verdict are one entry.
     pub findings: Vec<AuditFinding>,
 }
 
 impl AuditReport {
-    /// Whether the block is readable and every leaf was there and right.
+    /// Whether the block is readable and every leaf is present and right.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.block.is_ok()
@@ -74,28 +74,28 @@ impl AuditReport {
     }
 }
 
-/// What is to be done next with an [`AuditPlan`].
+/// The next step of an [`AuditPlan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum AuditStep {
-    /// Read these and pass the outcomes to [`AuditPlan::advance`] in the same order. Never empty.
+    /// Perform these reads and pass the outcomes to [`AuditPlan::advance`] in the same order. Never empty.
     Read(Vec<LeafRead>),
-    /// The judgement.
+    /// The result.
     Done(AuditReport),
 }
 
-/// The way to a judgement on every leaf that holds a part of one block: data, every side of a mirror,
-/// parity, and the padding of dRAID. Bounds as for [`ReadPlan`](super::ReadPlan).
+/// A plan to judge every leaf that holds a part of one block: data, every side of a mirror, parity, and the
+/// padding of dRAID. Limits are those of [`ReadPlan`](super::ReadPlan).
 #[derive(Debug)]
 pub struct AuditPlan {
     cells: Cells,
 }
 
 impl AuditPlan {
-    /// Lays out `range`, as [`ReadPlan::new`](super::ReadPlan::new) does.
+    /// Plans the audit of `range`, as [`ReadPlan::new`](super::ReadPlan::new) does.
     ///
     /// # Errors
-    /// [`PlanError`] when nothing can lie there.
+    /// [`PlanError`] if the range cannot hold a block.
     pub fn new(
         tree: &VdevTree,
         health: &dyn Health,
@@ -107,10 +107,10 @@ impl AuditPlan {
         })
     }
 
-    /// Takes the outcomes of the last [`AuditStep::Read`] (none for the first call) and says what
-    /// comes next; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most five
-    /// calls. Where nothing can be right or wrong (`verify` always true), copies and parity
-    /// are compared with what the preferred copies give.
+    /// Takes the outcomes of the last [`AuditStep::Read`] (none on the first call) and returns the next
+    /// step; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most five calls. If there
+    /// is no checksum (`verify` always returns true), copies and parity are compared with the preferred
+    /// copies.
     pub fn advance(
         &mut self,
         outcomes: Vec<LeafOutcome>,
@@ -129,7 +129,7 @@ impl AuditPlan {
         let found = search.try_believing().or_else(|| search.try_doubting());
         let (tried, had_candidate) = (search.tried, search.had_candidate);
         if found.is_none() && self.cells.split() {
-            // Once only.
+            // This happens only once.
             return self.advance(Vec::new(), verify);
         }
         let findings = findings(&self.cells, found.as_deref());
@@ -137,8 +137,8 @@ impl AuditPlan {
         AuditStep::Done(AuditReport { block, findings })
     }
 
-    /// The common case of a plain leaf or mirror whose preferred copy is right: the other sides are
-    /// compared with it where it lies, and its buffer becomes the block.
+    /// Handles the common case of a plain leaf or mirror whose preferred copy is right. The other sides are
+    /// compared with its buffer, which then becomes the block.
     fn believe_single(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Option<AuditReport> {
         if !self.cells.is_single || self.cells.is_split {
             return None;

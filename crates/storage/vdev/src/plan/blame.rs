@@ -1,12 +1,12 @@
-//! Comparing what each leaf gave with what it should hold, once the block is known.
+//! Compares the bytes of each leaf with the right ones, once the block is known.
 
 use std::borrow::Cow;
 
 use super::cells::{Cell, Cells, CopyState, Row};
 use super::{Blame, BlameReason, Failure, FailureKind, Repair};
 
-/// What every cell of `row` should hold, given the right block; cells that hold nothing else than bytes
-/// of the block are borrowed from it. `None` only if the shapes do not fit.
+/// The right content of every cell of `row`, given the block. Cells that contain only bytes of the block
+/// borrow them. `None` only if the shapes do not match.
 pub(super) fn truth_of<'a>(row: &Row, block: &'a [u8]) -> Option<Vec<Cow<'a, [u8]>>> {
     let mut data = Vec::with_capacity(row.cells.len());
     for cell in row.cells.iter().skip(row.parity) {
@@ -31,8 +31,8 @@ pub(super) fn truth_of<'a>(row: &Row, block: &'a [u8]) -> Option<Vec<Cow<'a, [u8
     Some(truth)
 }
 
-/// Whether what a copy gave is what it should be. Beyond the block's own bytes the last sector of a
-/// block without parity has no meaning; with parity it takes part in every reconstruction.
+/// Whether the bytes of a copy are right. In a block without parity, the bytes of the last sector beyond
+/// the block's end do not matter; with parity they take part in every reconstruction.
 pub(super) fn is_right(row: &Row, cell: &Cell, held: &[u8], truth: &[u8]) -> bool {
     if row.parity == 0 {
         held.get(..cell.keep) == truth.get(..cell.keep)
@@ -41,7 +41,7 @@ pub(super) fn is_right(row: &Row, cell: &Cell, held: &[u8], truth: &[u8]) -> boo
     }
 }
 
-/// Everyone who gave an error or something else than the truth, and what to write there.
+/// All copies that returned an error or wrong bytes, and their repairs.
 pub(super) fn blame(cells: &Cells, block: &[u8]) -> (Vec<Blame>, Vec<Repair>) {
     let mut blames = Vec::new();
     let mut repairs = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn blame(cells: &Cells, block: &[u8]) -> (Vec<Blame>, Vec<Repair>) {
     (merge_blames(blames), merge_repairs(repairs))
 }
 
-/// What is said when nothing was right.
+/// The failure to report if no candidate was right.
 pub(super) fn failure(cells: &Cells, tried: u64, had_candidate: bool) -> Failure {
     let kind = if had_candidate {
         FailureKind::Checksum
@@ -129,7 +129,7 @@ fn blame_of(cell: &Cell, source: super::Source, reason: BlameReason) -> Blame {
     }
 }
 
-/// Sorts by place and makes one of neighbours with the same reason.
+/// Sorts by location and merges adjacent entries with the same reason.
 fn merge_blames(mut blames: Vec<Blame>) -> Vec<Blame> {
     blames.sort_by_key(|blame| (blame.leaf, blame.offset_bytes));
     let mut merged: Vec<Blame> = Vec::with_capacity(blames.len());

@@ -1,14 +1,14 @@
-//! What has been asked and what has come back.
+//! The state of a plan's reads and their outcomes.
 
 use std::sync::Arc;
 
 use super::layout::{CellShape, Layout, Source};
 use super::{LeafFault, LeafOutcome, LeafRead};
 
-/// Bytes that one merged read may have.
+/// The largest merged read, in bytes.
 const MERGED_BYTES_MAX: u64 = 1 << 20;
 
-/// Part of what one read brought.
+/// A part of the bytes of one read.
 #[derive(Debug, Clone)]
 pub(super) struct Bytes {
     buffer: Arc<Vec<u8>>,
@@ -21,7 +21,7 @@ impl Bytes {
         self.buffer.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// Part of the same read.
+    /// A part of the same read.
     pub(super) fn part(&self, start: usize, length: usize) -> Self {
         let start = self.start.saturating_add(start).min(self.end);
         let end = start.saturating_add(length).min(self.end);
@@ -32,7 +32,7 @@ impl Bytes {
         }
     }
 
-    /// The bytes themselves, without a copy where nobody else holds them.
+    /// The bytes themselves, without copying if the buffer is not shared.
     fn into_vec(self) -> Vec<u8> {
         match Arc::try_unwrap(self.buffer) {
             Ok(whole) if self.start == 0 && self.end == whole.len() => whole,
@@ -45,14 +45,14 @@ impl Bytes {
 #[derive(Debug, Clone)]
 pub(super) enum CopyState {
     Unread,
-    /// A read that also covered other cells failed: this part is worth asking for alone.
+    /// A merged read failed: this part should be read by itself.
     FailedInCompany,
     Asked,
     Fault(LeafFault),
     Held(Bytes),
 }
 
-/// One source of a cell with what it gave.
+/// One source of a cell with its state.
 #[derive(Debug, Clone)]
 pub(super) struct Copy {
     pub(super) source: Source,
@@ -101,9 +101,9 @@ impl Cell {
         }
     }
 
-    /// The cell's place in the block.
+    /// The cell's range in the block.
     pub(super) fn block_range(&self) -> core::ops::Range<usize> {
-        // A cell that holds nothing of the block may stand beyond its end.
+        // A cell that holds no bytes of the block may lie beyond its end.
         match self.keep {
             0 => 0..0,
             keep => self.block_offset..self.block_offset.saturating_add(keep),
@@ -116,11 +116,11 @@ pub(super) struct Row {
     pub(super) parity: usize,
     pub(super) cells: Vec<Cell>,
     pub(super) pads: Vec<Cell>,
-    /// Bytes of a sector.
+    /// Size of a sector in bytes.
     pub(super) sector: usize,
 }
 
-/// Which copy of which cell: row, cell (pads counted after the cells), copy.
+/// Identifies a copy: row, cell (padding cells follow the others), copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CopyId {
     pub(super) row: usize,
@@ -128,17 +128,17 @@ pub(super) struct CopyId {
     pub(super) copy: usize,
 }
 
-/// Everything known about a block while its plan runs.
+/// The state of a block's cells while its plan runs.
 #[derive(Debug, Clone)]
 pub(super) struct Cells {
     pub(super) size: usize,
     pub(super) rows: Vec<Row>,
     pub(super) widths: Option<(u64, u64)>,
     pub(super) is_single: bool,
-    /// Whether rows have been cut into pieces.
+    /// Whether rows have been split into pieces.
     pub(super) is_split: bool,
     pending: Vec<Pending>,
-    /// Whether every answer so far was of the right length and without an error.
+    /// Whether any read so far failed or returned the wrong length.
     pub(super) had_fault: bool,
 }
 
@@ -186,7 +186,7 @@ impl Cells {
         self.cell_mut(id)?.copies.get_mut(id.copy)
     }
 
-    /// Turns the copies named into reads, neighbours on one leaf merged, and notes them as asked.
+    /// Turns copies into reads, merges adjacent ones on one leaf, and marks them as requested.
     pub(super) fn ask(&mut self, mut wanted: Vec<CopyId>) -> Vec<LeafRead> {
         let mut single: Vec<(LeafRead, bool, CopyId)> = Vec::with_capacity(wanted.len());
         for id in wanted.drain(..) {
@@ -228,7 +228,7 @@ impl Cells {
         self.pending.iter().map(|pending| pending.read).collect()
     }
 
-    /// Takes the outcomes of the last reads, in their order. Missing ones count as failed.
+    /// Takes the outcomes of the last reads, in order. Missing ones count as failed.
     pub(super) fn absorb(&mut self, outcomes: Vec<LeafOutcome>) {
         let mut outcomes = outcomes.into_iter();
         for pending in core::mem::take(&mut self.pending) {
@@ -264,7 +264,7 @@ impl Cells {
         }
     }
 
-    /// Takes the bytes of a single cell's copy out, cut to the block's size.
+    /// Takes the bytes of a single cell's copy, cut to the block's size.
     pub(super) fn take_single(&mut self, copy: usize) -> Option<Vec<u8>> {
         let size = self.size;
         let copy = self.copy_mut(&CopyId {
@@ -286,7 +286,7 @@ impl Cells {
     }
 }
 
-/// The read that covers both, if the second begins where the first ends.
+/// Merges two reads if the second begins where the first ends.
 fn join(first: LeafRead, second: LeafRead) -> Option<LeafRead> {
     let end = first.offset_bytes.checked_add(first.length_bytes)?;
     let length = first.length_bytes.checked_add(second.length_bytes)?;

@@ -1,6 +1,6 @@
-//! One shape for every kind of vdev: rows of cells. A plain leaf or a mirror is a row of one cell; a
-//! RAID-Z block is a row of columns, or many rows of single sectors when its vdev was widened; a
-//! dRAID block is one row or two; a removed vdev is whatever its pieces are.
+//! A common layout for all kinds of vdevs: rows of cells. A plain leaf or a mirror is a row of one cell. A
+//! RAID-Z block is a row of columns, or many rows of single sectors if its vdev was expanded. A dRAID block
+//! is one row or two. A block on a removed vdev consists of the rows of its pieces.
 
 use millpond_ondisk::{BLOCK_BYTES_MAX, Txg, VDEV_DATA_START_BYTES, VdevId};
 
@@ -12,44 +12,44 @@ use crate::raidz::{ExpandedMap, RaidzGeometry, RaidzMap};
 use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::{Sector, round_up};
 
-/// Copies of cells that a block may have in all. A block of 16 MiB on a widened RAID-Z vdev with sectors of
-/// 512 bytes has 131,072 cells at most.
+/// The most copies of cells of a block. A block of 16 MiB on an expanded RAID-Z vdev with 512-byte sectors
+/// has at most 131,072 cells.
 const COPIES_MAX: usize = 1 << 20;
-/// Pieces that mappings of removed vdevs may lead into.
+/// The most pieces from mappings of removed vdevs.
 const PIECES_MAX: usize = 1 << 16;
 
-/// One place where a cell's bytes lie.
+/// One location of a cell's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) leaf: LeafId,
-    /// On the device, labels included.
+    /// On the device, including labels.
     pub(crate) offset_bytes: u64,
     pub(crate) is_stale: bool,
     pub(crate) is_readable: bool,
 }
 
-/// A contiguous run of bytes that every one of its sources should hold.
+/// A contiguous run of bytes that all of its sources should hold.
 #[derive(Debug, Clone)]
 pub(crate) struct CellShape {
-    /// Bytes on the device; 0 for a column that is absent and counts as zeros.
+    /// Bytes on the device; 0 for an absent column that counts as zeros.
     pub(crate) length: usize,
-    /// Data cells: where the bytes go in the block.
+    /// For data cells the offset in the block.
     pub(crate) block_offset: usize,
-    /// Data cells: how many of the bytes belong to the block; the rest is zeros. 0 for parity.
+    /// For data cells how many of the bytes belong to the block; the rest is zeros. 0 for parity.
     pub(crate) keep: usize,
     pub(crate) sources: Vec<Source>,
-    /// On widened RAID-Z: the sector's number whatever the width.
+    /// On expanded RAID-Z the sector number, which is independent of the width.
     pub(crate) raid_sector: Option<u64>,
 }
 
-/// Parity cells, then data cells. Data cells that are shorter count as filled up with zeros.
+/// Parity cells, then data cells. Shorter data cells count as padded with zeros.
 #[derive(Debug, Clone)]
 pub(crate) struct RowShape {
     pub(crate) parity: usize,
     pub(crate) cells: Vec<CellShape>,
-    /// Zeros that lie on the leaves beyond short cells (dRAID): read by audits only.
+    /// Zeros on the leaves after short cells (dRAID): read by audits only.
     pub(crate) pads: Vec<CellShape>,
-    /// Bytes of a sector.
+    /// Size of a sector in bytes.
     pub(crate) sector: usize,
 }
 
@@ -65,16 +65,16 @@ impl RowShape {
     }
 }
 
-/// Where a block lies.
+/// The layout of a block.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
     pub(crate) size: usize,
     pub(crate) rows: Vec<RowShape>,
-    /// Widths that the block's vdev has had, least and current, if it was ever widened.
+    /// The smallest and the current width of the block's vdev, if it was ever expanded.
     pub(crate) widths: Option<(u64, u64)>,
 }
 
-/// A range that is still to be laid out.
+/// A range that has not been laid out yet.
 #[derive(Clone, Copy)]
 struct Piece {
     vdev: VdevId,
@@ -85,9 +85,9 @@ struct Piece {
 }
 
 impl Layout {
-    /// Lays out `range`. Allocates in proportion to the number of cells: at most one for each child
-    /// of the vdev, or for each sector of the block with its parity on a widened RAID-Z vdev; and to
-    /// that of their copies, at most [`COPIES_MAX`].
+    /// Lays out `range`. Allocates in proportion to the number of cells and of their copies. There is at
+    /// most one cell for each child of the vdev, or on an expanded RAID-Z vdev one for each sector of the
+    /// block and its parity. There are at most [`COPIES_MAX`] copies.
     pub(crate) fn new(
         tree: &VdevTree,
         health: &dyn Health,
@@ -119,7 +119,7 @@ impl Layout {
             block_offset: 0,
         }];
         let mut steps = 0usize;
-        // The last piece first, so that pieces are pushed in reverse to come out in order.
+        // Pieces are popped from the end, so they are pushed in reverse order.
         while let Some(piece) = pieces.pop() {
             steps = steps.saturating_add(1);
             if steps > PIECES_MAX {
@@ -156,13 +156,13 @@ impl Layout {
         Ok(builder.layout)
     }
 
-    /// Whether the block is one run of bytes that each source holds whole.
+    /// Whether the block is one run of bytes that each source holds completely.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self.rows.as_slice(), [row] if row.parity == 0 && row.cells.len() == 1)
     }
 }
 
-/// The pieces that a piece of a removed vdev went to.
+/// Maps a piece of a removed vdev to its new pieces.
 fn follow(node: &VdevNode, indirect: &dyn IndirectMap, piece: Piece) -> Option<Vec<Piece>> {
     let sector = Sector::new(node.ashift)?;
     let rounded = round_up(piece.size, sector.bytes())?;
@@ -175,7 +175,7 @@ fn follow(node: &VdevNode, indirect: &dyn IndirectMap, piece: Piece) -> Option<V
             return None;
         }
         let done = at.checked_sub(piece.offset)?;
-        // What lies beyond the block's own bytes is padding of its last sector.
+        // Bytes beyond the end of the block are padding of its last sector.
         let size = segment.size_bytes.min(piece.size.saturating_sub(done));
         if size > 0 {
             below.push(Piece {
@@ -310,8 +310,8 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// A cell of `length` bytes on `child`; `data` is where it stands in the piece, `None` for parity
-    /// and padding.
+    /// A cell of `length` bytes on `child`. `data` is its offset in the piece, `None` for parity and
+    /// padding.
     fn cell(
         &mut self,
         child: NodeId,

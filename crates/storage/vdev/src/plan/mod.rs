@@ -1,4 +1,4 @@
-//! Plan and resolve: which leaves to read, and what their answers mean.
+//! Read plans: which leaves to read, and how to interpret the outcomes.
 
 mod audit;
 mod blame;
@@ -19,17 +19,17 @@ pub use read::ReadPlan;
 
 use crate::tree::LeafId;
 
-/// Bytes on a top-level vdev, as one address of a block pointer names them.
+/// A range on a top-level vdev, as named by one address of a block pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockRange {
     /// The top-level vdev.
     pub vdev: VdevId,
-    /// First byte in its allocatable space.
+    /// First byte in the vdev's allocatable space.
     pub offset_bytes: u64,
-    /// The block's physical size in bytes (not what it takes on the vdev), up to 16 MiB. It is
-    /// rounded up to sectors for reading and cut again afterwards.
+    /// The block's physical size in bytes (not its allocated size), up to 16 MiB. Reads round it up to
+    /// sectors, and the result is cut again.
     pub size_bytes: u64,
-    /// The block's physical birth: decides the width of its columns on a widened RAID-Z vdev, and
+    /// The block's physical birth. It determines the width of its columns on an expanded RAID-Z vdev, and
     /// which leaves missed it.
     pub birth: Txg,
 }
@@ -39,14 +39,14 @@ pub struct BlockRange {
 pub struct LeafRead {
     /// The leaf; never a distributed spare.
     pub leaf: LeafId,
-    /// First byte on the device, labels included; a multiple of the vdev's sector for every range that
-    /// a correct pool holds.
+    /// First byte on the device, including labels; a multiple of the vdev's sector for every valid range of
+    /// a correct pool.
     pub offset_bytes: u64,
     /// Bytes to read, a multiple of the vdev's sector.
     pub length_bytes: u64,
 }
 
-/// Why a leaf did not give the bytes it was asked for.
+/// Why a leaf read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeafFault {
@@ -59,129 +59,128 @@ pub enum LeafFault {
     /// The range lies beyond the device's end.
     #[error("beyond the device's end")]
     OutOfRange,
-    /// Fewer or more bytes came back than were asked for, or no answer at all.
+    /// The read returned too few or too many bytes, or no outcome at all.
     #[error("not the number of bytes that was asked for")]
     Length,
 }
 
-/// The answer to one [`LeafRead`].
+/// The outcome of one [`LeafRead`].
 pub type LeafOutcome = Result<Vec<u8>, LeafFault>;
 
-/// A range that no plan can be made for.
+/// Why no plan can be made for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The pool has no top-level vdev of this number.
+    /// The pool has no such top-level vdev.
     #[error("the pool has no vdev {0}")]
     NoSuchVdev(VdevId),
-    /// The vdev's slot is a hole; nothing can lie there.
+    /// The vdev's slot is a hole and holds no data.
     #[error("vdev {0} is a hole")]
     Hole(VdevId),
     /// The vdev was not found when the pool was imported.
     #[error("vdev {0} is missing")]
     Missing(VdevId),
-    /// No block is empty or larger than 16 MiB.
+    /// The block is empty or larger than 16 MiB.
     #[error("a block of {size_bytes} bytes")]
     Size {
-        /// The size asked for.
+        /// The requested size.
         size_bytes: u64,
     },
-    /// No block can begin at this offset: it is not at a sector (dRAID: stripe) border, or the range
-    /// leaves 64 bits.
+    /// No block can begin at this offset: it is not on a sector (dRAID: stripe) border, or the range
+    /// overflows 64 bits.
     #[error("no block of vdev {vdev} can begin at byte {offset_bytes}")]
     Offset {
         /// The top-level vdev.
         vdev: VdevId,
-        /// The offset asked for.
+        /// The requested offset.
         offset_bytes: u64,
     },
-    /// The vdev was removed and its mapping does not tell where all of the range went.
+    /// The vdev was removed, and its mapping does not cover the whole range.
     #[error("no mapping for byte {offset_bytes} of the removed vdev {vdev}")]
     Unmapped {
         /// The removed vdev.
         vdev: VdevId,
-        /// The offset asked for.
+        /// The requested offset.
         offset_bytes: u64,
     },
-    /// Mappings of removed vdevs lead in circles or into more than 65,536 pieces, or the block has more
-    /// than 1,048,576 copies of pieces.
+    /// Mappings of removed vdevs form a loop or yield more than 65,536 pieces, or the block has more than
+    /// 1,048,576 copies of pieces.
     #[error("mappings of removed vdevs or mirrors lead into too many pieces")]
     TooManyPieces,
 }
 
-/// What is to be done next with a [`ReadPlan`].
+/// The next step of a [`ReadPlan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// Read these and pass the outcomes to [`ReadPlan::advance`] in the same order. Never empty.
+    /// Perform these reads and pass the outcomes to [`ReadPlan::advance`] in the same order. Never empty.
     Read(Vec<LeafRead>),
-    /// The bytes are right.
+    /// The block was read and verified.
     Done(Resolved),
-    /// The bytes cannot be had.
+    /// The block cannot be read.
     Failed(Failure),
 }
 
 /// Why a leaf is blamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlameReason {
-    /// It gave other bytes than it should hold.
+    /// It returned wrong bytes.
     Checksum,
-    /// It gave an error.
+    /// It returned an error.
     Io(LeafFault),
-    /// It gave other bytes than it should hold, but is known to have missed the txg: no error of the
-    /// device.
+    /// It returned wrong bytes, but is known to have missed the txg: not an error of the device.
     Stale,
 }
 
-/// A leaf that did not give what it should hold.
+/// A leaf that did not return the right bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blame {
     /// The leaf.
     pub leaf: LeafId,
-    /// First byte on the device, labels included.
+    /// First byte on the device, including labels.
     pub offset_bytes: u64,
     /// Length in bytes.
     pub length_bytes: u64,
-    /// What it did.
+    /// What went wrong.
     pub reason: BlameReason,
 }
 
-/// Bytes that a leaf should hold and does not.
+/// A repair of wrong bytes on a leaf.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Repair {
     /// The leaf.
     pub leaf: LeafId,
-    /// First byte on the device, labels included.
+    /// First byte on the device, including labels.
     pub offset_bytes: u64,
-    /// What belongs there, whole sectors.
+    /// The right content, in whole sectors.
     pub data: Vec<u8>,
 }
 
-/// Right bytes, and what was learnt on the way.
+/// A verified block, and the errors found while reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The block: exactly as many bytes as the range asked for.
+    /// The block: exactly the requested number of bytes.
     pub data: Vec<u8>,
-    /// Every leaf that was asked and gave an error or wrong bytes. Leaves that were not asked stand
-    /// nowhere here.
+    /// Every leaf that was read and returned an error or wrong bytes. Leaves that were not read are not
+    /// listed.
     pub liars: Vec<Blame>,
-    /// What to write where, so that each of the liars is right again.
+    /// Repairs for each of the blamed leaves.
     pub repairs: Vec<Repair>,
 }
 
-/// What kept a block from being read.
+/// Why a block could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Too few of the leaves could be read.
+    /// Too few leaves could be read.
     Unavailable,
-    /// Enough could be read, but no combination of what they gave is right.
+    /// Enough leaves could be read, but no combination of their bytes is right.
     Checksum,
-    /// The plan was asked again after it had ended.
+    /// The plan was advanced after it had ended.
     Spent,
 }
 
-/// A block that cannot be had from this address.
+/// A block that cannot be read from this address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} after {tried} candidates, {} leaves blamed, {} not available", match kind {
     FailureKind::Unavailable => "too few leaves are readable",
@@ -189,13 +188,13 @@ pub enum FailureKind {
     FailureKind::Spent => "the plan has ended",
 }, blames.len(), absent.len())]
 pub struct Failure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// How many candidate blocks were checked.
+    /// The number of candidate blocks that were checked.
     pub tried: u64,
-    /// Leaves that gave errors; for [`FailureKind::Checksum`] also every leaf that gave bytes, since
-    /// nobody can tell which of them lie.
+    /// Leaves that returned errors. For [`FailureKind::Checksum`] also every leaf that returned bytes,
+    /// because it is unknown which of them are wrong.
     pub blames: Vec<Blame>,
-    /// Leaves that hold a part and could not be asked.
+    /// Leaves that hold a part but are not readable.
     pub absent: Vec<LeafId>,
 }

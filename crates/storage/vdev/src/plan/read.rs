@@ -1,4 +1,4 @@
-//! Reading one block: the least that could do, then everything, then every combination.
+//! Reads one block: first the minimum, then everything, then all combinations.
 
 use super::blame::{blame, failure};
 use super::cells::{Cells, CopyId, CopyState, Row};
@@ -9,45 +9,48 @@ use crate::health::Health;
 use crate::indirect::IndirectMap;
 use crate::tree::VdevTree;
 
-/// The way to the right bytes of one block. Owns all it needs once made, so plans of many blocks run
-/// side by side without locks.
+/// A plan to read one block. It owns everything it needs, so plans of many blocks run in parallel without
+/// locks.
 ///
-/// First only one copy of each data column is read, together with as much parity as columns are
-/// known to be lost. If that is not right, the other sides of a mirror are read one after another;
-/// with parity or several pieces everything readable is read and combinations are tried. What is
-/// still not right then is cut into at most 64 pieces of whole sectors for each column: those that
-/// could not be read are read again one by one, and combinations of pieces are tried.
+/// It first reads only one copy of each data column, and as much parity as there are columns known to be
+/// lost. If the result is wrong, it reads the other sides of a mirror one by one. With parity or several
+/// pieces it reads everything readable and tries combinations. If the result is still wrong, it splits each
+/// column into at most 64 pieces of whole sectors, retries unreadable pieces one by one, and tries
+/// combinations of pieces.
 ///
-/// Holds at most everything that its leaves hold of the block: a copy for each side of a mirror, or
-/// data and parity; and one more block while combinations are tried. Of these at most 262,144 are
-/// checked (fewer for large blocks: 16 GiB in all, but at least 4096), and 16,384 more (512 MiB in
-/// all, at least 512) where a block has several rows or its columns several copies; 4096 for blocks
-/// without parity. Cutting into pieces repeats the first if something could not be read, and adds 4096
-/// (256 MiB in all, at least 256).
+/// It holds at most everything that its leaves store of the block (a copy for each side of a mirror, or
+/// data and parity), and one more block while it tries combinations. The number of candidates is limited:
+///
+/// * combinations of leaves: 262,144, and 16 GiB in total, but at least 4096;
+/// * combinations of copies, where a block has several rows or its columns several copies: 16,384, and 512
+///   MiB in total, but at least 512;
+/// * blocks without parity: 4096;
+/// * after splitting: the combinations of leaves again if a read failed, and 4096 combinations of pieces,
+///   and 256 MiB in total, but at least 256.
 #[derive(Debug)]
 pub struct ReadPlan {
     cells: Cells,
     phase: Phase,
     tried: u64,
-    /// A single cell's copies that were already checked.
+    /// The copies of a single cell that were already checked.
     checked: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Only what is needed.
+    /// Read only what is needed.
     Least,
-    /// Everything has been asked for.
+    /// Everything has been requested.
     Everything,
     Over,
 }
 
 impl ReadPlan {
-    /// Lays out `range` and notes which leaves can give what. Nothing is read yet: the first
-    /// [`advance`](Self::advance), with no outcomes, says what to read.
+    /// Plans the read of `range` and records the health of its leaves. The first
+    /// [`advance`](Self::advance), without outcomes, returns the first reads.
     ///
     /// # Errors
-    /// [`PlanError`] when nothing can lie there, whatever the leaves hold.
+    /// [`PlanError`] if the range cannot hold a block.
     pub fn new(
         tree: &VdevTree,
         health: &dyn Health,
@@ -63,10 +66,10 @@ impl ReadPlan {
         })
     }
 
-    /// Takes the outcomes of the last [`Step::Read`], in its order (none for the first call), and says
-    /// what comes next. `verify` tells whether candidate bytes, exactly as many as the range has, are
-    /// right; it may be called many times. An outcome too few counts as a failed read, one too many is
-    /// ignored. Ends after at most five more steps than the block has copies.
+    /// Takes the outcomes of the last [`Step::Read`] in order (none on the first call), and returns the
+    /// next step. `verify` decides whether candidate bytes, whose number is that of the range, are right; it
+    /// may be called many times. A missing outcome counts as a failed read, a surplus one is ignored. The
+    /// plan ends after at most five more steps than the block has copies.
     pub fn advance(
         &mut self,
         outcomes: Vec<LeafOutcome>,
@@ -106,8 +109,8 @@ impl ReadPlan {
         self.advance_rest(verify)
     }
 
-    /// Everything that can still be read, then every combination; once more with columns cut into
-    /// pieces.
+    /// Reads everything that is still readable and tries all combinations; then once more with split
+    /// columns.
     fn advance_rest(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         let rest = self.cells.askable();
         if !rest.is_empty() {
@@ -124,7 +127,7 @@ impl ReadPlan {
         }
     }
 
-    /// One run of bytes in several copies: one after the other.
+    /// Handles a block that is a single run of bytes with several copies: tries them one by one.
     fn advance_single(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         let size = self.cells.size;
         let copies = self.cells.rows.first().and_then(|row| row.cells.first());
@@ -163,8 +166,8 @@ impl ReadPlan {
 
     fn finish(&mut self, data: Vec<u8>) -> Step {
         let is_clean = self.phase == Phase::Least && !self.cells.had_fault && self.tried <= 1;
-        // Of what was read without a fault for the first candidate every byte is in that
-        // candidate or was used for it, so all of it is right.
+        // If all reads for the first candidate succeeded, every byte read is part of it or was used to
+        // verify it, so all are right.
         let (liars, repairs) = if is_clean {
             (Vec::new(), Vec::new())
         } else {
@@ -195,7 +198,7 @@ fn bytes_of(cells: &Cells, copy: usize, size: usize) -> Vec<u8> {
 }
 
 impl Cells {
-    /// Every copy that could still be read.
+    /// Every copy that can still be read.
     pub(super) fn askable(&self) -> Vec<CopyId> {
         let mut found = Vec::new();
         for (row, shape) in self.rows.iter().enumerate() {
@@ -211,9 +214,9 @@ impl Cells {
     }
 }
 
-/// What must still be read so that a row can be put together without reading more than that.
+/// The minimum that must still be read to assemble a row.
 fn needed(at: usize, row: &Row) -> Vec<CopyId> {
-    // After a merged read failed: which of its parts is bad?
+    // After a merged read failed, find out which of its parts is bad.
     let mut wanted: Vec<CopyId> = failed_in_company(at, row).collect();
     let mut missing = Vec::new();
     for (index, cell) in row.cells.iter().enumerate().skip(row.parity) {
@@ -241,7 +244,7 @@ fn needed(at: usize, row: &Row) -> Vec<CopyId> {
         }
     }
     if lacking > 0 {
-        // Last resort: copies that missed the txg, of what is lost.
+        // Last resort for lost cells: copies that missed the txg.
         for index in missing.into_iter().chain(0..row.parity) {
             if lacking == 0 {
                 break;
@@ -272,7 +275,7 @@ fn failed_in_company(at: usize, row: &Row) -> impl Iterator<Item = CopyId> {
     })
 }
 
-/// Adds a copy that is not wanted already.
+/// Adds a copy unless it is already in the list.
 fn want(wanted: &mut Vec<CopyId>, id: CopyId) {
     if !wanted.contains(&id) {
         wanted.push(id);
@@ -285,7 +288,7 @@ enum CellState {
     Lost,
 }
 
-/// The state of a cell's complete (or else stale) copies.
+/// The state of a cell's complete copies, or of its stale ones.
 fn state_of(row: &Row, row_index: usize, index: usize, is_stale: bool) -> CellState {
     let copies = row
         .cells
@@ -308,9 +311,9 @@ fn state_of(row: &Row, row_index: usize, index: usize, is_stale: bool) -> CellSt
     }
 }
 
-/// The reads of a step, for those who only want to look.
+/// Access to the reads of a step.
 impl Step {
-    /// The reads asked for; empty when the plan has ended.
+    /// The requested reads; empty when the plan has ended.
     #[must_use]
     pub fn reads(&self) -> &[LeafRead] {
         match self {

@@ -1,42 +1,42 @@
-//! Which leaves lie: combinations of what came back are tried until the checksum holds.
+//! Finds wrong leaves: tries combinations of the bytes read until one verifies.
 //!
-//! First whole leaves (on widened RAID-Z: whole children, at every width the vdev has had) are
-//! doubted, one, two, up to as many as there is parity. Then, where a block has several rows or cells
-//! have several copies, single copies are doubted, each by itself. Where there is no parity, every
-//! choice of copies is tried, those nearest to the preferred ones first. If all fails, the same once
-//! more with columns cut into pieces.
+//! First it excludes whole leaves, in sets of one up to the number of parity columns. On expanded RAID-Z it
+//! also excludes whole children, at every width that the vdev has had. Then, if a block has several rows or
+//! cells have several copies, it excludes single copies. Without parity it tries every choice of copies,
+//! starting with those closest to the preferred ones. If everything fails, it repeats this with columns
+//! split into pieces.
 
 use super::cells::{Cell, Cells, Copy};
 use super::solve::{Doubt, NoDoubt};
 use crate::tree::LeafId;
 
-/// Bytes of candidates that doubting whole leaves may check, in all...
+/// Limit on the total size of candidates when excluding whole leaves, in bytes;
 const LEAF_CANDIDATE_BYTES_MAX: u64 = 16 << 30;
-/// ...but at least and at most so many candidates.
+/// the number of candidates stays within this range.
 const LEAF_CANDIDATES: core::ops::RangeInclusive<u64> = 4096..=262_144;
-/// Bytes of candidates that doubting single copies of blocks with parity may check, in all...
+/// Limit on the total size of candidates when excluding single copies of blocks with parity, in bytes;
 const COPY_CANDIDATE_BYTES_MAX: u64 = 512 << 20;
-/// ...but at least and at most so many candidates.
+/// the number of candidates stays within this range.
 const COPY_CANDIDATES: core::ops::RangeInclusive<u64> = 512..=16_384;
-/// Candidates checked among choices of copies of blocks without parity.
+/// The most candidates for choices of copies of blocks without parity.
 const CHOICE_CANDIDATES_MAX: u64 = 4096;
-/// Bytes of candidates checked after columns were cut into pieces, in all...
+/// Limit on the total size of candidates after columns were split, in bytes;
 const PIECE_CANDIDATE_BYTES_MAX: u64 = 256 << 20;
-/// ...but at least and at most so many candidates.
+/// the number of candidates stays within this range.
 const PIECE_CANDIDATES: core::ops::RangeInclusive<u64> = 256..=4096;
-/// Sets looked at for each candidate allowed, since most sets of many are not worth a candidate.
+/// How many sets to consider per candidate, because most large sets yield no candidate.
 const SETS_PER_CANDIDATE: u64 = 4;
 
-/// Something that may have lied.
+/// A possible origin of wrong bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspect {
     Leaf(LeafId),
-    /// Child `child` at a time when the vdev had `width` children.
+    /// Child `child` from a time when the vdev had `width` children.
     PastChild {
         width: u64,
         child: u64,
     },
-    /// One copy of one cell, together with the copies that say the same.
+    /// One copy of one cell, together with identical copies.
     Copy {
         row: usize,
         cell: usize,
@@ -44,7 +44,7 @@ enum Suspect {
     },
 }
 
-/// The suspects doubted at the moment.
+/// The suspects that are currently excluded.
 struct Suspects<'a> {
     all: &'a [Suspect],
     chosen: &'a [usize],
@@ -77,7 +77,7 @@ fn says_the_same(shape: &Cell, one: usize, other: usize) -> bool {
     matches!((bytes(one), bytes(other)), (Some(a), Some(b)) if a == b)
 }
 
-/// How much more may be tried.
+/// The remaining limits of a search.
 struct Budget {
     candidates: u64,
     sets: u64,
@@ -97,13 +97,13 @@ impl Budget {
     }
 }
 
-/// One search over the copies that are held.
+/// A search over the copies that were read.
 pub(super) struct Search<'a, 'v> {
     pub(super) cells: &'a Cells,
     pub(super) verify: &'v mut dyn FnMut(&[u8]) -> bool,
-    /// Candidates checked so far.
+    /// The number of candidates checked so far.
     pub(super) tried: u64,
-    /// Whether any candidate could be put together at all.
+    /// Whether any candidate could be assembled.
     pub(super) had_candidate: bool,
     block: Vec<u8>,
 }
@@ -120,13 +120,13 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 
-    /// The block with nothing doubted.
+    /// Tries the block without excluding anything.
     pub(super) fn try_believing(&mut self) -> Option<Vec<u8>> {
         self.check(&NoDoubt)
             .then(|| core::mem::take(&mut self.block))
     }
 
-    /// The block, whatever has to be doubted for it.
+    /// Tries the block with all combinations of exclusions.
     pub(super) fn try_doubting(&mut self) -> Option<Vec<u8>> {
         let is_found = if self.cells.rows.iter().all(|row| row.parity == 0) {
             self.choose_copies()
@@ -147,7 +147,7 @@ impl<'a, 'v> Search<'a, 'v> {
 
     fn doubt_leaves(&mut self) -> bool {
         if self.cells.is_split && !self.cells.had_fault {
-            // Nothing was read that was not there when leaves were doubted before.
+            // Nothing was read since whole leaves were last excluded.
             return false;
         }
         let suspects = self.leaf_suspects();
@@ -213,7 +213,7 @@ impl<'a, 'v> Search<'a, 'v> {
         suspects
     }
 
-    /// Every distinct answer for every cell.
+    /// Every distinct content of every cell.
     fn copy_suspects(&self) -> Vec<Suspect> {
         let mut suspects = Vec::new();
         for (row, shape) in self.cells.rows.iter().enumerate() {
@@ -226,7 +226,7 @@ impl<'a, 'v> Search<'a, 'v> {
         suspects
     }
 
-    /// Doubts every set of 1 to `most` of `suspects`, small sets first.
+    /// Excludes every set of 1 to `most` of `suspects`, smallest sets first.
     fn doubt_sets(&mut self, suspects: &[Suspect], most: usize, mut budget: Budget) -> bool {
         for count in 1..=most.min(suspects.len()) {
             let mut sets = Subsets::new(suspects.len(), count);
@@ -250,7 +250,7 @@ impl<'a, 'v> Search<'a, 'v> {
         false
     }
 
-    /// Every choice of copies, by the number of cells where the choice is not the preferred one.
+    /// Tries every choice of copies, by the number of cells that do not use the preferred one.
     fn choose_copies(&mut self) -> bool {
         let cells = self.cells;
         let options: Vec<Vec<usize>> = cells
@@ -269,7 +269,7 @@ impl<'a, 'v> Search<'a, 'v> {
         } else {
             CHOICE_CANDIDATES_MAX
         };
-        // A whole leaf that lies changes many cells at once.
+        // A corrupted leaf changes many cells at once.
         for leaf in self.leaf_suspects() {
             if !open.is_empty() && !self.cells.is_single {
                 budget = budget.saturating_sub(1);
@@ -304,7 +304,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 }
 
-/// The first copy of each distinct answer for a cell, in order of preference.
+/// The first copy of each distinct content of a cell, in order of preference.
 fn distinct(cell: &Cell) -> Vec<usize> {
     let mut found: Vec<(usize, &[u8])> = Vec::new();
     for (at, copy) in cell.copies.iter().enumerate() {
@@ -317,7 +317,7 @@ fn distinct(cell: &Cell) -> Vec<usize> {
     found.into_iter().map(|(at, _)| at).collect()
 }
 
-/// A choice of copies for blocks without parity: in some rows an answer other than the preferred.
+/// A choice of copies for blocks without parity: some rows use another copy than the preferred one.
 struct Turn<'a> {
     options: &'a [Vec<usize>],
     /// Row and index into its options (1 or more).
@@ -332,7 +332,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The next choice for the same rows, like an odometer; false after the last.
+    /// The next choice for the same rows, like an odometer; false after the last one.
     fn advance(&mut self) -> bool {
         for (row, at) in &mut self.turned {
             let next = at.saturating_add(1);
@@ -362,7 +362,7 @@ impl Doubt for Turn<'_> {
     }
 }
 
-/// Every set of `count` numbers below `size`, in order.
+/// All sets of `count` numbers below `size`, in order.
 struct Subsets {
     size: usize,
     members: Vec<usize>,
@@ -384,7 +384,7 @@ impl Subsets {
             return Some(&self.members);
         }
         let count = self.members.len();
-        // The last member that can still move up.
+        // The last member that can still be incremented.
         let (at, value) = (0..count).rev().find_map(|at| {
             let value = self.members.get(at)?.checked_add(1)?;
             let last = self.size.checked_sub(count.checked_sub(at)?)?;

@@ -1,13 +1,13 @@
-//! From cells to a block, given which copies are believed.
+//! Assembles a block from cells, given which copies are excluded.
 
 use super::cells::{Cell, Cells, Copy, Row};
 
-/// Which copies are not to be believed just now.
+/// Which copies are currently excluded.
 pub(super) trait Doubt {
     fn is_doubted(&self, row: usize, cell: usize, shape: &Cell, copy: usize, held: &Copy) -> bool;
 }
 
-/// Everything is believed.
+/// Excludes nothing.
 pub(super) struct NoDoubt;
 
 impl Doubt for NoDoubt {
@@ -17,8 +17,8 @@ impl Doubt for NoDoubt {
 }
 
 impl Cells {
-    /// Builds the block into `block` (which has the block's size) from the copies that `doubt` leaves.
-    /// False when some row cannot be completed; `block` is then of no use.
+    /// Assembles the block into `block` (which has the block's size) from the copies that `doubt` does not
+    /// exclude. Returns false if a row cannot be completed; the content of `block` is then undefined.
     pub(super) fn assemble(&self, doubt: &dyn Doubt, block: &mut [u8]) -> bool {
         self.rows
             .iter()
@@ -48,8 +48,8 @@ fn assemble_row(index: usize, row: &Row, doubt: &dyn Doubt, block: &mut [u8]) ->
     rebuild(row, &chosen, &missing, block)
 }
 
-/// The bytes believed for each cell: complete copies first; copies that missed the txg only where the
-/// row could not be completed without them.
+/// Chooses the bytes of each cell: complete copies first; copies that missed the txg only if the row cannot
+/// be completed without them.
 fn choose<'a>(index: usize, row: &'a Row, doubt: &dyn Doubt) -> Option<Vec<Option<&'a [u8]>>> {
     let pick = |at: usize, cell: &'a Cell, stale: bool| -> Option<&'a [u8]> {
         cell.copies.iter().enumerate().find_map(|(number, copy)| {
@@ -76,7 +76,7 @@ fn choose<'a>(index: usize, row: &'a Row, doubt: &dyn Doubt) -> Option<Vec<Optio
         .count();
     if missing > has_parity {
         let mut parity = has_parity;
-        // Data first: a stale copy of data may be whole, stale parity rarely is.
+        // Data first: a stale copy of data may be right, stale parity rarely is.
         let order = (row.parity..row.cells.len()).chain(0..row.parity);
         for at in order {
             if missing <= parity {
@@ -109,7 +109,7 @@ fn rebuild(row: &Row, chosen: &[Option<&[u8]>], missing: &[usize], block: &mut [
         .zip(chosen.get(row.parity..)?)
         .map(|(cell, bytes)| bytes.map_or_else(|| vec![0; cell.length], <[u8]>::to_vec))
         .collect();
-    // Only as many parity columns as are needed, the lowest ones that are there.
+    // Only as many parity columns as needed, starting with the lowest available.
     let mut parity: Vec<Vec<u8>> = Vec::new();
     let mut lost_parity = Vec::new();
     let mut left = missing.len();

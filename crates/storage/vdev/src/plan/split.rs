@@ -1,18 +1,18 @@
-//! Last resort: columns cut into short pieces, so that bad sectors of different leaves at different
-//! heights do not add up to more losses than there are copies or parity.
+//! Last resort: splits columns into short pieces, so that bad sectors of different leaves at different
+//! heights do not add up to more losses than the copies or parity can repair.
 //!
-//! Parity is reckoned byte by byte, so a row of tall columns is as good as several rows of short ones.
+//! Parity is computed byte by byte, so one row of tall columns is equivalent to several rows of short ones.
 
 use super::cells::{Bytes, Cell, Cells, Copy, CopyState, Row};
 use super::{LeafFault, Source};
 
-/// Pieces that a column is cut into at most.
+/// The most pieces of a column.
 const PIECES_MAX: usize = 64;
 
 impl Cells {
-    /// Cuts every row that is taller than a sector into pieces of whole sectors; what could not be read
-    /// may be asked for again piece by piece. What was read is not copied. False if there is nothing
-    /// to cut, or it was done before.
+    /// Splits every row that is taller than a sector into pieces of whole sectors. Unreadable parts may be
+    /// read again piece by piece; bytes already read are not copied. Returns false if there is nothing to
+    /// split, or if it was already done.
     pub(super) fn split(&mut self) -> bool {
         if self.is_split {
             return false;
@@ -75,7 +75,7 @@ fn cut_copy(copy: &Copy, start: usize, length: usize) -> Copy {
     let offset_bytes = copy.source.offset_bytes.saturating_add(skip);
     let state = match &copy.state {
         CopyState::Held(bytes) => CopyState::Held(Bytes::part(bytes, start, length)),
-        // A device that is gone gives no piece either.
+        // An absent device cannot provide pieces either.
         CopyState::Fault(LeafFault::Absent) => CopyState::Fault(LeafFault::Absent),
         CopyState::Fault(_) | CopyState::FailedInCompany => CopyState::FailedInCompany,
         CopyState::Unread | CopyState::Asked => CopyState::Unread,

@@ -1,12 +1,12 @@
-//! The cells of a block on a vdev that has another width than the block: row by row, a sector each.
+//! The cells of a block whose width differs from that of its vdev: row by row, one sector each.
 
 use super::RaidzGeometry;
 use super::map::{RowShape, SWAP_BIT};
 use crate::tree::Reflow;
 use crate::units::Sector;
 
-/// Bytes at the start of a device's boot area from which the scratch copy lies, seen from the start
-/// of allocatable space: device byte 512 KiB is child byte -3.5 MiB.
+/// Distance of the scratch copy, in the boot area of a device, from the start of allocatable space: device
+/// byte 512 KiB is child byte -3.5 MiB.
 const SCRATCH_SHIFT_BYTES: u64 = 0x38_0000;
 
 /// One sector of one row.
@@ -14,29 +14,29 @@ const SCRATCH_SHIFT_BYTES: u64 = 0x38_0000;
 pub struct ExpandedCell {
     /// Index of the child.
     pub child: u64,
-    /// First byte on the device, labels included.
+    /// First byte on the device, including labels.
     pub device_offset_bytes: u64,
-    /// The sector's number when the vdev is counted in rows, the same at every width. What lay on
-    /// child `t` at width `w` are the sectors whose number leaves `t` when divided by `w`.
+    /// The number of the sector, counted row by row over the vdev; the same at every width. At width `w`,
+    /// child `t` holds the sectors with `raid_sector % w == t`.
     pub raid_sector: u64,
-    /// For a data cell its place in the block, in sectors.
+    /// For a data cell its position in the block, in sectors.
     pub data_sector: Option<u64>,
 }
 
-/// The rows of one block. Every row has `parity` parity cells, then data cells; in the last row data
-/// cells may be absent, they count as zeros.
+/// The rows of one block. Every row has `parity` parity cells, then data cells. In the last row data cells
+/// may be absent; they count as zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpandedMap {
-    /// Parity cells at the head of each row.
+    /// The number of parity cells at the start of each row.
     pub parity: u64,
-    /// The rows, each with the same number of cells. At most 33,000 rows of 255 cells, and no more
-    /// than three times as many cells as the block has sectors.
+    /// The rows, each with the same number of cells. At most 33,000 rows of 255 cells, and at most three
+    /// times as many cells as the block has sectors.
     pub rows: Vec<Vec<Option<ExpandedCell>>>,
 }
 
 impl ExpandedMap {
-    /// The map of `size_bytes` at `offset_bytes`, both whole sectors, for a block whose width was
-    /// `width`. `None` when the numbers do not fit together or leave 64 bits.
+    /// The map of `size_bytes` at `offset_bytes`, both whole sectors, for a block of the given `width`.
+    /// `None` for inconsistent arguments and on overflow.
     #[must_use]
     pub fn new(
         offset_bytes: u64,
@@ -90,7 +90,7 @@ impl ExpandedMap {
     }
 }
 
-/// The place in the block of data column `data` in `row`: the block runs down the columns.
+/// The position in the block of data column `data` in `row`. The block runs down the columns.
 fn data_sector(shape: &RowShape, row_count: u64, row: u64, column: u64, data: u64) -> Option<u64> {
     if column < shape.big_columns || shape.rest == 0 {
         return data.checked_mul(row_count)?.checked_add(row);
@@ -102,7 +102,7 @@ fn data_sector(shape: &RowShape, row_count: u64, row: u64, column: u64, data: u6
     long.checked_add(short)?.checked_add(row)
 }
 
-/// The width at which a row lies just now, and whether it is in the scratch copy.
+/// The width of a row's current location, and whether it is in the scratch copy.
 struct RowPlace {
     width: u64,
     is_scratch: bool,

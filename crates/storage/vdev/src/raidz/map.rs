@@ -1,13 +1,13 @@
-//! The columns of a block as wide as its vdev.
+//! The columns of a block whose width is that of its vdev.
 
 use crate::units::Sector;
 
-/// Where one column of a block lies.
+/// The location of one column of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaidzColumn {
     /// Index of the child.
     pub child: u64,
-    /// First byte on the child, labels not counted.
+    /// First byte on the child, not counting labels.
     pub offset_bytes: u64,
     /// Length in bytes.
     pub size_bytes: u64,
@@ -16,19 +16,19 @@ pub struct RaidzColumn {
 /// The columns of one block: parity first, then data in the block's order, each contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaidzMap {
-    /// How many of the columns are parity.
+    /// The number of parity columns.
     pub parity: u64,
-    /// All columns. At most as many as the vdev has children.
+    /// All columns; at most one for each child of the vdev.
     pub columns: Vec<RaidzColumn>,
 }
 
-/// Bit 20 of the block's offset: with single parity, every other MiB has parity and first data
-/// column exchanged, so that long runs of small blocks do not put all parity on the same children.
+/// Bit 20 of the block's offset. With single parity, the parity and first data columns are swapped in every
+/// other MiB, so that long runs of small blocks do not put all parity on the same children.
 pub(super) const SWAP_BIT: u64 = 1 << 20;
 
 impl RaidzMap {
-    /// The map of `size_bytes` at `offset_bytes`, both whole sectors, on `children` children of which
-    /// `parity` hold parity in each row. `None` when the numbers do not fit together or leave 64 bits.
+    /// The map of `size_bytes` at `offset_bytes`, both whole sectors, on `children` children with `parity`
+    /// parity columns. `None` for inconsistent arguments and on overflow.
     #[must_use]
     pub fn new(
         offset_bytes: u64,
@@ -69,19 +69,19 @@ impl RaidzMap {
         }
         if parity == 1 && offset_bytes & SWAP_BIT != 0 && columns.len() > 1 {
             columns.swap(0, 1);
-            // Both are of the same length, so exchanging whole columns exchanges only the places.
+            // Both have the same length, so swapping whole columns swaps only their locations.
         }
         Some(Self { parity, columns })
     }
 }
 
-/// How a number of data sectors fills rows.
+/// How data sectors are distributed over rows.
 pub(super) struct RowShape {
-    /// Rows that every data column has a sector in.
+    /// The number of rows in which every data column has a sector.
     pub(super) full_rows: u64,
-    /// Data sectors of the last, partial row.
+    /// Data sectors in the last, partial row.
     pub(super) rest: u64,
-    /// Columns, parity included, that reach into the partial row; 0 without one.
+    /// Columns with a sector in the partial row, including parity; 0 if there is none.
     pub(super) big_columns: u64,
 }
 

@@ -1,4 +1,5 @@
-//! RAID-Z: where the columns of a block lie, for vdevs of one width for ever and for widened ones.
+//! RAID-Z: the columns of a block, on vdevs of constant width and on expanded ones.
+//!
 //! Page `docs/format/raidz-layout.md`.
 
 mod expanded;
@@ -13,11 +14,11 @@ pub use map::{RaidzColumn, RaidzMap};
 
 use crate::units::Sector;
 
-/// Children that a RAID-Z vdev may have; parity is solvable up to this many columns.
+/// The most children of a RAID-Z vdev; parity is solvable up to this many columns.
 pub const RAIDZ_CHILDREN_MAX: u64 = 255;
 
-/// The shape of a RAID-Z vdev, checked: 1 to 3 parity columns, and at least one data column at
-/// every width that it ever had.
+/// The validated geometry of a RAID-Z vdev: 1 to 3 parity columns, and at least one data column at every
+/// width that it has had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaidzGeometry {
     children: u64,
@@ -27,10 +28,10 @@ pub struct RaidzGeometry {
 }
 
 impl RaidzGeometry {
-    /// Checks the numbers of a configuration.
+    /// Makes a geometry from the values of a configuration.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// A message that says which value is invalid.
     pub fn new(
         children: usize,
         nparity: u64,
@@ -65,7 +66,7 @@ impl RaidzGeometry {
         self.parity
     }
 
-    /// Children, one that is just being added included.
+    /// Children, including one that is being added.
     #[must_use]
     pub fn children(&self) -> u64 {
         self.children
@@ -77,7 +78,7 @@ impl RaidzGeometry {
         self.is_expanding
     }
 
-    /// The number of columns of a block that was physically born in `birth`.
+    /// The number of columns of a block physically born in `birth`.
     #[must_use]
     pub fn logical_width(&self, birth: Txg) -> u64 {
         let done = self
@@ -89,7 +90,7 @@ impl RaidzGeometry {
         original.saturating_add(u64::try_from(done).unwrap_or(0))
     }
 
-    /// The width that the vdev was made with.
+    /// The original width of the vdev.
     pub(crate) fn first_width(&self) -> u64 {
         self.original_width().unwrap_or(self.children)
     }
@@ -101,9 +102,8 @@ impl RaidzGeometry {
             .checked_sub(u64::from(self.is_expanding))
     }
 
-    /// Bytes taken by a block of `psize_bytes` born in `birth`: its data, a parity sector for each
-    /// parity column and row, rounded up to a multiple of one more sector than the parity.
-    /// `None` beyond 64 bits.
+    /// The bytes that a block of `psize_bytes` born in `birth` takes: its data and a parity sector for each
+    /// parity column and row, rounded up to a multiple of parity plus one sectors. `None` on overflow.
     pub(crate) fn asize(&self, psize_bytes: u64, sector: Sector, birth: Txg) -> Option<u64> {
         let data = sector.covering(psize_bytes);
         let per_row = self.logical_width(birth).checked_sub(self.parity)?;
@@ -112,7 +112,7 @@ impl RaidzGeometry {
         sector.to_bytes(sectors.checked_next_multiple_of(self.parity.checked_add(1)?)?)
     }
 
-    /// The most data that fits in `asize_bytes` for a block born in `birth`.
+    /// The largest data size of a block born in `birth` that fits into `asize_bytes`.
     pub(crate) fn psize_max(&self, asize_bytes: u64, sector: Sector, birth: Txg) -> Option<u64> {
         let width = self.logical_width(birth);
         let mut sectors = sector.whole(asize_bytes);

@@ -183,7 +183,7 @@ proptest! {
         used.sort_unstable();
         used.dedup();
         prop_assert_eq!(used.len(), map.columns.len());
-        // All of it lies within what the block takes.
+        // All of it lies within the space that the block takes.
         let sector = Sector::new(Ashift(ashift)).unwrap();
         let geometry = RaidzGeometry::new(children as usize, parity, &[], false).unwrap();
         let end = first + sector.whole(geometry.asize(sectors << ashift, sector, Txg(0)).unwrap());

@@ -1,4 +1,4 @@
-//! From a configuration that nobody vouches for to a tree that the planner can trust.
+//! Builds a tree from an untrusted configuration, and validates it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::draid::DraidGeometry;
 use crate::raidz::RaidzGeometry;
 use crate::units::Sector;
 
-/// Levels of vdevs, the root included, that a tree may have. OpenZFS makes at most six.
+/// The most levels of a tree, including the root. OpenZFS makes at most six.
 pub const DEPTH_MAX: usize = 16;
-/// Children that one vdev may have.
+/// The most children of one vdev.
 pub const CHILDREN_MAX: usize = 1 << 14;
-/// Vdevs that a tree may have in all.
+/// The most vdevs of a tree.
 pub const NODES_MAX: usize = 1 << 16;
 
-/// A configuration that no pool has.
+/// An invalid vdev configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("vdev {guid} ({kind}): {reason}")]
 #[non_exhaustive]
 pub struct TreeError {
-    /// Guid of the vdev that cannot be, as its configuration has it.
+    /// Guid of the invalid vdev, from its configuration.
     pub guid: u64,
     /// Its `type`.
     pub kind: &'static str,
@@ -32,7 +32,7 @@ pub struct TreeError {
     pub reason: &'static str,
 }
 
-/// What a node inherits from the vdevs above it.
+/// The context of a node, inherited from the vdevs above it.
 #[derive(Clone)]
 struct Place {
     parent: NodeId,
@@ -164,7 +164,7 @@ fn node_mut(tree: &mut VdevTree, id: NodeId) -> Option<&mut VdevNode> {
     tree.nodes.get_mut(usize::try_from(id.0).ok()?)
 }
 
-/// The shape around a vdev: depth, numbers, who may stand below whom.
+/// Validates the position of a vdev: depth, limits, and which kinds may be children of which.
 fn check(
     tree: &VdevTree,
     config: &VdevConfig,

@@ -1,8 +1,8 @@
-//! One vdev as a pool's configuration describes it, before anything is believed.
+//! The configuration of one vdev, not yet validated.
 
 use millpond_ondisk::{Guid, ObjectId, Txg, VdevId};
 
-/// The word under `type` in a vdev's configuration. Page `docs/format/vdev-tree.md`.
+/// The value of `type` in a vdev's configuration. Page `docs/format/vdev-tree.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -15,9 +15,9 @@ pub enum VdevType {
     File,
     /// Every child holds the same bytes.
     Mirror,
-    /// A mirror of a device and its replacement, while the replacement is filled.
+    /// A mirror of a device and its replacement, while the replacement is resilvered.
     Replacing,
-    /// A mirror of a device and the hot spare that stands in for it.
+    /// A mirror of a device and the hot spare that replaces it.
     Spare,
     /// RAID-Z with 1 to 3 parity columns.
     Raidz,
@@ -49,7 +49,7 @@ impl VdevType {
         (Self::Missing, "missing"),
     ];
 
-    /// The kind that a configuration calls `name`, or `None` for a word that is not in use on disk.
+    /// The kind for a `type` name, or `None` for a name that is not used on disk.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES
@@ -58,7 +58,7 @@ impl VdevType {
             .map(|(kind, _)| *kind)
     }
 
-    /// The word under `type`.
+    /// The `type` name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES
@@ -67,8 +67,7 @@ impl VdevType {
             .map_or("missing", |(_, name)| name)
     }
 
-    /// Whether such a vdev stands at the bottom of the tree and serves bytes: a device, or a
-    /// distributed spare.
+    /// Whether such a vdev is a leaf that holds bytes: a device or a distributed spare.
     #[must_use]
     pub fn is_leaf(self) -> bool {
         matches!(self, Self::Disk | Self::File | Self::DraidSpare)
@@ -81,14 +80,14 @@ impl VdevType {
     }
 }
 
-/// What a top-level vdev is reserved for. Page `docs/format/vdev-tree.md`.
+/// The allocation class of a top-level vdev. Page `docs/format/vdev-tree.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AllocationClass {
     /// Ordinary data and metadata.
     #[default]
     Normal,
-    /// Intent-log blocks only.
+    /// Intent log blocks only.
     Log,
     /// Metadata and small blocks.
     Special,
@@ -97,7 +96,7 @@ pub enum AllocationClass {
 }
 
 impl AllocationClass {
-    /// The class that `org.zfsonlinux:allocation_bias` in a top-level vdev's ZAP calls `name`.
+    /// The class for a value of `org.zfsonlinux:allocation_bias` in a top-level vdev's ZAP.
     #[must_use]
     pub fn from_bias(name: &str) -> Option<Self> {
         match name {
@@ -109,10 +108,10 @@ impl AllocationClass {
     }
 }
 
-/// One vdev nvlist as plain values: labels, MOS configuration, cache file and lists of spares all
-/// carry it. Nothing is checked here; [`VdevTree::new`](crate::VdevTree::new) does that.
+/// One vdev nvlist as plain values, as found in labels, the MOS configuration, the cache file and lists of
+/// spares. Nothing is validated here; [`VdevTree::new`](crate::VdevTree::new) does that.
 ///
-/// Keys that were absent are `None`, `false`, 0 or empty. Page `docs/format/vdev-tree.md`.
+/// Absent keys are `None`, `false`, 0 or empty. Page `docs/format/vdev-tree.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevConfig {
     /// `type`.
@@ -141,7 +140,7 @@ pub struct VdevConfig {
     pub raidz_expanding: bool,
     /// `raidz_expand_txgs`: one entry for each finished expansion, ascending.
     pub raidz_expand_txgs: Vec<Txg>,
-    /// `spareid`: which distributed spare of its dRAID vdev a `dspare` is.
+    /// `spareid`: the number of a `dspare` within its dRAID vdev.
     pub spare_id: Option<u64>,
     /// `top_guid` of a `dspare`: its dRAID vdev.
     pub top_guid: Option<Guid>,
@@ -151,21 +150,21 @@ pub struct VdevConfig {
     pub not_present: bool,
     /// `is_spare`: the leaf came from the list of spares.
     pub is_spare: bool,
-    /// `is_log`: the top-level vdev takes intent-log blocks only.
+    /// `is_log`: the top-level vdev accepts intent log blocks only.
     pub is_log: bool,
-    /// `metaslab_array`: MOS object with the space map numbers; 0 before the first sync.
+    /// `metaslab_array`: MOS object with the object ids of the space maps; 0 before the first sync.
     pub metaslab_array: ObjectId,
     /// `metaslab_shift`: log2 of the metaslab size in bytes.
     pub metaslab_shift: u64,
-    /// `ashift`: log2 of the sector in bytes; only top-level vdevs carry it.
+    /// `ashift`: log2 of the sector in bytes; only on top-level vdevs.
     pub ashift: u64,
-    /// `asize`: allocatable bytes of a top-level vdev, parity included.
+    /// `asize`: allocatable bytes of a top-level vdev, including parity.
     pub asize_bytes: u64,
-    /// `min_alloc`: smallest allocation in bytes, as 2.4 notes it.
+    /// `min_alloc`: smallest allocation in bytes, recorded since OpenZFS 2.4.
     pub min_alloc_bytes: Option<u64>,
-    /// `non_allocating`: nothing new is placed here.
+    /// `non_allocating`: no new allocations.
     pub non_allocating: bool,
-    /// `removing`: data is being moved away.
+    /// `removing`: data is being moved to other vdevs.
     pub removing: bool,
     /// `DTL`: MOS object with the leaf's dirty time log.
     pub dtl: Option<ObjectId>,
@@ -183,23 +182,23 @@ pub struct VdevConfig {
     pub zap_top: Option<ObjectId>,
     /// `com.klarasystems:vdev_zap_root`.
     pub zap_root: Option<ObjectId>,
-    /// `com.datto:resilver_defer`: this leaf's resilver waits for the running one.
+    /// `com.datto:resilver_defer`: this leaf's resilver is deferred until the running one ends.
     pub resilver_deferred: bool,
-    /// `offline`: taken offline for good.
+    /// `offline`: taken offline permanently.
     pub offline: bool,
     /// `faulted`.
     pub faulted: bool,
     /// `degraded`.
     pub degraded: bool,
-    /// `removed`: pulled out.
+    /// `removed`: physically removed.
     pub removed: bool,
-    /// `unspare`: the spare returns to the list when the resilver is done.
+    /// `unspare`: the spare returns to the list of spares after the resilver.
     pub unspare: bool,
     /// `aux_state`: why the leaf is faulted or degraded (`err_exceeded`, `external`).
     pub aux_state: Option<String>,
-    /// `resilver_txg`: a healing resilver began here and is not finished.
+    /// `resilver_txg`: an unfinished healing resilver began in this txg.
     pub resilver_txg: Option<Txg>,
-    /// `rebuild_txg`: a sequential rebuild began here and is not finished.
+    /// `rebuild_txg`: an unfinished sequential rebuild began in this txg.
     pub rebuild_txg: Option<Txg>,
     /// `expansion_time`: seconds since 1970 when the leaf last grew.
     pub expansion_time: Option<u64>,

@@ -1,39 +1,38 @@
-//! [`VdevConfig`] as a vdev's name/value list.
+//! Encodes a [`VdevConfig`] as a vdev nvlist.
 
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, ObjectId};
 
 use super::{DEPTH_MAX, VdevConfig, VdevType};
 
-/// For whom a vdev's list is made. Page `docs/format/vdev-tree.md`, "Who carries which key".
+/// The purpose of a vdev nvlist. Page `docs/format/vdev-tree.md`, "Who carries which key".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VdevListScope {
-    /// Labels: without the vdevs' ZAPs, which are of use only to who reads the pool's objects anyway.
+    /// Labels: without the vdevs' ZAPs, which are useful only to a reader of the pool's objects.
     Label,
     /// The pool's own configuration and the cache file: everything.
     Pool,
 }
 
 impl VdevConfig {
-    /// The vdev with all below it as `vdev_tree` carries it: keys in the order in which OpenZFS
-    /// writes them, absent ones left out.
+    /// Encodes the vdev and its descendants as in `vdev_tree`: keys in the order of OpenZFS, without absent
+    /// ones.
     ///
-    /// What is read from a list of OpenZFS and written again is that list, but for keys that are
-    /// not known here. Children below [`DEPTH_MAX`] levels are left out: no checked tree has any.
+    /// Decoding and encoding a list of OpenZFS reproduces it, except for unknown keys. Children below
+    /// [`DEPTH_MAX`] levels are left out; no validated tree has any.
     #[must_use]
     pub fn to_nvlist(&self, scope: VdevListScope) -> NvList {
         write(self, scope, true, 0)
     }
 
-    /// The entry of a hot spare or cache device in the pool's list of such: no place in the tree, no
-    /// space.
+    /// Encodes the entry of a hot spare or cache device in the pool's list: without position and space.
     #[must_use]
     pub fn to_auxiliary_nvlist(&self) -> NvList {
         write(self, VdevListScope::Pool, false, 0)
     }
 }
 
-/// Whether a vdev is a top-level one, by its place: its parent is the root, or it heads a label.
+/// Encodes a vdev. It is a top-level vdev if its parent is the root or if it is the head of a label.
 fn write(vdev: &VdevConfig, scope: VdevListScope, is_head: bool, depth: usize) -> NvList {
     let is_root = vdev.kind == VdevType::Root;
     let is_top = is_head && !is_root;
@@ -108,7 +107,7 @@ fn write(vdev: &VdevConfig, scope: VdevListScope, is_head: bool, depth: usize) -
             list.insert_flag("com.datto:resilver_defer");
         }
     }
-    // Of removed vdevs an empty array stays.
+    // Removed vdevs keep an empty array.
     let is_interior = !vdev.children.is_empty() || vdev.kind == VdevType::Indirect;
     if is_interior && depth < DEPTH_MAX {
         let children: Vec<NvList> = vdev

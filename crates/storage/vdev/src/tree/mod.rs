@@ -1,4 +1,4 @@
-//! The tree of vdevs: checked once when built, walked without checks of shape afterwards.
+//! The tree of vdevs, validated once when it is built.
 
 mod build;
 mod config;
@@ -19,8 +19,8 @@ pub use nvlist::VdevConfigError;
 use crate::draid::DraidGeometry;
 use crate::raidz::RaidzGeometry;
 
-/// The index of a leaf in its tree: 0 for the first leaf met walking the tree from the left,
-/// the distributed spares in use included. Stable while the tree lives, not across imports.
+/// The index of a leaf in its tree: leaves are numbered from the left, including distributed spares in use.
+/// Stable while the tree lives, not across imports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeafId(pub u32);
 
@@ -28,7 +28,7 @@ pub struct LeafId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// What a vdev is, with what its kind needs to place bytes.
+/// The kind of a vdev, with its geometry where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VdevKind {
@@ -38,19 +38,19 @@ pub enum VdevKind {
     Disk,
     /// A regular file.
     File,
-    /// Children with the same bytes.
+    /// A mirror of its children.
     Mirror,
     /// A device and its replacement.
     Replacing,
-    /// A device and the spare that stands in for it.
+    /// A device and the spare that replaces it.
     Spare,
     /// RAID-Z.
     Raidz(RaidzGeometry),
     /// Declustered RAID.
     Draid(Arc<DraidGeometry>),
-    /// Spare space in the dRAID vdev that this node is a descendant of.
+    /// Spare space in the dRAID vdev above this node.
     DraidSpare {
-        /// Which spare, counted from 0; below the vdev's number of spares.
+        /// The spare's number, from 0; below the vdev's number of spares.
         spare_id: u16,
     },
     /// A removed data vdev.
@@ -64,44 +64,44 @@ pub enum VdevKind {
 /// One vdev of a [`VdevTree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevNode {
-    /// What it is.
+    /// Its kind.
     pub kind: VdevKind,
-    /// What the configuration says of it, without its children.
+    /// Its configuration, without its children.
     pub config: VdevConfig,
-    /// The vdev above; `None` for the root.
+    /// The parent; `None` for the root.
     pub parent: Option<NodeId>,
-    /// The vdevs below, in order.
+    /// The children, in order.
     pub children: Vec<NodeId>,
-    /// The top-level vdev it belongs to or is; `None` for the root.
+    /// The top-level vdev that contains it; `None` for the root.
     pub top: Option<VdevId>,
-    /// The sector of the top-level vdev it belongs to; 0 where none is defined (root, hole, missing).
+    /// The sector size of the top-level vdev that contains it; 0 where undefined (root, hole, missing).
     pub ashift: Ashift,
-    /// Its place in the list of leaves.
+    /// Its leaf id.
     pub leaf: Option<LeafId>,
-    /// What the top-level vdev it belongs to is reserved for.
+    /// The allocation class of the top-level vdev that contains it.
     pub class: AllocationClass,
 }
 
 impl VdevNode {
-    /// Whether this is a device that could be opened (not a distributed spare).
+    /// Whether this is a device that can be opened (not a distributed spare).
     #[must_use]
     pub fn is_device(&self) -> bool {
         matches!(self.kind, VdevKind::Disk | VdevKind::File)
     }
 }
 
-/// How far a RAID-Z expansion has come, as the uberblock notes it.
+/// Progress of a RAID-Z expansion, as recorded in the uberblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reflow {
-    /// Bytes of the vdev, from its start, that lie at their new place.
+    /// Bytes from the start of the vdev that have been moved to their new location.
     pub offset_bytes: u64,
-    /// State of the scratch copy; 1 means that rows at the new place are to be read from it.
+    /// State of the scratch copy; 1 means that moved rows must be read from it.
     pub scratch_state: u16,
 }
 
 impl Reflow {
-    /// Decodes `raidz_reflow_info` of an uberblock: bits 0 to 54 the offset in 512-byte units, bits
-    /// 55 to 63 the state of the scratch copy. Page `docs/format/raidz-layout.md`.
+    /// Decodes `raidz_reflow_info` of an uberblock: bits 0 to 54 are the offset in 512-byte units, bits 55
+    /// to 63 the state of the scratch copy. Page `docs/format/raidz-layout.md`.
     #[must_use]
     pub fn from_uberblock(raidz_reflow_info: u64) -> Self {
         let offset_bytes = (raidz_reflow_info & ((1 << 55) - 1)) << 9;
@@ -117,9 +117,8 @@ impl Reflow {
     }
 }
 
-/// The vdevs of one pool. Immutable but for the allocation classes, which are known only once
-/// objects of the pool can be read. Cheap to share between threads; plans borrow it only while
-/// they are made.
+/// The vdevs of one pool. Immutable except for the allocation classes, which are known only once objects of
+/// the pool can be read. Cheap to share between threads; plans borrow it only while they are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevTree {
     pub(crate) nodes: Vec<VdevNode>,
@@ -129,14 +128,14 @@ pub struct VdevTree {
 }
 
 impl VdevTree {
-    /// Checks `root` and builds the tree of its pool. `reflow` is the progress noted in the
-    /// uberblock that was chosen ([`Reflow::default`] when no RAID-Z vdev is being expanded).
+    /// Validates `root` and builds the tree of its pool. `reflow` is the progress from the chosen uberblock
+    /// ([`Reflow::default`] when no RAID-Z vdev is being expanded).
     ///
-    /// Allocates at most [`NODES_MAX`] nodes and, for each number of children of a dRAID vdev, one
+    /// Allocates at most [`NODES_MAX`] nodes, and for each number of children of a dRAID vdev one
     /// permutation map of at most 128 KiB.
     ///
     /// # Errors
-    /// The configuration could not be one of a pool: see [`TreeError`].
+    /// [`TreeError`] if no pool can have this configuration.
     pub fn new(root: VdevConfig, reflow: Reflow) -> Result<Self, TreeError> {
         build::build(root, reflow)
     }
@@ -159,7 +158,7 @@ impl VdevTree {
         self.nodes.get(usize::try_from(id.0).ok()?)
     }
 
-    /// How many top-level slots there are, holes and missing ones included.
+    /// The number of top-level slots, including holes and missing vdevs.
     #[must_use]
     pub fn top_count(&self) -> usize {
         self.tops.len()
@@ -178,7 +177,7 @@ impl VdevTree {
             .zip(self.tops.iter().filter_map(|id| self.node(*id)))
     }
 
-    /// How many leaves there are, distributed spares in use included.
+    /// The number of leaves, including distributed spares in use.
     #[must_use]
     pub fn leaf_count(&self) -> usize {
         self.leaves.len()
@@ -213,7 +212,7 @@ impl VdevTree {
         self.node(self.find(guid)?)?.leaf
     }
 
-    /// The sum of all guids, modulo 2^64: what an uberblock of this tree carries as `guid_sum`.
+    /// The sum of all guids modulo 2^64: the `guid_sum` of this tree's uberblocks.
     #[must_use]
     pub fn guid_sum(&self) -> u64 {
         self.nodes
@@ -227,7 +226,7 @@ impl VdevTree {
         self.reflow
     }
 
-    /// Notes what a top-level vdev is reserved for, as its ZAP says. Unknown ids are ignored.
+    /// Sets the allocation class of a top-level vdev, as stored in its ZAP. Unknown ids are ignored.
     pub fn set_class(&mut self, id: VdevId, class: AllocationClass) {
         for node in &mut self.nodes {
             if node.top == Some(id) {
@@ -236,7 +235,7 @@ impl VdevTree {
         }
     }
 
-    /// The name that commands show for a vdev: the leaf's path, or kind and number.
+    /// The display name of a vdev: the leaf's path, or kind and number.
     #[must_use]
     pub fn name(&self, id: NodeId) -> String {
         let Some(node) = self.node(id) else {

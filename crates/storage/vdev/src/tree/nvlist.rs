@@ -1,38 +1,37 @@
-//! A vdev's name/value list as [`VdevConfig`].
+//! Decodes a vdev's nvlist into a [`VdevConfig`].
 
 use millpond_nvlist::{LookupError, NvList, NvValue};
 use millpond_ondisk::{Guid, ObjectId, Txg, VdevId};
 
 use super::{DEPTH_MAX, VdevConfig, VdevType};
 
-/// A vdev's list that cannot be read as one.
+/// A vdev nvlist that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VdevConfigError {
-    /// A key is absent that every vdev has, or is of another type.
+    /// A required key is absent, or a key has the wrong type.
     #[error("vdev configuration: {0}")]
     Lookup(#[from] LookupError),
-    /// `type` is a word that stands in no pool.
+    /// `type` has an unknown value.
     #[error("vdev configuration: unknown type '{0}'")]
     UnknownType(String),
     /// Vdevs nest too deep.
     #[error("vdev configuration: vdevs nest more than {DEPTH_MAX} deep")]
     TooDeep,
-    /// The children of a dRAID vdev form several failure groups, a layout that is not known here.
+    /// The children of a dRAID vdev form several failure groups, which is not supported.
     #[error("vdev configuration: dRAID with failure groups")]
     FailureGroups,
 }
 
 impl VdevConfig {
-    /// Reads a vdev with all below it from `vdev_tree` of a label, the MOS configuration or the
-    /// cache file, or from a list of spares. Unknown keys are ignored; text that is not UTF-8 is taken
-    /// with replacement characters.
+    /// Decodes a vdev and its descendants from `vdev_tree` of a label, the MOS configuration or the cache
+    /// file, or from a list of spares. Unknown keys are ignored; invalid UTF-8 is replaced.
     ///
     /// Allocates in proportion to the list.
     ///
     /// # Errors
-    /// [`VdevConfigError`] when `type` is absent or unknown, a known key has another type, or vdevs
-    /// nest more than [`DEPTH_MAX`] deep.
+    /// [`VdevConfigError`] if `type` is absent or unknown, a known key has another type, or vdevs nest more
+    /// than [`DEPTH_MAX`] deep.
     pub fn from_nvlist(list: &NvList) -> Result<Self, VdevConfigError> {
         read(list, 0)
     }
@@ -56,7 +55,7 @@ fn read(list: &NvList, depth: usize) -> Result<VdevConfig, VdevConfigError> {
             children.push(read(child, depth.saturating_add(1))?);
         }
     }
-    // One group of all children is what every dRAID vdev before was.
+    // A single group of all children is the same as in earlier versions of dRAID.
     let group = number("draid_nchildren")?.map(usize::try_from);
     if group.is_some_and(|count| count != Ok(children.len())) {
         return Err(VdevConfigError::FailureGroups);
@@ -93,7 +92,7 @@ fn read(list: &NvList, depth: usize) -> Result<VdevConfig, VdevConfigError> {
         dtl: object("DTL")?,
         indirect_mapping: object("com.delphix:indirect_object")?,
         indirect_births: object("com.delphix:indirect_births")?,
-        // A number that no vdev has (all ones) also says "none".
+        // A value that is no valid vdev id (all ones) also means "none".
         prev_indirect_vdev: number("com.delphix:prev_indirect_vdev")?
             .and_then(|id| u32::try_from(id).ok())
             .map(VdevId),
@@ -119,7 +118,7 @@ fn read(list: &NvList, depth: usize) -> Result<VdevConfig, VdevConfigError> {
 fn text(list: &NvList, key: &str) -> Result<Option<String>, LookupError> {
     match list.get(key) {
         Some(NvValue::String(value)) => Ok(Some(value.to_string_lossy().into_owned())),
-        // Of another type or absent: the typed lookup finds the words.
+        // Absent or of another type: the typed lookup makes the error.
         _ => list.opt_string(key).map(|value| value.map(str::to_owned)),
     }
 }

@@ -311,7 +311,7 @@ fn sizes_of_every_kind_are_those_of_the_known_examples() {
     assert_eq!(disk.gang_header_size(id, true), Some(4096));
     assert_eq!(disk.gang_header_asize(id), Some(4096));
 
-    // Widened from 4 to 5: new blocks are wider, the ratio stays.
+    // Expanded from 4 to 5: new blocks are wider, the ratio stays.
     let widened = one(VdevConfig {
         raidz_expand_txgs: vec![Txg(30)],
         ..raidz(5, Some(1), leaves(5))
@@ -321,7 +321,7 @@ fn sizes_of_every_kind_are_those_of_the_known_examples() {
     assert_eq!(widened.asize(id, 131_072, Txg(30)), Some(163_840));
     assert_eq!(widened.gang_header_asize(id), Some(8192));
 
-    // draid1:2d:4c:1s: stripes of 3 sectors do not divide a metaslab.
+    // draid1:2d:4c:1s: stripes of 3 sectors do not divide a metaslab evenly.
     let spread = VdevConfig {
         asize_bytes: 96 << 20,
         metaslab_shift: 24,

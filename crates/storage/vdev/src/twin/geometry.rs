@@ -1,4 +1,4 @@
-//! The vdevs that properties are tested over.
+//! The vdevs that property tests use.
 
 use millpond_ondisk::Txg;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{Twin, leaf, over};
 use crate::{Reflow, VdevConfig, VdevType};
 
-/// A vdev of some kind with a block on it.
+/// A kind of vdev that holds one block.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     Mirror {
@@ -16,14 +16,14 @@ pub(crate) enum Shape {
         children: u64,
         parity: u64,
     },
-    /// Widened from `first` to `children`; the block was born at `width`.
+    /// Expanded from `first` to `children`; the block was born at `width`.
     Widened {
         first: u64,
         width: u64,
         children: u64,
         parity: u64,
     },
-    /// Being widened to `children`, with rows below `moved_sectors` already moved.
+    /// Being expanded to `children`, with rows below `moved_sectors` already moved.
     Widening {
         children: u64,
         parity: u64,
@@ -99,7 +99,7 @@ impl Shape {
         config
     }
 
-    /// The pool with `data` written at about `place` (a number of allocation units).
+    /// The pool with `data` written near `place` (in allocation units).
     pub(crate) fn twin(&self, ashift: u64, place: u64, data: Vec<u8>) -> Twin {
         let sector = 1u64 << ashift;
         let reflow = match *self {
@@ -207,7 +207,7 @@ pub(crate) fn any_shape() -> impl Strategy<Value = Shape> {
             }
         }),
     ]
-    // A vdev of one child has no map of permutations.
+    // A dRAID vdev with one child has no permutation map.
     .prop_filter("two children", |shape| {
         !matches!(
             shape,

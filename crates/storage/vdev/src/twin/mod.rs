@@ -1,5 +1,5 @@
-//! Test only: leaves in memory, and a writer that lays out blocks from the description of the format,
-//! sector by sector, without the maps that the planner uses.
+//! Test support: leaves in memory, and a writer that lays out blocks sector by sector according to the
+//! format's description, without the maps that the planner uses.
 
 mod geometry;
 mod writer;
@@ -12,15 +12,15 @@ pub(crate) use geometry::{Shape, any_shape};
 
 use crate::*;
 
-/// What unwritten sectors hold: nothing that a reader could take for zeros.
+/// The content of unwritten sectors, which cannot be mistaken for zeros.
 const UNDEFINED: [u8; 512] = [0xa5; 512];
 
-/// A device that may lie.
+/// A device that may return errors or wrong bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Device {
     sectors: HashMap<u64, [u8; 512]>,
     pub(crate) fault: Option<LeafFault>,
-    /// Bytes on which reads fail.
+    /// Bytes whose reads fail.
     pub(crate) bad_bytes: Vec<core::ops::Range<u64>>,
 }
 
@@ -51,7 +51,7 @@ impl Device {
             .collect())
     }
 
-    /// Changes every byte of every written sector, each sector in a way of its own.
+    /// Changes every byte of every written sector, each sector differently.
     pub(crate) fn rot(&mut self, seed: u8) {
         for (at, sector) in &mut self.sectors {
             let mut state = (*at << 8 | u64::from(seed)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// Where something was written, in pieces of `piece` bytes.
+    /// The offsets that were written, in pieces of `piece` bytes.
     pub(crate) fn written_at(&self, piece: u64) -> BTreeSet<u64> {
         self.sectors
             .keys()
@@ -78,7 +78,7 @@ impl Device {
     }
 }
 
-/// A pool of one block.
+/// A pool with one block.
 pub(crate) struct Twin {
     pub(crate) tree: VdevTree,
     pub(crate) devices: Vec<Device>,
@@ -88,13 +88,13 @@ pub(crate) struct Twin {
     pub(crate) data: Vec<u8>,
     /// Leaves that were read.
     pub(crate) asked: BTreeSet<LeafId>,
-    /// How many reads, and in how many rounds.
+    /// How many reads were made, in how many steps.
     pub(crate) reads: usize,
     pub(crate) rounds: usize,
 }
 
 impl Twin {
-    /// A pool of one top-level vdev, with nothing written yet.
+    /// A pool with one top-level vdev, with nothing written yet.
     pub(crate) fn over(top: VdevConfig, reflow: Reflow) -> Self {
         Self::over_all(vec![top], reflow)
     }
@@ -166,12 +166,12 @@ impl Twin {
         &mut self.devices[leaf as usize]
     }
 
-    /// Takes a leaf away.
+    /// Makes a leaf absent.
     pub(crate) fn remove(&mut self, leaf: u32) {
         self.health.entry(LeafId(leaf)).unwrap().is_readable = false;
     }
 
-    /// Notes that a leaf missed the block's txg.
+    /// Records that a leaf missed the block's txg.
     pub(crate) fn make_stale(&mut self, leaf: u32) {
         self.health
             .entry(LeafId(leaf))
@@ -180,7 +180,7 @@ impl Twin {
             .push(90..110);
     }
 
-    /// The leaves named as liars.
+    /// The leaves that are blamed.
     pub(crate) fn named(resolved: &Resolved) -> BTreeSet<LeafId> {
         resolved.liars.iter().map(|blame| blame.leaf).collect()
     }
@@ -196,12 +196,12 @@ impl Twin {
     }
 }
 
-/// A leaf with a guid of its own.
+/// A leaf with the given guid.
 pub(crate) fn leaf(guid: u64) -> VdevConfig {
     VdevConfig::new(VdevType::File, Guid(guid))
 }
 
-/// A vdev over children.
+/// A vdev with children.
 pub(crate) fn over(kind: VdevType, guid: u64, children: Vec<VdevConfig>) -> VdevConfig {
     VdevConfig {
         children,

@@ -1,4 +1,4 @@
-//! Writes one block the slow way.
+//! Writes one block in the simplest way.
 
 use super::Twin;
 use crate::VdevKind;
@@ -10,7 +10,7 @@ fn double(byte: u8) -> u8 {
     (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
 }
 
-/// The parity sectors over one row of data sectors.
+/// The parity sectors of one row of data sectors.
 fn parity_of(data: &[Vec<u8>], parity: u64) -> Vec<Vec<u8>> {
     let length = data[0].len();
     (0..parity)
@@ -43,8 +43,8 @@ impl Twin {
         }
     }
 
-    /// `place` tells for a raid sector, and the first sector after its row, which child it lies on, in
-    /// which row of that child, and how many bytes before its place.
+    /// `place` maps a raid sector and the first sector after its row to a child, a row of that child, and
+    /// the distance in bytes by which it lies before that row's position.
     pub(crate) fn write_raidz(
         &mut self,
         sector: u64,
@@ -68,7 +68,7 @@ impl Twin {
                     false => vec![0; sector as usize],
                 })
                 .collect();
-            // A block of less than one row has no columns beyond its last; neither has its parity.
+            // A block of less than one row has no columns, and no parity, after its last column.
             let used = if rows == 1 {
                 count as usize
             } else {
@@ -133,7 +133,7 @@ impl Twin {
                 let sums = parity_of(&columns, parity);
                 let stripe = (offset % (width * ROW)) / (width * sector) + row;
                 for (at, bytes) in (0u64..).zip(sums.iter().chain(&columns)) {
-                    // Groups fill the vdev slot by slot, `disks` slots to a row of 16 MiB.
+                    // Groups fill the vdev slot by slot, with `disks` slots in each 16 MiB row.
                     let slot = group * width + at;
                     let child = geometry.child_at(group / groups, slot % disks).unwrap();
                     let at = START + slot / disks * ROW + stripe * sector;

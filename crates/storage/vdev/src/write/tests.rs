@@ -40,7 +40,7 @@ impl Twin {
         }
     }
 
-    /// Carries out the plan; writes to `failing` leaves fail.
+    /// Executes the plan; writes to `failing` leaves fail.
     fn write(&mut self, failing: &BTreeSet<u32>) -> WriteOutcome {
         let plan = self.plan();
         let mut is_written = Vec::new();
@@ -114,11 +114,11 @@ proptest! {
         let missed: Vec<u32> = outcome.missed.iter().map(|leaf| leaf.0).collect();
         let expected: Vec<u32> = lost.intersection(&holders).copied().collect();
         prop_assert_eq!(&missed, &expected);
-        // In a vdev that was widened a leaf holds a cell of only some rows.
+        // On an expanded vdev a leaf holds cells of only some rows.
         if (expected.len() as u64) <= shape.redundancy() {
             prop_assert!(outcome.is_readable);
         }
-        // The judgement is what a reader finds.
+        // A reader must agree with the result.
         for leaf in &lost {
             twin.device(*leaf).fault = Some(LeafFault::Absent);
         }
@@ -188,7 +188,7 @@ fn both_sides_of_a_replacement_below_raidz_are_written() {
     let mut twin = Twin::over(top, Reflow::default());
     twin.data = content(8, 5);
     twin.range.size_bytes = twin.data.len() as u64;
-    // The new side missed everything so far; what is written now it gets.
+    // The new side missed everything so far, but receives new writes.
     twin.health
         .entry(LeafId(2))
         .unwrap()

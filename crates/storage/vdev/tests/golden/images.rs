@@ -1,4 +1,4 @@
-//! Images of real pools, in memory, holes left out.
+//! Images of real pools in memory, without their holes.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -78,7 +78,7 @@ impl Image {
     }
 }
 
-/// The folder of one golden case, where the set (or the repository's part of it) has it.
+/// The folder of one golden case, from the large set or the repository's part of it.
 pub fn case(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let named = std::env::var_os("MILLPOND_GOLDEN").map(PathBuf::from);

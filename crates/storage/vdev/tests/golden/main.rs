@@ -1,7 +1,7 @@
-//! Pools that OpenZFS made: every block of every dataset lies where the maps say, with parity and
-//! copies as they should be, and survives every loss that the vdev was made to survive.
+//! Pools that OpenZFS made. Every block of every dataset lies where the maps say, with right parity and
+//! copies. It survives every loss that its vdev must survive.
 //!
-//! `MILLPOND_GOLDEN` names the folder of the large set; without any, the tests say so and pass.
+//! `MILLPOND_GOLDEN` names the folder of the large set; without it, the tests say so and pass.
 
 mod images;
 mod pool;
@@ -22,7 +22,7 @@ fn open(name: &str) -> Option<Pool> {
     Some(pool)
 }
 
-/// Leaves that are open and have never missed a txg.
+/// Leaves that are open and never missed a txg.
 fn whole_leaves(pool: &Pool) -> Vec<LeafId> {
     let all = pool.tree.leaves().filter(|(_, leaf)| leaf.is_device());
     all.map(|(id, _)| id)
@@ -44,7 +44,7 @@ fn audit_all(pool: &Pool, liars: &[u32]) -> u64 {
             assert!(is_fine, "{range:?} {bp:?} {finding:?}");
             runs += u64::from(finding.verdict == Verdict::Right);
         }
-        // What a block takes on the vdev is what its pointer says.
+        // The space that a block takes on the vdev is the size in its pointer.
         let asize = pool.tree.asize(range.vdev, range.size_bytes, range.birth);
         let dva = bp
             .dvas()
@@ -54,7 +54,7 @@ fn audit_all(pool: &Pool, liars: &[u32]) -> u64 {
     runs
 }
 
-/// Every set of `count` of `leaves`, at most `most` of them spread over all.
+/// Sets of `count` of `leaves`; if there are more than `most`, an even selection of that many.
 fn sets(leaves: &[LeafId], count: usize, most: usize) -> Vec<Vec<LeafId>> {
     let all: Vec<Vec<LeafId>> = (0u64..1 << leaves.len())
         .filter(|mask| mask.count_ones() as usize == count)
@@ -70,7 +70,7 @@ fn sets(leaves: &[LeafId], count: usize, most: usize) -> Vec<Vec<LeafId>> {
     all.into_iter().step_by(step).collect()
 }
 
-/// Reads every block with `count` leaves absent, then with `count` leaves lying.
+/// Reads every block with `count` leaves absent, then with `count` leaves corrupted.
 fn survive_losses(pool: &mut Pool, count: usize, most: usize) {
     let leaves = whole_leaves(pool);
     let mut found = false;
@@ -139,7 +139,7 @@ fn draid1_holds_what_it_should() {
 
 #[test]
 fn draid2_with_a_distributed_spare_in_use_holds_what_it_should() {
-    // One member is offline: its place is taken by the spare, so two more may be lost.
+    // One member is offline and replaced by the spare, so two more may be lost.
     let Some(mut pool) = open("draid2") else {
         return;
     };
@@ -223,7 +223,7 @@ fn damaged_members_are_found_out_and_no_others() {
     }
 }
 
-/// Plans the writing of every block and compares with what its leaves hold.
+/// Plans the write of every block and compares it with the contents of its leaves.
 fn write_again(name: &str) {
     let Some(pool) = open(name) else { return };
     let whole = whole_leaves(&pool);

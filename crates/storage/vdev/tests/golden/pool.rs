@@ -1,5 +1,5 @@
-//! As much of a pool as is needed to find every block of it: labels, the best uberblock, the
-//! configuration and the mappings of removed vdevs, and all block pointers below them.
+//! A minimal reader that finds every block of a pool: labels, the best uberblock, the configuration, the
+//! mappings of removed vdevs, and all block pointers below them.
 
 use std::collections::HashSet;
 
@@ -12,21 +12,21 @@ use crate::images::Image;
 
 pub struct Pool {
     pub images: Vec<Image>,
-    /// Which image each leaf lies on.
+    /// The image of each leaf.
     pub leaves: Vec<Option<usize>>,
     pub tree: VdevTree,
     pub health: LeafTable,
     pub indirect: IndirectTables,
-    /// Every block found: its address and the pointer it stands in.
+    /// Every block found: its address and its pointer.
     pub blocks: Vec<(BlockRange, BlockPointer)>,
-    /// Leaves that answer with other bytes than they hold.
+    /// Leaves that return wrong bytes.
     pub liars: Vec<LeafId>,
     checksums: Checksummer,
     seen: HashSet<Dva>,
     uberblock: Uberblock,
 }
 
-/// What a label says of one leaf.
+/// The contents of one leaf's label.
 struct Label {
     image: usize,
     config: NvList,
@@ -204,7 +204,7 @@ impl Pool {
         }
     }
 
-    /// The logical content of a block, `None` where no address gives it.
+    /// The logical content of a block, `None` if no address provides it.
     pub fn content(&self, bp: &BlockPointer) -> Option<Vec<u8>> {
         let mut bytes = vec![0; bp.lsize_bytes() as usize];
         if bp.is_hole() {
@@ -222,7 +222,7 @@ impl Pool {
         Some(bytes)
     }
 
-    /// Every data block of a dnode, in order, holes included as zeros; `each` gets the pointers.
+    /// Visits every data block of a dnode in order, holes included as zeros; `each` gets the pointers.
     fn walk(&self, dnode: &Dnode, each: &mut dyn FnMut(&BlockPointer, u8)) {
         for bp in &dnode.block_pointers {
             self.walk_pointer(bp, dnode.levels.saturating_sub(1), each);
@@ -243,7 +243,7 @@ impl Pool {
         }
     }
 
-    /// The data of an object, with the size that its block count gives.
+    /// The data of an object, with the size given by its block count.
     fn object_bytes(&self, dnode: &Dnode) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.walk(dnode, &mut |bp, level| {
@@ -255,7 +255,7 @@ impl Pool {
         bytes
     }
 
-    /// Every dnode of an object set, with its number.
+    /// Every dnode of an object set, with its object id.
     fn dnodes(&self, root: &BlockPointer) -> Vec<(ObjectId, Dnode)> {
         let Some(bytes) = self.content(root) else {
             return Vec::new();
@@ -293,7 +293,7 @@ impl Pool {
         found
     }
 
-    /// The pool's configuration, found by what it looks like.
+    /// The pool's configuration, recognized by its types.
     fn mos_config(&self) -> NvList {
         let dnodes = self.dnodes(&self.uberblock.root);
         let lists = dnodes.iter().filter(|(_, dnode)| {
@@ -313,7 +313,7 @@ impl Pool {
     }
 
     fn load_mappings(&mut self) {
-        // The newest first: older mappings may lie on vdevs removed later.
+        // The newest first: older mappings may point to vdevs removed later.
         let mut removed: Vec<(VdevId, VdevConfig)> = self
             .tree
             .tops()

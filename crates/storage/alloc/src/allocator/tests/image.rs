@@ -212,7 +212,7 @@ impl Image {
         (allocator.expect("a pool that opens"), memory)
     }
 
-    /// Replays everything strictly, using only the reading side, and checks the rules of page
+    /// Replays everything strictly, using only the reading side. Checks the rules of page
     /// `docs/format/log-space-map.md`. Returns the allocated ranges by vdev.
     pub(super) fn check(
         &self,

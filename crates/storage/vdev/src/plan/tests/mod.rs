@@ -1,5 +1,6 @@
-//! Every vdev, every pattern of losses: a block is written the slow way, leaves are hurt, and what comes
-//! back must be the block, with exactly the leaves named that gave something wrong.
+//! Tests every kind of vdev with every pattern of losses. A simple independent writer writes a block, and
+//! leaves are damaged. Reading must then return the block and blame exactly the leaves that returned errors
+//! or wrong bytes.
 
 mod nesting;
 mod rows;
@@ -47,7 +48,7 @@ fn hurt(twin: &mut Twin, leaf: u32, harm: Harm) {
     }
 }
 
-/// A leaf was asked and gave an error or wrong bytes.
+/// Whether a leaf was read and returned an error or wrong bytes.
 fn misled(twin: &Twin, harms: &[(u32, Harm)]) -> BTreeSet<LeafId> {
     harms
         .iter()
@@ -69,7 +70,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Reads and audits with the harms given, and checks all that is said.
+/// Reads and audits with the given damage, and checks all results.
 fn check_survives(mut twin: Twin, harms: &[(u32, Harm)]) {
     let holders: BTreeSet<u32> = (0..twin.devices.len() as u32)
         .filter(|leaf| twin.device(*leaf).written())
@@ -120,7 +121,7 @@ fn check_survives(mut twin: Twin, harms: &[(u32, Harm)]) {
         assert_eq!(finding.verdict, expected, "{finding:?}");
     }
 
-    // What a repair writes makes the leaves right again.
+    // Repairs make the leaves right again.
     let (liars, named) = (resolved.liars.len(), Twin::named(&resolved));
     if liars > 0 {
         twin.repair(&resolved);
@@ -132,7 +133,7 @@ fn check_survives(mut twin: Twin, harms: &[(u32, Harm)]) {
             .iter()
             .filter(|finding| named.contains(&finding.leaf))
         {
-            // A stale or silent leaf that was not asked for everything is repaired where it was.
+            // Only the ranges that were read of a stale or silently corrupted leaf are repaired.
             let is_repaired = resolved.liars.iter().any(|blame| {
                 blame.leaf == finding.leaf
                     && blame.offset_bytes <= finding.offset_bytes
@@ -218,7 +219,7 @@ fn every_pattern_of_lost_and_lying_leaves_within_redundancy_is_survived() {
         };
         for set in loss_sets(leaves as u32, shape.redundancy() as u32) {
             let combinations = HARMS.len().pow(set.len() as u32);
-            // All combinations of one and two harms, a part of those of three.
+            // All combinations of one and two kinds of damage, and some of three.
             let step = if set.len() > 2 { 11 } else { 1 };
             for combination in (0..combinations).step_by(step) {
                 let mut rest = combination;
@@ -299,7 +300,7 @@ proptest! {
         for (leaf, harm) in harms.iter().enumerate().take(twin.devices.len()) {
             hurt(&mut twin, leaf as u32, HARMS[*harm]);
         }
-        // All leaves are hurt: nothing is right.
+        // All leaves are damaged: nothing is right.
         let failure = twin.read().expect_err("nothing is right");
         let lying = harms.iter().take(twin.devices.len()).filter(|harm| HARMS[**harm] == Harm::Lies);
         if lying.count() == twin.devices.len() {
@@ -483,7 +484,7 @@ fn raidz_with(children: Vec<VdevConfig>, parity: u64) -> VdevConfig {
 
 #[test]
 fn a_block_with_an_unreasonable_number_of_copies_is_refused() {
-    // Mirrors of 60 leaves below a widened RAID-Z vdev: 60 copies of each of many sectors.
+    // Mirrors of 60 leaves below an expanded RAID-Z vdev: 60 copies of each of many sectors.
     let mirrors = (0..3u64)
         .map(|at| {
             let sides = (0..60).map(|side| leaf(1000 + at * 100 + side)).collect();

@@ -1,4 +1,4 @@
-//! Columns that are mirrors, replacements and spares themselves.
+//! Columns that are themselves mirrors, replacements and spares.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn nested() -> Twin {
 fn replacing_spare_and_mirror_columns_below_raidz_use_every_copy() {
     assert!(nested().audit().is_clean());
     for harm in [Harm::Lies, Harm::Unreadable, Harm::Absent] {
-        // One whole column and all but one copy of each other column may be wrong.
+        // One whole column, and all but one copy of each other column, may be wrong.
         for column in [vec![0u32], vec![1, 2, 3], vec![4, 5], vec![6]] {
             let mut twin = nested();
             let mut harms: Vec<(u32, Harm)> = column.iter().map(|leaf| (*leaf, harm)).collect();
@@ -81,8 +81,8 @@ fn a_distributed_spare_stands_in_for_its_child() {
             _ => unreachable!(),
         };
         for victim in 0..6u64 {
-            // The victim's child becomes spare(victim, dspare 0); dspare 0's holder may be replaced by
-            // dspare 1 in turn, which is tried by doing it for the next child too.
+            // The victim's child becomes spare(victim, dspare 0). The child that holds dspare 0 may itself
+            // be replaced by dspare 1; doing the same for the next child covers that.
             for also in [None, Some((victim + 1) % 6)] {
                 let mut config = shape.config(12);
                 for (spare, child) in [Some(victim), also].into_iter().flatten().enumerate() {
@@ -104,7 +104,7 @@ fn a_distributed_spare_stands_in_for_its_child() {
                 }
                 twin.range = flat.range;
                 twin.data = data.clone();
-                // Copies each victim's sectors to the spare space, as a rebuild does.
+                // Copy each victim's sectors to the spare space, as a rebuild does.
                 for (spare, child) in [Some(victim), also].into_iter().flatten().enumerate() {
                     let source = flat.devices[child as usize].clone();
                     for at in source.written_at(4096) {
@@ -112,7 +112,7 @@ fn a_distributed_spare_stands_in_for_its_child() {
                         let stripe = (at - (4 << 20)) / 4096;
                         let mut spare = spare as u64;
                         let mut holder = geometry.spare_child(spare, stripe * 4096).unwrap();
-                        // The holder may be a victim itself: then its own spare holds it.
+                        // If the child that holds it is itself a victim, its own spare holds it.
                         while holder == victim || Some(holder) == also {
                             spare = u64::from(holder != victim);
                             holder = geometry.spare_child(spare, stripe * 4096).unwrap();

@@ -1,11 +1,11 @@
-//! Losses that differ from row to row of one block.
+//! Losses that differ between the rows of one block.
 
 use super::*;
 
 #[test]
 fn data_columns_that_lie_in_different_rows_of_a_crossing_block_are_found() {
-    // A dRAID block that crosses a border of groups is two rows, each with its own parity: in each
-    // another column lies, more leaves than there is parity.
+    // A dRAID block that crosses a border of groups has two rows, each with its own parity. Each row loses
+    // another column; together these are more leaves than there is parity.
     let shape = Shape::Draid {
         children: 6,
         parity: 1,
@@ -62,7 +62,7 @@ fn bad_sectors_of_all_leaves_at_different_heights_are_survived() {
             let leaves: Vec<u32> = (0..twin.devices.len() as u32)
                 .filter(|leaf| twin.device(*leaf).written())
                 .collect();
-            // Of each leaf another sector; silently only two of them, or every set would be tried.
+            // Another sector of each leaf; only two of them silently, otherwise every set would be tried.
             for (height, leaf) in leaves
                 .iter()
                 .enumerate()
@@ -90,7 +90,7 @@ fn bad_sectors_of_all_leaves_at_different_heights_are_survived() {
 
 #[test]
 fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened() {
-    // Cells of neighbouring rows are read together; when such a read fails they are read alone.
+    // Cells of adjacent rows are read together; if such a read fails they are read by themselves.
     let shape = Shape::Widened {
         first: 4,
         width: 4,
@@ -98,7 +98,7 @@ fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened
         parity: 1,
     };
     let mut twin = shape.twin(9, 40, pattern(512 * 30, 3));
-    // Raid sectors 40 to 79. Sector 40 + 4 * row + column lies on child sector mod 5.
+    // Raid sectors 40 to 79. Cell 40 + 4 * row + column is on child `sector mod 5`.
     for sector in [41u64, 47, 53] {
         let at = (4 << 20) + sector / 5 * 512;
         twin.device((sector % 5) as u32)
@@ -113,8 +113,8 @@ fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened
 
 #[test]
 fn a_child_that_lied_before_the_vdev_was_widened_is_found_at_its_old_width() {
-    // Rot happened while the vdev had 4 children and was copied since: the sectors of old child 2 are
-    // spread over all children now.
+    // Corruption happened while the vdev had 4 children, and was copied since: the sectors of the old child
+    // 2 are now spread over all children.
     let shape = Shape::Widened {
         first: 4,
         width: 4,
