@@ -1,21 +1,21 @@
-//! The bytes of regular files, and where they have holes.
+//! Reads the content of regular files and finds their holes.
 
 use crate::error::PosixError;
 use crate::node::Node;
 use millpond_object::{Keeping, unhurried};
 use millpond_ondisk::BlockId;
 
-/// A run of bytes that may hold other than zeros.
+/// A run of bytes that may contain data. Everything outside of runs is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset_bytes: u64,
-    /// Number of bytes.
+    /// The number of bytes.
     pub length_bytes: u64,
 }
 
 impl Node {
-    /// Fills `buffer` from `offset_bytes` as far as the file goes; tells how many bytes were read.
+    /// Fills `buffer` from `offset_bytes`, up to the end of the file. Returns how many bytes were read.
     ///
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
@@ -23,7 +23,7 @@ impl Node {
         self.read_keeping(offset_bytes, buffer, Keeping::Here)
     }
 
-    /// As [`Node::read`], saying what is to become of the content in memory.
+    /// Like [`Node::read`]. `keeping` controls caching of the content.
     ///
     /// # Errors
     /// As [`Node::read`].
@@ -41,8 +41,9 @@ impl Node {
         Ok(count)
     }
 
-    /// The runs of data of a file in order, as `SEEK_DATA` and `SEEK_HOLE` report them: whole blocks,
-    /// cut at the file's end.
+    /// The runs of data in order, as `SEEK_DATA` and `SEEK_HOLE` report them.
+    ///
+    /// Runs are whole blocks, cut at the end of the file.
     pub fn extents(&self) -> impl Iterator<Item = Result<Extent, PosixError>> + '_ {
         let mut at = Some(0u64);
         std::iter::from_fn(move || {
@@ -75,7 +76,7 @@ impl Node {
         }
         let block = self.object().block_bytes();
         if !block.is_power_of_two() {
-            // One block of an odd size counts as data, even if it is a hole.
+            // A single block whose size is no power of two counts as data, even if it is a hole.
             let length_bytes = size - from_bytes;
             return Ok(Some(Extent {
                 offset_bytes: from_bytes,

@@ -1,4 +1,4 @@
-//! Directories: names to files.
+//! Reads directories.
 
 use crate::error::PosixError;
 use crate::node::Node;
@@ -6,20 +6,20 @@ use crate::stat::FileKind;
 use millpond_ondisk::ObjectId;
 use millpond_zap::{Zap, ZapCursor, ZapEntry};
 
-/// One name in a directory.
+/// One directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// The name as stored: up to 1023 bytes, not always UTF-8.
     pub name: Vec<u8>,
-    /// The file's object number.
+    /// The file's object id.
     pub id: ObjectId,
-    /// What it is; `None` in file systems of version 1, which do not note it.
+    /// The file type; `None` in file systems of version 1, which do not store it.
     pub kind: Option<FileKind>,
 }
 
 impl DirectoryEntry {
     pub(crate) fn from_zap(entry: ZapEntry) -> Option<Self> {
-        // Only the first integer counts; bits 48 to 59 are reserved.
+        // Only the first integer is used; its bits 48 to 59 are reserved.
         let value = entry.value.first()?;
         Some(Self {
             name: entry.name,
@@ -29,15 +29,17 @@ impl DirectoryEntry {
     }
 }
 
-/// The entries of a directory, without `.` and `..`, in no useful order. Holds one block of the
-/// directory, however many entries it has. After an error it goes on with what can be read.
+/// The entries of a directory, without `.` and `..`, in hash order.
+///
+/// One block of the directory is in memory at a time. After an error, iteration continues with the entries
+/// that can be read.
 #[derive(Debug)]
 pub struct DirectoryEntries {
     cursor: ZapCursor,
 }
 
 impl DirectoryEntries {
-    /// Where the entry after the one just returned stands; lasts beyond this listing.
+    /// The position after the entry just returned. It stays valid after this listing ends.
     #[must_use]
     pub fn cookie(&self) -> u64 {
         self.cursor.cookie()
@@ -73,7 +75,7 @@ impl Node {
     /// The entries of a directory.
     ///
     /// # Errors
-    /// If it is no directory or cannot be read.
+    /// If this is not a directory, or it cannot be read.
     pub fn entries(&self) -> Result<DirectoryEntries, PosixError> {
         self.entries_from(0)
     }
@@ -87,20 +89,22 @@ impl Node {
         })
     }
 
-    /// The entry with this name, compared as the file system compares names.
+    /// Finds the entry with this name, by the file system's rules for comparing names.
+    ///
+    /// Returns `None` if there is none.
     ///
     /// # Errors
-    /// If it is no directory or cannot be read; a name that is not there is `None`.
+    /// If this is not a directory, or it cannot be read.
     pub fn find(&self, name: &[u8]) -> Result<Option<DirectoryEntry>, PosixError> {
         let zap = self.directory_zap()?;
-        // Directories of extended attributes compare bytes, whatever the file system does.
+        // Extended attribute directories always compare bytes.
         let name_match = self.file_system().name_match();
         Ok(zap
             .lookup_entry(name, name_match)?
             .and_then(DirectoryEntry::from_zap))
     }
 
-    /// The file with this name; `.` and `..` work too.
+    /// The file with this name. `.` and `..` work too.
     ///
     /// # Errors
     /// [`PosixError::NotFound`], or if something cannot be read.

@@ -3,7 +3,7 @@ use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_sa::SaError;
 use millpond_zap::ZapError;
 
-/// Why something about a file could not be told.
+/// Why a file could not be found or read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PosixError {
@@ -16,10 +16,10 @@ pub enum PosixError {
     /// A file's attributes could not be read.
     #[error(transparent)]
     Attributes(#[from] SaError),
-    /// A structure cannot be what a correct writer wrote.
+    /// A stored structure is invalid.
     #[error("dataset {dataset}, object {object}: {error}")]
     Invalid {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The object.
         object: ObjectId,
@@ -32,28 +32,28 @@ pub enum PosixError {
         /// The name or path.
         name: Vec<u8>,
     },
-    /// Something on the way is no directory.
+    /// A component of the path is not a directory.
     #[error("{}: not a directory", String::from_utf8_lossy(name))]
     NotADirectory {
         /// The name or path.
         name: Vec<u8>,
     },
-    /// Symbolic links lead in circles.
+    /// The path has too many symbolic links, or they form a cycle.
     #[error("{}: too many levels of symbolic links", String::from_utf8_lossy(name))]
     TooManyLinks {
         /// The path.
         name: Vec<u8>,
     },
-    /// The object set holds no files.
+    /// The object set is not a file system.
     #[error("dataset {dataset} is no file system")]
     NotAFileSystem {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
     },
-    /// The file system is of a version that does not exist, or is newer than this program.
+    /// The file system version is invalid or newer than this program supports.
     #[error("dataset {dataset}: file system version {version} is not supported")]
     Version {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The version.
         version: u64,
@@ -61,7 +61,8 @@ pub enum PosixError {
 }
 
 impl PosixError {
-    /// Whether it failed because devices were missing or did not answer: it may succeed once they are back.
+    /// Whether it failed because devices are missing or do not respond. A retry may succeed once they are
+    /// back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
         match self {
@@ -71,7 +72,7 @@ impl PosixError {
             _ => false,
         }
     }
-    /// Whether the dataset's key would help.
+    /// Whether loading the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {
@@ -81,7 +82,7 @@ impl PosixError {
             _ => false,
         }
     }
-    /// Whether nothing is wrong but the name.
+    /// Whether the only problem is that the name does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })

@@ -1,4 +1,4 @@
-//! An open file system: its master node and what holds for all of its files.
+//! An open file system: its master node and its properties.
 
 use crate::error::PosixError;
 use crate::node::Node;
@@ -9,23 +9,23 @@ use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
 use millpond_sa::SaRegistry;
 use millpond_zap::{NameMatch, Zap};
 
-/// The newest version of file systems that exists.
+/// The newest file system version.
 const VERSION_MAX: u64 = 5;
-/// Object number of the master node in every file system.
+/// The object id of the master node in every file system.
 const MASTER_NODE: ObjectId = ObjectId(1);
 
-/// Whether case counts in names.
+/// How names compare upper and lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// It does.
+    /// Case matters.
     Sensitive,
-    /// It does not.
+    /// Case is ignored.
     Insensitive,
-    /// It does, unless a request asks otherwise.
+    /// Case matters, unless a request asks otherwise.
     Mixed,
 }
 
-/// The files of one object set. Shared by all threads.
+/// The files of one object set. All threads share it.
 #[derive(Debug)]
 pub struct FileSystem {
     set: Arc<ObjectSet>,
@@ -39,11 +39,11 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Opens the file system of an object set, without writing anything.
+    /// Opens the file system of an object set. Writes nothing.
     ///
     /// # Errors
-    /// If the set holds no files, is of a version that does not exist, is locked, or its master
-    /// node cannot be read.
+    /// If the set is not a file system, has an unsupported version, or is locked, or if its master node
+    /// cannot be read.
     pub fn open(set: Arc<ObjectSet>) -> Result<Arc<Self>, PosixError> {
         let dataset = set.dataset();
         if set.kind() != ObjectSetKind::FileSystem {
@@ -81,7 +81,7 @@ impl FileSystem {
         }))
     }
 
-    /// The object set that the files lie in.
+    /// The object set that holds the files.
     #[must_use]
     pub fn object_set(&self) -> &Arc<ObjectSet> {
         &self.set
@@ -89,17 +89,17 @@ impl FileSystem {
     pub(crate) fn registry(&self) -> &Arc<SaRegistry> {
         &self.attributes
     }
-    /// Version 1 to 5 of the file system's form.
+    /// The file system version, 1 to 5.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
-    /// Whether case counts.
+    /// How names compare upper and lower case.
     #[must_use]
     pub fn case(&self) -> Case {
         self.case
     }
-    /// The form that names are compared in: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
+    /// The Unicode normalization form for comparing names: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
     #[must_use]
     pub fn normalisation(&self) -> u64 {
         self.normalisation
@@ -109,7 +109,7 @@ impl FileSystem {
     pub fn is_utf8_only(&self) -> bool {
         self.is_utf8_only
     }
-    /// How a name asked for is compared with stored ones.
+    /// How a requested name is compared with stored names.
     pub(crate) fn name_match(&self) -> NameMatch {
         match (self.case, self.normalisation) {
             (Case::Insensitive, _) => NameMatch::Normalised,
@@ -126,24 +126,24 @@ impl FileSystem {
     pub fn root(self: &Arc<Self>) -> Result<Node, PosixError> {
         self.node(self.root)
     }
-    /// Object number of the root directory.
+    /// The object id of the root directory.
     #[must_use]
     pub fn root_id(&self) -> ObjectId {
         self.root
     }
 
-    /// The file with this object number.
+    /// The file with this object id.
     ///
     /// # Errors
-    /// If there is no such object, it is no file, or its attributes cannot be read.
+    /// If there is no such object, if it is not a file, or if its attributes cannot be read.
     pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, PosixError> {
         Node::open(Arc::clone(self), self.set.object(id)?)
     }
 
-    /// Object numbers of files that were deleted while they were open, and not freed yet.
+    /// The object ids of files that were deleted while they were open and are not freed yet.
     ///
     /// # Errors
-    /// If their table cannot be read.
+    /// If the unlinked set cannot be read.
     pub fn unlinked(&self) -> Result<Vec<ObjectId>, PosixError> {
         let Some(id) = self.unlinked else {
             return Ok(vec![]);

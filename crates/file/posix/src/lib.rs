@@ -1,8 +1,9 @@
-//! Layer `file`: files, directories and everything that hangs on them.
+//! Layer `file`: files, directories and their attributes.
 //!
-//! A [`FileSystem`] is opened on an object set; a [`Node`] is one file of it, by object number. This
-//! crate knows names, attributes, holes, extended attributes and access control lists; it knows no
-//! dataset, no property and no front end. Files that change are in [`live`]; what front ends see of either is in [`vfs`].
+//! A [`FileSystem`] is opened on an object set; a [`Node`] is one of its files, by object id. This crate
+//! implements names, attributes, holes, extended attributes and access control lists. It does not depend on
+//! datasets, properties or front ends. [`live`] has files that are open for changes; [`vfs`] is the interface
+//! to front ends.
 //!
 //! ```no_run
 //! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_posix::PosixError> {

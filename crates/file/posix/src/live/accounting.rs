@@ -1,5 +1,7 @@
-//! Completing the accounting of owners, where a file system is older than the feature that counts them: every object is
-//! written once more, in the background of a mount, and then the object set says that everything is counted.
+//! Completes space accounting by owner in a file system that is older than the accounting feature.
+//!
+//! A background thread of the mount writes every object once more, and then sets the object set's flag that
+//! everything is counted.
 //!
 //! Page `docs/format/object-set.md`, "Accounting".
 
@@ -8,16 +10,17 @@ use super::file_system::{LiveFileSystem, NODE_BYTES};
 use millpond_env::mark;
 use millpond_ondisk::ObjectId;
 
-/// Objects that are written again in one transaction.
+/// The number of objects rewritten in one transaction.
 const OBJECTS: usize = 64;
 
-/// Flags of an object set: which accounting is complete.
+/// Object set flags: which accounting is complete.
 pub(super) const USERS: u64 = 1;
 pub(super) const OBJECT_COUNTS: u64 = 2;
 pub(super) const PROJECTS: u64 = 4;
 
 impl LiveFileSystem {
-    /// Flags of the accounting that the pool keeps and that does not count every object of this file system yet.
+    /// The flags of accounting that the pool keeps, but that does not count every object of this file system
+    /// yet.
     #[must_use]
     pub fn incomplete_accounting(&self) -> u64 {
         let set = self.object_set();
@@ -35,11 +38,12 @@ impl LiveFileSystem {
         kept & !set.flags()
     }
 
-    /// Completes the accounting until `goes_on` returns false. A later call resumes where this one stopped, unless the file
-    /// system was closed meanwhile.
+    /// Completes the accounting, until `goes_on` returns false.
+    ///
+    /// A later call resumes where this one stopped, unless the file system was closed in the meantime.
     ///
     /// # Errors
-    /// If objects cannot be read, or no transaction is to be had.
+    /// If objects cannot be read, or no transaction can begin.
     pub(super) fn complete_accounting(&self, goes_on: &dyn Fn() -> bool) -> Result<(), FileError> {
         let missing = self.incomplete_accounting();
         if missing == 0 {
@@ -58,7 +62,7 @@ impl LiveFileSystem {
             }
             let tx = self.begin(NODE_BYTES + ids.len() as u64 * NODE_BYTES / 4)?;
             for id in &ids {
-                // Some may be gone since.
+                // Some objects may have been freed since.
                 if let Ok(object) = set.object(*id) {
                     object.touch(&tx);
                 }

@@ -1,4 +1,4 @@
-//! Stored attributes of changing files, and changing tables.
+//! The stored attributes of files that change, and changes to ZAP tables.
 
 use super::error::FileError;
 use super::state::{AttributeChange, NodeState};
@@ -10,12 +10,12 @@ use millpond_sa::{Ace, Attributes, LiveTables, SaChange, SaLayouts, SaObject, cr
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
-/// The table that an object is, to be changed.
+/// Opens an object's ZAP table for changes.
 pub(crate) fn zap<'t>(object: &Arc<LiveObject>, tx: &'t Transaction) -> ZapMut<ObjectBlocks<'t>> {
     ZapMut::of(object, tx)
 }
 
-/// A new object with an empty table.
+/// Creates an object with an empty ZAP table.
 pub(crate) fn make_zap(
     set: &Arc<LiveObjectSet>,
     tx: &Transaction,
@@ -27,7 +27,7 @@ pub(crate) fn make_zap(
     Ok(object)
 }
 
-/// What the object set knows of attributes, and how files' attributes are read and written.
+/// The object set's attribute registry and layouts, and how files' attributes are read and written.
 #[derive(Debug)]
 pub(crate) struct AttributeTables {
     set: Arc<LiveObjectSet>,
@@ -35,20 +35,22 @@ pub(crate) struct AttributeTables {
 }
 
 impl AttributeTables {
-    /// Of a file system whose master node says where they are.
+    /// Opens the tables of a file system, which its master node points to.
     pub(crate) fn open(set: &Arc<LiveObjectSet>, env: &Env) -> Result<Self, FileError> {
         let layouts = SaLayouts::open(set, env)?;
         let set = Arc::clone(set);
         Ok(Self { set, layouts })
     }
-    /// Makes tables for a file system that has none, for files that are changed from now on; where they are.
+    /// Creates the tables for a file system that has none. Files that change from now on use them.
+    ///
+    /// Returns their object id.
     pub(crate) fn make(&self, tx: &Transaction, env: &Env) -> Result<ObjectId, FileError> {
         let id = create_sa_master(&self.set, tx, env)?;
         let tables = LiveTables::new(&self.set, env, id);
         self.layouts.give_tables(Box::new(tables));
         Ok(id)
     }
-    /// Whether a file's attributes are still in the form of versions before 5.
+    /// Whether a file's attributes still have the format of versions before 5.
     pub(crate) fn is_old(object: &LiveObject) -> bool {
         object.bonus_type() == ObjectType::ZNODE
     }
@@ -56,27 +58,27 @@ impl AttributeTables {
     fn attributes(&self, object: &LiveObject) -> Result<Attributes, FileError> {
         Ok(self.layouts.attributes(object)?)
     }
-    /// A file's attributes of fixed size, as they stand now.
+    /// Reads a file's current fixed-size attributes.
     pub(crate) fn read(&self, object: &LiveObject) -> Result<NodeState, FileError> {
         Ok(NodeState::read(&self.attributes(object)?)?)
     }
-    /// A file's NFSv4 list.
+    /// Reads a file's NFSv4 ACL.
     pub(crate) fn acl(&self, object: &LiveObject) -> Result<Vec<Ace>, FileError> {
         Ok(self.attributes(object)?.acl()?.unwrap_or_default())
     }
-    /// Where a symbolic link leads.
+    /// Reads the target of a symbolic link.
     pub(crate) fn target(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
         let attributes = self.attributes(object)?;
         let target = attributes.symlink_target()?;
         Ok(target.map(std::borrow::Cow::into_owned))
     }
-    /// The packed list of extended attributes.
+    /// Reads the packed list of extended attributes.
     pub(crate) fn packed_xattrs(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
         let attributes = self.attributes(object)?;
         Ok(attributes.xattr_list().map(<[u8]>::to_vec))
     }
 
-    /// Gives a new file its attributes.
+    /// Writes the attributes of a new file.
     pub(crate) fn write_new(
         &self,
         tx: &Transaction,
@@ -90,7 +92,7 @@ impl AttributeTables {
         let file = SaObject::new(&self.set, object, tx);
         Ok(self.layouts.replace(tx, &file, &attributes)?)
     }
-    /// Changes some of a file's attributes. The caller holds a lock that all who change this file hold.
+    /// Changes some of a file's attributes. The caller holds the file's change lock.
     pub(crate) fn write(
         &self,
         tx: &Transaction,
@@ -107,7 +109,8 @@ impl AttributeTables {
         let file = SaObject::new(&self.set, object, tx);
         Ok(self.layouts.change(tx, &file, &changes)?)
     }
-    /// Frees a file's object with all that belongs to its attributes; false if it is gone already.
+    /// Frees a file's object and everything that belongs to its attributes. Returns false if it is already
+    /// gone.
     pub(crate) fn free(&self, tx: &Transaction, id: ObjectId) -> Result<bool, FileError> {
         let object = match self.set.object(id) {
             Ok(object) => object,

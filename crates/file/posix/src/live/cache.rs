@@ -1,4 +1,4 @@
-//! Which nodes are in memory: every one that somebody holds, and some that were used of late.
+//! The node cache: all nodes in use, and some recently loaded ones.
 
 use super::error::FileError;
 use super::node::NodeInner;
@@ -7,11 +7,11 @@ use millpond_ondisk::ObjectId;
 use std::collections::{HashMap, VecDeque};
 
 const SHARDS: usize = 16;
-/// Nodes that one shard keeps although nobody holds them.
+/// The number of unused nodes that one shard keeps.
 const RECENT_MAX: usize = 256;
 
-/// Nodes by object number. For each number there is at most one node in memory. Nothing is read or
-/// dropped under a shard's lock.
+/// Nodes by object id. There is at most one node in memory for each id. A shard's lock is never held while a
+/// node is read or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCache {
     shards: [Shard; SHARDS],
@@ -26,18 +26,18 @@ struct Shard {
 #[derive(Debug, Default)]
 struct Slots {
     by_id: HashMap<ObjectId, Slot>,
-    /// The most recently loaded ones.
+    /// The most recently loaded nodes.
     recent: VecDeque<Arc<NodeInner>>,
 }
 
 #[derive(Debug)]
 enum Slot {
-    /// Somebody is reading it.
+    /// A thread is loading it.
     Loading,
     Known(Weak<NodeInner>),
 }
 
-/// The right to put one node into the cache; dropped without one, others may try.
+/// The right to insert one node. Dropping it unused lets other threads try.
 #[derive(Debug)]
 pub(crate) struct Reservation<'c> {
     cache: &'c NodeCache,
@@ -50,7 +50,7 @@ impl NodeCache {
         &self.shards[(id.0 % SHARDS as u64) as usize]
     }
 
-    /// The node, or the right to load it. Waits while somebody else loads it.
+    /// Returns the node, or the right to load it. Waits while another thread loads it.
     pub(crate) fn get(&self, id: ObjectId) -> Result<Arc<NodeInner>, Reservation<'_>> {
         let shard = self.shard(id);
         let mut slots = shard.slots.lock();
@@ -72,11 +72,11 @@ impl NodeCache {
         })
     }
 
-    /// The right to put in the node of an object that was just made.
+    /// Reserves the id of a newly created object.
     ///
     /// # Errors
-    /// [`FileError::Stale`] if a node of that number is still held, which no right use can bring about:
-    /// numbers are used again only after their object was freed.
+    /// [`FileError::Stale`] if a node with that id is still in use. This cannot happen in correct operation,
+    /// because ids are reused only after their object was freed.
     pub(crate) fn reserve(&self, id: ObjectId) -> Result<Reservation<'_>, FileError> {
         match self.get(id) {
             Err(reservation) => Ok(reservation),
@@ -84,7 +84,7 @@ impl NodeCache {
         }
     }
 
-    /// Stops keeping a node that nobody else holds.
+    /// Stops keeping a node that is not in use.
     pub(crate) fn release(&self, id: ObjectId) {
         let mut slots = self.shard(id).slots.lock();
         let kept = slots.recent.iter().position(|node| node.id == id);
@@ -93,7 +93,7 @@ impl NodeCache {
         drop(released);
     }
 
-    /// Removes what a dropped node left behind.
+    /// Removes the entry of a dropped node.
     pub(crate) fn forget(&self, id: ObjectId) {
         let mut slots = self.shard(id).slots.lock();
         if let Some(Slot::Known(node)) = slots.by_id.get(&id)
@@ -103,7 +103,7 @@ impl NodeCache {
         }
     }
 
-    /// Keeps only nodes that somebody holds.
+    /// Keeps only nodes that are in use.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let released = std::mem::take(&mut shard.slots.lock().recent);
@@ -113,7 +113,7 @@ impl NodeCache {
 }
 
 impl Reservation<'_> {
-    /// Puts the node in, for everybody to find.
+    /// Inserts the node and makes it visible to all threads.
     pub(crate) fn fill(mut self, node: &Arc<NodeInner>) {
         let shard = self.cache.shard(self.id);
         let mut slots = shard.slots.lock();

@@ -1,4 +1,4 @@
-//! The bytes of ordinary files: reading, writing, cutting, punching.
+//! The content of regular files: reads, writes, truncates, punches holes.
 
 use super::begin::Estimate;
 use super::error::FileError;
@@ -12,60 +12,61 @@ use millpond_object::{Keeping, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;
 
-/// No byte of a file is at or above this offset.
+/// The maximum size of a file in bytes.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-/// As much is written in one transaction at most, so that none becomes huge.
+/// The most bytes written in one transaction, to limit its size.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// About as many blocks are freed in one transaction: a third of what a txg frees.
+/// About the most blocks freed in one transaction: a third of what one txg frees.
 pub(super) const FREE_BLOCKS_MAX: u64 = 1 << 15;
-/// What freeing that many blocks makes dirty at most: the indirect blocks above them.
+/// The most bytes that freeing that many blocks dirties: the indirect blocks above them.
 const FREE_DIRTY_BYTES: u64 = 8 << 20;
 const SECTOR_BYTES: u64 = 512;
 const SET_USER_AND_GROUP: u64 = 0o6000;
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAt {
-    /// To this byte.
+    /// At this byte offset.
     Offset(u64),
-    /// To the end of the file, wherever that is by then.
+    /// At the end of the file, as of when the write holds its lock.
     End,
 }
 
-/// What is looked for by [`LiveFileSystem::seek`].
+/// What [`LiveFileSystem::seek`] looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// The next byte that may be other than a hole's.
+    /// The next byte that is not in a hole.
     Data,
-    /// The next hole; the end of the file counts as one.
+    /// The next hole. The end of the file counts as a hole.
     Hole,
 }
 
 /// What [`LiveFileSystem::allocate`] does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocate {
-    /// Looks whether there is room for the range; reserves nothing, as no copy-on-write file system
-    /// can. Extends the file unless `keeps_size`.
+    /// Checks that there is space for the range. It reserves nothing, because copy-on-write file systems
+    /// cannot. Extends the file unless `keeps_size`.
     Reserve {
-        /// The file does not become longer.
+        /// Whether the file keeps its size.
         keeps_size: bool,
     },
-    /// Makes a hole.
+    /// Makes the range a hole.
     PunchHole,
-    /// Makes zeros, as a hole. Extends the file unless `keeps_size`.
+    /// Makes the range zeros, as a hole. Extends the file unless `keeps_size`.
     ZeroRange {
-        /// The file does not become longer.
+        /// Whether the file keeps its size.
         keeps_size: bool,
     },
 }
 
 impl LiveFileSystem {
-    /// Fills `buffer` from `offset_bytes` as far as the file goes; tells how many bytes were read. Does
-    /// not touch the access time; see [`LiveFileSystem::touch_atime`].
+    /// Fills `buffer` from `offset_bytes`, up to the end of the file. Returns how many bytes were read.
+    ///
+    /// It does not update the access time; see [`LiveFileSystem::touch_atime`].
     ///
     /// # Errors
-    /// [`FileError::IsADirectory`], [`FileError::AccessDenied`] for a quarantined file, or if a block
-    /// cannot be read; the buffer's content is then undefined.
+    /// [`FileError::IsADirectory`], [`FileError::AccessDenied`] for a quarantined file, or if a block cannot
+    /// be read; the buffer's content is then undefined.
     pub fn read(
         &self,
         node: &LiveNode,
@@ -75,7 +76,7 @@ impl LiveFileSystem {
         self.read_keeping(node, offset_bytes, buffer, Keeping::Here)
     }
 
-    /// As [`LiveFileSystem::read`], saying what is to become of the content in memory.
+    /// Like [`LiveFileSystem::read`]. `keeping` controls caching of the content.
     ///
     /// # Errors
     /// As [`LiveFileSystem::read`].
@@ -96,18 +97,19 @@ impl LiveFileSystem {
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        // Whoever waits for these bytes of this file waits for the reader, and nobody else.
+        // While this read waits for a device, it blocks only writers of the same range of this file.
         unhurried(|| (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
         Ok(count)
     }
 
-    /// Writes `bytes`; tells where they went. A long write is several transactions: after an error, or a
-    /// crash, a first part of it may be there.
+    /// Writes `bytes`. Returns the offset where they start.
+    ///
+    /// A long write uses several transactions: after an error or a crash, the first part of it may be
+    /// written.
     ///
     /// # Errors
-    /// [`FileError::IsADirectory`], [`FileError::NotPermitted`] by the file's flags,
-    /// [`FileError::TooLarge`], quotas and space; or if a block that is only partly overwritten cannot
-    /// be read.
+    /// [`FileError::IsADirectory`], [`FileError::NotPermitted`] by the file's flags, [`FileError::TooLarge`],
+    /// quotas and space; or if a block that is only partly overwritten cannot be read.
     pub fn write(
         &self,
         caller: &Caller,
@@ -150,7 +152,7 @@ impl LiveFileSystem {
         Ok(start)
     }
 
-    /// As [`LiveFileSystem::lock_for_write`], for a write at the end of the file, wherever that is by then.
+    /// Like [`LiveFileSystem::lock_for_write`], for a write at the current end of the file.
     fn lock_for_append<'n>(
         &self,
         node: &'n NodeInner,
@@ -165,9 +167,11 @@ impl LiveFileSystem {
         }
     }
 
-    /// Keeps others off what a write touches: whole blocks, so that changes of one block come in the
-    /// order of their groups; everything from the present end on if the file becomes longer; all of it
-    /// if its block may grow.
+    /// Locks the range that a write affects.
+    ///
+    /// The range consists of whole blocks, so that changes of one block happen in txg order. If the file
+    /// grows, it extends from the current end to infinity. If the file's only block may grow, it is the whole
+    /// file.
     fn lock_for_write<'n>(
         &self,
         node: &'n NodeInner,
@@ -187,7 +191,7 @@ impl LiveFileSystem {
             let is_all = range == (0..u64::MAX);
             let is_to_end = range.end == u64::MAX;
             let guard = node.ranges.write(range.clone());
-            // Size and block size do not change under the guard, but they may have before.
+            // Size and block size do not change while the guard is held, but may have changed before.
             let size = node.state().size;
             let holds = if end > size {
                 let first = start.min(size);
@@ -206,7 +210,7 @@ impl LiveFileSystem {
         node.object.block_id_max().0 == 0 && node.state().size <= node.object.block_bytes()
     }
 
-    /// One transaction of a write. The caller holds the range.
+    /// Writes one transaction's part of a write. The caller holds the range lock.
     pub(super) fn write_chunk(
         &self,
         caller: &Caller,
@@ -239,8 +243,8 @@ impl LiveFileSystem {
             }
             (tx, old)
         };
-        // The transaction is entered under the lock but the bytes are copied without it: writers of
-        // other ranges go on.
+        // The transaction begins under the lock, but the bytes are copied without it: writers of other ranges
+        // can continue.
         let written = node.object.write(&tx, start, bytes);
         if let Err(error) = written {
             let _change = node.lock_changes();
@@ -251,7 +255,7 @@ impl LiveFileSystem {
                 self.store(&tx, node, state, &Lists::default())?;
                 unfinished.done();
             }
-            // A part of the bytes may be there.
+            // Some of the bytes may have been written.
             self.record_nothing(&tx, Some(node.id));
             return Err(error.into());
         }
@@ -263,7 +267,7 @@ impl LiveFileSystem {
         self.settings().record_bytes
     }
 
-    /// The block size that a file gets when it is to reach to `end`, if that is another one.
+    /// The new block size of a file that is to reach `end`; `None` if it does not change.
     fn grown_block(&self, node: &NodeInner, state: &NodeState, end: u64) -> Option<u32> {
         let block = node.object.block_bytes();
         let has_one = node.object.block_id_max().0 == 0 && state.size <= block;
@@ -272,7 +276,7 @@ impl LiveFileSystem {
         grown.and_then(|bytes| u32::try_from(bytes).ok())
     }
 
-    /// Changes a file's length. Bytes that come in between are zeros.
+    /// Changes a file's length. New bytes are zeros.
     pub(crate) fn set_size(
         &self,
         caller: &Caller,
@@ -330,9 +334,10 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Frees whole blocks of a range, chunk by chunk, each in a transaction of its own, until what is left
-    /// fits one. Returns how many blocks that are. A crash in between leaves a hole in what was to go
-    /// anyway.
+    /// Frees whole blocks of a range, one transaction per chunk, until the rest fits one transaction.
+    ///
+    /// Returns the number of remaining blocks. A crash in between leaves a hole inside the range that was
+    /// being freed anyway.
     fn free_most(&self, node: &NodeInner, start: u64, end: u64) -> Result<u64, FileError> {
         let object = &node.object;
         let block = object.block_bytes();
@@ -350,9 +355,11 @@ impl LiveFileSystem {
         }
     }
 
-    /// Frees nearly everything of an object that no node holds any more, chunk by chunk, while
-    /// `continues`. Returns the blocks that are left, which fit the transaction that frees the object;
-    /// `None` if it was stopped before.
+    /// Frees nearly all content of an object that no node uses, chunk by chunk, while `continues` returns
+    /// true.
+    ///
+    /// Returns the number of remaining blocks, which fit the transaction that frees the object; `None` if it
+    /// was stopped.
     pub(super) fn free_content(
         &self,
         object: &millpond_object::LiveObject,
@@ -374,11 +381,11 @@ impl LiveFileSystem {
         }
     }
 
-    /// What `fallocate` does.
+    /// Implements `fallocate`.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] for an empty range, [`FileError::TooLarge`],
-    /// [`FileError::NotPermitted`] by the file's flags, space and quotas.
+    /// [`FileError::Invalid`] for an empty range, [`FileError::TooLarge`], [`FileError::NotPermitted`] by the
+    /// file's flags, space and quotas.
     pub fn allocate(
         &self,
         node: &LiveNode,
@@ -464,7 +471,7 @@ impl LiveFileSystem {
         if extends {
             if let Some(block) = self.grown_block(node, &old, state.size) {
                 let grown = node.object.set_block_bytes(&tx, block, None);
-                // Freeing the range again does no harm.
+                // Freeing the range again is harmless.
                 grown.map_err(undo)?;
             }
             self.record_truncate(&tx, node, state.size, 0);
@@ -472,10 +479,10 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Where the next data or the next hole is, at or behind `offset_bytes`, in whole blocks.
+    /// Finds the next data or the next hole at or after `offset_bytes`, in whole blocks.
     ///
     /// # Errors
-    /// [`FileError::NoData`] at or behind the file's end, and if no data follows.
+    /// [`FileError::NoData`] at or after the end of the file, and if no data follows.
     pub fn seek(&self, node: &LiveNode, what: Seek, offset_bytes: u64) -> Result<u64, FileError> {
         if node.kind() != FileKind::Regular {
             return Err(FileError::NotSupported);
@@ -487,7 +494,7 @@ impl LiveFileSystem {
         }
         let block = node.object.block_bytes();
         if !block.is_power_of_two() {
-            // One block of an odd size counts as data, even if it is a hole.
+            // A single block whose size is no power of two counts as data, even if it is a hole.
             return Ok(match what {
                 Seek::Data => offset_bytes,
                 Seek::Hole => size,
@@ -502,11 +509,12 @@ impl LiveFileSystem {
         }
     }
 
-    /// Copies a range from one file to another, or within one where the ranges do not overlap; tells how
-    /// many bytes were copied, which is less where the source ends. Holes are not kept.
+    /// Copies a range from one file to another, or within one file if the ranges do not overlap.
+    ///
+    /// Returns how many bytes were copied, which is less if the source ends before. Holes are not preserved.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] for ranges of one file that overlap; else as reading and writing.
+    /// [`FileError::Invalid`] for overlapping ranges of one file; otherwise as for reads and writes.
     pub fn copy_range(
         &self,
         caller: &Caller,
@@ -517,7 +525,7 @@ impl LiveFileSystem {
         let ((source, from), (target, to)) = (from, to);
         check_regular(source)?;
         check_regular(target)?;
-        // The source's end as it is now: copying within one file may move it.
+        // The current end of the source: copying within one file may move it.
         let length_bytes = length_bytes.min(source.size_bytes().saturating_sub(from));
         let overlaps =
             from < to.saturating_add(length_bytes) && to < from.saturating_add(length_bytes);
@@ -556,8 +564,9 @@ fn check_regular(node: &LiveNode) -> Result<(), FileError> {
     }
 }
 
-/// The size in bytes that the only block of a file gets when the file is to be `end` bytes long; `None`
-/// if it stays. Page `docs/format/file-system.md`.
+/// The new size of a file's only block when the file grows to `end` bytes; `None` if it does not change.
+///
+/// All sizes are in bytes. Page `docs/format/file-system.md`.
 fn grown_block_bytes(block: u64, record: u64, end: u64) -> Option<u64> {
     if end <= block || (block.is_power_of_two() && block >= record) {
         return None;

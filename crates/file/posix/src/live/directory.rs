@@ -1,4 +1,4 @@
-//! Directories that change: finding names, adding and removing them, listing.
+//! Directories that change: finds, adds, removes and lists entries.
 
 use super::attributes::zap;
 use super::error::FileError;
@@ -13,31 +13,30 @@ use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 use millpond_zap::Zap;
 
-/// The cookie behind `.`.
+/// The cookie after `.`.
 const BEHIND_SELF: u64 = 1;
-/// The cookie behind `..`.
+/// The cookie after `..`.
 const BEHIND_PARENT: u64 = 2;
-/// The cookie behind `.zfs`; no entry's own cookie is so small.
+/// The cookie after `.zfs`. The cookies of entries are larger.
 const BEHIND_SNAPSHOTS: u64 = 3;
-/// Number of the directory `.zfs` in every file system. Nothing of it is on disk.
+/// The object id of the directory `.zfs` in every file system. It exists only in memory.
 pub const SNAPSHOT_DIRECTORY_ID: ObjectId = ObjectId(0xffff_ffff_ffff);
 
-/// One line of a listing.
+/// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The name and what it stands for. `.` and `..` come first.
+    /// The name and the file it refers to. `.` and `..` come first.
     pub entry: DirectoryEntry,
-    /// Where the listing goes on behind it; good for ever.
+    /// The position after this entry. It stays valid forever.
     pub cookie: u64,
 }
 
 impl LiveFileSystem {
-    /// The file with this name in a directory, compared as the file system compares names; `.` and
-    /// `..` work too.
+    /// Looks up a name in a directory, by the file system's rules for comparing names. `.` and `..` work too.
     ///
     /// # Errors
-    /// [`FileError::NotFound`], [`FileError::NotADirectory`], [`FileError::NameTooLong`], or if
-    /// something cannot be read.
+    /// [`FileError::NotFound`], [`FileError::NotADirectory`], [`FileError::NameTooLong`], or if something
+    /// cannot be read.
     pub fn lookup(&self, directory: &LiveNode, name: &[u8]) -> Result<LiveNode, FileError> {
         if !directory.is_directory() {
             return Err(FileError::NotADirectory);
@@ -47,7 +46,7 @@ impl LiveFileSystem {
             b".." => return self.node(directory.state().parent),
             _ => {}
         }
-        // The file may be removed and freed between the look and the opening.
+        // The file may be removed and freed between finding its entry and opening it.
         loop {
             let entry = self.find(directory, name)?.ok_or(FileError::NotFound)?;
             match self.node(entry.id) {
@@ -60,10 +59,10 @@ impl LiveFileSystem {
         }
     }
 
-    /// The entry of a name, as it is stored.
+    /// Finds the entry of a name, as it is stored. Returns `None` if there is none.
     ///
     /// # Errors
-    /// As [`LiveFileSystem::lookup`], but a name that is not there is `None`.
+    /// As [`LiveFileSystem::lookup`], except for a missing name.
     pub fn find(
         &self,
         directory: &LiveNode,
@@ -86,7 +85,7 @@ impl LiveFileSystem {
         Ok(table.entry_count()? == 0)
     }
 
-    /// Adds an entry. The caller holds the directory's change lock and knows that the name is free.
+    /// Adds an entry. The caller holds the directory's change lock and has checked that the name is free.
     pub(crate) fn add_entry(
         &self,
         tx: &Transaction,
@@ -104,7 +103,7 @@ impl LiveFileSystem {
         }
         Ok(table.insert_u64(name, value)?)
     }
-    /// Removes the entry that is stored under exactly this name.
+    /// Removes the entry with exactly this stored name.
     pub(crate) fn remove_entry(
         &self,
         tx: &Transaction,
@@ -118,12 +117,13 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Up to `count` entries of a directory from a cookie on; 0 is the start. An empty list is the
-    /// end. Entries that come or go while a listing is under way may be in it or not; all others are in
-    /// it once. A directory that was removed is empty.
+    /// Lists up to `count` entries of a directory from a cookie on; 0 is the start. An empty list is the end.
+    ///
+    /// Entries that are added or removed during a listing may or may not appear. All others appear exactly
+    /// once. A removed directory is empty.
     ///
     /// # Errors
-    /// If it is no directory, or cannot be read.
+    /// If it is not a directory, or cannot be read.
     pub fn list(
         &self,
         directory: &LiveNode,
@@ -179,7 +179,7 @@ impl LiveFileSystem {
         Ok(listed)
     }
 
-    /// Whether entries may be added to a directory, or taken from it.
+    /// Checks that entries may be added to a directory, or removed from it.
     pub(crate) fn check_directory(directory: &NodeState, is_adding: bool) -> Result<(), FileError> {
         if directory.links == 0 {
             return Err(FileError::NotFound);
@@ -195,7 +195,7 @@ impl LiveFileSystem {
         }
         Ok(())
     }
-    /// Whether a file may lose a name, by removal or move.
+    /// Checks that a file may lose a name, by removal or rename.
     pub(crate) fn check_removal(file: &NodeState) -> Result<(), FileError> {
         let forbidding = FileFlags::IMMUTABLE | FileFlags::NOUNLINK | FileFlags::APPENDONLY;
         if file.flags.intersects(forbidding) {
@@ -206,7 +206,8 @@ impl LiveFileSystem {
 }
 
 impl NodeState {
-    /// Notes that entries came to a directory or left it, and how many of them are directories.
+    /// Updates a directory's attributes after entries were added or removed. `directories` is the change in
+    /// the number of subdirectories.
     pub(crate) fn entries_changed(&mut self, entries: i64, directories: i64, now: Timestamp) {
         self.size = self.size.saturating_add_signed(entries);
         self.links = self.links.saturating_add_signed(directories);

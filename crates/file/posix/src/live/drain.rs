@@ -1,8 +1,8 @@
-//! Work in the background while a file system is mounted: freeing large files, and completing the accounting of owners.
+//! Background work of a mounted file system: frees large files and completes the accounting of owners.
 //!
-//! Who removes the last name of a large file does not wait until its blocks are free: the file is in the
-//! unlinked set, and a thread frees it chunk by chunk. The thread is started when there is something to
-//! free, and ends when nothing is left. What it does not finish is freed after the next mount.
+//! Removing the last name of a large file does not wait until its blocks are free. The file goes to the
+//! unlinked set, and a background thread frees it chunk by chunk. The thread starts when there is something
+//! to free and ends when it is done. What it does not finish is freed after the next mount.
 
 use super::error::FileError;
 use super::file_system::LiveFileSystem;
@@ -12,21 +12,21 @@ use millpond_ondisk::ObjectId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long unmounting waits for a chunk that is being freed. A suspended pool may keep it for ever.
+/// How long unmounting waits for a chunk that is being freed. In a suspended pool the chunk may never finish.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// Something to free.
+/// A work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DrainWork {
-    /// Everything in the unlinked set.
+    /// Free everything in the unlinked set.
     All,
-    /// One file of it.
+    /// Free one file of the unlinked set.
     File(ObjectId),
-    /// Nothing: the accounting of owners is completed.
+    /// Complete the accounting of owners.
     Accounting,
 }
 
-/// The queue of one file system.
+/// The work queue of one file system.
 #[derive(Debug, Default)]
 pub(crate) struct DrainQueue {
     state: Mutex<State>,
@@ -35,7 +35,7 @@ pub(crate) struct DrainQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether there may be a thread.
+    /// Whether a thread may run.
     is_allowed: bool,
     is_running: bool,
     work: VecDeque<DrainWork>,
@@ -47,13 +47,13 @@ impl DrainQueue {
         self.state.lock().is_allowed
     }
 
-    /// Whether nothing more urgent waits.
+    /// Whether accounting may continue: no other work waits.
     fn goes_on(&self) -> bool {
         let state = self.state.lock();
         state.is_allowed && state.work.is_empty()
     }
 
-    /// Hands work to the thread; false if there may be none.
+    /// Queues work for the thread. Returns false if no thread may run.
     fn push(&self, files: &Arc<LiveFileSystem>, work: DrainWork) -> bool {
         let mut state = self.state.lock();
         if !state.is_allowed {
@@ -66,11 +66,11 @@ impl DrainQueue {
             let weak = Arc::downgrade(files);
             state.is_running = thread::spawn("posix-drain", move || drain(&weak)).is_ok();
         }
-        // Without a thread the work is left for the next mount.
+        // If no thread could be started, the work is left for the next mount.
         true
     }
 
-    /// The next work of the thread. Without any the thread ends.
+    /// Takes the next work item. If there is none, the thread ends.
     fn pop(&self) -> Option<DrainWork> {
         let mut state = self.state.lock();
         let work = state.work.pop_front().filter(|_| state.is_allowed);
@@ -93,20 +93,23 @@ fn drain(files: &Weak<LiveFileSystem>) {
             DrainWork::File(id) => files.free_orphan(id).map(|_| ()),
             DrainWork::Accounting => files.complete_accounting_between(),
         };
-        // The file stays in the unlinked set, and its damage is among the pool's damaged blocks. Accounting is completed after the next mount.
+        // A file that failed stays in the unlinked set, and its damage is among the pool's damaged blocks.
+        // Accounting is completed after the next mount.
         let _ = outcome;
     }
 }
 
-/// While it lives, large files are freed in the background.
+/// Large files are freed in the background while this exists.
 #[derive(Debug)]
 pub struct BackgroundDrain {
     files: Arc<LiveFileSystem>,
 }
 
 impl BackgroundDrain {
-    /// Begins with what the last use of the file system left unlinked. Where no threads are wanted that is
-    /// freed before this returns, and large files are freed by those who remove them.
+    /// Starts with the files that the last use of the file system left in the unlinked set.
+    ///
+    /// If threads are not available, those files are freed before this returns, and the operation that
+    /// removes a large file also frees it.
     ///
     /// # Errors
     /// As [`LiveFileSystem::free_unlinked`].
@@ -141,7 +144,8 @@ impl Drop for BackgroundDrain {
 }
 
 impl LiveFileSystem {
-    /// Completes the accounting of owners. Files to be freed come first: it stops for them and is queued again.
+    /// Completes the accounting of owners. Freeing files has priority: the accounting stops for it and is
+    /// queued again.
     fn complete_accounting_between(&self) -> Result<(), FileError> {
         let queue = self.drain_queue();
         self.complete_accounting(&|| queue.goes_on())?;
@@ -154,7 +158,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Begins to complete the accounting of owners if that is to be done and the file system is mounted.
+    /// Starts to complete the accounting of owners, if that is incomplete and the file system is mounted.
     pub fn complete_accounting_in_background(&self) {
         if self.incomplete_accounting() != 0
             && let Some(files) = self.weak().upgrade()
@@ -163,7 +167,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Leaves a file of the unlinked set to the background if it is large; tells whether it did.
+    /// Leaves a file of the unlinked set to the background thread. Returns whether it was queued.
     pub(super) fn leave_to_drain(&self, id: ObjectId) -> bool {
         let files = self.weak().upgrade();
         files.is_some_and(|files| files.drain_queue().push(&files, DrainWork::File(id)))

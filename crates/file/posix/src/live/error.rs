@@ -1,4 +1,4 @@
-//! Why an operation on files was refused or failed, and the `errno` that each reason is.
+//! Why an operation on files was refused or failed, and the matching `errno`.
 
 use super::begin::BeginError;
 use crate::PosixError;
@@ -6,7 +6,7 @@ use millpond_object::ObjectError;
 use millpond_sa::SaError;
 use millpond_zap::ZapError;
 
-/// Error numbers by name. Numbers are those of Linux; front ends of other systems map by name.
+/// Error numbers by name. The values are those of Linux; front ends of other systems map by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 #[repr(i32)]
@@ -44,21 +44,22 @@ impl Errno {
     }
 }
 
-/// Why an operation on files did not happen. After any of these but [`FileError::Failed`] nothing
-/// has changed, unless the operation says otherwise.
+/// Why an operation on files failed.
+///
+/// After any of these except [`FileError::Failed`], nothing has changed, unless the operation says otherwise.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The name is not there, or the directory itself was removed.
+    /// The name does not exist, or the directory itself was removed.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// A directory is needed.
+    /// The operation needs a directory.
     #[error("not a directory")]
     NotADirectory,
-    /// Anything but a directory is needed.
+    /// The operation does not work on a directory.
     #[error("is a directory")]
     IsADirectory,
     /// The directory has entries.
@@ -67,61 +68,60 @@ pub enum FileError {
     /// The name, link target or attribute name is too long.
     #[error("name too long")]
     NameTooLong,
-    /// The file system takes only UTF-8 names.
+    /// The file system accepts only UTF-8 names.
     #[error("the name is not valid UTF-8")]
     NotUtf8,
-    /// A flag of the file, or the caller's lack of privilege, forbids it.
+    /// A flag of the file forbids it, or the caller lacks the privilege.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file is quarantined.
     #[error("permission denied")]
     AccessDenied,
-    /// A request that makes no sense, or that file systems refuse.
+    /// The request is invalid, or file systems refuse it.
     #[error("invalid argument: {reason}")]
     Invalid {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The kind of file or the file system's settings do not know the operation.
+    /// The file type or the file system's settings do not support the operation.
     #[error("operation not supported")]
     NotSupported,
-    /// The file would become longer than a file can be.
+    /// The file would exceed the maximum file size.
     #[error("file too large")]
     TooLarge,
-    /// The link or move would cross projects.
+    /// The link or rename would cross projects.
     #[error("the directory belongs to another project")]
     CrossProject,
-    /// The file has as many links as it can have.
+    /// The file has the maximum number of links.
     #[error("too many links")]
     TooManyLinks,
-    /// The extended attribute is not there.
+    /// The extended attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,
     /// An attribute's value or list is too long.
     #[error("attribute too long")]
     ValueTooLong,
-    /// No data, or no file, at or behind this place.
+    /// There is no data, or no file, at or after this position.
     #[error("no data at or after this offset")]
     NoData,
-    /// The file named by number is gone.
+    /// The file with this object id is gone.
     #[error("stale file handle")]
     Stale,
-    /// A user's, group's or project's quota is used up.
+    /// The quota of a user, group or project is exhausted.
     #[error("disk quota exceeded")]
     OwnerQuota,
-    /// The file system is of a version below 5, which is only read.
+    /// The file system's version is below 5. Such file systems are read-only.
     #[error(
         "the file system is of version {version}, which can only be read; zfs upgrade raises it"
     )]
     OldVersion {
-        /// Its version, 1 to 4.
+        /// The file system's version, 1 to 4.
         version: u64,
     },
-    /// No transaction was to be had.
+    /// No transaction could begin.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// Something below could not be read or written. What an operation had changed until then may
-    /// stay changed.
+    /// A lower layer could not read or write. Changes that the operation made before that may remain.
     #[error(transparent)]
     Failed(#[from] PosixError),
 }

@@ -1,4 +1,4 @@
-//! A file system open for change.
+//! A file system that is open for changes.
 
 use super::attributes::AttributeTables;
 use super::begin::{Begin, BeginError, Estimate};
@@ -22,20 +22,19 @@ use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::{BeginWait, Transaction};
 use millpond_zap::{NameMatch, Zap};
 
-/// Object number of the master node in every file system.
+/// The object id of the master node in every file system.
 pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
-/// The only version of file systems that is written, and the newest that there is.
+/// The only file system version that is written. It is also the newest version.
 pub const VERSION: u64 = 5;
-/// What the change of one node's attributes makes dirty at most: its block of dnodes and a spill
-/// block.
+/// The most bytes that changing one node's attributes dirties: its block of dnodes and a spill block.
 pub(crate) const NODE_BYTES: u64 = 48 << 10;
-/// What adding or removing one entry makes dirty at most: two leaves, the head, a block of a table.
+/// The most bytes that adding or removing one entry dirties: two leaves, the header, a block of a table.
 pub(crate) const ENTRY_BYTES: u64 = 128 << 10;
 
-/// The files of one object set, open for change. Shared by all threads.
+/// The files of one object set, open for changes. All threads share it.
 ///
-/// What an operation changes, it changes in one transaction group, unless it says otherwise. Locks:
-/// the table in `ARCHITECTURE.md`.
+/// Each operation makes its changes in one txg, unless it says otherwise. Locks: see the table in
+/// `ARCHITECTURE.md`.
 pub struct LiveFileSystem {
     weak: Weak<LiveFileSystem>,
     set: Arc<LiveObjectSet>,
@@ -51,10 +50,9 @@ pub struct LiveFileSystem {
     pub(crate) quotas: Quotas,
     cache: NodeCache,
     reaper: Reaper,
-    /// Held by whoever gives a directory another parent, so that the chain of parents stands still
-    /// while it is walked.
+    /// Held while a directory gets another parent. The chain of parents thus does not change during a walk.
     pub(crate) moves: Mutex<()>,
-    /// Held by whoever changes the master node, from before its transaction begins.
+    /// Held while the master node changes, from before the transaction begins.
     pub(crate) master: Mutex<()>,
     pub(crate) replay: ReplayState,
 }
@@ -68,12 +66,13 @@ impl std::fmt::Debug for LiveFileSystem {
 }
 
 impl LiveFileSystem {
-    /// Opens the file system of an object set. Writes nothing; call
-    /// [`LiveFileSystem::free_unlinked`] soon, for what was left unlinked by the last use. One of a version below
-    /// 5 is only read until [`LiveFileSystem::raise_version`].
+    /// Opens the file system of an object set. Writes nothing.
+    ///
+    /// Call [`LiveFileSystem::free_unlinked`] soon, to free the files that the last use left unlinked. A file
+    /// system of a version below 5 is read-only until [`LiveFileSystem::raise_version`].
     ///
     /// # Errors
-    /// If the set holds no file system, one of a version that does not exist, or its tables cannot be read.
+    /// If the set is not a file system, has an unsupported version, or its tables cannot be read.
     pub fn open(
         set: Arc<LiveObjectSet>,
         begin: Arc<dyn Begin>,
@@ -130,31 +129,31 @@ impl LiveFileSystem {
         }))
     }
 
-    /// The object set that the files lie in.
+    /// The object set that holds the files.
     #[must_use]
     pub fn object_set(&self) -> &Arc<LiveObjectSet> {
         &self.set
     }
-    /// The settings in force.
+    /// The current settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         *self.settings.read()
     }
-    /// Changes settings for operations from now on.
+    /// Changes the settings for later operations.
     pub fn set_settings(&self, settings: Settings) {
         *self.settings.write() = settings;
     }
-    /// Whether case counts.
+    /// How names compare upper and lower case.
     #[must_use]
     pub fn case(&self) -> Case {
         self.case
     }
-    /// The form that names are compared in: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
+    /// The Unicode normalization form for comparing names: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC.
     #[must_use]
     pub fn normalisation(&self) -> u64 {
         self.normalisation
     }
-    /// Object number of the root directory.
+    /// The object id of the root directory.
     #[must_use]
     pub fn root_id(&self) -> ObjectId {
         self.root
@@ -180,11 +179,11 @@ impl LiveFileSystem {
         self.node(self.root)
     }
 
-    /// The file with this object number.
+    /// The file with this object id.
     ///
     /// # Errors
-    /// [`FileError::Stale`] if there is no such object, it is part of a file's extended attributes, or its
-    /// last name is gone and nobody holds it; otherwise if it is no file or cannot be read.
+    /// [`FileError::Stale`] if there is no such object, if it is part of a file's extended attributes, or if
+    /// its last name is removed and it is not in use. Otherwise if it is not a file or cannot be read.
     pub fn node(&self, id: ObjectId) -> Result<LiveNode, FileError> {
         let reservation = match self.cache.get(id) {
             Ok(inner) => return Ok(LiveNode { inner }),
@@ -199,7 +198,8 @@ impl LiveFileSystem {
         let kind = state
             .kind()
             .ok_or_else(|| self.corrupt(id, "mode is of no kind of file"))?;
-        // What is hidden in extended attributes belongs to its file's locks: it is never a node.
+        // Hidden objects of extended attributes are protected by their file's locks, so they never become
+        // nodes.
         let is_hidden = state.flags.contains(FileFlags::XATTR) && !self.replay.is_on();
         if state.links == 0 || is_hidden {
             return Err(FileError::Stale);
@@ -209,10 +209,10 @@ impl LiveFileSystem {
         Ok(LiveNode { inner })
     }
 
-    /// The file with this object number and generation, as handles of network file systems name it.
+    /// The file with this object id and generation, as handles of network file systems name it.
     ///
     /// # Errors
-    /// As [`LiveFileSystem::node`]; [`FileError::Stale`] also if the number belongs to another file now.
+    /// As [`LiveFileSystem::node`]; [`FileError::Stale`] also if the id belongs to another file now.
     pub fn node_of_generation(&self, id: ObjectId, generation: u64) -> Result<LiveNode, FileError> {
         let node = self.node(id)?;
         if node.generation() != generation || node.is_unlinked() {
@@ -237,16 +237,16 @@ impl LiveFileSystem {
         }
     }
 
-    /// Its version, 1 to 5.
+    /// The file system version, 1 to 5.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether this may be its version from now on.
+    /// Checks that the version can be raised to `to`.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] for a version that does not exist or is below the present one.
+    /// [`FileError::Invalid`] for a version that does not exist or is below the current one.
     pub fn check_new_version(&self, to: u64) -> Result<(), FileError> {
         if to > VERSION {
             return Err(FileError::invalid("no file system is of this version"));
@@ -257,13 +257,15 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Raises the version; tells the one before. From version 5 on the file system can be changed; its files
-    /// keep their old form until they are. It may be used meanwhile, and the property `readonly` does not count:
-    /// this changes no file.
+    /// Raises the version. Returns the previous one.
+    ///
+    /// From version 5 on the file system can be changed. A file keeps its old format until it changes. The
+    /// file system may be in use during this call. The property `readonly` does not prevent it, because no
+    /// file changes.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] for a version that does not exist or is below the present one; if the master node
-    /// cannot be changed, or no transaction is to be had.
+    /// [`FileError::Invalid`] for a version that does not exist or is below the current one; if the master
+    /// node cannot be changed, or no transaction can begin.
     pub fn raise_version(&self, to: u64) -> Result<u64, FileError> {
         let _master = self.master.lock();
         let from = self.version();
@@ -298,10 +300,10 @@ impl LiveFileSystem {
         }
         Ok(())
     }
-    /// Begins a transaction. The caller holds every lock that it needs already.
+    /// Begins a transaction. The caller already holds every lock that it needs.
     pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, FileError> {
         self.check_writable()?;
-        // What was promised was admitted once.
+        // Replayed operations were admitted once already.
         let is_freeing = self.replay.is_on();
         Ok(self.begin.begin(Estimate {
             bytes,
@@ -309,8 +311,8 @@ impl LiveFileSystem {
             ..Estimate::default()
         })?)
     }
-    /// As [`LiveFileSystem::begin`], for a change that gives more space back than it takes: up to
-    /// `freed_blocks` blocks of a file, 0 for a few.
+    /// Like [`LiveFileSystem::begin`], for a change that frees more space than it takes: up to `freed_blocks`
+    /// blocks of a file, 0 for a few.
     pub(crate) fn begin_freeing(
         &self,
         bytes: u64,
@@ -324,7 +326,7 @@ impl LiveFileSystem {
             ..Estimate::default()
         })?)
     }
-    /// Begins a small transaction if that needs no waiting.
+    /// Begins a small transaction if that is possible without waiting.
     fn begin_at_once(&self, bytes: u64) -> Result<Transaction, FileError> {
         self.check_writable()?;
         Ok(self.begin.begin(Estimate {
@@ -337,7 +339,7 @@ impl LiveFileSystem {
         &*self.begin
     }
 
-    /// How names asked for are compared with stored ones.
+    /// How requested names are compared with stored names.
     pub(crate) fn name_match(&self) -> NameMatch {
         match (self.case, self.normalisation) {
             (Case::Insensitive, _) => NameMatch::Normalised,
@@ -353,8 +355,8 @@ impl LiveFileSystem {
         }
     }
 
-    /// Stores what an operation made of a node's attributes and shows it. The caller holds the node's
-    /// change lock since before the transaction began.
+    /// Stores the new attributes of a node and makes them visible. The caller has held the node's change lock
+    /// since before the transaction began.
     pub(crate) fn store(
         &self,
         tx: &Transaction,
@@ -367,7 +369,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Takes a change of attributes back, as the rest of an operation failed with `error`.
+    /// Restores a node's attributes after the rest of an operation failed with `error`. Returns `error`.
     pub(crate) fn undo_store(
         &self,
         tx: &Transaction,
@@ -382,8 +384,10 @@ impl LiveFileSystem {
         error
     }
 
-    /// Whether the attributes of these can be read, so that storing them later in a transaction does not fail: to be
-    /// asked before the first change of an operation that changes several things.
+    /// Checks that the attributes of these nodes can be read, so that storing them later in a transaction
+    /// does not fail.
+    ///
+    /// An operation that changes several objects calls this before its first change.
     pub(crate) fn check_attributes(&self, nodes: &[&NodeInner]) -> Result<(), FileError> {
         for node in nodes {
             self.tables.read(&node.object)?;
@@ -391,8 +395,8 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// As [`LiveFileSystem::store`], of an object that is no node in memory: hidden directories of
-    /// extended attributes and what is in them.
+    /// Like [`LiveFileSystem::store`], for an object that is never a node: hidden extended attribute
+    /// directories and their entries.
     pub(crate) fn store_hidden(
         &self,
         tx: &Transaction,
@@ -404,7 +408,7 @@ impl LiveFileSystem {
             .map(|_| ())
     }
 
-    /// Stores attributes that differ; as they are then.
+    /// Stores the attributes that differ. Returns the resulting state.
     fn write_attributes(
         &self,
         tx: &Transaction,
@@ -423,7 +427,7 @@ impl LiveFileSystem {
         Ok(new)
     }
 
-    /// Whether reading a file now is to set its access time.
+    /// Whether reading a file now must update its access time.
     pub(crate) fn wants_atime(&self, state: &NodeState, now: Timestamp) -> bool {
         let settings = self.settings.read();
         let day = 24 * 60 * 60;
@@ -439,9 +443,10 @@ impl LiveFileSystem {
             }
     }
 
-    /// Notes that a file was read. Does nothing if settings or the file's times make it needless, and
-    /// nothing if it would have to wait, for another change of the file or for a transaction: a read
-    /// neither fails nor waits for this.
+    /// Updates the access time after a read, if the settings and the file's times require it.
+    ///
+    /// Does nothing if it would have to wait for another change of the file or for a transaction. Reads
+    /// therefore neither fail nor wait because of it.
     pub fn touch_atime(&self, node: &LiveNode) {
         let now = self.now();
         if !self.wants_atime(&node.state(), now) {
@@ -455,7 +460,7 @@ impl LiveFileSystem {
         };
         let mut state = node.state();
         state.atime = now;
-        // The time is a hint; what cannot be noted is not.
+        // The access time is best effort, so errors are ignored.
         let _ = self.store(&tx, &node.inner, state, &Lists::default());
     }
 
@@ -467,8 +472,8 @@ impl LiveFileSystem {
         Ok(self.begin.wait_open_synced()?)
     }
 
-    /// Puts on stable storage what was done to a file before the call, and what that depends on: the
-    /// names made and removed until then.
+    /// Puts all earlier changes of a file on stable storage, and everything they depend on: the names created
+    /// and removed until then.
     ///
     /// # Errors
     /// If the pool is suspended before that.
@@ -490,8 +495,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Drops what is held in memory of files that nobody uses, and frees those among them whose last
-    /// name is gone.
+    /// Drops cached nodes that are not in use, and frees those whose last name is removed.
     ///
     /// # Errors
     /// As [`LiveFileSystem::free_unlinked`].

@@ -1,4 +1,4 @@
-//! Giving files further names, and taking names away.
+//! Adds names to files and removes them.
 
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
@@ -11,7 +11,7 @@ use millpond_ondisk::intent_log::LogRecordBody;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
-/// Which kind of file a removal is meant for.
+/// The file type that a removal expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     Directory,
@@ -19,13 +19,15 @@ enum Removal {
 }
 
 impl LiveFileSystem {
-    /// Gives a file another name. A file made without a name gets its first; whoever needs that to
-    /// last waits with [`LiveFileSystem::fsync`].
+    /// Adds a name to a file.
+    ///
+    /// A file that was created without a name gets its first one this way. A caller that needs that name on
+    /// stable storage calls [`LiveFileSystem::fsync`].
     ///
     /// # Errors
-    /// [`FileError::NotPermitted`] for directories, [`FileError::CrossProject`],
-    /// [`FileError::TooManyLinks`], [`FileError::NotFound`] if its last name is gone; and what
-    /// [`FileError`] lists for names, flags and space.
+    /// [`FileError::NotPermitted`] for directories, [`FileError::CrossProject`], [`FileError::TooManyLinks`],
+    /// [`FileError::NotFound`] if its last name is gone; and what [`FileError`] lists for names, flags and
+    /// space.
     pub fn link(
         &self,
         node: &LiveNode,
@@ -92,7 +94,7 @@ impl LiveFileSystem {
         parent.entries_changed(1, 0, now);
         self.store(&tx, directory, parent, &Lists::default())?;
         if is_first {
-            // No record tells of a file that was made without a name.
+            // A file that was created without a name has no record.
             self.record_nothing(&tx, None);
         } else {
             let body = LogRecordBody::Link {
@@ -106,7 +108,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Directories that hand their project down take no files of other projects.
+    /// A directory that passes on its project accepts no files of other projects.
     pub(super) fn check_project(parent: &NodeState, file: &NodeState) -> Result<(), FileError> {
         let hands_down = parent.flags.contains(FileFlags::PROJECT_INHERIT);
         if hands_down && parent.project_or_zero() != file.project_or_zero() {
@@ -115,7 +117,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Removes a name of a file. With its last name the file goes, once nobody holds it.
+    /// Removes a name of a file. When its last name is removed, the file is freed once it is not in use.
     ///
     /// # Errors
     /// [`FileError::NotFound`], [`FileError::IsADirectory`], [`FileError::NotPermitted`].
@@ -151,7 +153,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// The node that an entry names; `None` if the entry is not there any more.
+    /// The node of an entry; `None` if the entry no longer exists.
     pub(super) fn node_of_entry(
         &self,
         directory: &LiveNode,
@@ -169,7 +171,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Removes the entry if it still stands for the node.
+    /// Removes the entry if it still refers to the node. Returns whether it did.
     fn try_remove(
         &self,
         directory: &LiveNode,
@@ -198,7 +200,7 @@ impl LiveFileSystem {
         let is_last = node.is_directory() || state.links <= 1;
         let _unlinked = is_last.then(|| self.reaper().lock_table());
         let tx = self.begin_freeing(2 * NODE_BYTES + 2 * ENTRY_BYTES, 0)?;
-        // Attributes that cannot be stored show before anything is changed.
+        // This fails before anything is changed if the attributes cannot be stored.
         self.drop_link(&tx, node, now)?;
         let unfinished = tx.unfinished();
         self.remove_entry(&tx, directory, &entry.name)?;
@@ -218,8 +220,10 @@ impl LiveFileSystem {
         Ok(true)
     }
 
-    /// Takes one link from a node whose entry goes with it; a directory's both. On failure nothing is changed. The caller holds its change
-    /// lock and, if it was the last one, that of the unlinked set.
+    /// Removes one link from a node whose entry is being removed; for a directory, both links.
+    ///
+    /// On failure nothing has changed. The caller holds the node's change lock and, for the last link, the
+    /// lock of the unlinked set.
     pub(super) fn drop_link(
         &self,
         tx: &Transaction,
@@ -238,14 +242,14 @@ impl LiveFileSystem {
         if state.links == 0 {
             let added = self.reaper().add(tx, node.id);
             added.map_err(|error| self.undo_store(tx, node, old, error))?;
-            // Only holders keep it now.
+            // From now on only users of the node keep it in memory.
             self.cache().release(node.id);
         }
         Ok(())
     }
 
-    /// Whether `ancestor` is `directory` or above it. The caller holds the lock on moves, so the chain
-    /// stands still.
+    /// Whether `ancestor` is `directory` or above it. The caller holds the lock on moves, so the chain of
+    /// parents does not change.
     pub(super) fn is_above(
         &self,
         ancestor: ObjectId,
@@ -266,5 +270,5 @@ impl LiveFileSystem {
     }
 }
 
-/// A longer chain of parents is a cycle.
+/// The maximum length of a chain of parents. A longer chain is a cycle.
 const DEPTH_MAX: usize = 1 << 16;
