@@ -29,7 +29,7 @@ impl DirectoryEntry {
     }
 }
 
-/// The entries of a directory, without `.` and `..`, in hash order.
+/// The entries of a directory, without `.` and `..`, in no particular order.
 ///
 /// One block of the directory is in memory at a time. After an error, iteration continues with the entries
 /// that can be read.

@@ -1,4 +1,4 @@
-//! One file of any kind.
+//! One file of any type.
 
 use crate::error::PosixError;
 use crate::file_system::FileSystem;
@@ -8,8 +8,8 @@ use millpond_object::Object;
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_sa::{Ace, Attributes};
 
-/// An open file, directory, link or device node, with its attributes as they stood when it was
-/// opened. Cheap to clone.
+/// An open file, directory, link or device node, with its attributes as of when it was opened. Cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub struct Node {
     files: Arc<FileSystem>,
@@ -42,27 +42,27 @@ impl Node {
         })
     }
 
-    /// The file system that it belongs to.
+    /// The file system of the file.
     #[must_use]
     pub fn file_system(&self) -> &Arc<FileSystem> {
         &self.files
     }
-    /// Its object, for those who look below the file.
+    /// The file's object, for access below the file layer.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
-    /// Its object number, which is its inode number.
+    /// The object id, which is also the inode number.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.object.id()
     }
-    /// What kind of file it is.
+    /// The file type.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.kind
     }
-    /// Length in bytes; of a directory its entries and 2.
+    /// The length in bytes; for a directory, the number of entries plus 2.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -78,22 +78,23 @@ impl Node {
         }
     }
 
-    /// Everything that `stat` tells.
+    /// Everything that `stat` shows.
     ///
     /// # Errors
     /// If an attribute that every file has is missing or damaged.
     pub fn stat(&self) -> Result<Stat, PosixError> {
         Stat::read(self)
     }
-    /// The directory that holds it, or held it: a file with several links names one of them, which
-    /// may be gone.
+    /// The directory that holds the file, or once did.
+    ///
+    /// For a file with several links, it is the directory of one of them, and that link may be gone.
     ///
     /// # Errors
     /// If the attribute is missing or damaged.
     pub fn parent_id(&self) -> Result<ObjectId, PosixError> {
         Ok(self.attributes.parent()?)
     }
-    /// Where a symbolic link leads, at most 64 KiB; `None` for other files.
+    /// The target of a symbolic link, at most 64 KiB; `None` for other files.
     ///
     /// # Errors
     /// If the target cannot be read.
@@ -103,7 +104,7 @@ impl Node {
             .symlink_target()?
             .map(std::borrow::Cow::into_owned))
     }
-    /// Its NFSv4 access control list, which every file has: as a rule the one that its mode means.
+    /// The file's NFSv4 ACL. Every file has one; usually it is equivalent to the mode.
     ///
     /// # Errors
     /// If it cannot be read or decoded.

@@ -1,4 +1,4 @@
-//! Paths: from names to a file, and from a file back to its name.
+//! Resolves a path to a file, and finds the path of a file.
 
 use crate::error::PosixError;
 use crate::file_system::FileSystem;
@@ -8,27 +8,28 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use std::collections::VecDeque;
 
-/// As many symbolic links as Linux follows in one path.
+/// The most symbolic links that are followed in one path. Linux has the same limit.
 const LINKS_MAX: u32 = 40;
-/// No real path is deeper; a longer chain of parents is a cycle.
+/// The maximum depth of a path. A longer chain of parents is treated as a cycle.
 const DEPTH_MAX: usize = 4096;
 
-/// Whether a symbolic link at the end of a path is followed. Those on the way always are.
+/// Whether a symbolic link at the end of a path is followed. Links inside the path always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Symlinks {
-    /// The link itself is wanted.
+    /// Return the link itself.
     Keep,
-    /// What it leads to is wanted.
+    /// Return the link's target.
     Follow,
 }
 
 impl FileSystem {
-    /// The file at a path below the root directory. Leading and doubled slashes mean nothing;
-    /// absolute targets of links start at this file system's root.
+    /// Resolves a path below the root directory.
+    ///
+    /// Leading and repeated slashes are ignored. Absolute link targets start at the root of this file system.
     ///
     /// # Errors
-    /// [`PosixError::NotFound`], [`PosixError::NotADirectory`], [`PosixError::TooManyLinks`], or if
-    /// something on the way cannot be read.
+    /// [`PosixError::NotFound`], [`PosixError::NotADirectory`], [`PosixError::TooManyLinks`], or if a
+    /// directory or link of the path cannot be read.
     pub fn resolve(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, PosixError> {
         let mut node = self.root()?;
         let mut rest: VecDeque<Vec<u8>> = components(path).collect();
@@ -66,11 +67,13 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// The path of a file below the root, found by way of parents: `a/b/c`. `None` where the chain
-    /// does not lead to the root (a deleted file, one whose named link is gone).
+    /// The path of a file below the root, found through its parents: `a/b/c`.
+    ///
+    /// Returns `None` if the chain of parents does not lead to the root (a deleted file, or one whose
+    /// recorded link is gone). Each directory on the way is searched.
     ///
     /// # Errors
-    /// If something on the way cannot be read. Searches each directory on the way.
+    /// If a directory on the way cannot be read.
     pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, PosixError> {
         let mut names: Vec<Vec<u8>> = vec![];
         let mut at = id;
@@ -85,7 +88,7 @@ impl FileSystem {
             }
             let parent = self.node(parent)?;
             if parent.kind() != FileKind::Directory {
-                // The parent of a directory of extended attributes is the file that has them.
+                // The parent of an extended attribute directory is the file that it belongs to.
                 names.push(b"<xattrdir>".to_vec());
                 at = parent.id();
                 continue;
@@ -100,7 +103,7 @@ impl FileSystem {
             }
             match found {
                 Some(name) => names.push(name),
-                // A directory of extended attributes of a directory is in no table.
+                // An extended attribute directory of a directory has no entry.
                 None if node.kind() == FileKind::Directory && node.is_xattr_directory()? => {
                     names.push(b"<xattrdir>".to_vec());
                 }

@@ -1,15 +1,15 @@
-//! Kinds of files and what `stat` tells of them.
+//! File types, and the attributes that `stat` shows.
 
 use crate::error::PosixError;
 use crate::node::Node;
 use millpond_ondisk::ObjectId;
 use millpond_sa::{FileFlags, Fuid, Timestamp};
 
-/// The user and group shown for identities of other systems' domains.
+/// The uid and gid shown for identities of other systems' domains.
 const NOBODY: u32 = 65534;
 const MODE_KIND: u64 = 0o170_000;
 
-/// What a file is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// A named pipe.
@@ -20,7 +20,7 @@ pub enum FileKind {
     Directory,
     /// A block device.
     BlockDevice,
-    /// An ordinary file.
+    /// A regular file.
     Regular,
     /// A symbolic link.
     Symlink,
@@ -29,12 +29,12 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind that the upper four bits of a mode name.
+    /// The file type in the upper four bits of a mode.
     #[must_use]
     pub fn from_mode(mode: u64) -> Option<Self> {
         Self::from_entry_type((mode & MODE_KIND) >> 12)
     }
-    /// The kind that the upper four bits of a directory entry's value name.
+    /// The file type in the upper four bits of a directory entry's value.
     #[must_use]
     pub fn from_entry_type(number: u64) -> Option<Self> {
         Some(match number {
@@ -48,7 +48,7 @@ impl FileKind {
             _ => return None,
         })
     }
-    /// The number that the upper four bits of modes and of directory entries' values are.
+    /// The number for the upper four bits of modes and of directory entries' values.
     #[must_use]
     pub fn entry_type(self) -> u64 {
         match self {
@@ -76,46 +76,46 @@ impl FileKind {
     }
 }
 
-/// A file's attributes, as a program sees them.
+/// A file's attributes, as programs see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// Object number, which is the inode number.
+    /// The object id, which is also the inode number.
     pub id: ObjectId,
-    /// What it is.
+    /// The file type.
     pub kind: FileKind,
-    /// Permissions, with set-user, set-group and sticky bit: 12 bits.
+    /// The permissions, with set-user, set-group and sticky bits: 12 bits.
     pub permissions: u32,
-    /// Links.
+    /// The number of links.
     pub links: u64,
-    /// Owner; 65534 for one of another system's domain.
+    /// The uid; 65534 for an owner of another system's domain.
     pub uid: u32,
-    /// Group; 65534 for one of another system's domain.
+    /// The gid; 65534 for a group of another system's domain.
     pub gid: u32,
-    /// Owner as stored.
+    /// The owner as stored.
     pub owner: Fuid,
-    /// Group as stored.
+    /// The group as stored.
     pub group: Fuid,
-    /// Length in bytes; of a directory its entries and 2.
+    /// The length in bytes; for a directory, the number of entries plus 2.
     pub size_bytes: u64,
-    /// Space taken, dnode included, in units of 512 bytes.
+    /// The space used, including the dnode, in units of 512 bytes.
     pub sectors: u64,
-    /// Size of its blocks in bytes.
+    /// The block size in bytes.
     pub block_bytes: u64,
-    /// Last read.
+    /// The access time.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// The modification time.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// The change time of content or attributes.
     pub ctime: Timestamp,
-    /// Birth.
+    /// The birth time.
     pub crtime: Timestamp,
-    /// Major and minor number of a device node.
+    /// The major and minor number of a device node.
     pub device: Option<(u32, u32)>,
-    /// The txg it was made in; with the object number it names the file for ever.
+    /// The txg in which the file was created. Together with the object id it identifies the file forever.
     pub generation: u64,
     /// Immutable, append-only and other flags.
     pub flags: FileFlags,
-    /// Its project, if it has one.
+    /// The project, if there is one.
     pub project: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Stat {
             node.kind(),
             FileKind::CharacterDevice | FileKind::BlockDevice
         );
-        // Linux stores its in-kernel numbers: twelve bits of major above twenty of minor.
+        // Linux stores its in-kernel device number: twelve bits major above twenty bits minor.
         let device = match attributes.rdev()? {
             Some(number) if is_device => {
                 Some((((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32))

@@ -1,8 +1,7 @@
-//! Extended attributes, in both of their places.
+//! Extended attributes, in both storage places.
 //!
-//! Small ones lie in a packed list among the system attributes, others as files in a hidden
-//! directory. Names are those of Linux; names that FreeBSD stored without a prefix are shown below
-//! `user.`.
+//! Small ones are in a packed list among the system attributes, others are files in a hidden directory. Names
+//! are those of Linux. Names that FreeBSD stored without a prefix are shown with the prefix `user.`.
 
 use crate::error::PosixError;
 use crate::node::Node;
@@ -10,14 +9,13 @@ use crate::stat::FileKind;
 use millpond_nvlist::{NvList, NvValue};
 use millpond_sa::FileFlags;
 
-/// The longest value that is returned, in bytes: what Linux can hand out is 64 KiB, FreeBSD may
-/// store more.
+/// The longest value that is returned, in bytes. Linux can return up to 64 KiB; FreeBSD may store more.
 pub const XATTR_BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
 
 impl Node {
-    /// Names of the file's extended attributes, sorted, each once.
+    /// The names of the file's extended attributes, sorted and without duplicates.
     ///
     /// # Errors
     /// If their list or directory cannot be read.
@@ -39,7 +37,7 @@ impl Node {
         Ok(names)
     }
 
-    /// The value of an extended attribute; `None` if the file has it not.
+    /// The value of an extended attribute; `None` if the file does not have it.
     ///
     /// # Errors
     /// If it cannot be read, or is longer than [`XATTR_BYTES_MAX`].
@@ -106,8 +104,7 @@ impl Node {
         Ok(Some(directory))
     }
 
-    /// Whether it is the hidden directory that holds another file's extended attributes (or a file in
-    /// one).
+    /// Whether this is the hidden directory of another file's extended attributes, or a file in one.
     ///
     /// # Errors
     /// If the flags cannot be read.
@@ -116,7 +113,7 @@ impl Node {
     }
 }
 
-/// The name under which Linux lists a stored one; `None` for those it hides.
+/// The name under which Linux lists a stored attribute; `None` for attributes that it hides.
 pub(crate) fn shown_name(stored: &[u8]) -> Option<Vec<u8>> {
     if stored.starts_with(b"freebsd:") {
         return None;

@@ -1,5 +1,6 @@
-//! Many threads at one directory, one file, one tree, while groups are synced all the time. Every
-//! committed group must hang together, not only the last.
+//! Many threads work on one directory, one file or one tree while txgs sync continuously.
+//!
+//! Every committed txg must be consistent, not only the last.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -20,7 +21,7 @@ const MODE: NewMode = NewMode {
 };
 const THREADS: u64 = 4;
 
-/// A thread's own dice.
+/// A thread's seeded random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +34,7 @@ impl Dice {
     }
 }
 
-/// Counts a thread out, also one that panics.
+/// Counts a thread as finished, also if it panics.
 struct Leaving<'r>(&'r AtomicUsize);
 
 impl Drop for Leaving<'_> {
@@ -52,7 +53,7 @@ fn set_up(record_bytes: u32) -> (Rig, Arc<LiveFileSystem>, LiveNode) {
     (rig, files, top)
 }
 
-/// Runs `body` on several threads, syncing all the time and looking at committed groups meanwhile.
+/// Runs `body` on several threads, syncs continuously, and checks committed txgs in the meantime.
 fn hammer(rig: &Rig, body: impl Fn(u64, &mut Dice) + Sync) -> usize {
     let looks = rig.with_sync_thread(|| {
         let running = AtomicUsize::new(THREADS as usize);
@@ -79,7 +80,7 @@ fn hammer(rig: &Rig, body: impl Fn(u64, &mut Dice) + Sync) -> usize {
     looks
 }
 
-/// Only these are what a race may bring.
+/// Accepts only errors that a race can cause.
 fn allow(result: Result<(), FileError>) {
     match result {
         Ok(())
@@ -159,7 +160,7 @@ fn writers_of_different_bytes_of_one_file_do_not_disturb_each_other() {
     let last: Vec<_> = (0..THREADS * slots).map(|_| AtomicUsize::new(0)).collect();
     hammer(&rig, |number, dice| {
         for round in 1..200u64 {
-            // Bytes of one slot belong to one thread; blocks are shared by several.
+            // Each slot belongs to one thread; several threads share a block.
             let slot = dice.roll(slots) * THREADS + number;
             let value = (round % 250 + 1) as u8;
             let content = vec![value; SLOT as usize];
@@ -218,7 +219,7 @@ fn appended_records_stay_whole_while_the_file_is_cut_and_read() {
 fn directories_moved_in_all_directions_never_make_a_ring() {
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
-    // A tree of eight directories, and a file in each.
+    // A tree of eight directories, with a file in each.
     let mut nodes = vec![top.clone()];
     for number in 0..8u64 {
         let parent = nodes[(number / 2) as usize].clone();

@@ -64,8 +64,8 @@ impl Default for Rings {
 pub(crate) struct Taken(AtomicUsize);
 
 impl Taken {
-    /// Takes the same number of threads for each of `queues` queues, as many as the limits allow. Returns the
-    /// number per queue.
+    /// Takes the same number of threads for each of `queues` queues, up to the limits. Returns the number per
+    /// queue, or `None` if too few are left.
     fn take(&self, queues: usize) -> Option<usize> {
         let mut each = None;
         let _ = self

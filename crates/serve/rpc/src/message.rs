@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// A call with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "parameters")]
-#[allow(missing_docs)] // the verbs of `millpond::control`, with their arguments
+#[allow(missing_docs)] // the requests of `millpond::control`, with their arguments
 pub enum Call {
     #[serde(rename = "org.millpond.Pools")]
     Pools {},
@@ -135,7 +135,7 @@ impl Head {
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the errors of the verbs
+#[allow(missing_docs)] // the errors of the requests
 pub enum Failure {
     Control(ControlError),
     Change(ChangeError),

@@ -97,7 +97,7 @@ impl LiveFileSystem {
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        // While this read waits for a device, it blocks only writers of the same range of this file.
+        // While this read waits for a device, it blocks only requests for the same bytes of this file.
         unhurried(|| (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
         Ok(count)
     }

@@ -1,4 +1,4 @@
-//! Making files of every kind.
+//! Creates files of every type.
 
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
@@ -15,7 +15,7 @@ use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Normalisation, new_salt};
 
-/// The most links that a file can have.
+/// The maximum number of links of a file.
 pub(crate) const LINKS_MAX: u64 = (1 << 31) - 1;
 /// The longest target of a symbolic link, in bytes.
 pub const TARGET_BYTES_MAX: usize = 4095;
@@ -25,22 +25,21 @@ const SET_GROUP: u64 = 0o2000;
 /// The permissions of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewMode {
-    /// The twelve permission bits asked for.
+    /// The twelve requested permission bits.
     pub mode: u32,
-    /// Bits that the caller's process never sets. Where the directory has a default list they do
-    /// not count.
+    /// The caller's umask. It is ignored if the directory has a default ACL.
     pub umask: u32,
 }
 
 impl NewMode {
-    /// Exactly these bits.
+    /// Exactly these bits, without a umask.
     #[must_use]
     pub fn exactly(mode: u32) -> Self {
         Self { mode, umask: 0 }
     }
 }
 
-/// What is made besides directories, ordinary files and links.
+/// Files other than directories, regular files and symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecialFile {
     /// A named pipe.
@@ -53,7 +52,7 @@ pub enum SpecialFile {
     BlockDevice(u32, u32),
 }
 
-/// What a file is going to be.
+/// The requested properties of a new file.
 pub(super) struct Plan<'p> {
     pub kind: FileKind,
     pub mode: NewMode,
@@ -74,19 +73,20 @@ impl Plan<'_> {
     }
 }
 
-/// A file worked out in every detail before its transaction begins.
+/// A new file with all its attributes, computed before its transaction begins.
 pub(super) struct Draft {
     pub kind: FileKind,
     pub state: NodeState,
     pub acl: Vec<Ace>,
     target: Option<Vec<u8>>,
-    /// Extended attributes that it has from the start.
+    /// The extended attributes that the file starts with.
     pub xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 impl LiveFileSystem {
-    /// Makes an ordinary file, or finds the one there if `is_exclusive` is not set. Tells whether it
-    /// was made.
+    /// Creates a regular file, or opens an existing one if `is_exclusive` is not set.
+    ///
+    /// Returns whether it was created.
     ///
     /// # Errors
     /// [`FileError::Exists`], and what [`FileError`] lists for names, flags, quotas and space.
@@ -119,7 +119,7 @@ impl LiveFileSystem {
                 Ok(node) => return Ok((node, true)),
             }
             match self.lookup(directory, name) {
-                // Removed in between: another try.
+                // The file was removed in between: retry.
                 Err(FileError::NotFound) if name != b".zfs" => {}
                 Err(FileError::NotFound) => return Err(FileError::Exists),
                 found => return found.map(|node| (node, false)),
@@ -127,7 +127,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// As [`LiveFileSystem::create`]; [`FileError::TooManyLinks`].
@@ -144,7 +144,7 @@ impl LiveFileSystem {
         Ok(made)
     }
 
-    /// Makes a pipe, socket or device node.
+    /// Creates a pipe, socket or device node.
     ///
     /// # Errors
     /// As [`LiveFileSystem::create`].
@@ -181,7 +181,7 @@ impl LiveFileSystem {
         Ok(made)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// As [`LiveFileSystem::create`]; [`FileError::NameTooLong`] also for a target of more than
@@ -210,8 +210,10 @@ impl LiveFileSystem {
         Ok(made)
     }
 
-    /// Makes an ordinary file without a name in `directory`, which decides what it inherits. It may be
-    /// given a name with [`LiveFileSystem::link`], and is gone with its last handle otherwise.
+    /// Creates a regular file without a name.
+    ///
+    /// The file inherits from `directory`. [`LiveFileSystem::link`] can give it a name; otherwise it is freed
+    /// with its last handle.
     ///
     /// # Errors
     /// As [`LiveFileSystem::create`].
@@ -244,12 +246,12 @@ impl LiveFileSystem {
             return Err(error);
         }
         node.set_linkable(true);
-        // Only its holder keeps it.
+        // Only the caller's handle keeps it in memory.
         self.cache().release(node.id());
         Ok(node)
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`FileError::Invalid`] for other files; if it cannot be read.
@@ -305,12 +307,12 @@ impl LiveFileSystem {
             let is_packed = self.has_packed(&node, name)?;
             self.record_xattr(&tx, &node, name, Some(&value), is_packed);
         }
-        // The file's own records come behind the one that makes it.
+        // The file's own records follow the record that creates it.
         unfinished.done();
         Ok(node)
     }
 
-    /// Works out a new file's attributes. The caller holds the directory's change lock.
+    /// Computes a new file's attributes. The caller holds the directory's change lock.
     pub(super) fn draft(
         &self,
         caller: &Caller,
@@ -332,7 +334,7 @@ impl LiveFileSystem {
         let mut xattrs: Vec<(&'static [u8], Vec<u8>)> = vec![];
         let default = match (settings.acl_kind, kind) {
             (_, FileKind::Symlink) | (AclKind::Off | AclKind::Nfs4, _) => None,
-            // Records tell of the lists that a file got.
+            // During replay, the lists of a new file come from their own records.
             (AclKind::Posix, _) if self.replay.is_on() => None,
             (AclKind::Posix, _) => self.default_acl(directory)?,
         };
@@ -370,7 +372,7 @@ impl LiveFileSystem {
         if is_directory {
             flags |= FileFlags::ACL_AUTO_INHERIT;
         }
-        // Only while a log is replayed: files of extended attributes, made by their names.
+        // Only during replay: a parent that is an extended attribute directory passes this flag on.
         flags |= parent.flags & FileFlags::XATTR;
         let project = Self::project_of_new(&settings, parent, kind, &mut flags);
         let uid = Fuid(u64::from(caller.uid));
@@ -385,7 +387,7 @@ impl LiveFileSystem {
             state: NodeState {
                 mode,
                 size,
-                // Filled in when the transaction is known.
+                // Set when the transaction is known.
                 generation: 0,
                 uid,
                 gid,
@@ -431,7 +433,7 @@ impl LiveFileSystem {
             .map_err(|_| self.corrupt(directory.id(), "its default list is not valid"))
     }
 
-    /// Makes the object of a draft. What fails leaves nothing behind.
+    /// Creates the object of a draft. On failure, nothing remains.
     pub(super) fn realise(
         &self,
         tx: &Transaction,
@@ -463,13 +465,13 @@ impl LiveFileSystem {
             Ok(LiveNode { inner })
         });
         if made.is_err() {
-            // The transaction commits; an object that nothing names must not stay.
+            // The transaction commits anyway, so an object without a name must be freed.
             self.free_again(tx, id);
         }
         made
     }
 
-    /// Takes back a node that was made but got no name.
+    /// Frees a node that was created but got no name.
     fn discard(&self, tx: &Transaction, node: LiveNode) {
         let id = node.id();
         self.cache().release(id);
@@ -483,7 +485,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// A new object for attributes, and of a directory its empty table.
+    /// Allocates an object for a file; for a directory, it also creates the empty table.
     pub(super) fn new_object(
         &self,
         tx: &Transaction,
@@ -510,7 +512,7 @@ impl LiveFileSystem {
         Ok(object)
     }
 
-    /// How the tables of directories fold names.
+    /// How directory tables fold names.
     pub(crate) fn folding(&self) -> Normalisation {
         folding(self.normalisation(), self.case())
     }
@@ -523,8 +525,10 @@ pub(super) fn folding(normalisation: u64, case: crate::Case) -> Normalisation {
         .unwrap_or_default()
 }
 
-/// An object for attributes: the bonus takes all the room of the dnode but one block pointer's, so
-/// that the number of pointers stays one however long the attributes become.
+/// An object for a file.
+///
+/// The bonus takes all space of the dnode except one block pointer. The number of block pointers thus stays
+/// one, no matter how long the attributes become.
 pub(super) fn file_object(object_type: ObjectType, slots: u8) -> NewObject {
     let room = usize::from(slots) * 512 - 192;
     NewObject::new(object_type)

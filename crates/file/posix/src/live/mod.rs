@@ -1,13 +1,12 @@
-//! File systems that change.
+//! File systems that are open for changes.
 //!
-//! [`create_file_system`] fills a new object set; [`LiveFileSystem`] is an open one: it makes, finds,
-//! reads, writes, renames and removes files, with Linux's rules for names, times, links and modes and
-//! OpenZFS's for what it stores. It knows no dataset and no front end: transactions come from a port
-//! ([`Begin`]), settings from properties as plain values ([`Settings`]).
+//! [`create_file_system`] fills a new object set. [`LiveFileSystem`] is an open file system: it creates,
+//! finds, reads, writes, renames and removes files. It follows Linux's rules for names, times, links and
+//! modes, and OpenZFS's rules for stored data. It does not depend on datasets or front ends: transactions
+//! come from [`Begin`], and properties are passed as plain values ([`Settings`]).
 //!
-//! Locks: the table in `ARCHITECTURE.md`. The rule behind it: whoever changes a file takes the file's
-//! locks first and begins its transaction then, so that changes of one thing come in the order of their
-//! groups.
+//! Locks: see the table in `ARCHITECTURE.md`. The rule behind it: an operation that changes a file first
+//! takes the file's locks and then begins its transaction, so that changes of one object happen in txg order.
 
 mod accounting;
 mod attributes;

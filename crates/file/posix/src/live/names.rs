@@ -1,13 +1,13 @@
-//! Which names may be made.
+//! Which names may be created.
 
 use super::error::FileError;
 
-/// The longest name that any system takes, in bytes.
+/// The longest name without the property `longname`, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The longest name where the property `longname` is on, in bytes.
+/// The longest name with the property `longname`, in bytes.
 pub const LONG_NAME_BYTES_MAX: usize = 1023;
 
-/// What the names of one file system must be.
+/// The rules for names in one file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NameRules {
     pub is_utf8_only: bool,
@@ -15,7 +15,7 @@ pub(crate) struct NameRules {
 }
 
 impl NameRules {
-    /// Whether a name may be looked up: any that could have been stored.
+    /// Checks that a name may be looked up: any name that could be stored.
     pub fn check_lookup(self, name: &[u8]) -> Result<(), FileError> {
         if name.len() > LONG_NAME_BYTES_MAX {
             return Err(FileError::NameTooLong);
@@ -26,8 +26,8 @@ impl NameRules {
         Ok(())
     }
 
-    /// Whether a name may be made. `is_root` is told of the directory: the root of a file system
-    /// keeps `.zfs` for itself.
+    /// Checks that a name may be created. `is_root` says whether the directory is the root directory, where
+    /// `.zfs` is reserved.
     pub fn check_new(self, name: &[u8], is_root: bool) -> Result<(), FileError> {
         let longest = if self.allows_long_names {
             LONG_NAME_BYTES_MAX

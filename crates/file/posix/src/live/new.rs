@@ -1,4 +1,4 @@
-//! New file systems. Page `docs/format/file-system.md`.
+//! Creates file systems. Page `docs/format/file-system.md`.
 
 use super::attributes::{AttributeTables, make_zap, zap};
 use super::error::FileError;
@@ -16,26 +16,26 @@ use millpond_sa::{FileFlags, Fuid, Timestamp, create_sa_master};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ZapShape, new_salt};
 
-/// What a new file system is to be. Names are compared in the same way for all of its life.
+/// The properties of a new file system. The rules for comparing names never change afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewFileSystem {
-    /// The form that names are compared in: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC. The property
-    /// `normalization`.
+    /// The Unicode normalization form for comparing names: 0 none, 0x10 D, 0x20 KD, 0x50 C, 0x60 KC. The
+    /// property `normalization`.
     pub normalisation: u64,
-    /// Names must be valid UTF-8; forced where they are compared in a normal form.
+    /// Whether names must be valid UTF-8. Always so if names are normalized.
     pub is_utf8_only: bool,
-    /// Whether case counts.
+    /// How names compare upper and lower case.
     pub case: Case,
-    /// The pool keeps account of projects: the root directory gets one.
+    /// Whether the pool accounts for projects. The root directory then gets a project.
     pub has_projects: bool,
-    /// Slots of 512 bytes of the root directory's dnode, 1 to 32.
+    /// The number of 512-byte slots of the root directory's dnode, 1 to 32.
     pub dnode_slots: u8,
-    /// Default quotas, as OpenZFS 2.4 writes them into every new file system: bytes of user, group,
-    /// project, then objects of the three. `None` to leave them out, as earlier versions do.
+    /// The default quotas, which OpenZFS 2.4 writes into every new file system: bytes of user, group and
+    /// project, then objects of the three. `None` omits them, as earlier versions do.
     pub default_quotas: Option<[u64; 6]>,
-    /// Owner of the root directory.
+    /// The uid of the root directory.
     pub uid: u32,
-    /// Group of the root directory.
+    /// The gid of the root directory.
     pub gid: u32,
 }
 
@@ -54,11 +54,11 @@ impl Default for NewFileSystem {
     }
 }
 
-/// Fills an empty object set of kind "file system" with an empty file system: master node, tables of
-/// attributes, unlinked set, root directory.
+/// Creates an empty file system in an empty object set of kind "file system": master node, attribute tables,
+/// unlinked set and root directory.
 ///
 /// # Errors
-/// [`FileError::Invalid`] for a normal form that does not exist; if objects cannot be made.
+/// [`FileError::Invalid`] for an unknown normalization form; if objects cannot be created.
 pub fn create_file_system(
     set: &Arc<LiveObjectSet>,
     tx: &Transaction,

@@ -1,5 +1,5 @@
-//! The NFSv4 list that every file has: made from a mode, inherited, changed by `chmod`.
-//! Page `docs/format/acl.md`.
+//! The NFSv4 ACL that every file has: derived from a mode, inherited, changed by `chmod`. Page
+//! `docs/format/acl.md`.
 
 use super::settings::{AclInherit, AclMode};
 use millpond_sa::{Ace, AceFlags, AceKind, AceWho, FileFlags};
@@ -15,9 +15,9 @@ const DELETE: u32 = 0x1_0000;
 const READ_ACL: u32 = 0x2_0000;
 const WRITE_ACL: u32 = 0x4_0000;
 const WRITE_OWNER: u32 = 0x8_0000;
-/// What the owner always may: read and write attributes, list and owner; synchronise.
+/// What the owner may always do: read and write attributes, ACL and owner; synchronize.
 const OWNER_BASE: u32 = 0x1e_0198;
-/// What everybody may: read attributes and list; synchronise.
+/// What everyone may always do: read attributes and ACL; synchronize.
 const OTHERS_BASE: u32 = 0x12_0088;
 
 const INHERITANCE: AceFlags = AceFlags::FILE_INHERIT
@@ -25,7 +25,7 @@ const INHERITANCE: AceFlags = AceFlags::FILE_INHERIT
     .union(AceFlags::NO_PROPAGATE)
     .union(AceFlags::INHERIT_ONLY);
 
-/// The hints in a file's flags that follow from its list.
+/// The file flags that are derived from the ACL.
 pub(crate) const ACL_FLAGS: FileFlags = FileFlags::INHERIT_ACE
     .union(FileFlags::ACL_TRIVIAL)
     .union(FileFlags::ACL_OBJECT_ACE)
@@ -46,8 +46,8 @@ fn entry(kind: AceKind, who: AceWho, mask: u32) -> Ace {
     }
 }
 
-/// The entries that a mode means, in two parts: those that must come before any others, and those
-/// that come behind.
+/// The ACL entries that a mode stands for, in two parts: those that go before all other entries, and those
+/// that go after them.
 fn trivial_parts(mode: u64, is_directory: bool) -> (Vec<Ace>, Vec<Ace>) {
     let rights = |triple: u64| {
         let mut mask = 0;
@@ -66,7 +66,8 @@ fn trivial_parts(mode: u64, is_directory: bool) -> (Vec<Ace>, Vec<Ace>) {
     let group = rights(mode >> 3);
     let others = rights(mode);
     let mut front = vec![];
-    // What the owner has although the group, whose denial comes first, has it not.
+    // Rights that the owner and others have but the group has not. The group's denial would come first, so
+    // they are granted to the owner before it.
     let early = owner & !group & others;
     if early != 0 {
         front.push(entry(AceKind::ALLOW, AceWho::Owner, early));
@@ -87,7 +88,7 @@ fn trivial_parts(mode: u64, is_directory: bool) -> (Vec<Ace>, Vec<Ace>) {
     (front, back)
 }
 
-/// The list that says exactly what a mode says.
+/// The ACL that is equivalent to a mode.
 pub(crate) fn trivial_acl(mode: u64, is_directory: bool) -> Vec<Ace> {
     around(mode, is_directory, vec![])
 }
@@ -99,7 +100,7 @@ fn around(mode: u64, is_directory: bool, middle: Vec<Ace>) -> Vec<Ace> {
     acl
 }
 
-/// Whether a list says no more than some mode could.
+/// Whether an ACL expresses no more than a mode can.
 pub(crate) fn is_trivial(acl: &[Ace]) -> bool {
     acl.iter().all(|ace| {
         let is_allow = ace.kind == AceKind::ALLOW;
@@ -115,7 +116,7 @@ pub(crate) fn is_trivial(acl: &[Ace]) -> bool {
     })
 }
 
-/// The nine permission bits that a list grants: for each the first entry that speaks of it decides.
+/// The nine permission bits that an ACL grants. For each bit, the first entry that covers it decides.
 pub(crate) fn mode_of(acl: &[Ace]) -> u64 {
     let mut decided = 0u64;
     let mut granted = 0u64;
@@ -150,7 +151,7 @@ pub(crate) fn mode_of(acl: &[Ace]) -> u64 {
     granted
 }
 
-/// The hints that a file's flags carry about its list.
+/// The file flags derived from an ACL.
 pub(crate) fn hints(acl: &[Ace]) -> FileFlags {
     let mut flags = FileFlags::empty();
     if is_trivial(acl) {
@@ -178,7 +179,7 @@ fn executes_for_all(acl: &[Ace]) -> bool {
     !denies_somebody && mode_of(acl) & 0o111 == 0o111
 }
 
-/// The list after `chmod`; `None` if the property refuses the change.
+/// The ACL after `chmod`; `None` if the property forbids the change.
 pub(crate) fn after_chmod(
     old: &[Ace],
     mode: u64,
@@ -197,7 +198,8 @@ pub(crate) fn after_chmod(
             .intersects(AceFlags::FILE_INHERIT | AceFlags::DIRECTORY_INHERIT);
         let mut ace = *ace;
         if !matches!(ace.who, AceWho::Id(_)) {
-            // What the mode speaks for is said anew; only its inheritance lives on.
+            // The mode replaces owner, group and everyone entries. Of these, only the inheritable ones are
+            // kept, for inheritance only.
             if is_directory && inherits {
                 ace.flags |= AceFlags::INHERIT_ONLY;
                 kept.push(ace);
@@ -222,7 +224,7 @@ pub(crate) fn after_chmod(
     Some(around(mode, is_directory, kept))
 }
 
-/// The list of a new file and its permission bits.
+/// The ACL of a new file, and its permission bits.
 pub(crate) fn inherited(
     parent: &[Ace],
     mode: u64,

@@ -1,4 +1,4 @@
-//! One open file of a file system that changes.
+//! An open file of a file system that is open for changes.
 
 use super::file_system::LiveFileSystem;
 use super::range_lock::RangeLocks;
@@ -9,40 +9,41 @@ use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use millpond_object::LiveObject;
 use millpond_ondisk::ObjectId;
 
-/// A file of any kind, held open. Cheap to clone. A file whose last name is gone lives until the last
-/// of its handles is dropped.
+/// A handle of an open file of any type. Cheap to clone.
+///
+/// A file whose last name is removed lives until its last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct LiveNode {
     pub(crate) inner: Arc<NodeInner>,
 }
 
 impl LiveNode {
-    /// Its object number, which is its inode number.
+    /// The object id, which is also the inode number.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.inner.id
     }
-    /// What it is; that never changes.
+    /// The file type. It never changes.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.inner.kind
     }
-    /// The txg it was made in. With the number it names the file for ever.
+    /// The txg in which the file was created. Together with the object id it identifies the file forever.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.inner.generation
     }
-    /// Length in bytes; of a directory its entries and 2.
+    /// The length in bytes; for a directory, the number of entries plus 2.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.inner.state().size
     }
-    /// Whether its last name is gone.
+    /// Whether its last name is removed.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         self.inner.state().links == 0
     }
-    /// Whether no change of it waits for its txg: the space it takes is known.
+    /// Whether no change of the file waits for its txg, so its space usage is known.
     pub(crate) fn is_settled(&self) -> bool {
         !self.inner.object.is_changing()
     }
@@ -55,23 +56,23 @@ impl std::ops::Deref for LiveNode {
     }
 }
 
-/// What all handles of one file share. See the table of locks in `ARCHITECTURE.md`.
+/// The state that all handles of one file share. See the table of locks in `ARCHITECTURE.md`.
 pub struct NodeInner {
     pub(crate) id: ObjectId,
     pub(crate) kind: FileKind,
     pub(crate) generation: u64,
     pub(crate) object: Arc<LiveObject>,
-    /// Held by whoever changes attributes or entries, from before its transaction begins until the
-    /// change is made: so changes reach the object in the order of their groups.
+    /// Held while attributes or entries change, from before the transaction begins until the change is made.
+    /// Changes thus reach the object in txg order.
     change: Mutex<()>,
-    /// Held for moments.
+    /// Held only briefly.
     state: RwLock<NodeState>,
-    /// Of a directory: shared while its table is read, exclusive while it is changed.
+    /// For a directory: held shared while its table is read, exclusively while it changes.
     pub(crate) entries: RwLock<()>,
-    /// The same for extended attributes, in either of their places.
+    /// The same for extended attributes, wherever they are stored.
     pub(crate) xattrs: RwLock<()>,
     pub(crate) ranges: RangeLocks,
-    /// Made without a name, so that it may still get one.
+    /// Whether the file was created without a name and may still get one.
     is_linkable: AtomicBool,
     files: Weak<LiveFileSystem>,
 }
@@ -110,7 +111,7 @@ impl NodeInner {
     pub(crate) fn state(&self) -> NodeState {
         *self.state.read()
     }
-    /// Shows new attributes; the caller holds the node's change lock and has stored them.
+    /// Makes new attributes visible. The caller holds the node's change lock and has stored them.
     pub(crate) fn show(&self, state: NodeState) {
         *self.state.write() = state;
     }
@@ -143,8 +144,10 @@ impl Drop for NodeInner {
     }
 }
 
-/// The change locks of several nodes, taken in order of object number: everybody who needs more than
-/// one takes them so. A node that is named twice is locked once.
+/// Locks several nodes for changes.
+///
+/// The locks are taken in order of object id, as every operation with more than one node must do. A node that
+/// occurs twice is locked once.
 pub(crate) fn lock_changes_of<'n>(nodes: &[&'n NodeInner]) -> Vec<MutexGuard<'n, ()>> {
     let mut nodes = nodes.to_vec();
     nodes.sort_unstable_by_key(|node| node.id);

@@ -1,16 +1,16 @@
-//! POSIX access control lists, as they stand in extended attributes. Page `docs/format/acl.md`.
+//! POSIX ACLs, as stored in extended attributes. Page `docs/format/acl.md`.
 
 use millpond_ondisk::{DecodeError, Endian, Reader, Writer};
 
-/// The attribute with the list that is checked.
+/// The extended attribute with the access ACL.
 pub const POSIX_ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the list that what is made in a directory gets.
+/// The extended attribute with the default ACL, which new files in a directory inherit.
 pub const POSIX_ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about, in the order in which entries stand.
+/// The subject of an entry, in the order of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PosixAclWho {
     /// The owner.
@@ -21,25 +21,26 @@ pub enum PosixAclWho {
     Group,
     /// Another group.
     NamedGroup(u32),
-    /// Upper bound for users and groups.
+    /// The upper bound for named users and all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Others,
 }
 
-/// A POSIX list that makes sense: owner, group and others once each, a mask if users or groups are
-/// named, in the usual order.
+/// A valid POSIX ACL: one entry each for owner, group and others, a mask if users or groups are named, in the
+/// standard order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PosixAcl {
     entries: Vec<(PosixAclWho, u8)>,
 }
 
 impl PosixAcl {
-    /// Reads an attribute's value; `None` for a list without entries, which means none at all.
+    /// Decodes an extended attribute's value; `None` for a list without entries, which stands for no ACL.
+    ///
     /// Allocates at most four times its length.
     ///
     /// # Errors
-    /// If it is no list, or one that makes no sense.
+    /// If it is not a valid ACL.
     pub fn decode(value: &[u8]) -> Result<Option<Self>, DecodeError> {
         let mut reader = Reader::new("POSIX ACL", value, Endian::Little);
         if reader.u32()? != VERSION {
@@ -77,7 +78,8 @@ impl PosixAcl {
             .ok_or_else(|| reader.fail("entries do not make a list"))
     }
 
-    /// A list of these entries, sorted; `None` if one that must be is missing or there twice.
+    /// Builds an ACL of these entries, sorted; `None` if a mandatory entry is missing or an entry is
+    /// duplicate.
     #[must_use]
     pub fn new(mut entries: Vec<(PosixAclWho, u8)>) -> Option<Self> {
         entries.sort_unstable();
@@ -110,7 +112,7 @@ impl PosixAcl {
         (is_ordered && is_whole).then_some(Self { entries })
     }
 
-    /// The attribute's value.
+    /// Encodes the extended attribute's value.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
@@ -131,7 +133,7 @@ impl PosixAcl {
         writer.finish()
     }
 
-    /// Entries and their permissions (`rwx` as 4, 2, 1), in order.
+    /// The entries and their permissions (`rwx` as 4, 2, 1), in order.
     #[must_use]
     pub fn entries(&self) -> &[(PosixAclWho, u8)] {
         &self.entries
@@ -148,7 +150,7 @@ impl PosixAcl {
             }
         }
     }
-    /// The entry that the group bits of the mode show: the mask if there is one.
+    /// The entry that the group bits of the mode represent: the mask if there is one.
     fn group_class(&self) -> PosixAclWho {
         match self.get(PosixAclWho::Mask) {
             Some(_) => PosixAclWho::Mask,
@@ -156,19 +158,19 @@ impl PosixAcl {
         }
     }
 
-    /// The nine permission bits that the list shows as a mode.
+    /// The nine permission bits of the mode that represents the ACL.
     #[must_use]
     pub fn mode(&self) -> u64 {
         let bits = |who| u64::from(self.get(who).unwrap_or(0));
         bits(PosixAclWho::Owner) << 6 | bits(self.group_class()) << 3 | bits(PosixAclWho::Others)
     }
-    /// Whether the mode says all that the list does: then it is not stored.
+    /// Whether the mode expresses the whole ACL. Such an ACL is not stored.
     #[must_use]
     pub fn is_the_mode(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// The list after `chmod`.
+    /// The ACL after `chmod`.
     #[must_use]
     pub fn with_mode(&self, mode: u64) -> Self {
         let mut changed = self.clone();
@@ -179,8 +181,9 @@ impl PosixAcl {
         changed
     }
 
-    /// As a directory's default list: the access list of what is made in it with `mode`, which
-    /// grants nothing that either of both does not.
+    /// Treats this ACL as a directory's default ACL: returns the access ACL of a new file with `mode`.
+    ///
+    /// The result grants only what both this ACL and `mode` grant.
     #[must_use]
     pub fn for_new_file(&self, mode: u64) -> Self {
         self.with_mode(mode & self.mode())

@@ -11,7 +11,7 @@ use millpond_ondisk::{BlockPointer, ObjectId, ObjectType};
 use millpond_sa::Fuid;
 use millpond_zap::{NewZap, Zap, new_salt};
 
-/// Whom a quota is about.
+/// The kind of owner that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaOwner {
     /// Users.
@@ -60,7 +60,7 @@ fn slot(owner: QuotaOwner, measure: QuotaMeasure) -> usize {
     owner as usize * 2 + measure as usize
 }
 
-/// The quotas of one file system: where their tables are, and the defaults.
+/// The quotas of one file system: their tables and the defaults.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     limits: RwLock<[Limits; 6]>,
@@ -73,7 +73,7 @@ struct Limits {
     default: u64,
 }
 
-/// The counters as of the last synced group.
+/// The usage counters as of the last synced txg.
 #[derive(Debug, Clone)]
 struct Used {
     root: BlockPointer,
@@ -99,7 +99,7 @@ impl Quotas {
         })
     }
 
-    /// The limit of one id; 0 for none.
+    /// The limit of one owner id; 0 for none.
     fn limit(&self, owner: QuotaOwner, measure: QuotaMeasure, id: u64) -> Result<u64, FileError> {
         let limits = self.limits.read();
         let limits = &limits[slot(owner, measure)];
@@ -116,7 +116,7 @@ impl Quotas {
 }
 
 impl LiveFileSystem {
-    /// What an owner uses, as of the last synced group.
+    /// The usage of an owner, as of the last synced txg.
     ///
     /// # Errors
     /// If the counters cannot be read.
@@ -161,7 +161,7 @@ impl LiveFileSystem {
         Ok(table.lookup_u64(key.as_bytes())?.unwrap_or(0))
     }
 
-    /// The limit of an owner: its own, else the default, else `None`.
+    /// The limit of an owner: its own, otherwise the default; `None` if there is neither.
     ///
     /// # Errors
     /// If the table cannot be read.
@@ -175,7 +175,7 @@ impl LiveFileSystem {
         Ok(Some(limit).filter(|limit| *limit != 0))
     }
 
-    /// Whether the counters have everything.
+    /// Whether the counters are complete.
     fn is_counted(&self, owner: QuotaOwner, measure: QuotaMeasure) -> bool {
         let missing = self.incomplete_accounting();
         let needed = match (owner, measure) {
@@ -198,7 +198,8 @@ impl LiveFileSystem {
             return Ok(());
         }
         if !self.is_counted(owner, measure) {
-            // An incomplete counter cannot be compared with the limit: writes are allowed until it is complete.
+            // An incomplete counter cannot be compared with the limit: writes are allowed until it is
+            // complete.
             self.complete_accounting_in_background();
             return Ok(());
         }
@@ -209,7 +210,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Whether these owners may own more: bytes, and files too if one is to be made or handed over.
+    /// Checks that these owners may own more bytes, and more files too if `with_objects`.
     pub(crate) fn check_owner_quotas(
         &self,
         uid: Fuid,
@@ -229,14 +230,14 @@ impl LiveFileSystem {
         }
         Ok(())
     }
-    /// Whether a file's owners may own more bytes.
+    /// Checks that a file's owners may own more bytes.
     pub(crate) fn check_write_quotas(&self, state: &NodeState) -> Result<(), FileError> {
         if self.replay.is_on() {
             return Ok(());
         }
         self.check_owner_quotas(state.uid, state.gid, state.project_or_zero(), false)
     }
-    /// Whether one owner may be handed a file.
+    /// Checks that an owner may receive another file.
     pub(crate) fn check_new_owner(&self, owner: QuotaOwner, id: u64) -> Result<(), FileError> {
         if self.replay.is_on() {
             return Ok(());
@@ -245,10 +246,10 @@ impl LiveFileSystem {
         self.check_quota(owner, QuotaMeasure::Objects, id)
     }
 
-    /// Sets the limit of one id; 0 takes it away.
+    /// Sets the limit of one owner id; 0 removes it.
     ///
     /// # Errors
-    /// If the tables cannot be read or written, or no transaction is to be had.
+    /// If the tables cannot be read or written, or no transaction can begin.
     pub fn set_quota(
         &self,
         owner: QuotaOwner,
@@ -287,7 +288,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Sets the limit of every id that has none of its own; 0 takes it away.
+    /// Sets the default limit, for owners without their own; 0 removes it.
     ///
     /// # Errors
     /// As [`LiveFileSystem::set_quota`].

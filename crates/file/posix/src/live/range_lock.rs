@@ -1,11 +1,12 @@
-//! Locks on ranges of one file's bytes.
+//! Locks on byte ranges of one file.
 
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which ranges of a file (or volume) are being read and changed. Whoever came first is served first, so that
-/// neither readers nor writers starve.
+/// The locked byte ranges of a file or volume.
+///
+/// Requests are served in order of arrival, so neither readers nor writers starve.
 #[derive(Debug, Default)]
 pub struct RangeLocks {
     requests: Mutex<Requests>,
@@ -15,8 +16,8 @@ pub struct RangeLocks {
 #[derive(Debug, Default)]
 struct Requests {
     next_ticket: u64,
-    /// Granted ones and waiting ones, in order of arrival: a request is granted once nothing before
-    /// it stands in its way.
+    /// Granted and waiting requests, in order of arrival. A request is granted when no earlier one conflicts
+    /// with it.
     by_ticket: BTreeMap<u64, Request>,
 }
 
@@ -42,11 +43,11 @@ pub struct RangeGuard<'l> {
 }
 
 impl RangeLocks {
-    /// Waits until nobody changes `range`, and keeps it unchanged.
+    /// Locks `range` for reading: waits for writers of it, and keeps writers out.
     pub fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, false)
     }
-    /// Waits until nobody reads or changes `range`, and keeps others out.
+    /// Locks `range` for writing: waits for readers and writers of it, and keeps both out.
     pub fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, true)
     }

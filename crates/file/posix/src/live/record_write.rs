@@ -1,4 +1,4 @@
-//! Records of bytes that were written, of files and of volumes: with the bytes, or with a pointer to a block.
+//! Log records of writes to files and volumes: with the bytes, or with a pointer to a block.
 //!
 //! Page `docs/format/intent-log.md`, "Blocks of their own".
 
@@ -9,20 +9,21 @@ use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockId, BlockPointer};
 use millpond_txg::Transaction;
 
-/// More bytes of one write than this are not copied into the log: whoever waits for them waits for their txg,
-/// which writes them once.
+/// The most bytes of one write that are copied into the log. A commit of a larger write waits for its txg,
+/// which writes the bytes only once.
 const WRITE_BYTES_MAX: usize = 512 << 10;
-/// Bytes of data in one record.
+/// The most bytes of data in one record.
 const RECORD_DATA_BYTES_MAX: usize = 96 << 10;
 
-/// A part of a write: so many of its bytes, with the block that they are the whole of.
+/// A part of a write: its length in bytes, and the block that it covers exactly, if any.
 struct Part {
     length: usize,
     block: Option<LoggedBlock>,
 }
 
-/// Records `bytes` that were written to an object at `offset` in `tx`; nobody else may have changed them since.
-/// The log must want records.
+/// Logs `bytes` that were written to an object at `offset` in `tx`.
+///
+/// No other thread may have changed them since. Call this only if the log keeps records.
 pub fn record_write(
     log: &dyn ChangeLog,
     tx: &Transaction,
@@ -87,7 +88,7 @@ fn encoded(
     record.encode().ok()
 }
 
-/// A write divided into whole blocks that are written for themselves, and what lies between.
+/// Splits a write into whole blocks that are written separately, and the ranges between them.
 fn parts(
     log: &dyn ChangeLog,
     tx: &Transaction,

@@ -1,8 +1,8 @@
-//! What the intent log is told of each operation.
+//! Writes the intent log records of operations.
 //!
-//! A record is made inside the operation's transaction and under its locks, so that records come in the order
-//! of the changes. While a log is replayed nothing is recorded; instead the transaction takes the header
-//! along that says how far the replay is. Page `docs/format/intent-log-records.md`.
+//! A record is created inside the operation's transaction and under its locks, so records have the same order
+//! as the changes. During replay nothing is logged. Instead, the transaction stores the log header with the
+//! replay's progress. Page `docs/format/intent-log-records.md`.
 
 use super::error::FileError;
 use super::file_system::LiveFileSystem;
@@ -21,10 +21,10 @@ use millpond_ondisk::intent_log::{
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
-/// A record with longer names or values than any of ours is not made.
+/// The maximum size of a log block in bytes. A change with a longer record is not logged.
 const RECORD_BYTES_MAX: usize = 128 << 10;
 
-/// Bits of a SETATTR record's mask, as Linux has them.
+/// The bits of a SETATTR record's mask, as on Linux.
 pub(crate) mod mask {
     pub const MODE: u64 = 0x1;
     pub const UID: u64 = 0x2;
@@ -38,7 +38,7 @@ pub(crate) mod mask {
     pub const FURTHER: u64 = 0x8000_0000;
 }
 
-/// Flags of files, and their bits in the attributes of a record.
+/// File flags, and their bits in a record's attributes.
 pub(crate) const FLAG_BITS: [(FileFlags, u32); 13] = [
     (FileFlags::ARCHIVE, 0x2),
     (FileFlags::SYSTEM, 0x4),
@@ -55,15 +55,15 @@ pub(crate) const FLAG_BITS: [(FileFlags, u32); 13] = [
     (FileFlags::PROJECT_INHERIT, 0x2_0000),
 ];
 
-/// Where a replay stands.
+/// The progress of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayState(Mutex<Option<Mark>>);
 
 #[derive(Debug, Default)]
 struct Mark {
-    /// What the header says when the next transaction is committed that completes a record.
+    /// The log header to store with the next transaction that completes a record.
     armed: Option<[u64; 24]>,
-    /// What the next file that is made must be.
+    /// The properties of the next file that is created.
     forced: Option<Forced>,
 }
 
@@ -103,8 +103,10 @@ pub(crate) fn words(time: Timestamp) -> [u64; 2] {
 }
 
 impl LiveFileSystem {
-    /// Whether records are to be made. If not, what a replay has to note is noted with `tx`; and whoever
-    /// commits later waits for what was not recorded.
+    /// Whether to log records.
+    ///
+    /// If not, replay progress is stored with `tx`, or, if the log keeps no records, later commits wait for
+    /// the txg.
     fn records(&self, tx: &Transaction) -> bool {
         if self.replay.is_on() {
             if let Some(header) = self.replay.take() {
@@ -122,7 +124,7 @@ impl LiveFileSystem {
         true
     }
 
-    /// Records a change: of `object` alone, or in the order of everything.
+    /// Logs a change: in the list of `object`, or (`None`) in the global order.
     pub(crate) fn record(
         &self,
         tx: &Transaction,
@@ -147,7 +149,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Notes a change that no record tells.
+    /// Notes a change that has no record.
     pub(crate) fn record_nothing(&self, tx: &Transaction, object: Option<ObjectId>) {
         if self.records(tx)
             && let Some(log) = self.port().log()
@@ -167,7 +169,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// At the end of an operation: with `sync=always` it is on stable storage before it returns.
+    /// Runs at the end of an operation. With `sync=always`, commits it to stable storage before it returns.
     pub(crate) fn settle(&self) -> Result<(), FileError> {
         match self.port().log() {
             Some(log) if log.commits_always() && !self.replay.is_on() => Ok(log.commit(None)?),
@@ -247,7 +249,7 @@ impl LiveFileSystem {
         self.record(tx, None, body);
     }
 
-    /// Records bytes that were written. Nothing of files without a name is recorded.
+    /// Logs written bytes. Files without a name are not logged.
     pub(crate) fn record_write(
         &self,
         tx: &Transaction,
@@ -267,7 +269,7 @@ impl LiveFileSystem {
         record_write(log, tx, &node.object, offset, bytes);
     }
 
-    /// Records a new length (`length` 0) or a hole.
+    /// Logs a new file size (`length` 0) or a hole.
     pub(crate) fn record_truncate(
         &self,
         tx: &Transaction,
@@ -286,7 +288,7 @@ impl LiveFileSystem {
         self.record(tx, Some(node.id), body);
     }
 
-    /// Records new permissions alone.
+    /// Logs only new permissions.
     pub(crate) fn record_mode(&self, tx: &Transaction, node: &NodeInner, new: &NodeState) {
         self.record_attributes(tx, node, new, mask::MODE, None);
     }
@@ -300,7 +302,7 @@ impl LiveFileSystem {
     ) {
         let mut wanted = 0;
         let mut want = |is_set: bool, bits: u64| wanted |= if is_set { bits } else { 0 };
-        // Setting an owner may take permission bits away.
+        // A change of owner may clear permission bits.
         let owner = set.uid.is_some() || set.gid.is_some();
         want(set.permissions.is_some() || owner, mask::MODE);
         want(set.uid.is_some(), mask::UID);
@@ -355,7 +357,7 @@ impl LiveFileSystem {
         self.record(tx, Some(node.id), LogRecordBody::SetAttributes(set));
     }
 
-    /// Records an extended attribute that was set, or removed with an empty value.
+    /// Logs an extended attribute that was set or removed. A removal has an empty value.
     pub(crate) fn record_xattr(
         &self,
         tx: &Transaction,
@@ -382,7 +384,7 @@ impl LiveFileSystem {
     }
 }
 
-/// Ids above 32 bits come from other systems; no record of ours has their domains.
+/// Ids above 32 bits come from other systems. Records written here cannot hold their domains.
 fn is_ephemeral(state: &NodeState) -> bool {
     state.uid.0 > u64::from(u32::MAX) || state.gid.0 > u64::from(u32::MAX)
 }

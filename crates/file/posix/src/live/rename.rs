@@ -1,4 +1,4 @@
-//! Giving files other names and directories.
+//! Renames and moves files.
 
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
@@ -13,20 +13,20 @@ use millpond_ondisk::intent_log::RenameKind;
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
-/// What a rename does about the new name and the old.
+/// How a rename treats the new name and the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {
-    /// Whatever has the new name is replaced.
+    /// An existing file at the new name is replaced.
     #[default]
     Replace,
-    /// The new name must be free.
+    /// The new name must not exist.
     NoReplace,
-    /// Both names must exist and change places.
+    /// Both names must exist, and are exchanged.
     Exchange,
-    /// As [`RenameMode::Replace`], and a character device 0:0 takes the old name, which union file
-    /// systems read as "deleted below".
+    /// Like [`RenameMode::Replace`], and a character device 0:0 takes the old name. Union file systems treat
+    /// it as "deleted below".
     Whiteout,
-    /// As [`RenameMode::NoReplace`] with [`RenameMode::Whiteout`].
+    /// Both [`RenameMode::NoReplace`] and [`RenameMode::Whiteout`].
     WhiteoutNoReplace,
 }
 
@@ -48,7 +48,7 @@ pub struct Place<'p> {
     pub name: &'p [u8],
 }
 
-/// Both sides as they were found.
+/// Both sides of a rename, as looked up.
 struct Found {
     source_entry: DirectoryEntry,
     source: LiveNode,
@@ -57,7 +57,7 @@ struct Found {
 }
 
 impl Found {
-    /// Old and new name are one entry: only its spelling changes.
+    /// Whether the old and the new name are the same entry, so only its spelling changes.
     fn is_respelling(&self, from: Place<'_>, to: Place<'_>) -> bool {
         from.directory.id() == to.directory.id()
             && self.target_entry.as_ref() == Some(&self.source_entry)
@@ -66,13 +66,13 @@ impl Found {
 }
 
 impl LiveFileSystem {
-    /// Moves a file from one name to another. Two names of one file: nothing happens.
+    /// Renames a file. If both names are links of the same file, nothing happens.
     ///
     /// # Errors
-    /// [`FileError::NotFound`], [`FileError::Exists`], [`FileError::NotEmpty`],
-    /// [`FileError::NotADirectory`] and [`FileError::IsADirectory`] where kinds do not agree,
-    /// [`FileError::Invalid`] for a directory below itself, [`FileError::CrossProject`]; and what
-    /// [`FileError`] lists for names, flags, quotas and space.
+    /// [`FileError::NotFound`], [`FileError::Exists`], [`FileError::NotEmpty`], [`FileError::NotADirectory`]
+    /// and [`FileError::IsADirectory`] if the file types do not match, [`FileError::Invalid`] for a move of a
+    /// directory below itself, [`FileError::CrossProject`]; and what [`FileError`] lists for names, flags,
+    /// quotas and space.
     pub fn rename(
         &self,
         caller: &Caller,
@@ -109,7 +109,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Looks up both names; `None` if they changed meanwhile.
+    /// Looks up both names; `None` if they changed in the meantime.
     fn look_at_both(
         &self,
         from: Place<'_>,
@@ -159,7 +159,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Renames if both names still stand for what was found.
+    /// Renames if both names still refer to the files found. Returns whether it did.
     fn try_rename(
         &self,
         caller: &Caller,
@@ -248,7 +248,8 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// In a directory that folds case: the same entry in another spelling.
+    /// Changes the spelling of an entry, in a file system that compares names without case or in a normal
+    /// form.
     fn respell(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
         let (mut parent, mut state) = (from.directory.state(), found.source.state());
         Self::check_directory(&parent, true)?;
@@ -282,7 +283,7 @@ impl LiveFileSystem {
         to: Place<'_>,
         found: &Found,
     ) {
-        // A name must not lead to a file without what was in it before.
+        // The log must not contain the new name without the earlier changes of the file.
         self.promote_records(found.source.id());
         let target_name = match (&found.target_entry, kind) {
             (Some(entry), RenameKind::Exchange) => &entry.name,
@@ -369,8 +370,8 @@ impl LiveFileSystem {
         let _unlinked = is_last.then(|| self.reaper().lock_table());
         let tx = self.begin(6 * NODE_BYTES + 4 * ENTRY_BYTES)?;
         let source = &found.source;
-        // What may fail comes first, and is taken back: attributes that cannot be stored, and a new name that needs room in
-        // a table that cannot be read. The other names were just looked at.
+        // Steps that can fail come first and are undone on error: storing attributes, and adding a name that
+        // needs space in a table that cannot be read. The other entries were just looked up.
         let old = source.state();
         let mut state = old;
         moved(&mut state, Some(to.directory), now);
@@ -425,7 +426,7 @@ impl LiveFileSystem {
     }
 }
 
-/// Notes in a file's attributes that it has another name, in `directory` if that changed.
+/// Updates a file's attributes after a rename; `directory` is the new directory, if it changed.
 fn moved(state: &mut NodeState, directory: Option<&LiveNode>, now: Timestamp) {
     state.attributes_changed(now);
     state.flags |= FileFlags::AV_MODIFIED;

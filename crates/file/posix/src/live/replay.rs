@@ -1,8 +1,8 @@
-//! Doing again what the intent log says was done.
+//! Replays intent log records.
 //!
-//! Each record is one operation of [`LiveFileSystem`], with object numbers, generations and times as
-//! recorded. The transaction that completes it carries the header that says so: after a crash the replay goes on
-//! behind it. Page `docs/format/intent-log.md`, "Replaying".
+//! Each record is one operation of [`LiveFileSystem`], with the recorded object ids, generations and times.
+//! The transaction that completes a record also stores a log header with that progress. After a crash, the
+//! replay continues after that record. Page `docs/format/intent-log.md`, "Replaying".
 
 use super::content::{Allocate, FILE_BYTES_MAX};
 use super::error::FileError;
@@ -27,14 +27,14 @@ use millpond_ondisk::intent_log::{
 use millpond_ondisk::{BlockPointer, Endian, ObjectId};
 use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 
-/// The longest value of an extended attribute in a record, in bytes.
+/// The longest extended attribute value in a record, in bytes.
 const XATTR_BYTES_MAX: usize = 32 << 10;
 
-/// Reads the block that a record points to, given the object and the byte offset that it is for.
+/// Reads the block that a record points to, given the object and the byte offset it belongs to.
 pub type ReplayBlock<'a> =
     dyn FnMut(&BlockPointer, ObjectId, u64) -> Result<Arc<Block>, ObjectError> + 'a;
 
-/// What the next file that is made is to be, whatever would follow otherwise.
+/// Properties of the next created file that override the usual ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Forced {
     pub object: SizedObject,
@@ -49,23 +49,24 @@ pub(crate) struct Forced {
 }
 
 impl LiveFileSystem {
-    /// From now on records are replayed: nothing is recorded, quotas do not count, and a file system that is
-    /// read-only is written nevertheless.
+    /// Starts replay mode: nothing is logged, quotas do not apply, and a read-only file system is written.
     pub fn begin_replay(&self) {
         self.replay.begin();
     }
-    /// Ends what [`LiveFileSystem::begin_replay`] began.
+    /// Ends replay mode.
     pub fn end_replay(&self) {
         self.cache().clear();
         self.replay.end();
     }
 
-    /// Does what a record says. `header` is stored as the intent log's header by the transaction that completes
-    /// it. A record of an object that is gone is passed over where its type allows that.
+    /// Replays a record.
+    ///
+    /// The transaction that completes the record also stores `header` as the intent log's header. A record of
+    /// a freed object is skipped if its type allows that.
     ///
     /// # Errors
-    /// What the operation meets; [`FileError::Invalid`] and [`FileError::NotSupported`] for records that no
-    /// file system can have.
+    /// The errors of the operation; [`FileError::Invalid`] and [`FileError::NotSupported`] for records that
+    /// are invalid for a file system.
     pub fn replay_record(
         &self,
         record: &LogRecord<'_>,
@@ -254,8 +255,9 @@ impl LiveFileSystem {
         self.write_chunk(&Caller::root(), &node, offset, bytes)
     }
 
-    /// A write that has the whole block of the file: what of it lies inside the file, as it is now or becomes by
-    /// the write.
+    /// Replays a write record that points to a whole block of the file.
+    ///
+    /// It writes the part of the block that is inside the file, after the file has grown by the write.
     fn replay_block(
         &self,
         object: ObjectId,
@@ -278,7 +280,7 @@ impl LiveFileSystem {
         self.replay_write(object, start, bytes.unwrap_or_default())
     }
 
-    /// What a clone record linked in is copied.
+    /// Replays a clone record by copying the cloned blocks.
     fn replay_clone(
         &self,
         object: ObjectId,
@@ -341,7 +343,7 @@ impl LiveFileSystem {
                 set.project = Some(id(project)?);
             }
         }
-        // What comes last carries the header.
+        // The last operation stores the header.
         let has_more = set != SetAttributes::default();
         if has(mask::SIZE) && node.kind() == FileKind::Regular {
             if has_more {
@@ -395,7 +397,9 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// What the file that is being made must be, if a record says so.
+    /// Applies the forced properties to the file being created, if there are any.
+    ///
+    /// Returns the object id and dnode slots to use.
     pub(super) fn force(&self, draft: &mut super::make::Draft) -> Option<(ObjectId, u8)> {
         let forced = self.replay.take_forced()?;
         let kind = draft.kind;
@@ -414,7 +418,7 @@ impl LiveFileSystem {
         if matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
             state.rdev = Some(forced.device);
         }
-        // Lists that the directory hands down are recorded for themselves.
+        // ACLs inherited from the directory have their own records.
         draft.xattrs.clear();
         let is_trivial = state.flags.contains(FileFlags::ACL_TRIVIAL);
         match forced.acl {
@@ -440,7 +444,7 @@ impl LiveFileSystem {
         Some((forced.object.object, slots))
     }
 
-    /// Makes a file that a record tells of, in its directory.
+    /// Creates the file of a record in its directory.
     fn make_again(
         &self,
         caller: &Caller,
@@ -482,7 +486,7 @@ fn whiteout(kind: &RenameKind) -> Option<Forced> {
     }
 }
 
-/// Flags that a record sets, and those that it clears.
+/// The flags that a record sets, and those that it clears.
 fn flags_of(further: &LogAttributes) -> (FileFlags, FileFlags) {
     let (mut on, mut off) = (FileFlags::default(), FileFlags::default());
     for (flag, bit) in FLAG_BITS {

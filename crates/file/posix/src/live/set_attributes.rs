@@ -1,4 +1,4 @@
-//! What `stat` tells of a file, and changing it.
+//! Reads and changes the attributes that `stat` shows.
 
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
@@ -13,10 +13,10 @@ use millpond_sa::{FileFlags, Fuid, Timestamp};
 
 const SET_USER: u64 = 0o4000;
 const SET_GROUP: u64 = 0o2000;
-/// No project has this number.
+/// The project id that is reserved as invalid.
 const NO_PROJECT: u32 = u32::MAX;
 
-/// The flags that a caller may set and clear; all others follow from other things.
+/// The flags that a caller may set and clear. All others are derived.
 pub const SETTABLE_FLAGS: FileFlags = FileFlags::IMMUTABLE
     .union(FileFlags::APPENDONLY)
     .union(FileFlags::NODUMP)
@@ -30,35 +30,35 @@ pub const SETTABLE_FLAGS: FileFlags = FileFlags::IMMUTABLE
     .union(FileFlags::OFFLINE)
     .union(FileFlags::SPARSE);
 
-/// A time to set.
+/// A new value for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The present moment.
+    /// The current time.
     Now,
-    /// This one.
+    /// This time.
     To(Timestamp),
 }
 
-/// What to change of a file; what is `None` stays.
+/// Attribute changes. Fields that are `None` do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// The twelve permission bits.
     pub permissions: Option<u32>,
-    /// Owner.
+    /// The uid.
     pub uid: Option<u32>,
-    /// Group.
+    /// The gid.
     pub gid: Option<u32>,
-    /// Project; only of files and directories.
+    /// The project; only for regular files and directories.
     pub project: Option<u32>,
-    /// Length in bytes; only of ordinary files.
+    /// The length in bytes; only for regular files.
     pub size_bytes: Option<u64>,
-    /// Access time.
+    /// The access time.
     pub atime: Option<SetTime>,
-    /// Time of the last change of content.
+    /// The modification time.
     pub mtime: Option<SetTime>,
-    /// Flags to set, of [`SETTABLE_FLAGS`].
+    /// The flags to set, from [`SETTABLE_FLAGS`].
     pub set_flags: FileFlags,
-    /// Flags to clear, of [`SETTABLE_FLAGS`].
+    /// The flags to clear, from [`SETTABLE_FLAGS`].
     pub clear_flags: FileFlags,
 }
 
@@ -76,7 +76,7 @@ impl SetAttributes {
 }
 
 impl LiveFileSystem {
-    /// Everything that `stat` tells. Space is as of the last synced group.
+    /// Everything that `stat` shows. Space usage is as of the last synced txg.
     #[must_use]
     pub fn stat(&self, node: &LiveNode) -> Stat {
         const NOBODY: u32 = 65534;
@@ -113,14 +113,15 @@ impl LiveFileSystem {
         }
     }
 
-    /// Changes attributes. Whether the caller may is judged by the front end, but for the file's flags
-    /// and for set-user and set-group bits, which those without privilege lose. A length is set in
-    /// transactions of its own, before the rest.
+    /// Changes attributes.
+    ///
+    /// The front end checks permissions, with two exceptions that are checked here: the file's flags, and
+    /// set-user and set-group bits, which unprivileged callers lose. A change of length uses its own
+    /// transactions, before the other changes.
     ///
     /// # Errors
-    /// [`FileError::NotPermitted`] by the file's flags or the property `aclmode`;
-    /// [`FileError::Invalid`] and [`FileError::NotSupported`] for what the file cannot have; quotas and
-    /// space.
+    /// [`FileError::NotPermitted`] by the file's flags or the property `aclmode`; [`FileError::Invalid`] and
+    /// [`FileError::NotSupported`] for attributes that the file cannot have; quotas and space.
     pub fn set_attributes(
         &self,
         caller: &Caller,
@@ -223,7 +224,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Works out the new attributes. The caller holds the node's change lock.
+    /// Computes the new attributes. The caller holds the node's change lock.
     fn apply(
         &self,
         caller: &Caller,
@@ -275,7 +276,7 @@ impl LiveFileSystem {
         Ok(lists)
     }
 
-    /// Makes the NFSv4 list follow the mode.
+    /// Updates the NFSv4 ACL after a change of mode.
     pub(super) fn change_list(
         &self,
         node: &LiveNode,

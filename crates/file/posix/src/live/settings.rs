@@ -1,95 +1,95 @@
-//! What properties make of a file system.
+//! File system settings that come from properties.
 
-/// Where extended attributes are put. The property `xattr`.
+/// Where extended attributes are stored. The property `xattr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrPlace {
     /// Nowhere: user attributes are refused.
     Off,
-    /// Each in a file of a hidden directory.
+    /// Each as a file in a hidden directory.
     Directory,
-    /// Among the file's other attributes as long as they fit.
+    /// Among the file's system attributes, as long as they fit.
     #[default]
     Attributes,
 }
 
-/// Which access control lists programs can set. The property `acltype`.
+/// Which ACLs programs can set. The property `acltype`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclKind {
-    /// None.
+    /// No ACLs.
     #[default]
     Off,
-    /// POSIX lists, as extended attributes `system.posix_acl_*`.
+    /// POSIX ACLs, as extended attributes `system.posix_acl_*`.
     Posix,
-    /// NFSv4 lists. They are kept and inherited; nothing here sets them.
+    /// NFSv4 ACLs. They are stored and inherited, but cannot be set here.
     Nfs4,
 }
 
-/// What a change of mode does to an NFSv4 list. The property `aclmode`.
+/// What a change of mode does to an NFSv4 ACL. The property `aclmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclMode {
-    /// The list becomes the one that the mode means.
+    /// The ACL is replaced by the one for the mode.
     #[default]
     Discard,
-    /// Other entries stay, allowing no more than the group may.
+    /// Other entries stay, but grant no more than the group permissions.
     GroupMask,
     /// Other entries stay.
     Passthrough,
-    /// Refused unless the list says no more than the mode.
+    /// The change is refused if the ACL expresses more than a mode.
     Restricted,
 }
 
-/// What new files inherit of an NFSv4 list. The property `aclinherit`.
+/// What new files inherit of an NFSv4 ACL. The property `aclinherit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclInherit {
     /// Nothing.
     Discard,
-    /// Denials only.
+    /// Only denials.
     NoAllow,
-    /// Everything; the mode follows the list.
+    /// Everything; the mode follows the ACL.
     Passthrough,
-    /// Everything, without the rights to change list and owner.
+    /// Everything, except the permissions to change the ACL and the owner.
     #[default]
     Restricted,
-    /// As [`AclInherit::Passthrough`]; execution only where the creator asks for it.
+    /// Like [`AclInherit::Passthrough`], but execute permission only if the creator requests it.
     PassthroughExecute,
 }
 
-/// How access times are kept. The properties `atime` and `relatime`.
+/// How access times are updated. The properties `atime` and `relatime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Atime {
-    /// Not at all.
+    /// Never.
     Off,
-    /// When they are not newer than the last change, or a day old.
+    /// When they are not newer than the last change, or at least a day old.
     #[default]
     Relative,
-    /// With every read.
+    /// At every read.
     Always,
 }
 
-/// Settings that may change while the file system is in use.
+/// Settings that can change while the file system is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Nothing is written.
+    /// Whether the file system is read-only.
     pub is_read_only: bool,
-    /// Largest size of a file's blocks in bytes, a power of two. The property `recordsize`.
+    /// The largest block size of files in bytes, a power of two. The property `recordsize`.
     pub record_bytes: u32,
-    /// Slots of 512 bytes of a new file's dnode, 1 to 32. The property `dnodesize`.
+    /// The number of 512-byte slots of a new file's dnode, 1 to 32. The property `dnodesize`.
     pub dnode_slots: u8,
-    /// Property `atime` with `relatime`.
+    /// The properties `atime` and `relatime`.
     pub atime: Atime,
-    /// Property `xattr`.
+    /// The property `xattr`.
     pub xattr: XattrPlace,
-    /// Property `acltype`.
+    /// The property `acltype`.
     pub acl_kind: AclKind,
-    /// Property `aclmode`.
+    /// The property `aclmode`.
     pub acl_mode: AclMode,
-    /// Property `aclinherit`.
+    /// The property `aclinherit`.
     pub acl_inherit: AclInherit,
-    /// Names of up to 1023 bytes may be made. The property `longname`, with its feature enabled.
+    /// Whether names of up to 1023 bytes may be created. The property `longname`, with its feature enabled.
     pub allows_long_names: bool,
-    /// The pool keeps account of projects: new files and directories get a project.
+    /// Whether the pool accounts for projects. New files and directories then get a project.
     pub has_projects: bool,
-    /// `.zfs` is listed in the root directory. The property `snapdir`.
+    /// Whether `.zfs` is listed in the root directory. The property `snapdir`.
     pub shows_snapshot_directory: bool,
 }
 
@@ -111,22 +111,24 @@ impl Default for Settings {
     }
 }
 
-/// Who asks. Permissions are judged by the front end (for FUSE the kernel); this decides owners,
-/// and the few rules that file systems judge themselves.
+/// The caller of an operation.
+///
+/// The front end checks permissions (for FUSE, the kernel). Here the caller only determines owners and the
+/// few rules that file systems check themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// User.
+    /// The uid.
     pub uid: u32,
-    /// Group that new files get.
+    /// The gid, which new files get.
     pub gid: u32,
-    /// Further groups.
+    /// The supplementary groups.
     pub groups: Vec<u32>,
-    /// May do what only the superuser may (on Linux: the matching capability).
+    /// Whether the caller has root's privileges (on Linux: the matching capability).
     pub is_privileged: bool,
 }
 
 impl Caller {
-    /// The superuser.
+    /// Root.
     #[must_use]
     pub fn root() -> Self {
         Self {
@@ -134,7 +136,7 @@ impl Caller {
             ..Self::default()
         }
     }
-    /// An ordinary user.
+    /// An unprivileged user.
     #[must_use]
     pub fn user(uid: u32, gid: u32) -> Self {
         Self {

@@ -5,8 +5,9 @@ use millpond_ondisk::ObjectId;
 use millpond_sa::value::{time, word};
 use millpond_sa::{Ace, Attributes, FileFlags, Fuid, SaAttribute, SaError, Timestamp};
 
-/// The newest values of a file's attributes that have a fixed size. What has not (link targets,
-/// lists) is read from the object when it is asked for.
+/// The current values of a file's fixed-size attributes.
+///
+/// Attributes of variable size (link targets, lists) are read from the object on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeState {
     pub mode: u64,
@@ -26,7 +27,7 @@ pub(crate) struct NodeState {
     pub xattr_directory: Option<ObjectId>,
 }
 
-/// Attributes without a fixed size, where an operation sets them; `Some(None)` takes one away.
+/// Attributes of variable size that an operation sets.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     pub acl: Option<Vec<Ace>>,
@@ -34,7 +35,7 @@ pub(crate) struct Lists {
     pub packed_xattrs: Option<Vec<u8>>,
 }
 
-/// What is to become of stored attributes.
+/// A stored attribute and its new value.
 pub(crate) type AttributeChange = (SaAttribute, Vec<u8>);
 
 impl NodeState {
@@ -58,7 +59,7 @@ impl NodeState {
             crtime: attributes.crtime()?,
             links: attributes.links()?,
             project: attributes.project_id()?,
-            // Old znodes of all kinds have room for it.
+            // Old znodes of all file types have this field.
             rdev: attributes.rdev()?.filter(|_| is_device),
             xattr_directory: attributes.xattr_directory()?,
         })
@@ -67,11 +68,11 @@ impl NodeState {
     pub(crate) fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
     }
-    /// The project that quotas and moves go by; files without one belong to project 0.
+    /// The project for quotas and moves. Files without one belong to project 0.
     pub(crate) fn project_or_zero(&self) -> u64 {
         self.project.unwrap_or(0)
     }
-    /// Notes that an old znode is going to be stored as system attributes.
+    /// Prepares an old znode for being stored as system attributes.
     pub(crate) fn leave_old_form(&mut self, has_projects: bool) {
         self.flags -= FileFlags::BONUS_SCANSTAMP;
         let may_have_one = matches!(self.kind(), Some(FileKind::Regular | FileKind::Directory));
@@ -80,19 +81,19 @@ impl NodeState {
             self.flags |= FileFlags::PROJECT_ID;
         }
     }
-    /// Notes a change of content or of a directory's entries.
+    /// Records a change of content or of a directory's entries.
     pub(crate) fn content_changed(&mut self, now: Timestamp) {
         self.mtime = now;
         self.ctime = now;
         self.flags |= FileFlags::ARCHIVE | FileFlags::AV_MODIFIED;
     }
-    /// Notes a change of attributes only.
+    /// Records a change of attributes only.
     pub(crate) fn attributes_changed(&mut self, now: Timestamp) {
         self.ctime = now;
         self.flags |= FileFlags::ARCHIVE;
     }
 
-    /// Every attribute of a new file, in the order in which they must lie.
+    /// Every attribute of a new file, in the required order.
     pub(crate) fn all(&self, lists: &Lists) -> Vec<AttributeChange> {
         let mut changes = vec![
             (SaAttribute::Mode, word(self.mode)),
@@ -114,7 +115,7 @@ impl NodeState {
         changes
     }
 
-    /// The attributes that differ from those before, and the lists that are set.
+    /// The attributes that differ from `old`, and the lists that are set.
     pub(crate) fn changes_from(&self, old: &NodeState, lists: &Lists) -> Vec<AttributeChange> {
         let mut changes = vec![];
         let mut words = |attribute, new: u64, old: u64| {
@@ -158,7 +159,7 @@ impl Lists {
     }
     fn append_to(&self, changes: &mut Vec<AttributeChange>) {
         if let Some(acl) = &self.acl {
-            // Lists come from the disk or from this crate, both of which are consistent.
+            // ACLs come from the disk or from this crate, and both are consistent.
             let bytes = millpond_ondisk::acl::encode_acl(acl).unwrap_or_default();
             changes.push((SaAttribute::DaclCount, word(acl.len() as u64)));
             changes.push((SaAttribute::DaclAces, bytes));

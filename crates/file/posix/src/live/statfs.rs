@@ -1,4 +1,4 @@
-//! How full a file system is.
+//! Space and file counts of a file system.
 
 use super::error::FileError;
 use super::file_system::LiveFileSystem;
@@ -7,29 +7,30 @@ use super::node::LiveNode;
 use super::quota::{QuotaMeasure, QuotaOwner};
 use millpond_sa::FileFlags;
 
-/// What `statfs` tells.
+/// The result of `statfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystemStat {
-    /// Unit of the block figures, in bytes.
+    /// The unit of the block counts, in bytes.
     pub block_bytes: u64,
-    /// Blocks that the file system could have.
+    /// The total number of blocks.
     pub blocks: u64,
-    /// Those of them that are free.
+    /// The number of free blocks.
     pub blocks_free: u64,
-    /// Files that it could have.
+    /// The total number of files.
     pub files: u64,
-    /// Those of them that are free.
+    /// The number of files that can still be created.
     pub files_free: u64,
-    /// The longest name that can be made, in bytes.
+    /// The longest name that can be created, in bytes.
     pub name_bytes_max: u32,
 }
 
-/// No file system has more objects.
+/// The maximum number of objects of a file system.
 const OBJECTS_MAX: u64 = 1 << 48;
 
 impl LiveFileSystem {
-    /// How full the file system is, as seen from a file: below a directory that hands its project
-    /// down, how full the project's quotas are.
+    /// Space and file counts as seen from a file.
+    ///
+    /// Below a directory that passes on its project, the project's quotas limit the result.
     ///
     /// # Errors
     /// If quotas or counters cannot be read.

@@ -1,4 +1,4 @@
-//! The unlinked set: files without a name, until their space is given back.
+//! The unlinked set: files without a name, until their space is freed.
 
 use super::attributes::zap;
 use super::content::FREE_BLOCKS_MAX;
@@ -14,13 +14,13 @@ use millpond_txg::Transaction;
 use millpond_zap::Zap;
 use std::collections::VecDeque;
 
-/// The table of files without a name, and those of them that nobody holds any more.
+/// The table of files without a name, and the queue of those that are no longer open.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     table: Arc<LiveObject>,
-    /// Held by whoever changes the table, from before its transaction begins.
+    /// Held while the table changes, from before the transaction begins.
     table_lock: Mutex<()>,
-    /// Files whose last handle was dropped. Pushed by destructors, emptied by operations.
+    /// Files whose last handle was dropped. Destructors add them; operations remove them.
     orphans: Mutex<VecDeque<ObjectId>>,
     /// Large files that are freed in the background.
     drain: DrainQueue,
@@ -35,14 +35,14 @@ impl Reaper {
             drain: DrainQueue::default(),
         }
     }
-    /// Notes that nobody holds a file without a name any more.
+    /// Queues a file without a name whose last handle was dropped.
     pub(crate) fn push(&self, id: ObjectId) {
         self.orphans.lock().push_back(id);
     }
     fn pop(&self) -> Option<ObjectId> {
         self.orphans.lock().pop_front()
     }
-    /// Needed for [`Reaper::add`] and [`Reaper::remove`]; taken before the transaction begins.
+    /// Locks the table for [`Reaper::add`] and [`Reaper::remove`]. Call it before the transaction begins.
     pub(crate) fn lock_table(&self) -> MutexGuard<'_, ()> {
         self.table_lock.lock()
     }
@@ -69,7 +69,7 @@ impl Reaper {
     }
 }
 
-/// Read at once when the set is gone through: memory stays bounded whatever the set's size.
+/// How many entries are read at once, so that memory stays bounded for any size of the set.
 const BATCH: usize = 1024;
 
 impl LiveFileSystem {
@@ -82,17 +82,17 @@ impl LiveFileSystem {
         Ok(!self.reaper().first_ids(1)?.is_empty())
     }
 
-    /// Frees every file without a name that nobody holds: to be called after opening, for what a crash
-    /// or the last use left. Large files go in several transactions.
+    /// Frees every file without a name that is not open. Call it after opening, to free what a crash or the
+    /// last use left. A large file takes several transactions.
     ///
     /// # Errors
-    /// If the table cannot be read or no transaction is to be had. A file that cannot be freed because
-    /// it is damaged stays in the set, and the others are freed.
+    /// If the table cannot be read or no transaction can begin. A damaged file that cannot be freed stays in
+    /// the set, and the others are freed.
     pub fn free_unlinked(&self) -> Result<(), FileError> {
         self.free_set(&|id| self.free_orphan(id))
     }
 
-    /// As [`LiveFileSystem::free_unlinked`], without files that take more than one transaction.
+    /// Like [`LiveFileSystem::free_unlinked`], but skips files that take more than one transaction.
     ///
     /// # Errors
     /// As [`LiveFileSystem::free_unlinked`].
@@ -103,7 +103,7 @@ impl LiveFileSystem {
         })
     }
 
-    /// Goes through the unlinked set. `free` tells whether it freed a file.
+    /// Traverses the unlinked set. `free` returns whether it freed a file.
     fn free_set(
         &self,
         free: &dyn Fn(ObjectId) -> Result<bool, FileError>,
@@ -115,8 +115,8 @@ impl LiveFileSystem {
             if ids.len() <= stuck {
                 return Ok(());
             }
-            // Those that stayed come again, and perhaps not first: only a round that frees nothing
-            // ends the work.
+            // Files that could not be freed are read again, and not necessarily first. So only a pass that
+            // frees nothing ends the traversal.
             let before = ids.len();
             let mut freed = 0;
             for id in ids {
@@ -137,7 +137,7 @@ impl LiveFileSystem {
         }
     }
 
-    /// Frees those files without a name whose last handle was dropped.
+    /// Frees the files without a name whose last handle was dropped.
     ///
     /// # Errors
     /// As [`LiveFileSystem::free_unlinked`].
@@ -146,7 +146,7 @@ impl LiveFileSystem {
             match self.free_orphan_or_leave(id) {
                 Ok(_) | Err(FileError::Failed(_)) => {}
                 Err(error) => {
-                    // Later then: the file is in the table, so nothing is lost.
+                    // Retry later. The file is in the table, so nothing is lost.
                     self.reaper().push(id);
                     return match error {
                         FileError::Begin(_) => Ok(()),
@@ -158,7 +158,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// As [`LiveFileSystem::free_orphan`], but leaves large files to the background.
+    /// Like [`LiveFileSystem::free_orphan`], but leaves large files to the background.
     fn free_orphan_or_leave(&self, id: ObjectId) -> Result<bool, FileError> {
         if self.drain_queue().is_allowed()
             && let Ok(object) = self.object_set().object(id)
@@ -170,10 +170,11 @@ impl LiveFileSystem {
         self.free_orphan(id)
     }
 
-    /// Frees a file without a name unless it is open; tells whether it did. In the background it stops
-    /// when the file system is unmounted.
+    /// Frees a file without a name unless it is open. Returns whether it was freed.
+    ///
+    /// In the background, it stops when the file system is unmounted.
     pub(super) fn free_orphan(&self, id: ObjectId) -> Result<bool, FileError> {
-        // While this is held the file cannot be opened.
+        // The reservation prevents the file from being opened.
         let Err(_reservation) = self.cache().get(id) else {
             return Ok(false);
         };
@@ -208,7 +209,7 @@ impl LiveFileSystem {
             }
         }
         let hidden = state.xattr_directory.map(|id| self.object_set().object(id));
-        // A directory of attributes that is gone already hinders nothing.
+        // Ignore an extended attribute directory that is already freed.
         let hidden = match hidden.transpose() {
             Err(ObjectError::NotFound { .. }) => None,
             hidden => hidden?,
@@ -225,10 +226,10 @@ impl LiveFileSystem {
             self.reaper().add(&tx, hidden.id())?;
             unfinished.done();
         }
-        // What is in the set and gone is taken out of it the next time.
+        // If the table update fails, a freed object remains in the set. The next pass removes its entry.
         self.tables.free(&tx, id)?;
         self.reaper().remove(&tx, id)?;
-        // Nobody holds it: what was recorded of it until now is all there will be.
+        // The file is not open, so no further records can follow.
         self.forget_records(id);
         drop((tx, table));
         if let Some(hidden) = hidden {

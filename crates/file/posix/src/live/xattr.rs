@@ -1,4 +1,4 @@
-//! Extended attributes that change, in both of their places. Page `docs/format/file-system.md`.
+//! Extended attributes of files that change, in both storage places. Page `docs/format/file-system.md`.
 
 use super::attributes::AttributeTables;
 use super::error::FileError;
@@ -19,26 +19,26 @@ use millpond_zap::Zap;
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The longest name that can be set, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// A longer value is not packed.
+/// The longest value that is packed, in bytes.
 const PACKED_VALUE_BYTES_MAX: usize = 32 << 10;
-/// The packed list is an attribute, and those are no longer than this.
+/// The longest packed list in bytes. The list is a system attribute, which cannot be longer.
 const PACKED_LIST_BYTES_MAX: usize = 65_535;
 const SET_GROUP: u64 = 0o2000;
 
-/// Whether setting an extended attribute may make or replace one.
+/// Whether setting an extended attribute may create or replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// Either.
+    /// Create or replace.
     #[default]
     Set,
-    /// It must not be there.
+    /// The attribute must not exist.
     Create,
-    /// It must be there.
+    /// The attribute must exist.
     Replace,
 }
 
 impl LiveFileSystem {
-    /// Names of a file's extended attributes, sorted, each once.
+    /// The names of a file's extended attributes, sorted and without duplicates.
     ///
     /// # Errors
     /// If their list or directory cannot be read.
@@ -65,14 +65,14 @@ impl LiveFileSystem {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`FileError::NoAttribute`] if the file has it not; [`FileError::NotSupported`]; or if it cannot
+    /// [`FileError::NoAttribute`] if the file does not have it; [`FileError::NotSupported`]; or if it cannot
     /// be read.
     pub fn xattr(&self, node: &LiveNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
         self.check_name(node, name)?;
         self.stored_xattr(node, name)?.ok_or(FileError::NoAttribute)
     }
 
-    /// As [`LiveFileSystem::xattr`], of any name.
+    /// Like [`LiveFileSystem::xattr`], without checking the name.
     pub(super) fn stored_xattr(
         &self,
         node: &NodeInner,
@@ -112,13 +112,14 @@ impl LiveFileSystem {
         Ok(Some(value))
     }
 
-    /// Sets an extended attribute. POSIX lists change the mode as well, and one that says no more than
-    /// the mode is not stored.
+    /// Sets an extended attribute.
+    ///
+    /// A POSIX ACL also changes the mode, and an ACL that is equivalent to the mode is not stored.
     ///
     /// # Errors
     /// [`FileError::Exists`], [`FileError::NoAttribute`] by `mode`; [`FileError::NotSupported`] and
-    /// [`FileError::Invalid`] for names and lists that cannot be; [`FileError::ValueTooLong`]; flags,
-    /// quotas and space.
+    /// [`FileError::Invalid`] for invalid names and lists; [`FileError::ValueTooLong`]; flags, quotas and
+    /// space.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -146,7 +147,7 @@ impl LiveFileSystem {
         }
         {
             let tx = self.begin_for_xattr(node, value.len())?;
-            // The time alone does no harm.
+            // If a later step fails, a changed time alone is harmless.
             self.note_xattr_change(&tx, node)?;
             self.store_xattr(&tx, node, name, Some(value))?;
             let unfinished = tx.unfinished();
@@ -181,7 +182,8 @@ impl LiveFileSystem {
         self.settle()
     }
 
-    /// Whether an attribute stands in the packed list under exactly this name, and there alone.
+    /// Whether an attribute is in the packed list under exactly this name, and the file has no extended
+    /// attribute directory.
     pub(super) fn has_packed(&self, node: &NodeInner, name: &[u8]) -> Result<bool, FileError> {
         let list = self.packed_list(node)?;
         let has_it = list.is_some_and(|list| list.contains(name));
@@ -195,7 +197,7 @@ impl LiveFileSystem {
             self.check_new_owner(QuotaOwner::Group, state.gid.0)?;
             self.check_new_owner(QuotaOwner::Project, state.project_or_zero())?;
         }
-        // A new directory and a new file in it, and the file's spill block.
+        // A new directory, a new file in it, and the file's spill block.
         let spill = 2 * PACKED_LIST_BYTES_MAX as u64;
         self.begin(4 * NODE_BYTES + 2 * ENTRY_BYTES + spill + 2 * bytes as u64)
     }
@@ -249,7 +251,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Sets a POSIX list, and the mode that it shows. The caller holds the node's change lock.
+    /// Sets a POSIX ACL and the mode that represents it. The caller holds the node's change lock.
     fn set_posix_acl(
         &self,
         caller: &Caller,
@@ -299,8 +301,9 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Gives an attribute a value, or takes it away with `None`, in whichever place it belongs. The caller
-    /// holds the node's change lock, or the node is still unknown to others.
+    /// Sets an attribute, or removes it with `None`, in the right storage place.
+    ///
+    /// The caller holds the node's change lock, or the node is not visible to other threads yet.
     pub(super) fn store_xattr(
         &self,
         tx: &Transaction,
@@ -309,7 +312,7 @@ impl LiveFileSystem {
         value: Option<&[u8]>,
     ) -> Result<(), FileError> {
         let _exclusive = node.xattrs.write();
-        // What FreeBSD stored without its prefix is the same attribute.
+        // A name that FreeBSD stored without the prefix is the same attribute.
         let bare = name.strip_prefix(b"user.");
         let is_old_link = node.kind == FileKind::Symlink && AttributeTables::is_old(&node.object);
         let packs = self.settings().xattr != XattrPlace::Directory && !is_old_link;
@@ -378,7 +381,7 @@ fn is_posix_acl(name: &[u8]) -> bool {
     name == POSIX_ACL_ACCESS || name == POSIX_ACL_DEFAULT
 }
 
-/// The packed list with one attribute more; `None` if that cannot be packed.
+/// Encodes the list with one more attribute; `None` if that cannot be packed.
 fn packed_with(list: &NvList, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     if value.len() > PACKED_VALUE_BYTES_MAX {
         return None;

@@ -1,4 +1,4 @@
-//! Extended attributes that are files of their own, in a hidden directory of the file.
+//! Extended attributes that are stored as files, in a hidden directory of their file.
 
 use super::attributes::zap;
 use super::error::FileError;
@@ -15,7 +15,7 @@ use millpond_sa::FileFlags;
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, new_salt};
 
-/// The object's number in a directory entry's word.
+/// The mask of the object id in a directory entry.
 const ENTRY_OBJECT: u64 = 0xffff_ffff_ffff;
 
 impl LiveFileSystem {
@@ -52,7 +52,7 @@ impl LiveFileSystem {
         Ok(Some((object, state)))
     }
 
-    /// Puts a value into a file of the hidden directory, both made as needed.
+    /// Stores a value in a file of the hidden directory, and creates both as needed.
     pub(super) fn store_hidden_file(
         &self,
         tx: &Transaction,
@@ -72,7 +72,7 @@ impl LiveFileSystem {
                 (file, state, true)
             }
         };
-        // Old content that cannot be freed hinders only its own attribute.
+        // If the old content cannot be freed, only this attribute is affected.
         let made = is_new.then(|| tx.unfinished());
         let mut new = state;
         new.size = value.len() as u64;
@@ -101,7 +101,7 @@ impl LiveFileSystem {
         Ok(())
     }
 
-    /// Removes the file of an attribute from the hidden directory, under either of its names.
+    /// Removes an attribute's file from the hidden directory, under both of its possible names.
     pub(super) fn remove_hidden(
         &self,
         tx: &Transaction,
@@ -138,7 +138,7 @@ impl LiveFileSystem {
         self.make_xattr_directory_as(tx, node, None)
     }
 
-    /// The same under a number and with a generation and a time that a record of the intent log says.
+    /// Like `make_xattr_directory`, with the object id and generation from an intent log record.
     pub(super) fn make_xattr_directory_as(
         &self,
         tx: &Transaction,
@@ -160,7 +160,8 @@ impl LiveFileSystem {
         Ok((object, state))
     }
 
-    /// A hidden directory, or a file in one. It is the owner's, whoever sets the attribute.
+    /// Creates a hidden directory, or a file in one. It belongs to the file's owner, no matter which caller
+    /// sets the attribute.
     fn make_hidden(
         &self,
         tx: &Transaction,
@@ -232,8 +233,9 @@ impl LiveFileSystem {
         Ok((object, state))
     }
 
-    /// What gives the hidden directory, and what is in it, the owners of the file: each object, as it is and as it is to
-    /// be. The caller holds the node's change lock.
+    /// Computes the changes that give the hidden directory and its files the same owners as the file.
+    ///
+    /// Returns each object with its old and new state. The caller holds the node's change lock.
     pub(super) fn handed_over_xattrs(
         &self,
         owner: &NodeState,
@@ -263,7 +265,7 @@ impl LiveFileSystem {
         Ok(changes)
     }
 
-    /// Frees everything in a hidden directory whose file is gone, each in a transaction of its own.
+    /// Frees everything in the hidden directory of a removed file, each file in its own transaction.
     pub(super) fn empty_xattr_directory(
         &self,
         directory: &Arc<LiveObject>,
@@ -275,7 +277,7 @@ impl LiveFileSystem {
             let entry = entry?;
             let id = ObjectId(entry.value.first().unwrap_or(0) & ENTRY_OBJECT);
             let tx = self.begin_freeing(NODE_BYTES + ENTRY_BYTES, 0)?;
-            // An entry of what is gone already is only removed.
+            // If the file is already freed, only its entry is removed.
             self.tables.free(&tx, id)?;
             zap(directory, &tx).remove(&entry.name)?;
         }

@@ -1,4 +1,4 @@
-//! A live file system serves itself.
+//! [`Vfs`] for a live file system.
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::live::{

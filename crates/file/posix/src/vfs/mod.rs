@@ -1,8 +1,8 @@
-//! What front ends that serve files ask of a file system: [`Vfs`].
+//! The file system interface for front ends: [`Vfs`].
 //!
-//! FUSE and network servers see inode numbers, names, cookies and attributes; they see no object set
-//! and no transaction. [`LiveFileSystem`](crate::live::LiveFileSystem) serves itself, [`StoredFiles`] serves
-//! what cannot change, [`WithSnapshots`] adds `.zfs/snapshot` to a live file system.
+//! FUSE and network servers work with inode numbers, names, cookies and attributes. They do not access object
+//! sets or transactions. [`LiveFileSystem`](crate::live::LiveFileSystem) implements [`Vfs`] itself,
+//! [`StoredFiles`] serves read-only files, and [`WithSnapshots`] adds `.zfs/snapshot` to a live file system.
 
 mod live;
 mod snapshots;
@@ -19,34 +19,36 @@ use crate::{FileKind, Keeping, Node, Stat};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 
-/// How many bits of an inode number are the object's.
+/// The number of bits of an inode number that hold the object id.
 const OBJECT_BITS: u32 = 48;
 
-/// The number that programs see of a file: its object number in the lower 48 bits. The upper 16 are 0 for
-/// the file system itself and the *tag* of a snapshot below `.zfs/snapshot`, so that a file and its copy in
-/// a snapshot never have the same number.
+/// The inode number that programs see.
+///
+/// The lower 48 bits are the object id. The upper 16 bits are 0 for the file system itself, and the *tag* of
+/// a snapshot for files below `.zfs/snapshot`. A file and its copy in a snapshot thus never have the same
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeNumber(pub u64);
 
 impl InodeNumber {
-    /// The number of an object below a tag.
+    /// The inode number of an object with a tag.
     #[must_use]
     pub fn new(tag: u16, object: ObjectId) -> Self {
         Self(u64::from(tag) << OBJECT_BITS | object.0 & ((1 << OBJECT_BITS) - 1))
     }
-    /// The object's number in its file system.
+    /// The object id in the file system.
     #[must_use]
     pub fn object(self) -> ObjectId {
         ObjectId(self.0 & ((1 << OBJECT_BITS) - 1))
     }
-    /// Which snapshot, 0 for none.
+    /// The snapshot's tag; 0 for none.
     #[must_use]
     pub fn tag(self) -> u16 {
         (self.0 >> OBJECT_BITS) as u16
     }
 }
 
-/// A file held open through a [`Vfs`]. Cheap to clone. Good only for the `Vfs` that it came from.
+/// An open file of a [`Vfs`]. Cheap to clone. It is valid only for the `Vfs` that returned it.
 #[derive(Debug, Clone)]
 pub struct VfsNode {
     number: InodeNumber,
@@ -69,44 +71,44 @@ impl VfsNode {
     pub fn number(&self) -> InodeNumber {
         self.number
     }
-    /// With the number it names the file for ever.
+    /// Together with the inode number it identifies the file forever.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
-    /// What it is; that never changes.
+    /// The file type. It never changes.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.kind
     }
-    /// Whether its last name is gone: it lives as long as it is held.
+    /// Whether its last name is removed, so that it lives only as long as it is open.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         matches!(&self.body, Body::Live(node) if node.is_unlinked())
     }
-    /// Whether nothing that is known of it may be kept: what is in it comes and goes without
-    /// anybody writing to it, as snapshots do.
+    /// Whether nothing about it may be cached. The entries of a virtual directory change without writes to
+    /// it, because snapshots are created and destroyed.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         matches!(self.body, Body::Virtual)
     }
-    /// Whether nothing of it ever changes.
+    /// Whether it never changes.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         matches!(self.body, Body::Stored(_))
     }
 }
 
-/// One line of a listing.
+/// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VfsEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// The number of what it stands for.
+    /// The inode number of the file.
     pub number: InodeNumber,
-    /// What that is, if the directory says so.
+    /// The file type, if the directory stores it.
     pub kind: Option<FileKind>,
-    /// Where the listing goes on behind it; good for ever.
+    /// The position after this entry. It stays valid forever.
     pub cookie: u64,
 }
 
@@ -119,30 +121,30 @@ pub struct VfsPlace<'p> {
     pub name: &'p [u8],
 }
 
-/// A file system as front ends see it. Shared by all threads; every call may block.
+/// A file system as front ends see it. All threads share it; every call may block.
 ///
-/// What changes something is refused with "read-only" unless an implementation says otherwise. Errors are
-/// those of the operations of the same name of [`LiveFileSystem`](crate::live::LiveFileSystem).
+/// By default, operations that change something fail with "read-only". Errors are those of the operations of
+/// the same name of [`LiveFileSystem`](crate::live::LiveFileSystem).
 pub trait Vfs: Send + Sync {
     /// The root directory.
     fn root(&self) -> Result<VfsNode, FileError>;
-    /// The file of this number and generation; a generation of 0 stands for whichever file has the
-    /// number now, for the use of listings. [`FileError::Stale`] if it is gone.
+    /// The file with this number and generation. Generation 0 matches any file that has the number now;
+    /// listings use it. [`FileError::Stale`] if the file is gone.
     fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError>;
-    /// The file with this name.
+    /// Looks up a name.
     fn lookup(&self, place: VfsPlace<'_>) -> Result<VfsNode, FileError>;
-    /// Everything that `stat` tells, but for the inode number.
+    /// Everything that `stat` shows, except the inode number.
     fn stat(&self, node: &VfsNode) -> Result<Stat, FileError>;
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError>;
-    /// Up to `count` entries from a cookie on, `.` and `..` among them; 0 is the start, an empty list
+    /// Lists up to `count` entries from a cookie on, including `.` and `..`. 0 is the start; an empty list is
     /// the end.
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError>;
-    /// Reads bytes of an ordinary file, as far as it goes.
+    /// Reads bytes of a regular file, up to its end.
     fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
         self.read_keeping(node, offset, buffer, Keeping::Here)
     }
-    /// As [`Vfs::read`], saying what is to become of the content in memory.
+    /// Like [`Vfs::read`]. `keeping` controls caching of the content.
     fn read_keeping(
         &self,
         node: &VfsNode,
@@ -150,40 +152,40 @@ pub trait Vfs: Send + Sync {
         buffer: &mut [u8],
         keeping: Keeping,
     ) -> Result<usize, FileError>;
-    /// Where the next data or hole is.
+    /// Finds the next data or hole.
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError>;
-    /// Names of extended attributes.
+    /// The names of extended attributes.
     fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError>;
     /// The value of an extended attribute.
     fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError>;
-    /// How full the file system is, as seen from a file.
+    /// Space and file counts of the file system, as seen from a file.
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError>;
 
     /// Whether programs can set POSIX access control lists.
     fn has_posix_acls(&self) -> bool {
         false
     }
-    /// Whether a name stands only for itself: what was said of one name, also that it is not there, holds
-    /// until exactly this name is changed.
+    /// Whether a file matches only one spelling of its name. The result of a lookup, even a negative one,
+    /// then stays valid until exactly this name changes.
     fn has_exact_names(&self) -> bool {
         true
     }
-    /// The longest name that can be made, in bytes. Longer ones may be there.
+    /// The longest name that can be created, in bytes. Existing names may be longer.
     fn name_bytes_max(&self) -> usize {
         NAME_BYTES_MAX
     }
-    /// Whether nothing can be changed.
+    /// Whether the file system is read-only.
     fn is_read_only(&self) -> bool {
         true
     }
-    /// Whether figures of a file's space stay as they are until it is changed through this. Where they do not, those of
-    /// [`Vfs::stat`] become exact some seconds later.
+    /// Whether a file's space usage stays the same until the file is changed through this interface. If not,
+    /// the usage in [`Vfs::stat`] becomes exact a few seconds later.
     fn is_settled(&self, _node: &VfsNode) -> bool {
         true
     }
-    /// Notes that a file was read, where settings want that.
+    /// Updates the access time after a read, if the settings require it.
     fn touch_atime(&self, _node: &VfsNode) {}
-    /// Frees files whose last name and last holder are gone.
+    /// Frees files whose last name is removed and that are no longer open.
     fn reap(&self) -> Result<(), FileError> {
         Ok(())
     }
@@ -197,7 +199,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<(), FileError> {
         read_only()
     }
-    /// Makes an ordinary file, or finds the one there; tells whether it was made.
+    /// Creates a regular file, or opens an existing one. Returns whether it was created.
     fn create(
         &self,
         _caller: &Caller,
@@ -207,7 +209,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<(VfsNode, bool), FileError> {
         read_only()
     }
-    /// Makes an ordinary file without a name.
+    /// Creates a regular file without a name.
     fn make_unnamed(
         &self,
         _caller: &Caller,
@@ -216,7 +218,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<VfsNode, FileError> {
         read_only()
     }
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_directory(
         &self,
         _caller: &Caller,
@@ -225,7 +227,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<VfsNode, FileError> {
         read_only()
     }
-    /// Makes a pipe, socket or device node.
+    /// Creates a pipe, socket or device node.
     fn make_special(
         &self,
         _caller: &Caller,
@@ -235,7 +237,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<VfsNode, FileError> {
         read_only()
     }
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn make_symlink(
         &self,
         _caller: &Caller,
@@ -244,11 +246,11 @@ pub trait Vfs: Send + Sync {
     ) -> Result<VfsNode, FileError> {
         read_only()
     }
-    /// Gives a file another name.
+    /// Adds a name to a file.
     fn link(&self, _node: &VfsNode, _place: VfsPlace<'_>) -> Result<(), FileError> {
         read_only()
     }
-    /// Removes a name of anything but a directory.
+    /// Removes a name of a file that is not a directory.
     fn unlink(&self, _place: VfsPlace<'_>) -> Result<(), FileError> {
         read_only()
     }
@@ -256,7 +258,7 @@ pub trait Vfs: Send + Sync {
     fn remove_directory(&self, _place: VfsPlace<'_>) -> Result<(), FileError> {
         read_only()
     }
-    /// Moves a file from one name to another.
+    /// Renames a file.
     fn rename(
         &self,
         _caller: &Caller,
@@ -266,7 +268,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<(), FileError> {
         read_only()
     }
-    /// Writes bytes; tells where they went.
+    /// Writes bytes. Returns the offset where they start.
     fn write(
         &self,
         _caller: &Caller,
@@ -276,7 +278,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<u64, FileError> {
         read_only()
     }
-    /// What `fallocate` does.
+    /// Implements `fallocate`.
     fn allocate(
         &self,
         _node: &VfsNode,
@@ -286,7 +288,7 @@ pub trait Vfs: Send + Sync {
     ) -> Result<(), FileError> {
         read_only()
     }
-    /// Copies a range from one file to another; tells how many bytes were copied.
+    /// Copies a range from one file to another. Returns how many bytes were copied.
     fn copy_range(
         &self,
         _caller: &Caller,
@@ -311,11 +313,11 @@ pub trait Vfs: Send + Sync {
     fn remove_xattr(&self, _node: &VfsNode, _name: &[u8]) -> Result<(), FileError> {
         read_only()
     }
-    /// Returns when everything that was done to any file is on stable storage.
+    /// Returns when all earlier changes of all files are on stable storage.
     fn sync(&self) -> Result<(), FileError> {
         Ok(())
     }
-    /// Returns when what was done to the file, and what that depends on, is on stable storage.
+    /// Returns when all earlier changes of the file, and those they depend on, are on stable storage.
     fn fsync(&self, _node: &VfsNode) -> Result<(), FileError> {
         Ok(())
     }

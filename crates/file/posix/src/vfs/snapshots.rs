@@ -14,60 +14,61 @@ use std::collections::BTreeMap;
 const CONTROL: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0);
 /// `.zfs/snapshot`.
 const SNAPSHOTS: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0 - 1);
-/// The cookie behind `..`; behind the n-th snapshot it is n + 1 higher.
+/// The cookie after `..`. The cookie after the snapshot with id n is n + 1 higher.
 const BEHIND_PARENT: u64 = 2;
-/// As many snapshots are held open at once; those opened first give way.
+/// The most snapshots that are open at once. The one opened first is closed first.
 const OPEN_MAX: usize = 64;
 
 /// A snapshot of the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotEntry {
-    /// Its name, without the dataset's.
+    /// The snapshot's name, without the dataset's.
     pub name: Vec<u8>,
-    /// Its object number in the MOS: another snapshot of the same name has another one.
+    /// The snapshot's object id in the MOS. Another snapshot with the same name has another id.
     pub id: u64,
 }
 
-/// Who knows the snapshots of a file system. The layer above implements it.
+/// The interface to the snapshots of a file system. The layer above implements it.
 pub trait SnapshotPort: Send + Sync {
-    /// All snapshots there are now.
+    /// Lists all current snapshots.
     ///
     /// # Errors
-    /// If they cannot be told.
+    /// If they cannot be listed.
     fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError>;
-    /// The snapshot of this name.
+    /// Finds the snapshot with this name. Returns `None` if there is none.
     ///
     /// # Errors
-    /// If that cannot be told; one that is not there is `None`.
+    /// If the lookup fails.
     fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError>;
-    /// Its files.
+    /// Opens a snapshot's files.
     ///
     /// # Errors
     /// [`FileError::NotFound`] if it is gone; if it cannot be read.
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError>;
 }
 
-/// A live file system with `.zfs/snapshot`. Whether `.zfs` is listed is a setting of the live one; it can
-/// be looked up in either case.
+/// A live file system with `.zfs/snapshot`.
+///
+/// A setting of the live file system decides whether `.zfs` is listed. It can be looked up in either case.
 pub struct WithSnapshots {
     live: Arc<LiveFileSystem>,
     port: Box<dyn SnapshotPort>,
     open: Mutex<OpenSnapshots>,
-    /// Frees large files that were removed. Stops when this file system is no longer served.
+    /// Frees large removed files in the background, until this file system is no longer served.
     _drain: Option<BackgroundDrain>,
 }
 
 #[derive(Default)]
 struct OpenSnapshots {
-    /// Tags that were handed out. Those stay: what a program holds must not become another
-    /// snapshot's.
+    /// The assigned tags. They are never reassigned, so that a program's open file cannot become that of
+    /// another snapshot.
     by_tag: BTreeMap<u16, SnapshotEntry>,
     files: Vec<(u16, Arc<StoredFiles>)>,
 }
 
 impl OpenSnapshots {
-    /// The tag of a snapshot: as a rule the lower bits of its number, so that it stays the same from mount
-    /// to mount.
+    /// Assigns a snapshot's tag, usually the lower bits of its id, so that it stays the same from mount to
+    /// mount.
     fn tag_of(&mut self, snapshot: &SnapshotEntry) -> Result<u16, FileError> {
         let wanted = (snapshot.id % u64::from(u16::MAX)) as u16;
         for step in 0..u16::MAX {
@@ -82,14 +83,15 @@ impl OpenSnapshots {
                 }
             }
         }
-        // 65,534 snapshots were looked into through this mount.
+        // All 65,535 tags of this mount are in use.
         Err(FileError::TooManyLinks)
     }
 }
 
 impl WithSnapshots {
-    /// Serves `live`; `port` knows its snapshots. `drain` frees large files that were removed; without it
-    /// those who remove them do.
+    /// Serves `live` with the snapshots of `port`.
+    ///
+    /// `drain` frees large removed files. Without it, the operation that removes them also frees them.
     #[must_use]
     pub fn new(
         live: Arc<LiveFileSystem>,
@@ -109,7 +111,7 @@ impl WithSnapshots {
         &self.live
     }
 
-    /// Lets go of everything of a snapshot, which is about to be destroyed or has been.
+    /// Closes a snapshot that is about to be destroyed or has been destroyed.
     pub fn forget_snapshot(&self, id: u64) {
         let mut open = self.open.lock();
         let tag = open.by_tag.iter().find(|(_, known)| known.id == id);
@@ -136,7 +138,8 @@ impl WithSnapshots {
         tag: u16,
         snapshot: &SnapshotEntry,
     ) -> Result<Arc<StoredFiles>, FileError> {
-        // Opened without the lock, since that reads; whoever comes second takes the first's.
+        // Opening reads from disk, so it runs without the lock. If two threads open the same snapshot, both
+        // use the first one's.
         let files = Arc::new(StoredFiles::new(self.port.open(snapshot)?, tag));
         let mut open = self.open.lock();
         if let Some((_, first)) = open.files.iter().find(|(of, _)| *of == tag) {
@@ -171,7 +174,7 @@ impl WithSnapshots {
         }
     }
 
-    /// Who serves a node that is not virtual.
+    /// The file system that serves a node which is not virtual.
     fn serving(&self, node: &VfsNode) -> Result<Served<'_>, FileError> {
         match &node.body {
             Body::Live(_) => Ok(Served::Live(&self.live)),
@@ -180,7 +183,7 @@ impl WithSnapshots {
         }
     }
 
-    /// The live file system, for what changes: nothing else does.
+    /// The live file system, for operations that change something. Only live files can change.
     fn changing(&self, node: &VfsNode) -> Result<&LiveFileSystem, FileError> {
         match &node.body {
             Body::Live(_) => Ok(&self.live),
@@ -221,11 +224,12 @@ impl WithSnapshots {
             all.push(line(b"snapshot", SNAPSHOTS, BEHIND_PARENT + 1));
         } else if count > 0 {
             let mut snapshots = self.port.snapshots()?;
-            // Numbers only grow: a listing under way misses nothing when others come or go.
+            // Snapshot ids only grow: a listing in progress misses nothing when snapshots are created or
+            // destroyed.
             snapshots.sort_by_key(|snapshot| snapshot.id);
             for snapshot in snapshots {
-                // The tag alone tells snapshots apart here; opening each to learn its root's number would
-                // be dear, and all of them have that of the live one but for the rarest cases.
+                // Here the tag alone distinguishes snapshots. Opening each snapshot to find its root's object
+                // id would be expensive, and nearly always the id equals that of the live file system.
                 let tag = self.open.lock().tag_of(&snapshot)?;
                 let number = InodeNumber::new(tag, self.live.root_id());
                 let cookie = BEHIND_PARENT.saturating_add(1).saturating_add(snapshot.id);
@@ -356,7 +360,7 @@ impl Vfs for WithSnapshots {
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
         match &node.body {
             Body::Live(live) => self.live.stat_file_system(live),
-            // One session has one `statfs`: that of the live file system.
+            // A session has only one `statfs`: that of the live file system.
             _ => self.live.stat_file_system(&self.live.root()?),
         }
     }
@@ -476,7 +480,7 @@ impl Vfs for WithSnapshots {
         to: (&VfsNode, u64),
         length: u64,
     ) -> Result<u64, FileError> {
-        // From a snapshot into the live file system: the caller reads and writes.
+        // For a copy from a snapshot into the live file system, the caller must read and write.
         if !matches!(from.0.body, Body::Live(_)) {
             return Err(FileError::CrossProject);
         }

@@ -1,18 +1,18 @@
-//! Files that cannot change, served: snapshots, and pools that were opened for reading.
+//! Serves files that cannot change: snapshots, and pools opened read-only.
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::live::{FileError, FileSystemStat, LONG_NAME_BYTES_MAX, Seek};
 use crate::{Case, FileKind, FileSystem, Keeping, Node, Stat};
 use millpond_env::sync::Arc;
 
-/// The cookie behind `.`.
+/// The cookie after `.`.
 const BEHIND_SELF: u64 = 1;
-/// The cookie behind `..`; those of entries are larger.
+/// The cookie after `..`. The cookies of entries are larger.
 const BEHIND_PARENT: u64 = 2;
-/// Unit of the figures of `statfs`, in bytes.
+/// The unit of the block counts of `statfs`, in bytes.
 const UNIT_BYTES: u64 = 128 << 10;
 
-/// A [`FileSystem`] behind [`Vfs`].
+/// Implements [`Vfs`] for a [`FileSystem`].
 #[derive(Debug, Clone)]
 pub struct StoredFiles {
     files: Arc<FileSystem>,
@@ -20,7 +20,7 @@ pub struct StoredFiles {
 }
 
 impl StoredFiles {
-    /// Serves `files`. `tag` stands in the upper bits of all inode numbers.
+    /// Serves `files`. `tag` is in the upper bits of all inode numbers.
     #[must_use]
     pub fn new(files: Arc<FileSystem>, tag: u16) -> Self {
         Self { files, tag }
@@ -64,7 +64,7 @@ impl Vfs for StoredFiles {
             return Err(FileError::Stale);
         }
         let node = self.files.node(number.object())?;
-        // What is hidden in extended attributes is never a node of its own.
+        // Hidden objects of extended attributes are never nodes.
         if node.is_xattr_directory()? {
             return Err(FileError::Stale);
         }

@@ -1,4 +1,4 @@
-//! What is in files: blocks that grow, holes, very many blocks.
+//! File content: growing blocks, holes, very many blocks.
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
@@ -103,7 +103,7 @@ fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
     let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
-    // 80000 blocks, and a few far away.
+    // 80000 blocks, and a few at large offsets.
     files
         .write(&root(), &file, WriteAt::Offset(0), &vec![1; 40_960_000])
         .unwrap();

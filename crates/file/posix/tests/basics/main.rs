@@ -1,4 +1,4 @@
-//! Single operations, each compared with what the reading code finds after a sync.
+//! Tests single operations: compares each with what the read-only code finds after a sync.
 #![forbid(unsafe_code)]
 
 mod content;
@@ -51,7 +51,7 @@ fn a_new_file_system_is_what_openzfs_makes() {
         .map(|ace| ace.mask)
         .collect();
     assert_eq!(masks, [0x1e_01ff, 0x12_00a9, 0x12_00a9]);
-    // Layout 2, header of 8 bytes, 24 bytes of list.
+    // Layout 2, a header of 8 bytes, an ACL of 24 bytes.
     let bonus = root.object().bonus().unwrap();
     assert_eq!(bonus[..8], [0x5a, 0x50, 0x2f, 0, 2, 4, 0x18, 0]);
     assert_eq!(bonus.len(), 176);

@@ -1,4 +1,4 @@
-//! Names: made, moved, removed, found and listed.
+//! Creates, moves, removes, finds and lists names.
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
@@ -31,7 +31,7 @@ fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
     rig.check_space();
     rig.check_accounting();
 
-    // What a crash leaves is freed after the next opening.
+    // A file left by a crash is freed after the next opening.
     let (file, _) = files.create(&root(), &top, b"g", MODE, true).unwrap();
     let id = file.id();
     files.unlink(&top, b"g").unwrap();
@@ -95,7 +95,7 @@ fn renames_move_replace_exchange_and_leave_whiteouts() {
     let white = files.lookup(&two, b"b").unwrap();
     assert_eq!(white.kind(), FileKind::CharacterDevice);
     assert_eq!(files.stat(&white).device, Some((0, 0)));
-    // A directory never comes below itself.
+    // A directory cannot be moved below itself.
     let deep = files.make_directory(&root(), &one, b"deep", MODE).unwrap();
     let result = rename(place(&top, b"one"), place(&deep, b"x"), RenameMode::Replace);
     assert_eq!(errno(result), Errno::EINVAL);
@@ -231,7 +231,8 @@ fn a_listing_goes_on_from_its_cookies_while_the_directory_changes() {
         let Some(last) = part.last() else { break };
         cookie = last.cookie;
         seen.extend(part.into_iter().map(|listed| listed.entry.name));
-        // Becomes a fat table on the way; what comes and goes does not disturb.
+        // The directory becomes a fat ZAP on the way. Entries that are added and removed do not disturb the
+        // listing.
         let extra = format!("extra-{}", seen.len()).into_bytes();
         if seen.len() < 1800 {
             files.create(&root(), &top, &extra, MODE, true).unwrap();

@@ -1,5 +1,7 @@
-//! File systems of versions below 5. Their files are made old by hand: each bonus becomes the znode that a writer
-//! of that time would have written.
+//! File systems of versions below 5.
+//!
+//! The test converts the files to the old format itself: each bonus becomes the znode that a writer of that
+//! version would have written.
 
 use super::{MODE, errno, root};
 use crate::support::{Rig, check_consistency};
@@ -18,9 +20,9 @@ use millpond_sa::{AceFlags, AceKind, AceWho};
 use millpond_zap::{Zap, ZapMut};
 use std::collections::BTreeMap;
 
-/// A file of this mode has a list of 30 entries, in an object of its own.
+/// A file of this mode has an ACL of 30 entries, in its own object.
 const LISTED: u32 = 0o640;
-/// One of this mode carries a virus scanner's stamp.
+/// A file of this mode has a virus scanner's stamp.
 const STAMPED: u32 = 0o600;
 const STAMP: [u8; 32] = [0x5a; 32];
 
@@ -42,7 +44,7 @@ fn long_list() -> Vec<Ace> {
     (2000..2030).map(entry).collect()
 }
 
-/// The entries of 12 bytes that versions 1 and 2 have.
+/// Encodes the 12-byte entries of versions 1 and 2.
 fn encode_old(list: &[Ace]) -> Vec<u8> {
     let mut bytes = vec![];
     for ace in list {
@@ -58,7 +60,7 @@ fn encode_old(list: &[Ace]) -> Vec<u8> {
     bytes
 }
 
-/// A file system with one of everything, turned into one of an old version.
+/// Creates a file system with one file of each type, and converts it to an old version.
 fn aged(version: u64) -> Rig {
     let (mut rig, files) = Rig::new(
         &NewFileSystem {
@@ -140,7 +142,7 @@ fn aged(version: u64) -> Rig {
     let old = everything(&rig.committed());
     assert_eq!(young.len(), old.len());
     for (name, (stat, content)) in &young {
-        // What went to other blocks takes other space.
+        // Content in other blocks uses other space.
         let mut stat = stat.clone();
         (stat.sectors, stat.block_bytes) = (old[name].0.sectors, old[name].0.block_bytes);
         stat.flags = old[name].0.flags;
@@ -258,8 +260,8 @@ fn old_znode(node: &Node, version: u64) -> ZnodePhys {
     }
 }
 
-/// Attributes and content (or target) of everything below the root directory, hidden attributes as files below
-/// their file.
+/// The attributes and content (or target) of everything below the root directory. Extended attributes appear
+/// as files below their file.
 fn everything(files: &Arc<FileSystem>) -> BTreeMap<String, (Stat, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut stack = vec![(String::new(), files.root().unwrap())];
@@ -300,7 +302,8 @@ fn lists(rig: &Rig) -> usize {
     objects_of(rig, |object| kinds.contains(&object.dnode().object_type))
 }
 
-/// Blocks and counters; in version 1 directories do not say what is in them, so links are not counted.
+/// Checks blocks and counters. Links are not checked, because in version 1 directories do not store file
+/// types.
 fn check_space(rig: &Rig) {
     rig.check_space();
     rig.check_accounting();
@@ -397,7 +400,7 @@ fn raising_changes_the_master_node_and_no_file() {
     assert_eq!(everything(&rig.committed()), before);
     let of_attributes = |object: &Object| object.dnode().bonus_type == ObjectType::SA;
     assert_eq!(objects_of(&rig, of_attributes), 0);
-    // The property is not the version's business.
+    // The property `readonly` still applies.
     assert_eq!(
         errno(files.unlink(&files.root().unwrap(), b"plain")),
         Errno::EROFS
@@ -407,7 +410,7 @@ fn raising_changes_the_master_node_and_no_file() {
     check_space(&rig);
 }
 
-/// Does something to every file and tells what each is afterwards, as the live file system sees it.
+/// Changes every file. Returns the attributes afterwards, as the live file system sees them.
 fn change_everything(files: &LiveFileSystem) -> BTreeMap<Vec<u8>, Stat> {
     let user = Caller::user(1000, 100);
     let top = files.root().unwrap();
@@ -543,7 +546,7 @@ fn every_kind_of_old_file_can_be_changed_once_the_file_system_is_raised() {
             let node = committed.resolve(name, Symlinks::Keep).unwrap();
             let mut stored = node.stat().unwrap();
             assert_eq!(stored, files.stat(&at(&files, name)), "{shown}");
-            // The space is that of the last sync.
+            // Space usage is as of the last sync.
             stored.sectors = stat.sectors;
             assert_eq!(stored, *stat, "{shown}");
             let is_link = ["short", "long", "edge", "far"].contains(&&*shown);
@@ -580,7 +583,7 @@ fn every_kind_of_old_file_can_be_changed_once_the_file_system_is_raised() {
         assert_eq!(tagged.xattr_names().unwrap(), names);
         assert_eq!(tagged.xattr(b"user.a").unwrap().unwrap(), b"packed now");
         assert!(committed.resolve(b"dir/moved", Symlinks::Keep).is_ok());
-        // The lists went into attributes or with their files.
+        // The ACLs moved into attributes, or were freed with their files.
         assert_eq!(lists(&rig), 0);
         check_space(&rig);
         if version > 1 {
@@ -614,7 +617,7 @@ fn a_znode_that_names_another_object_as_its_list_frees_nothing() {
     );
     let id = file.id();
     drop(file);
-    // It cannot be removed, and nothing of the attempt is left.
+    // It cannot be removed, and the attempt changes nothing.
     files.unlink(&files.root().unwrap(), b"owned").unwrap_err();
     assert_eq!(at(&files, b"owned").id(), id);
     rig.sync();

@@ -1,4 +1,4 @@
-//! What files may do and get: flags, groups, times, quotas, projects.
+//! Permissions and inheritance: flags, groups, times, quotas, projects.
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
@@ -80,14 +80,14 @@ fn set_group_directories_hand_their_group_down() {
     let all = NewMode::exactly(0o6755);
     let (file, _) = files.create(&user, &shared, b"f", all, true).unwrap();
     let stat = files.stat(&file);
-    // Set-group is lost: the user is not of the group.
+    // The set-group bit is cleared, because the user is not a member of the group.
     assert_eq!((stat.gid, stat.permissions), (50, 0o4755));
     let below = files
         .make_directory(&user, &shared, b"d", NewMode::exactly(0o700))
         .unwrap();
     let stat = files.stat(&below);
     assert_eq!((stat.gid, stat.permissions), (50, 0o2700));
-    // Writing by others takes the set-user bit.
+    // A write by another user clears the set-user bit.
     files.write(&root(), &file, WriteAt::End, b"x").unwrap();
     assert_eq!(files.stat(&file).permissions, 0o4755);
     files.write(&user, &file, WriteAt::End, b"x").unwrap();
@@ -109,7 +109,7 @@ fn times_follow_posix() {
     let read = files.stat(&file);
     assert!(read.atime > written.mtime);
     assert_eq!((read.mtime, read.ctime), (written.mtime, written.ctime));
-    // Newer than the last change already.
+    // The access time is already newer than the last change.
     files.touch_atime(&file);
     assert_eq!(files.stat(&file), read);
     files.set_settings(Settings {
@@ -181,7 +181,7 @@ fn quotas_hold_from_the_group_in_which_they_are_reached() {
         Errno::EDQUOT
     );
     rig.check_accounting();
-    // Quotas are there after opening again.
+    // Quotas persist after opening again.
     let files = rig.open(Settings::default());
     let quota = files
         .quota(QuotaOwner::Group, QuotaMeasure::Objects, 1234)
@@ -295,7 +295,7 @@ fn a_read_only_file_system_changes_nothing() {
         errno(files.create(&root(), &top, b"g", MODE, true)),
         Errno::ENOSPC
     );
-    // A full pool still lets files be removed.
+    // Files can be removed from a full pool.
     drop(file);
     files.unlink(&top, b"f").unwrap();
     rig.sync();

@@ -1,4 +1,4 @@
-//! Extended attributes and access control lists.
+//! Extended attributes and ACLs.
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
@@ -58,7 +58,7 @@ fn extended_attributes_are_packed_as_long_as_they_fit() {
             (b"user.spilled", 20_000),
         ],
     );
-    // From one place to the other, each way.
+    // Move values from each storage place to the other.
     set(b"user.hidden", 100, XattrMode::Replace).unwrap();
     set(b"user.small", 33_000, XattrMode::Replace).unwrap();
     files.remove_xattr(&file, b"user.spilled").unwrap();
@@ -78,7 +78,7 @@ fn extended_attributes_are_packed_as_long_as_they_fit() {
     files.unlink(&top, b"f").unwrap();
     rig.sync();
     assert_eq!(rig.committed().unlinked().unwrap(), []);
-    // The root directory and nothing else counts.
+    // Only the root directory is counted.
     rig.check_space();
     rig.check_accounting();
     assert_eq!(
@@ -180,7 +180,7 @@ fn posix_lists_show_in_the_mode_and_are_inherited() {
     let set =
         |node, name, value: &[u8]| files.set_xattr(&root(), node, name, value, XattrMode::Set);
     set(&directory, POSIX_ACL_DEFAULT, &acl.encode()).unwrap();
-    // The default list takes the place of the umask.
+    // The default ACL replaces the umask.
     let new = NewMode {
         mode: 0o666,
         umask: 0o077,
@@ -207,7 +207,7 @@ fn posix_lists_show_in_the_mode_and_are_inherited() {
     files.set_attributes(&root(), &file, &chmod).unwrap();
     let access = PosixAcl::decode(&files.xattr(&file, POSIX_ACL_ACCESS).unwrap());
     assert_eq!(access.unwrap().unwrap().mode(), 0o640);
-    // A list that is the mode is not stored.
+    // An ACL that is equivalent to the mode is not stored.
     let plain = PosixAcl::new(vec![
         (PosixAclWho::Owner, 6),
         (PosixAclWho::Group, 4),

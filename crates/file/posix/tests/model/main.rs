@@ -1,5 +1,7 @@
-//! Random operations on a file system and on a plain tree in memory; every outcome must be the same,
-//! and after each sync the reading code must find the tree. A crash takes both back to the last sync.
+//! Runs random operations on a file system and on a plain tree in memory.
+//!
+//! Every outcome must be the same, and after each sync the read-only code must find the same tree. A crash
+//! resets both to the last sync.
 #![forbid(unsafe_code)]
 
 #[path = "../support/mod.rs"]
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use support::Rig;
 use tree::{ROOT, Tree};
 
-/// A name in a directory, both by index.
+/// A directory and a name, both by index.
 type Spot = (u8, u8);
 
 #[derive(Debug, Clone)]
@@ -97,7 +99,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn bytes(seed: u8, length: usize) -> Vec<u8> {
-    // One in four is zeros: those become holes.
+    // One in four is zeros, which become holes.
     let factor = if seed.is_multiple_of(4) { 0 } else { 31 };
     (0..length)
         .map(|at| (at as u8 ^ seed).wrapping_mul(factor))
@@ -138,7 +140,7 @@ impl World {
         Arc::clone(self.files.as_ref().unwrap())
     }
 
-    /// The directory of an index, in both worlds.
+    /// The directory with an index, in both trees.
     fn directory(&self, index: u8) -> (u64, LiveNode) {
         let directories = self.tree.directories();
         let (number, path) = &directories[usize::from(index) % directories.len()];
@@ -150,7 +152,7 @@ impl World {
         assert_eq!(node.id(), self.tree.file(*number).id);
         (*number, node)
     }
-    /// The file at a spot, in both worlds, if there is one in both.
+    /// The file at a spot, in both trees; an error if it does not exist in both.
     fn at(&self, spot: Spot) -> Result<(u64, LiveNode), Errno> {
         let (directory, node) = self.directory(spot.0);
         let name = NAMES[usize::from(spot.1)];
@@ -170,7 +172,7 @@ impl World {
         Ok(found)
     }
 
-    /// Forgets a file that lost its last name, unless somebody holds it.
+    /// Removes files from the model that have no name and are not open.
     fn settle(&mut self) {
         let held: Vec<u64> = self.held.iter().map(|(number, _)| *number).collect();
         self.tree
@@ -178,7 +180,7 @@ impl World {
             .retain(|number, file| file.links > 0 || held.contains(number));
     }
 
-    /// Performs one operation on both; the error is that of an operation that had nothing to work on.
+    /// Performs one operation on both. Returns an error if the operation's file or directory does not exist.
     fn perform(&mut self, op: &Op) -> Result<(), Errno> {
         let files = self.files();
         let root = Caller::root();
@@ -447,7 +449,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares the committed state with the tree, and the open one with the committed.
+    /// Compares the committed state with the model, and the live state with the committed one.
     fn compare(&self) {
         let committed = self.rig.committed();
         let root = committed.root().unwrap();
@@ -537,7 +539,7 @@ impl World {
         if !block.is_power_of_two() || content.len() <= block {
             return;
         }
-        // Blocks of zeros are holes, all others data.
+        // Blocks of zeros are holes, all others are data.
         for (at, part) in content.chunks(block).enumerate() {
             let offset = (at * block) as u64;
             let is_zero = part.iter().all(|byte| *byte == 0);

@@ -1,4 +1,4 @@
-//! A file system as a plain tree in memory: what the real one must look like.
+//! The model: a file system as a plain tree in memory.
 
 use millpond_ondisk::ObjectId;
 use millpond_posix::FileKind;
@@ -19,7 +19,7 @@ pub struct File {
     pub target: Vec<u8>,
     pub entries: BTreeMap<Vec<u8>, u64>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Its number in the real one.
+    /// The object id in the real file system.
     pub id: ObjectId,
 }
 
@@ -69,7 +69,7 @@ impl Tree {
         self.files.insert(number, file);
         number
     }
-    /// Whether something new may get this name.
+    /// Checks that a name is free.
     pub fn check_free(&self, directory: u64, name: &[u8]) -> Outcome<()> {
         match self.find(directory, name) {
             Ok(_) => Err(Errno::EEXIST),
@@ -117,7 +117,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Tells what lost a name.
+    /// Returns the file that lost a name.
     pub fn unlink(&mut self, directory: u64, name: &[u8]) -> Outcome<u64> {
         let number = self.find(directory, name)?;
         if self.file(number).kind == FileKind::Directory {
@@ -154,7 +154,7 @@ impl Tree {
         }
     }
 
-    /// Tells what lost its name, and whether a whiteout must appear under the old one.
+    /// Returns the file that lost its name, and whether a whiteout must appear under the old name.
     pub fn rename(
         &mut self,
         from: (u64, &[u8]),
@@ -232,7 +232,7 @@ impl Tree {
         }
     }
 
-    /// Directories that can be reached, with their paths.
+    /// All reachable directories, with their paths.
     pub fn directories(&self) -> Vec<(u64, Vec<Vec<u8>>)> {
         let mut found = vec![(ROOT, vec![])];
         let mut at = 0;

@@ -1,6 +1,6 @@
-//! An object set on one device in memory, with the transaction groups and the sink that a pool would
-//! give it. Every block that is born and every one that dies is noted, so that a leak or a double death
-//! is found.
+//! An object set on one device in memory, with transaction groups and a sink that replace those of a pool.
+//!
+//! Every allocated and freed block is recorded, so that leaks and double frees are found.
 
 #![allow(dead_code)]
 
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub const DATASET: u64 = 7;
 const DEVICE_BYTES: u64 = 1 << 30;
 
-/// A clock that moves a little whenever it is looked at.
+/// A clock that advances a little at each reading.
 struct SteppingClock(AtomicU64);
 
 impl Clock for SteppingClock {
@@ -61,11 +61,11 @@ pub fn env() -> Env {
     }
 }
 
-/// Writes blocks one behind the other, uncompressed, and never uses space twice.
+/// Writes blocks sequentially, uncompressed, and never reuses space.
 pub struct Sink {
     device: Arc<MemoryDevice>,
     end: AtomicU64,
-    /// Sizes of living blocks by offset.
+    /// The sizes of allocated blocks by offset.
     living: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -142,15 +142,15 @@ impl BlockSink for Sink {
     }
 }
 
-/// What the dataset layer does for a file system.
+/// The transaction source for tests, in place of the dataset layer.
 pub struct Port {
     groups: Arc<TxgGroups>,
     pub available_bytes: AtomicU64,
     pub long_names: AtomicU64,
-    /// Transactions handed out.
+    /// The number of transactions begun.
     pub begun: AtomicU64,
     pub is_suspended: AtomicBool,
-    /// Set where a thread of the rig's own syncs.
+    /// Whether a thread of the rig syncs.
     has_thread: AtomicBool,
 }
 
@@ -196,7 +196,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// An empty object set, not synced yet.
+    /// An empty object set that is not synced yet.
     pub fn empty(kind: ObjectSetKind) -> (Self, Transaction) {
         Self::with_limits(kind, DirtyLimits::default())
     }
@@ -269,7 +269,7 @@ impl Rig {
         )
         .unwrap()
     }
-    /// Forgets everything in memory and opens the object set as of the last sync.
+    /// Drops everything in memory and opens the object set as of the last sync.
     pub fn reopen(&mut self, settings: Settings) -> Arc<LiveFileSystem> {
         let policy = self.set.policy();
         let root = self.set.root();
@@ -277,7 +277,7 @@ impl Rig {
         self.open(settings)
     }
 
-    /// Syncs the open group, and those before it.
+    /// Syncs the open txg, and those before it.
     pub fn sync(&self) {
         let txg = self.groups.open_txg();
         self.groups.ask(txg);
@@ -324,12 +324,12 @@ impl Rig {
         add(format!("obj-{owner:x}"), change.objects);
     }
 
-    /// The committed state, through the code that only reads.
+    /// The committed state, through the read-only code.
     pub fn committed(&self) -> Arc<FileSystem> {
         FileSystem::open(self.set.committed().unwrap()).unwrap()
     }
 
-    /// Runs `body` while another thread syncs one group after the other.
+    /// Runs `body` while another thread syncs txgs continuously.
     pub fn with_sync_thread<R>(&self, body: impl FnOnce() -> R) -> R {
         struct Stopping<'s>(&'s AtomicBool);
         impl Drop for Stopping<'_> {
@@ -346,7 +346,7 @@ impl Rig {
                     self.sync_next(Duration::from_millis(1));
                 }
             });
-            // Also if the body panics.
+            // Stop the thread also if the body panics.
             let stopping = Stopping(&stop);
             let result = body();
             drop(stopping);
@@ -356,7 +356,7 @@ impl Rig {
         })
     }
 
-    /// Every block that lives is one that the committed object set refers to, and the other way round.
+    /// Checks that the allocated blocks are exactly those that the committed object set refers to.
     pub fn check_space(&self) {
         let mut found = BTreeMap::new();
         let committed = self.set.committed().unwrap();
@@ -376,7 +376,7 @@ impl Rig {
         assert_eq!(found, self.sink.living(), "blocks leak or are lost");
     }
 
-    /// The counters of owners are the sums over all files.
+    /// Checks that the usage counters of owners are the sums over all files.
     pub fn check_accounting(&self) {
         let committed = self.set.committed().unwrap();
         let files = FileSystem::open(Arc::clone(&committed)).unwrap();
@@ -454,9 +454,10 @@ fn dva_of(pointer: &BlockPointer) -> Dva {
     Dva::from_words([pointer.words[0], pointer.words[1]]).unwrap()
 }
 
-/// Whether a committed file system hangs together: every name leads to a file with as many links as
-/// it has names, directories count their entries and know their parents, what has no name is in the
-/// unlinked set, and nothing else exists. Returns how many files there are.
+/// Checks that a committed file system is consistent.
+///
+/// Every name leads to a file with as many links as names. Directories count their entries and have the right
+/// parents. Files without a name are in the unlinked set. No other files exist. Returns the number of files.
 pub fn check_consistency(set: &Arc<millpond_object::ObjectSet>) -> usize {
     use millpond_posix::FileKind;
     let files = FileSystem::open(Arc::clone(set)).unwrap();
