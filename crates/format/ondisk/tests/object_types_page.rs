@@ -1,4 +1,4 @@
-//! Holds the table of `docs/format/object-types.md` equal to the code.
+//! Verifies that the table of `docs/format/object-types.md` matches the code.
 #![forbid(unsafe_code)]
 
 use millpond_ondisk::ObjectType;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::hex;
 
-/// The root pointer of a one-disk pool, as its bytes lie in an uberblock.
+/// The root pointer of a one-disk pool, as stored in an uberblock.
 const ROOT: &str = "080000000000000090190000000000000800000000000000a08d0000000000000800000000000000b0060100000000000700070002070b80000000000000000000000000000000000000000000000000290000000000000034 00000000000000bb754d10030000002df95c59c30b00000d3fb6f5359b1600d0b59bcdcf70fe1c";
 
 #[test]
@@ -73,7 +73,7 @@ fn an_address_keeps_each_of_its_four_parts_in_its_own_bits() {
         (plain.offset_bytes, plain.is_gang, plain.to_words()),
         (7 * 512, false, [1, 7])
     );
-    // The top byte of each half is padding, and an offset no disk has saturates.
+    // The top byte of each half is padding, and an impossible offset saturates.
     let padded = Dva::from_words([0xff00_0001_ff00_0001, u64::MAX]).unwrap();
     assert_eq!((padded.vdev, padded.asize_bytes), (VdevId(1), 512));
     assert_eq!(padded.offset_bytes, u64::MAX);
@@ -87,7 +87,7 @@ fn the_allocated_size_is_the_sum_of_all_copies() {
     assert_eq!(BlockPointer::default().asize_bytes(), 0);
 }
 
-/// A pointer of one's own making: one address, LZ4, Fletcher-4, a plain file, births 30 and 20.
+/// A synthetic pointer: one address, LZ4, Fletcher-4, a plain file, births 30 and 20.
 fn stored() -> BlockPointer {
     let mut bp = BlockPointer::default();
     bp.words[0] = 0x0000_0002_0000_0010;
@@ -104,7 +104,7 @@ fn stored() -> BlockPointer {
     bp
 }
 
-/// The same with these bits of the property word set beside.
+/// The same with additional bits of the property word.
 fn with_bits(bits: u64) -> BlockPointer {
     let mut bp = stored();
     bp.words[6] |= bits;
@@ -137,7 +137,7 @@ fn births_fill_and_checksum_are_read_from_their_words() {
     assert_eq!(embedded.physical_birth(), Txg(0));
     assert_eq!(embedded.fill(), 1);
     assert_eq!(embedded.asize_bytes(), 0);
-    // What an embedded pointer carries is no flag.
+    // The payload of an embedded pointer contains no flags.
     let mut full = BlockPointer {
         words: [u64::MAX; 16],
     };
@@ -159,7 +159,7 @@ fn the_crypt_bit_means_three_things_and_nothing_in_an_embedded_pointer() {
     let file = with_bits(CRYPT);
     assert_eq!(told(&file), [true, true, false, false]);
     let mut plain = file;
-    // Type 11, an object set, stays plain.
+    // Type 11, an object set, is never encrypted.
     plain.words[6] = plain.words[6] & !(0xff << 48) | 11 << 48;
     assert_eq!(told(&plain), [true, false, true, false]);
     let indirect = with_bits(CRYPT | 1 << 56);
@@ -188,7 +188,7 @@ fn an_encrypted_block_has_two_addresses_half_a_fill_salt_iv_and_mac() {
     assert_eq!(bp.crypt_iv(), iv);
     let mac: Vec<u8> = (0x31..0x39).chain(0x41..0x49).collect();
     assert_eq!(bp.crypt_mac().as_slice(), mac);
-    // A writer with the other byte order laid the same words out the other way.
+    // A writer of the other byte order stores the same words in the other order.
     bp.words[6] &= !(1 << 63);
     assert_eq!(bp.endian(), Endian::Big);
     assert_eq!(bp.crypt_salt(), [8, 7, 6, 5, 4, 3, 2, 1]);
@@ -200,7 +200,7 @@ fn an_encrypted_block_has_two_addresses_half_a_fill_salt_iv_and_mac() {
     );
     let mac: Vec<u8> = (0x31..0x39).rev().chain((0x41..0x49).rev()).collect();
     assert_eq!(bp.crypt_mac().as_slice(), mac);
-    // Without the bit the same words are a third address.
+    // Without the bit, the same words are a third address.
     bp.words[6] &= !CRYPT;
     assert_eq!(bp.dvas().count(), 3);
 }
@@ -247,14 +247,14 @@ fn two_pointers_are_the_same_block_if_addresses_and_births_are_equal() {
         let counts = word < 6 || word == 9 || word == 10;
         assert_eq!(bp.is_same_block(&other), !counts, "word {word}");
     }
-    // A physical birth that is left out is the birth.
+    // A physical birth of 0 means the logical birth.
     let (mut old, mut new) = (bp, bp);
     old.words[9] = 0;
     new.words[9] = 30;
     assert!(old.is_same_block(&new));
 }
 
-/// The reason and the byte that [`BlockPointer::validate`] names for this property word.
+/// The reason and the byte offset in [`BlockPointer::validate`]'s error for this property word.
 fn refused(word: u64) -> Option<(&'static str, u32)> {
     let mut bp = stored();
     bp.words[6] = word;
@@ -280,7 +280,7 @@ fn each_broken_rule_is_named_with_its_byte() {
         refused(without(40, 8) | 0xff << 40),
         Some(("checksum function does not exist", 53))
     );
-    // 32,768 sectors are 16 MiB: the last size that passes.
+    // 32,768 sectors are 16 MiB: the largest valid size.
     assert_eq!(refused(without(0, 16) | 0x7fff), None);
     assert_eq!(
         refused(without(0, 16) | 0x8000),
@@ -312,7 +312,7 @@ fn each_broken_rule_is_named_with_its_byte() {
         words: [u64::MAX; 16],
     };
     assert!(full.validate().is_err());
-    // One word that is not 0 makes it a pointer that must have a type.
+    // A word other than 0 requires a type.
     let mut typeless = BlockPointer::default();
     typeless.words[10] = 5;
     assert_eq!(

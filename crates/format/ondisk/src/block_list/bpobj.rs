@@ -2,21 +2,21 @@
 
 use crate::{BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, ObjectId, Reader, Writer};
 
-/// Which fields a list's header has; its bonus length decides, and an old header is never made longer.
+/// The set of fields in a list's header. The bonus length selects it, and an old header is never extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BpObjectForm {
-    /// 16 bytes: number and deflated bytes.
+    /// 16 bytes: count and deflated bytes.
     Count,
-    /// 32 bytes: and physical and logical sizes (pool version 3).
+    /// 32 bytes: also physical and logical sizes (pool version 3).
     Sizes,
-    /// 48 bytes: and sub-objects (pool version 26).
+    /// 48 bytes: also sub-objects (pool version 26).
     SubObjects,
-    /// 56 bytes: and the number of "freed" entries (feature `com.delphix:livelist`).
+    /// 56 bytes: also the number of "freed" entries (feature `com.delphix:livelist`).
     Freed,
 }
 
 impl BpObjectForm {
-    /// Bytes of such a header.
+    /// Size of the header in bytes.
     #[must_use]
     pub fn bonus_bytes(self) -> usize {
         match self {
@@ -26,7 +26,7 @@ impl BpObjectForm {
             Self::Freed => 56,
         }
     }
-    /// The longest form that fits `bonus_bytes`, or `None` if not even the shortest does.
+    /// The longest form that fits in `bonus_bytes`; `None` if not even the shortest does.
     #[must_use]
     pub fn of_bonus(bonus_bytes: usize) -> Option<Self> {
         [Self::Freed, Self::SubObjects, Self::Sizes, Self::Count]
@@ -35,13 +35,14 @@ impl BpObjectForm {
     }
 }
 
-/// The header of a block pointer list: the bonus of its object. What its form lacks is 0 or `None`.
-/// Sums include the sub-objects, recursively. Page `docs/format/bpobj.md`.
+/// The header of a block pointer list: the bonus of its object. Page `docs/format/bpobj.md`.
+///
+/// Fields that its form lacks are 0 or `None`. Sums include the sub-objects, recursively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpObjectPhys {
-    /// Which fields are stored.
+    /// The stored fields.
     pub form: BpObjectForm,
-    /// Pointers in the object's own data.
+    /// The number of pointers in the object's own data.
     pub pointer_count: u64,
     /// Their deflated allocated bytes.
     pub bytes: u64,
@@ -49,11 +50,11 @@ pub struct BpObjectPhys {
     pub compressed_bytes: u64,
     /// Their logical sizes.
     pub uncompressed_bytes: u64,
-    /// The array of sub-objects' numbers (see [`crate::WordArray`]).
+    /// The array of object ids of sub-objects (see [`crate::WordArray`]).
     pub sub_objects: Option<ObjectId>,
-    /// How many sub-objects there are.
+    /// The number of sub-objects.
     pub sub_object_count: u64,
-    /// How many entries are "freed" ones.
+    /// The number of "freed" entries.
     pub freed_count: u64,
 }
 
@@ -72,7 +73,7 @@ impl BpObjectPhys {
             freed_count: 0,
         }
     }
-    /// Reads a header; the length of `bonus` tells its form.
+    /// Reads a header; the length of `bonus` selects its form.
     ///
     /// # Errors
     /// If there are fewer than 16 bytes.
@@ -97,7 +98,7 @@ impl BpObjectPhys {
         }
         Ok(header)
     }
-    /// The little-endian bytes of the header in its form.
+    /// Encodes the header in its form, little-endian.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(BpObjectForm::Freed.bonus_bytes());
@@ -114,7 +115,7 @@ impl BpObjectPhys {
         bytes.truncate(self.form.bonus_bytes());
         bytes
     }
-    /// Whether neither pointers nor sub-objects are in the list.
+    /// Whether the list has neither pointers nor sub-objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pointer_count == 0 && self.sub_object_count == 0
@@ -124,18 +125,18 @@ impl BpObjectPhys {
 /// One entry of a list. Page `docs/format/bpobj.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpObjectEntry {
-    /// The block. Its checksum words are zero unless the dedup bit is set; of an embedded one only
-    /// properties and birth are kept.
+    /// The block. Its checksum words are zero unless the dedup bit is set. An embedded pointer retains only
+    /// its properties and birth.
     pub pointer: BlockPointer,
-    /// Livelists: the block was freed; otherwise it was allocated. Clear in other lists.
+    /// In livelists, whether the block was freed (otherwise it was allocated). Clear in other lists.
     pub is_freed: bool,
 }
 
 impl BpObjectEntry {
-    /// Reads the entry at the first 128 bytes of `bytes`.
+    /// Reads the entry at the start of `bytes`.
     ///
     /// # Errors
-    /// If there are fewer bytes.
+    /// If there are fewer than 128 bytes.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut pointer = BlockPointer::decode(bytes, endian)?;
         let mut is_freed = false;
@@ -145,8 +146,7 @@ impl BpObjectEntry {
         }
         Ok(Self { pointer, is_freed })
     }
-    /// The 128 little-endian bytes under which a list keeps the block, or `None` for a hole, which
-    /// is never kept.
+    /// Encodes the entry as 128 little-endian bytes; `None` for a hole, which lists never contain.
     #[must_use]
     pub fn encode(&self) -> Option<[u8; BLOCK_POINTER_BYTES]> {
         let given = &self.pointer;
@@ -173,8 +173,9 @@ impl BpObjectEntry {
     }
 }
 
-/// The entries in a piece of a list's data, read one by one. A cut last entry is left out; give the
-/// iterator no more than `pointer_count` entries' bytes.
+/// Iterates over the entries in a part of a list's data.
+///
+/// An incomplete last entry is skipped. The caller passes at most the bytes of `pointer_count` entries.
 #[derive(Debug, Clone)]
 pub struct BpObjectEntries<'a> {
     chunks: core::slice::ChunksExact<'a, u8>,

@@ -1,8 +1,8 @@
-//! The queue of destroyed datasets' block trees ("bptree").
+//! The queue of block trees of destroyed datasets ("bptree").
 
 use crate::{BlockBookmark, BlockPointer, DecodeError, Endian, Reader, Txg, Writer};
 
-/// Bytes of an entry; entry `i` lies at `i` times this.
+/// Size of an entry in bytes; entry `i` is at offset `i` times this.
 pub const BP_TREE_ENTRY_BYTES: usize = 168;
 
 /// The queue's header: the bonus of its object (40 bytes). Page `docs/format/bpobj.md`.
@@ -10,9 +10,9 @@ pub const BP_TREE_ENTRY_BYTES: usize = 168;
 pub struct BpTreePhys {
     /// Index of the oldest entry.
     pub begin: u64,
-    /// Index behind the newest entry.
+    /// Index after the newest entry.
     pub end: u64,
-    /// Deflated bytes that are still to be freed.
+    /// Deflated bytes still to be freed.
     pub bytes: u64,
     /// Their physical sizes.
     pub compressed_bytes: u64,
@@ -43,7 +43,7 @@ impl BpTreePhys {
             uncompressed_bytes,
         })
     }
-    /// The header's 40 little-endian bytes.
+    /// Encodes the header as 40 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(40);
@@ -58,14 +58,14 @@ impl BpTreePhys {
     }
 }
 
-/// One destroyed dataset. Page `docs/format/bpobj.md`.
+/// A destroyed dataset. Page `docs/format/bpobj.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpTreeEntry {
     /// Its object set block.
     pub pointer: BlockPointer,
-    /// Only blocks born after this are to be freed.
+    /// Only blocks born after this txg are freed.
     pub birth: Txg,
-    /// Where freeing goes on.
+    /// The position at which freeing resumes.
     pub resume: BlockBookmark,
 }
 
@@ -82,7 +82,7 @@ impl BpTreeEntry {
             resume: BlockBookmark::decode(&mut reader)?,
         })
     }
-    /// The entry's 168 little-endian bytes.
+    /// Encodes the entry as 168 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(BP_TREE_ENTRY_BYTES);

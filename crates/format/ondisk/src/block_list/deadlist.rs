@@ -1,15 +1,17 @@
-//! Deadlists: what the snapshot before a dataset references and the dataset does not.
+//! Deadlists: blocks that the previous snapshot references and the dataset does not.
 
 use crate::{DecodeError, Endian, Txg, Writer};
 
-/// Bytes of a deadlist's bonus.
+/// Size of a deadlist's bonus in bytes.
 pub const DEADLIST_BYTES: usize = 320;
 
-/// A deadlist's header: the bonus of its ZAP (pool version 26 and above; before, a dataset's
-/// deadlist is a plain block pointer list, told by its object type). Page `docs/format/deadlist.md`.
+/// The header of a deadlist: the bonus of its ZAP (pool version 26 and above). Page
+/// `docs/format/deadlist.md`.
+///
+/// Before version 26, a dataset's deadlist is a plain block pointer list with another object type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlistPhys {
-    /// Deflated bytes over all entries.
+    /// Deflated bytes of all entries.
     pub used_bytes: u64,
     /// Their physical sizes.
     pub compressed_bytes: u64,
@@ -30,7 +32,7 @@ impl DeadlistPhys {
             uncompressed_bytes,
         })
     }
-    /// The header's 320 little-endian bytes.
+    /// Encodes the header as 320 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(DEADLIST_BYTES);
@@ -44,9 +46,9 @@ impl DeadlistPhys {
     }
 }
 
-/// The key of the entry that holds blocks born at `birth`: the largest of the ascending `keys`
-/// below it. `None` if there is none, which no correct writer produces.
-/// Page `docs/format/deadlist.md`.
+/// The deadlist key for blocks born at `birth`: the largest of the ascending `keys` below `birth`.
+///
+/// `None` if there is none, which no correct writer produces. Page `docs/format/deadlist.md`.
 #[must_use]
 pub fn deadlist_key_for_birth(keys: &[Txg], birth: Txg) -> Option<Txg> {
     let below = keys.partition_point(|key| *key < birth);

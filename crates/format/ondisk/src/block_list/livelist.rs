@@ -1,18 +1,18 @@
-//! Livelists: what a clone allocated and freed since its origin.
+//! Livelists: blocks that a clone allocated and freed since its origin.
 //!
-//! A livelist has a deadlist's form; the entries of its lists say whether they were freed.
+//! A livelist has the format of a deadlist. The entries of its lists record whether the block was freed.
 
 use std::collections::BTreeMap;
 
 use super::bpobj::BpObjectEntry;
 use crate::BlockPointer;
 
-/// The blocks that one sub-list's entries leave allocated, in the order of their entries.
+/// The blocks that the entries of one sub-list leave allocated, in entry order. Page
+/// `docs/format/deadlist.md`.
 ///
-/// Each "freed" entry cancels one "allocated" entry with the same first address (vdev and offset),
-/// however often the two occur. The frees of a txg stand behind its allocations, so entries are
-/// looked at from the last to the first. Uses memory for as many entries as it is given.
-/// Page `docs/format/deadlist.md`.
+/// Each "freed" entry cancels one "allocated" entry with the same first address (vdev and offset), also if
+/// both occur several times. In each txg the frees follow the allocations, so the entries are processed from
+/// last to first. Uses memory proportional to the number of entries.
 #[must_use]
 pub fn live_pointers(entries: &[BpObjectEntry]) -> Vec<BlockPointer> {
     let mut freed: BTreeMap<(u32, u64), u64> = BTreeMap::new();

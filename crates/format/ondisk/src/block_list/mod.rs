@@ -1,4 +1,4 @@
-//! Lists of block pointers that are kept or wait to be freed: bpobj, deadlist, livelist, bptree.
+//! Lists of block pointers: bpobj, deadlist, livelist, bptree.
 //!
 //! Pages `docs/format/bpobj.md` and `docs/format/deadlist.md`.
 

@@ -1,26 +1,26 @@
-//! Clone tables ("BRT"): one for each top-level vdev, blocks that are referenced more than once.
+//! Clone tables ("BRT"): blocks with more than one reference, one table per top-level vdev.
 
 use crate::{DecodeError, Endian, ObjectId, Writer};
 
-/// Bytes of space that one counter stands for, in every table written so far.
+/// Size of the range per counter in bytes, in every table written so far.
 pub const CLONE_RANGE_BYTES: u64 = 16 << 20;
 
 /// The header of a clone table: the bonus of its object (56 bytes). Page `docs/format/block-cloning.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneTablePhys {
-    /// ZAP: byte offset of a block on the vdev to its references beyond the first.
+    /// ZAP: byte offset of a block on the vdev to its number of references beyond the first.
     pub entries: Option<ObjectId>,
-    /// Counters in the object's data.
+    /// The number of counters in the object's data.
     pub counter_count: u64,
-    /// Byte order of those counters.
+    /// Byte order of the counters.
     pub counter_endian: Endian,
-    /// Entries in the ZAP.
+    /// The number of entries in the ZAP.
     pub entry_count: u64,
-    /// Bytes of space for each counter, never 0.
+    /// Size of the range per counter in bytes, never 0.
     pub range_bytes: u64,
     /// Deflated bytes of all blocks with an entry.
     pub used_bytes: u64,
-    /// The same times their counts.
+    /// The same, multiplied by their counts.
     pub saved_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl CloneTablePhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If there are fewer than 56 bytes, or byte order or range size make no sense.
+    /// If there are fewer than 56 bytes, or the byte order or range size is invalid.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [
             entries,
@@ -63,7 +63,7 @@ impl CloneTablePhys {
             saved_bytes,
         })
     }
-    /// The header's 56 little-endian bytes.
+    /// Encodes the header as 56 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(56);
@@ -78,12 +78,12 @@ impl CloneTablePhys {
         ]);
         writer.finish()
     }
-    /// The counter for the block at `offset_bytes` on the vdev.
+    /// The index of the counter for the block at `offset_bytes` on the vdev.
     #[must_use]
     pub fn counter_index(&self, offset_bytes: u64) -> u64 {
         offset_bytes.checked_div(self.range_bytes).unwrap_or(0)
     }
-    /// The pool's clone ratio times 100; 100 if nothing is cloned.
+    /// The pool's clone ratio times 100; 100 if there are no clones.
     #[must_use]
     pub fn ratio_percent(used_bytes: u64, saved_bytes: u64) -> u64 {
         let all = u128::from(used_bytes).saturating_add(u128::from(saved_bytes));
@@ -95,8 +95,9 @@ impl CloneTablePhys {
     }
 }
 
-/// The counters in a clone table's data: entries in each range of space. The bytes are as stored
-/// on disk (no byte order applied); missing counters are 0.
+/// The counters in a clone table's data: the number of entries in each range.
+///
+/// The bytes are as stored on disk, without conversion. Missing counters are 0.
 #[derive(Debug, Clone, Copy)]
 pub struct CloneCounters<'a> {
     bytes: &'a [u8],
@@ -104,12 +105,12 @@ pub struct CloneCounters<'a> {
 }
 
 impl<'a> CloneCounters<'a> {
-    /// The counters in `bytes`, in the order that the table's header names.
+    /// The counters in `bytes`, in the byte order of the table's header.
     #[must_use]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self { bytes, endian }
     }
-    /// The counter at `index`; 0 behind the end. A block whose counter is 0 has no entry.
+    /// The counter at `index`; 0 beyond the end. If the counter of a block is 0, the block has no entry.
     #[must_use]
     pub fn get(&self, index: u64) -> u16 {
         usize::try_from(index)
@@ -119,11 +120,13 @@ impl<'a> CloneCounters<'a> {
     }
 }
 
-/// The count in an entry's value: one integer of 8 bytes (a number already), or 8 integers of one
-/// byte in the order of the pool's creator, which the table's header tells.
+/// Decodes the count in an entry's value.
+///
+/// The value is one integer of 8 bytes, or 8 integers of one byte in the byte order of the pool's creator,
+/// which is in the table's header.
 ///
 /// # Errors
-/// If the value is of neither form.
+/// If the value has another form.
 pub fn clone_entry_count(
     value: &[u8],
     integer_bytes: u8,
@@ -132,15 +135,14 @@ pub fn clone_entry_count(
     let fail = || DecodeError::new("clone table entry", "neither 8 bytes nor one number", 0);
     let bytes: [u8; 8] = value.try_into().map_err(|_| fail())?;
     match integer_bytes {
-        // A ZAP stores its integers with the most significant byte first.
+        // ZAP integers are big-endian.
         8 => Ok(u64::from_be_bytes(bytes)),
         1 => Ok(table.counter_endian.u64(bytes)),
         _ => Err(fail()),
     }
 }
 
-/// The 8 bytes of an entry of the old form (8 integers of one byte), as pools made by a
-/// little-endian machine have it.
+/// Encodes an entry in the old form (8 integers of one byte), as in pools created by a little-endian machine.
 #[must_use]
 pub fn clone_entry_value(count: u64) -> [u8; 8] {
     count.to_le_bytes()

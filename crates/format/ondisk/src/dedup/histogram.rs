@@ -1,12 +1,12 @@
-//! Statistics of dedup tables: how many blocks are referenced how often.
+//! Statistics of dedup tables: histograms of blocks by reference count.
 
 use super::table::DedupEntry;
 use crate::{DecodeError, Dva};
 
-/// Words of a histogram as stored.
+/// The number of words of a stored histogram.
 pub const DEDUP_STATISTICS_WORDS: usize = 512;
 
-/// Sums over entries: stored blocks, and the same times their references.
+/// Sums over entries: the stored blocks, and the same weighted by references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DedupStatistics {
     /// Stored blocks.
@@ -62,7 +62,7 @@ impl DedupStatistics {
             referenced_dsize_bytes,
         }
     }
-    /// Both sums together; saturates.
+    /// The sum of both; saturates.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let mut words = self.words();
@@ -71,7 +71,7 @@ impl DedupStatistics {
         }
         Self::from_words(words)
     }
-    /// Deflated bytes that the table saves.
+    /// Deflated bytes saved by dedup.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
         self.referenced_dsize_bytes.saturating_sub(self.dsize_bytes)
@@ -87,8 +87,8 @@ impl DedupStatistics {
     }
 }
 
-/// Statistics by number of references: bucket `i` has the entries with `2^i` to `2^(i+1) - 1`.
-/// Page `docs/format/dedup-table.md`.
+/// Statistics by reference count: bucket `i` counts entries with `2^i` to `2^(i+1) - 1` references. Page
+/// `docs/format/dedup-table.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DedupHistogram {
     /// The 64 buckets.
@@ -118,7 +118,7 @@ impl DedupHistogram {
         }
         Ok(histogram)
     }
-    /// The 512 words to store.
+    /// Encodes the histogram as 512 words.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         self.buckets
@@ -126,14 +126,14 @@ impl DedupHistogram {
             .flat_map(DedupStatistics::words)
             .collect()
     }
-    /// The sum over all buckets.
+    /// The sum of all buckets.
     #[must_use]
     pub fn total(&self) -> DedupStatistics {
         self.buckets
             .iter()
             .fold(DedupStatistics::default(), |sum, bucket| sum.plus(bucket))
     }
-    /// Counts an entry; `deflated` tells an address's deflated size in bytes.
+    /// Counts an entry; `deflated` returns the deflated size of an address in bytes.
     pub fn add(&mut self, entry: &DedupEntry, deflated: impl Fn(Dva) -> u64) {
         let mut sum = DedupStatistics::default();
         for slot in entry.used_slots() {

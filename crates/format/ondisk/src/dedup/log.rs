@@ -3,9 +3,9 @@
 use super::table::{DEDUP_FLAT_BODY_BYTES, DEDUP_KEY_BYTES, DedupClass, DedupEntry, DedupKey};
 use crate::{DecodeError, Endian, Reader, Txg, Writer};
 
-/// Bytes of a record of a flat table.
+/// Size of a record of a flat table in bytes.
 pub const DEDUP_LOG_RECORD_BYTES: usize = 120;
-/// Bytes of a record in front of its key.
+/// Size of the part of a record before its key, in bytes.
 const RECORD_INFO_BYTES: usize = 8;
 const LOG_VERSION: u64 = 1;
 
@@ -13,9 +13,9 @@ bitflags::bitflags! {
     /// Flags of a log. Page `docs/format/dedup-table.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DedupLogFlags: u8 {
-        /// It is being emptied into the table.
+        /// The log is being flushed to the table.
         const FLUSHING = 0x1;
-        /// Keys up to the checkpoint are in the table already.
+        /// Keys up to the checkpoint are already in the table.
         const CHECKPOINT = 0x2;
     }
 }
@@ -25,11 +25,11 @@ bitflags::bitflags! {
 pub struct DedupLogPhys {
     /// See [`DedupLogFlags`].
     pub flags: DedupLogFlags,
-    /// Bytes of data, a multiple of the block size.
+    /// Size of the data in bytes, a multiple of the block size.
     pub length_bytes: u64,
-    /// When it became the active log.
+    /// The txg in which it became the active log.
     pub first_txg: Txg,
-    /// With [`DedupLogFlags::CHECKPOINT`]: the last key that was stored.
+    /// With [`DedupLogFlags::CHECKPOINT`]: the last key that was flushed.
     pub checkpoint: DedupKey,
 }
 
@@ -37,7 +37,7 @@ impl DedupLogPhys {
     /// Reads a header.
     ///
     /// # Errors
-    /// If there are fewer than 64 bytes, or version or flags are unknown.
+    /// If there are fewer than 64 bytes, or the version or flags are unknown.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let [info, length_bytes, first_txg, key @ ..]: [u64; 8] =
             endian.words("dedup log", bonus)?;
@@ -56,7 +56,7 @@ impl DedupLogPhys {
             checkpoint: DedupKey::from_words(key),
         })
     }
-    /// The header's 64 little-endian bytes.
+    /// Encodes the header as 64 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(64);
@@ -68,7 +68,7 @@ impl DedupLogPhys {
         writer.put_words(&self.checkpoint.to_words());
         writer.finish()
     }
-    /// Whether a record of this key counts: not if the table has it already.
+    /// Whether a record of this key is pending, which means that it was not flushed to the table yet.
     #[must_use]
     pub fn is_pending(&self, key: &DedupKey) -> bool {
         !self.flags.contains(DedupLogFlags::CHECKPOINT) || *key > self.checkpoint
@@ -78,14 +78,14 @@ impl DedupLogPhys {
 /// A logged entry. Page `docs/format/dedup-table.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DedupLogRecord {
-    /// The entry as it is now; without references it is to be removed.
+    /// The current entry; an entry without references must be removed.
     pub entry: DedupEntry,
-    /// The class under which the table holds it, `None` if it does not.
+    /// The class under which the table has the entry; `None` if it has none.
     pub stored: Option<DedupClass>,
 }
 
 impl DedupLogRecord {
-    /// The record's little-endian bytes.
+    /// Encodes the record, little-endian.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let body = self.entry.encode_body();
@@ -107,7 +107,9 @@ impl DedupLogRecord {
     }
 }
 
-/// The records in one data block of a log. Records never cross blocks; after an error there is none.
+/// Iterates over the records in one data block of a log.
+///
+/// Records never cross blocks. The iterator ends after an error.
 #[derive(Debug, Clone)]
 pub struct DedupLogRecords<'a> {
     block: &'a [u8],
@@ -167,7 +169,7 @@ impl Iterator for DedupLogRecords<'_> {
     }
 }
 
-/// A flat body is what every log is written with today.
+/// All logs are written with flat bodies.
 const _: () =
     assert!(DEDUP_LOG_RECORD_BYTES == RECORD_INFO_BYTES + DEDUP_KEY_BYTES + DEDUP_FLAT_BODY_BYTES);
 
@@ -230,7 +232,7 @@ mod tests {
                 .collect();
             assert_eq!(read, records);
         }
-        // Without the zero word the block's end ends it.
+        // Without the zero word, the end of the block ends it.
         assert_eq!(
             DedupLogRecords::new(&block[..end], Endian::Little).count(),
             3

@@ -1,4 +1,4 @@
-//! Dedup tables and clone tables: how often blocks are referenced.
+//! Dedup tables and clone tables: reference counts of blocks.
 //!
 //! Pages `docs/format/dedup-table.md` and `docs/format/block-cloning.md`.
 

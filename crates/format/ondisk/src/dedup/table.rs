@@ -5,14 +5,14 @@ use crate::{
     Writer,
 };
 
-/// Bytes of a key.
+/// Size of a key in bytes.
 pub const DEDUP_KEY_BYTES: usize = 40;
-/// Bytes of a legacy value after decompression.
+/// Size of a decompressed legacy value in bytes.
 pub const DEDUP_LEGACY_BODY_BYTES: usize = 256;
-/// Bytes of a flat value after decompression.
+/// Size of a decompressed flat value in bytes.
 pub const DEDUP_FLAT_BODY_BYTES: usize = 72;
 
-/// Which of a table's objects holds an entry.
+/// The class of an entry, which selects the table's object that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DedupClass {
     /// Obsolete.
@@ -24,14 +24,14 @@ pub enum DedupClass {
 }
 
 impl DedupClass {
-    /// Every class, in the order of its number.
+    /// Every class, in numerical order.
     pub const ALL: [Self; 3] = [Self::Ditto, Self::Duplicate, Self::Unique];
-    /// The class of this number, or `None` for 3 ("none") and above.
+    /// The class of this number; `None` for 3 ("none") and above.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
-    /// The word in names of tables' objects.
+    /// The name in the names of table objects.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,40 +43,41 @@ impl DedupClass {
 }
 
 bitflags::bitflags! {
-    /// The `flags` entry of a fast table's directory; a table with others must not be used.
-    /// Page `docs/format/dedup-table.md`.
+    /// The `flags` entry of a fast table's directory. A table with unknown flags must not be used. Page
+    /// `docs/format/dedup-table.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DedupTableFlags: u64 {
         /// Values have one slot.
         const FLAT = 0x1;
-        /// Changes go to a log first.
+        /// Changes are logged first.
         const LOG = 0x2;
     }
 }
 
-/// What a block is found by: its checksum and sizes. Keys are ordered as they are flushed.
-/// Page `docs/format/dedup-table.md`.
+/// The key of a block: its checksum and sizes. Page `docs/format/dedup-table.md`.
+///
+/// The order of keys is the order in which they are flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct DedupKey {
     /// The four checksum words of the pointer.
     pub checksum: [u64; 4],
-    /// Sizes, compression and whether it is encrypted, as packed on disk.
+    /// Sizes, compression and encryption, as packed on disk.
     pub properties: u64,
 }
 
 impl DedupKey {
-    /// The key under which the block of `pointer` stands.
+    /// The key of the block of `pointer`.
     #[must_use]
     pub fn of(pointer: &BlockPointer) -> Self {
         let property = pointer.words.get(6).copied().unwrap_or(0);
-        // Sizes and compression lie in the same bits of a pointer's property word.
+        // Sizes and compression are in the same bits of a pointer's property word.
         let kept = property & 0x7f_ffff_ffff;
         Self {
             checksum: pointer.checksum_words(),
             properties: kept | (u64::from(pointer.is_encrypted()) << 39),
         }
     }
-    /// The key whose five words are given as numbers (as a ZAP of words gives them).
+    /// Decodes a key from five native integers, as read from a ZAP of words.
     #[must_use]
     pub fn from_words(words: [u64; 5]) -> Self {
         let [checksum @ .., properties] = words;
@@ -85,7 +86,7 @@ impl DedupKey {
             properties,
         }
     }
-    /// The key's five words.
+    /// Encodes the key as five words.
     #[must_use]
     pub fn to_words(&self) -> [u64; 5] {
         let [a, b, c, d] = self.checksum;
@@ -98,32 +99,32 @@ impl DedupKey {
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         Ok(Self::from_words(endian.words("dedup key", bytes)?))
     }
-    /// Bytes after decompression.
+    /// Logical size in bytes.
     #[must_use]
     pub fn lsize_bytes(&self) -> u64 {
         (self.properties & 0xffff).saturating_add(1) << 9
     }
-    /// Bytes stored.
+    /// Physical size in bytes.
     #[must_use]
     pub fn psize_bytes(&self) -> u64 {
         (self.properties >> 16 & 0xffff).saturating_add(1) << 9
     }
-    /// The compression function, `None` for a number that does not exist.
+    /// The compression function; `None` if the number is unknown.
     #[must_use]
     pub fn compression(&self) -> Option<CompressionKind> {
         CompressionKind::from_number(u8::try_from(self.properties >> 32 & 0x7f).ok()?)
     }
-    /// Whether the block is encrypted; its third address is then salt and IV.
+    /// Whether the block is encrypted, so that its third address is salt and IV.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.properties >> 39 & 1 == 1
     }
 }
 
-/// A stored block and how often it is referenced. Page `docs/format/dedup-table.md`.
+/// A stored block and its reference count. Page `docs/format/dedup-table.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DedupSlot {
-    /// Three addresses as in a block pointer; of an encrypted block the third is salt and IV.
+    /// Three addresses as in a block pointer; for an encrypted block, the third is salt and IV.
     pub addresses: [[u64; 2]; 3],
     /// References.
     pub reference_count: u64,
@@ -145,12 +146,12 @@ impl DedupSlot {
         writer.put_words(self.addresses.as_flattened());
         writer.put_words(&[self.reference_count, self.birth.0]);
     }
-    /// Whether a block is stored here.
+    /// Whether the slot holds a block.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.birth != Txg(0)
     }
-    /// The addresses in use.
+    /// The used addresses.
     pub fn dvas(&self, is_encrypted: bool) -> impl Iterator<Item = Dva> + '_ {
         let count = if is_encrypted { 2 } else { 3 };
         self.addresses
@@ -160,16 +161,16 @@ impl DedupSlot {
     }
 }
 
-/// The body of an entry, in the form of its table.
+/// The body of an entry, in the format of its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupSlots {
-    /// A slot for each number of copies; slot 0 is obsolete.
+    /// One slot per number of copies; slot 0 is obsolete.
     Legacy([DedupSlot; 4]),
     /// One slot.
     Flat {
         /// The block.
         slot: DedupSlot,
-        /// When the entry was made, seconds since 1970.
+        /// Creation time of the entry, in seconds since 1970.
         class_start: u64,
     },
 }
@@ -177,9 +178,9 @@ pub enum DedupSlots {
 /// An entry of a dedup table. Page `docs/format/dedup-table.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DedupEntry {
-    /// What it is found by.
+    /// The key.
     pub key: DedupKey,
-    /// Where it is stored.
+    /// The stored blocks.
     pub slots: DedupSlots,
 }
 
@@ -187,7 +188,7 @@ impl DedupEntry {
     /// Reads the decompressed body of a legacy (256 bytes) or flat (72 bytes) value.
     ///
     /// # Errors
-    /// If the length is neither.
+    /// If the body has another length.
     pub fn decode(key: DedupKey, body: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("dedup entry", body, endian);
         let slots = match body.len() {
@@ -212,7 +213,7 @@ impl DedupEntry {
         };
         Ok(Self { key, slots })
     }
-    /// The little-endian body, before compression.
+    /// Encodes the body before compression, little-endian.
     #[must_use]
     pub fn encode_body(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(DEDUP_LEGACY_BODY_BYTES);
@@ -229,7 +230,7 @@ impl DedupEntry {
         }
         writer.finish()
     }
-    /// The slots that hold a block, without the obsolete one.
+    /// The slots that hold a block, except for the obsolete one.
     pub fn used_slots(&self) -> impl Iterator<Item = &DedupSlot> {
         let slots = match &self.slots {
             DedupSlots::Legacy([_, rest @ ..]) => rest.as_slice(),
@@ -237,14 +238,14 @@ impl DedupEntry {
         };
         slots.iter().filter(|slot| slot.is_used())
     }
-    /// References to all its blocks.
+    /// The sum of the references to all its blocks.
     #[must_use]
     pub fn reference_count(&self) -> u64 {
         self.used_slots()
             .map(|slot| slot.reference_count)
             .fold(0, u64::saturating_add)
     }
-    /// The class that the references put it in, or `None` without any.
+    /// The class for its reference count; `None` without references.
     #[must_use]
     pub fn class(&self) -> Option<DedupClass> {
         match self.reference_count() {
@@ -253,8 +254,10 @@ impl DedupEntry {
             _ => Some(DedupClass::Duplicate),
         }
     }
-    /// A pointer to the block of a slot, as a scan of the table reads it. Logical birth is the
-    /// physical one, byte order little-endian, type the placeholder of dedup.
+    /// A pointer to the block of a slot, as a scan of the table reads it.
+    ///
+    /// The logical birth is the physical one, the byte order is little-endian, and the type is the dedup
+    /// placeholder.
     #[must_use]
     pub fn block_pointer(&self, slot: &DedupSlot, checksum: ChecksumKind) -> BlockPointer {
         let property = (self.key.properties & 0x7f_ffff_ffff)
@@ -288,23 +291,23 @@ impl DedupEntry {
     }
 }
 
-/// The bytes of a table's value: how its body is compressed and in which order it is.
-/// Page `docs/format/dedup-table.md`.
+/// The value of a table entry: a compressed body, with its compression and byte order. Page
+/// `docs/format/dedup-table.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DedupValue<'a> {
     /// [`CompressionKind::Zle`] (run parameter 64) or [`CompressionKind::Off`].
     pub compression: CompressionKind,
     /// Byte order of the body.
     pub endian: Endian,
-    /// The body, still compressed.
+    /// The compressed body.
     pub body: &'a [u8],
 }
 
 impl<'a> DedupValue<'a> {
-    /// Takes the first byte off a value.
+    /// Splits the first byte off a value.
     ///
     /// # Errors
-    /// If it is empty or names another compression than the two.
+    /// If the value is empty or has another compression.
     pub fn parse(value: &'a [u8]) -> Result<Self, DecodeError> {
         let fail = |reason| DecodeError::new("dedup value", reason, 0);
         let (first, body) = value.split_first().ok_or_else(|| fail("empty"))?;

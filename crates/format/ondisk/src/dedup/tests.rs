@@ -13,7 +13,7 @@ const KEY: [u64; 5] = [
     0x0000_0002_001f_001f,
 ];
 
-/// Zero-length encoding with parameter 64, enough for the vectors here.
+/// Zero-length encoding with parameter 64, sufficient for the vectors here.
 fn unzle(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut at = 0;

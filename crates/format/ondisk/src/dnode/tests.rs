@@ -117,7 +117,7 @@ fn sizes_are_accepted_up_to_their_borders_and_not_behind() {
         let decoded = Dnode::decode(&bytes, Endian::Little);
         decoded.err().map(|error| error.reason)
     };
-    // A tree of one level has no indirect blocks, and old writers left a small number there.
+    // A tree of one level has no indirect blocks; old writers stored a small value there.
     for (levels, shift, is_good) in [
         (1, 6, false),
         (1, 7, true),
@@ -176,7 +176,7 @@ fn what_no_dnode_can_hold_is_not_written() {
         refused(&|dnode| (dnode.endian, dnode.bonus) = (Endian::Big, vec![1])),
         "bonus is in foreign byte order"
     );
-    // 512 - 64 - 3 * 128 bytes are left, to the byte.
+    // 512 - 64 - 3 * 128 bytes are left for the bonus.
     assert_eq!(
         refused(&|dnode| dnode.bonus = vec![1; 65]),
         "bonus does not fit"

@@ -9,13 +9,13 @@ bitflags::bitflags! {
     /// Flags of a dataset. Page `docs/format/dsl-dataset.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DslDatasetFlags: u64 {
-        /// Partly received, or being destroyed: not to be mounted or sent.
+        /// Partially received, or being destroyed: must not be mounted or sent.
         const INCONSISTENT = 0x1;
-        /// May not be promoted.
+        /// Must not be promoted.
         const NO_PROMOTE = 0x2;
-        /// The unique bytes are exact.
+        /// `unique_bytes` is exact.
         const UNIQUE_ACCURATE = 0x4;
-        /// A snapshot that goes as soon as its last hold and clone do.
+        /// A snapshot that is destroyed with its last hold and clone.
         const DEFER_DESTROY = 0x8;
         /// Names are looked up case-insensitively (`casesensitivity=insensitive`, not `mixed`).
         const CASE_INSENSITIVE = 0x1_0000;
@@ -23,7 +23,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A dataset's bonus (`dsl_dataset_phys`): a head or a snapshot. References are objects of the MOS.
+/// The bonus of a dataset (`dsl_dataset_phys`): a head or a snapshot. References are object ids in the MOS.
 /// Page `docs/format/dsl-dataset.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DslDatasetPhys {
@@ -31,21 +31,21 @@ pub struct DslDatasetPhys {
     pub directory: ObjectId,
     /// The next older snapshot, or the origin of the chain.
     pub previous_snapshot: Option<ObjectId>,
-    /// Creation txg of that; 0 for none.
+    /// Creation txg of the previous snapshot; 0 for none.
     pub previous_snapshot_txg: Txg,
-    /// The next newer snapshot or the head; `None` is what makes a head of this.
+    /// The next newer snapshot or the head; `None` if this is a head.
     pub next_snapshot: Option<ObjectId>,
-    /// Heads: ZAP from a snapshot's name to its dataset.
+    /// Heads: ZAP from snapshot name to dataset.
     pub snapshot_names: Option<ObjectId>,
-    /// Snapshots: 1 plus the clones made directly from it. Heads: 0.
+    /// Snapshots: 1 plus the number of direct clones. Heads: 0.
     pub children_count: u64,
     /// Seconds since 1970.
     pub creation_time: u64,
-    /// The txg in which it was made; a snapshot holds exactly the blocks born up to it.
+    /// The creation txg; a snapshot contains exactly the blocks born up to it.
     pub creation_txg: Txg,
-    /// Blocks that the previous snapshot references and this does not.
+    /// Blocks that the previous snapshot references and this dataset does not.
     pub deadlist: Option<ObjectId>,
-    /// Deflated bytes of every block that can be reached.
+    /// Deflated bytes of all referenced blocks.
     pub referenced_bytes: u64,
     /// Their physical sizes.
     pub compressed_bytes: u64,
@@ -53,17 +53,17 @@ pub struct DslDatasetPhys {
     pub uncompressed_bytes: u64,
     /// Heads: bytes born since the previous snapshot. Snapshots: bytes freed by destroying it.
     pub unique_bytes: u64,
-    /// A random 56-bit number that tells mounted file systems apart.
+    /// A random 56-bit id that distinguishes mounted file systems.
     pub fsid_guid: Guid,
-    /// The identity that send streams carry.
+    /// The GUID in send streams.
     pub guid: Guid,
     /// See [`DslDatasetFlags`].
     pub flags: DslDatasetFlags,
-    /// The object set; a hole in `$ORIGIN` only.
+    /// The object set block; a hole only in `$ORIGIN`.
     pub block_pointer: BlockPointer,
-    /// Snapshots: ZAP of the oldest datasets of clone chains that start here.
+    /// Snapshots: ZAP of the oldest datasets of the clone chains that start here.
     pub next_clones: Option<ObjectId>,
-    /// Snapshots: ZAP of its own properties.
+    /// Snapshots: ZAP of the snapshot's own properties.
     pub properties: Option<ObjectId>,
     /// Snapshots: ZAP of user holds, tag to time.
     pub user_references: Option<ObjectId>,
@@ -107,7 +107,7 @@ impl DslDatasetPhys {
         })
     }
 
-    /// The dataset's 320 little-endian bytes.
+    /// Encodes the bonus as 320 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(DSL_DATASET_BYTES);
@@ -139,12 +139,12 @@ impl DslDatasetPhys {
         writer.finish()
     }
 
-    /// Whether this is a snapshot; otherwise it is the head of its directory.
+    /// Whether this is a snapshot, and not the head of its directory.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
         self.next_snapshot.is_some()
     }
-    /// How many clones were made directly from this snapshot.
+    /// The number of direct clones of this snapshot.
     #[must_use]
     pub fn clones_count(&self) -> u64 {
         self.children_count.saturating_sub(1)

@@ -1,6 +1,6 @@
 //! Keys of the ZAP of delegated permissions.
 
-/// Whom a permission is given to.
+/// The grantee of a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionHolder<'a> {
     /// The user with this id.
@@ -9,36 +9,36 @@ pub enum PermissionHolder<'a> {
     Group(u64),
     /// Everyone.
     Everyone,
-    /// Whoever creates a dataset below, in the new dataset.
+    /// The creator of a descendant dataset, in the new dataset.
     Creator,
-    /// This is the definition of a set; its name begins with `@`.
+    /// The definition of a permission set; its name begins with `@`.
     Set(&'a [u8]),
 }
 
-/// Where a permission holds.
+/// The datasets to which a permission applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionReach {
-    /// In the dataset itself.
+    /// The dataset itself.
     Local,
-    /// In its descendants.
+    /// Its descendants.
     Descendant,
-    /// Neither applies: definitions of sets and create-time permissions.
+    /// Not applicable: permission sets and create-time permissions.
     NotApplicable,
 }
 
 /// A key of the outer permission ZAP, such as `ul$1001`. Page `docs/format/dsl-directory.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermissionKey<'a> {
-    /// Whom the permissions are given to.
+    /// The grantee.
     pub holder: PermissionHolder<'a>,
-    /// Where they hold.
+    /// The datasets to which the permissions apply.
     pub reach: PermissionReach,
-    /// The entries of the inner ZAP are names of sets instead of permissions.
+    /// Whether the inner ZAP contains names of permission sets instead of permissions.
     pub names_sets: bool,
 }
 
 impl<'a> PermissionKey<'a> {
-    /// Reads a key, or `None` if it is none of the known forms (ignored by readers).
+    /// Parses a key; `None` if it has an unknown form, which readers ignore.
     #[must_use]
     pub fn parse(key: &'a [u8]) -> Option<Self> {
         let [kind, reach, b'$', rest @ ..] = key else {

@@ -1,4 +1,4 @@
-//! DSL directories: nodes of the tree of names.
+//! DSL directories: the nodes of the dataset tree.
 
 use crate::{DecodeError, Endian, ObjectId, Reader, Writer};
 
@@ -9,29 +9,29 @@ bitflags::bitflags! {
     /// Flags of a directory. Page `docs/format/dsl-directory.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DslDirectoryFlags: u64 {
-        /// The breakdown of the used bytes is kept (directories made since pool version 13).
+        /// The breakdown of the used bytes is maintained (directories created since pool version 13).
         const USED_BREAKDOWN = 0x1;
         const _ = !0;
     }
 }
 
-/// What the used bytes of a directory are used for, in deflated bytes. Page `docs/format/dsl-directory.md`.
+/// The breakdown of a directory's used bytes, in deflated bytes. Page `docs/format/dsl-directory.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedBreakdown {
-    /// Data that the head references and that is not held by its own snapshots alone.
+    /// Data that the head references, except blocks that only its own snapshots reference.
     pub head_bytes: u64,
-    /// Space that only snapshots hold.
+    /// Space that only snapshots reference.
     pub snapshots_bytes: u64,
-    /// Charged by children.
+    /// Space charged by children.
     pub children_bytes: u64,
     /// The unused part of the children's reservations.
     pub children_reserved_bytes: u64,
-    /// The unused part of the own refreservation.
+    /// The unused part of the directory's own refreservation.
     pub ref_reserved_bytes: u64,
 }
 
-/// A directory's bonus (`dsl_dir_phys`). References are objects of the MOS.
-/// Page `docs/format/dsl-directory.md`.
+/// The bonus of a directory (`dsl_dir_phys`). References are object ids in the MOS. Page
+/// `docs/format/dsl-directory.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DslDirectoryPhys {
     /// Seconds since 1970; informative only.
@@ -40,10 +40,12 @@ pub struct DslDirectoryPhys {
     pub head_dataset: Option<ObjectId>,
     /// The parent directory; `None` in the root.
     pub parent: Option<ObjectId>,
-    /// The snapshot that the head descends from: `$ORIGIN@$ORIGIN` in what is not a clone,
-    /// `None` in directories whose name starts with `$` and in pools before version 11.
+    /// The snapshot that the head descends from.
+    ///
+    /// `$ORIGIN@$ORIGIN` if the head is not a clone; `None` in directories whose name starts with `$` and in
+    /// pools before version 11.
     pub origin: Option<ObjectId>,
-    /// ZAP: name of a child to its directory.
+    /// ZAP: child name to directory.
     pub child_directories: Option<ObjectId>,
     /// Deflated bytes charged to this directory: the sum of the breakdown.
     pub used_bytes: u64,
@@ -61,7 +63,7 @@ pub struct DslDirectoryPhys {
     pub delegation: Option<ObjectId>,
     /// See [`DslDirectoryFlags`].
     pub flags: DslDirectoryFlags,
-    /// The used bytes by use; meaningful with [`DslDirectoryFlags::USED_BREAKDOWN`] only.
+    /// The breakdown of the used bytes; only valid with [`DslDirectoryFlags::USED_BREAKDOWN`].
     pub used_breakdown: UsedBreakdown,
     /// ZAP: head datasets of the clones whose origin is a snapshot of this directory.
     pub clones: Option<ObjectId>,
@@ -106,7 +108,7 @@ impl DslDirectoryPhys {
         })
     }
 
-    /// The directory's 256 little-endian bytes.
+    /// Encodes the bonus as 256 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(DSL_DIRECTORY_BYTES);
@@ -137,7 +139,7 @@ impl DslDirectoryPhys {
         writer.finish()
     }
 
-    /// The used bytes by use, or `None` if this directory does not keep them.
+    /// The breakdown of the used bytes; `None` if this directory does not maintain it.
     #[must_use]
     pub fn breakdown(&self) -> Option<UsedBreakdown> {
         self.flags

@@ -1,4 +1,4 @@
-//! The dataset layer's structures: the tree of directories and the datasets that hang from it.
+//! Structures of the dataset layer: the directory tree and its datasets.
 //!
 //! Pages `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/holds.md`.
 
@@ -11,9 +11,10 @@ pub use dataset::{DSL_DATASET_BYTES, DslDatasetFlags, DslDatasetPhys};
 pub use delegation::{PermissionHolder, PermissionKey, PermissionReach};
 pub use directory::{DSL_DIRECTORY_BYTES, DslDirectoryFlags, DslDirectoryPhys, UsedBreakdown};
 
-/// The number that an integer set's key stands for, or `None` if `key` is not lower-case
-/// hexadecimal without leading zeros. Sets of objects (next clones, clones of a directory, vdev
-/// ZAPs), the scan queue and deadlists name their entries so.
+/// Parses the key of an integer set; `None` if it is not lower-case hexadecimal without leading zeros.
+///
+/// Sets of objects (next clones, clones of a directory, vdev ZAPs), the scan queue and deadlists use such
+/// keys.
 #[must_use]
 pub fn hex_key_number(key: &[u8]) -> Option<u64> {
     let first = key.first()?;
@@ -30,7 +31,7 @@ pub fn hex_key_number(key: &[u8]) -> Option<u64> {
     })
 }
 
-/// The key under which an integer set holds `number`.
+/// The key of `number` in an integer set.
 #[must_use]
 pub fn hex_key(number: u64) -> String {
     format!("{number:x}")

@@ -1,4 +1,4 @@
-//! Feature flags: what a pool's software must know.
+//! Feature flags: the on-disk features that a pool requires of its software.
 //!
 //! Page `docs/format/features.md`.
 
@@ -7,52 +7,52 @@ mod table;
 pub use table::FEATURES;
 
 bitflags::bitflags! {
-    /// Kinds of features. Page `docs/format/features.md`.
+    /// Properties of a feature. Page `docs/format/features.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct FeatureFlags: u8 {
-        /// Counted in `features_for_write`: software that does not know it may still read.
+        /// Counted in `features_for_write`: software without support may still read the pool.
         const READ_ONLY_COMPATIBLE = 0x01;
-        /// Datasets that use it have its GUID as a key.
+        /// Datasets that use the feature have its GUID as a key.
         const PER_DATASET = 0x02;
-        /// While active its GUID stands in the labels too: the MOS cannot be read without it.
+        /// While active, its GUID is also in the labels: the MOS cannot be read without the feature.
         const REQUIRED_FOR_MOS = 0x04;
-        /// Active (count 1) as soon as it is enabled.
+        /// Becomes active (count 1) as soon as it is enabled.
         const ACTIVATE_ON_ENABLE = 0x08;
         /// Not enabled by `zpool upgrade`.
         const NO_UPGRADE = 0x10;
     }
 }
 
-/// What Millpond does with a pool in which a feature is active.
+/// How Millpond treats a pool in which a feature is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeatureSupport {
-    /// Refuses the pool.
+    /// Refuses to import the pool.
     Refuses,
-    /// Reads it, and opens it for writing only while the feature is not in use.
+    /// Supports reading. Opens the pool for writing only while the feature is not in use.
     Reads,
-    /// Reads and writes it, but leaves alone what uses the feature: encrypted datasets stay locked.
+    /// Supports reading and writing, except for what uses the feature: encrypted datasets stay locked.
     WritesAround,
-    /// Reads and writes it.
+    /// Supports reading and writing.
     Writes,
 }
 
-/// A feature that a pool may have enabled. Page `docs/format/features.md`.
+/// A feature that a pool can have enabled. Page `docs/format/features.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
-    /// The name under which its count is stored, such as `org.illumos:lz4_compress`.
+    /// The GUID under which its count is stored, such as `org.illumos:lz4_compress`.
     pub guid: &'static str,
-    /// The text stored in `feature_descriptions`; empty where it is not known.
+    /// The text in `feature_descriptions`; empty if unknown.
     pub description: &'static str,
     /// See [`FeatureFlags`].
     pub flags: FeatureFlags,
-    /// Names (not GUIDs) of the features that must be enabled before.
+    /// Names (not GUIDs) of the features that must be enabled first.
     pub dependencies: &'static [&'static str],
-    /// What Millpond does with it.
+    /// How Millpond supports it.
     pub support: FeatureSupport,
 }
 
 impl Feature {
-    /// The feature of this GUID, if it is known.
+    /// The feature of this GUID; `None` if unknown.
     #[must_use]
     pub fn by_guid(guid: &str) -> Option<&'static Feature> {
         FEATURES.iter().find(|feature| feature.guid == guid)
@@ -62,21 +62,21 @@ impl Feature {
     pub fn by_name(name: &str) -> Option<&'static Feature> {
         FEATURES.iter().find(|feature| feature.name() == name)
     }
-    /// Its name: the GUID behind the colon.
+    /// The name: the part of the GUID after the colon.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.guid
             .split_once(':')
             .map_or(self.guid, |(_, name)| name)
     }
-    /// Whether software that does not know it may still read a pool in which it is active.
+    /// Whether software without support may still read a pool in which the feature is active.
     #[must_use]
     pub fn is_read_only_compatible(&self) -> bool {
         self.flags.contains(FeatureFlags::READ_ONLY_COMPATIBLE)
     }
 }
 
-/// How a feature stands in a pool, from its entry in the feature lists.
+/// The state of a feature in a pool, from its entry in the feature lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeatureState {
     /// No entry.
@@ -88,7 +88,7 @@ pub enum FeatureState {
 }
 
 impl FeatureState {
-    /// The state that an entry, or its absence, means.
+    /// The state for the count of an entry; `None` for no entry.
     #[must_use]
     pub fn from_count(count: Option<u64>) -> Self {
         match count {
@@ -97,7 +97,7 @@ impl FeatureState {
             Some(count) => Self::Active(count),
         }
     }
-    /// The word that `zpool get` shows.
+    /// The name in the output of `zpool get`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,15 +108,16 @@ impl FeatureState {
     }
 }
 
-/// Whether a feature with this GUID and count in `features_for_read` keeps Millpond from reading
-/// the pool. Counts of 0 are harmless, whatever the feature.
+/// Whether a feature with this GUID and count in `features_for_read` prevents Millpond from reading the pool.
+///
+/// A count of 0 never does.
 #[must_use]
 pub fn hinders_reading(guid: &str, count: u64) -> bool {
     count > 0
         && Feature::by_guid(guid).is_none_or(|feature| feature.support == FeatureSupport::Refuses)
 }
 
-/// Whether a feature with this GUID and count in either list keeps Millpond from writing to the pool.
+/// Whether a feature with this GUID and count in either list prevents Millpond from writing to the pool.
 #[must_use]
 pub fn hinders_writing(guid: &str, count: u64) -> bool {
     count > 0

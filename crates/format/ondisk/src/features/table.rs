@@ -1,4 +1,4 @@
-//! The features that exist, in the order of their numbers.
+//! The table of known features, in the order of their numbers.
 
 use super::{
     Feature, FeatureFlags,
@@ -28,9 +28,9 @@ const fn feature(
     }
 }
 
-/// Every feature known here, in the order of feature numbers, which is the order of
-/// `zpool get all`. The last one belongs to software after OpenZFS 2.4.
-/// Page `docs/format/features.md`.
+/// Every known feature, in the order of feature numbers, which is also the order of `zpool get all`.
+///
+/// The last one belongs to software after OpenZFS 2.4. Page `docs/format/features.md`.
 pub const FEATURES: &[Feature] = &[
     feature(
         "com.delphix:async_destroy",

@@ -1,28 +1,28 @@
-//! Log blocks: the structure that chains them, and where their records lie.
+//! Log blocks: the chain structure, and the position of the records.
 
 use crate::{
     BlockPointer, CHECKSUM_TRAILER_BYTES, ChecksumKind, ChecksumTrailer, DecodeError, Endian,
     Reader, Writer,
 };
 
-/// Bytes of the chain structure in a log block.
+/// Size of the chain structure in bytes.
 pub const INTENT_LOG_BLOCK_HEADER_BYTES: usize = 184;
-/// Only whole multiples of this many bytes of a slim block are written.
+/// Writes of slim blocks are padded to multiples of this many bytes.
 const SLIM_UNIT_BYTES: u64 = 4096;
-/// Where in the chain structure the trailer begins.
+/// Offset of the trailer in the chain structure.
 const TRAILER_AT: usize = 144;
 
-/// Where in a log block the chain structure lies.
+/// The position of the chain structure in a log block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IntentLogBlockForm {
-    /// In front (checksum `zilog2`, pool version 26 and above).
+    /// At the start (checksum `zilog2`, pool version 26 and above).
     Slim,
     /// At the end (checksum `zilog`).
     Old,
 }
 
 impl IntentLogBlockForm {
-    /// The form of the block behind a pointer, or `None` if its checksum is not that of a log block.
+    /// The form of the block of `pointer`; `None` if its checksum is not that of a log block.
     #[must_use]
     pub fn of(pointer: &BlockPointer) -> Option<Self> {
         match pointer.checksum_kind()? {
@@ -33,13 +33,15 @@ impl IntentLogBlockForm {
     }
 }
 
-/// The four words in a log block's pointer: they name the chain and the block's place in it, and
-/// seed its checksum. They are no checksum of data. Page `docs/format/intent-log.md`.
+/// The four checksum words in a log block's pointer. Page `docs/format/intent-log.md`.
+///
+/// They identify the chain and the block's position in it, and seed the block's checksum. They are not a
+/// checksum of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IntentLogVerifier {
-    /// Random words, the same in the whole chain.
+    /// Random words, equal in the whole chain.
     pub guid: [u64; 2],
-    /// The object number of the dataset.
+    /// The object id of the dataset.
     pub object_set: u64,
     /// The block's sequence number.
     pub sequence: u64,
@@ -56,13 +58,13 @@ impl IntentLogVerifier {
             sequence,
         }
     }
-    /// The words as they stand in the pointer.
+    /// The words as stored in the pointer.
     #[must_use]
     pub fn words(&self) -> [u64; 4] {
         let [first, second] = self.guid;
         [first, second, self.object_set, self.sequence]
     }
-    /// What the next block's pointer must carry; `None` behind the last number.
+    /// The verifier of the next block's pointer; `None` after the last number.
     #[must_use]
     pub fn next(&self) -> Option<Self> {
         Some(Self {
@@ -75,21 +77,21 @@ impl IntentLogVerifier {
 /// The chain structure of a log block ("zil_chain"). Page `docs/format/intent-log.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntentLogBlockHeader {
-    /// The next block, allocated but perhaps never written; a hole if there is none.
+    /// The next block, which is allocated but may never have been written; a hole if there is none.
     pub next: BlockPointer,
-    /// Bytes in use: in slim blocks with this structure, in old ones without.
+    /// Bytes in use; includes this structure in slim blocks, and excludes it in old ones.
     pub used_bytes: u64,
     /// The embedded checksum as stored.
     pub checksum: [u64; 4],
-    /// The order that the block was written in, as the trailer's magic tells.
+    /// The byte order of the block, from the trailer's magic.
     pub endian: Endian,
 }
 
 impl IntentLogBlockHeader {
-    /// Reads the structure from the first 184 bytes of `bytes`, in the order that its magic tells.
+    /// Reads the structure from the first 184 bytes of `bytes`, in the byte order of its magic.
     ///
     /// # Errors
-    /// If fewer bytes are there or the magic is wrong: no log block was written here.
+    /// If there are fewer bytes or the magic is wrong, which means that no log block was written here.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("intent log block", reason, offset);
         let trailer = bytes
@@ -105,7 +107,7 @@ impl IntentLogBlockHeader {
             endian: trailer.endian,
         })
     }
-    /// The structure's 184 little-endian bytes, with the trailer's magic.
+    /// Encodes the structure as 184 little-endian bytes, with the trailer's magic.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(INTENT_LOG_BLOCK_HEADER_BYTES);
@@ -121,28 +123,29 @@ impl IntentLogBlockHeader {
     }
 }
 
-/// A log block as it was read: the chain structure and the bytes of its records.
-/// Page `docs/format/intent-log.md`.
+/// The parts of a log block: the chain structure and the bytes of its records. Page
+/// `docs/format/intent-log.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntentLogBlock<'a> {
     /// The chain structure.
     pub header: IntentLogBlockHeader,
     /// The records, back to back.
     pub records: &'a [u8],
-    /// The leading bytes that the checksum covers; the rest of the block was perhaps never written.
+    /// The leading bytes that the checksum covers. The rest of the block may never have been written.
     pub covered: &'a [u8],
-    /// Byte offset in the block of the four checksum words, where the verifier goes while the
-    /// checksum is computed.
+    /// Byte offset of the four checksum words in the block. The verifier is stored there during the checksum
+    /// computation.
     pub checksum_at: usize,
 }
 
 impl<'a> IntentLogBlock<'a> {
-    /// Finds the parts of a whole block (as many bytes as its pointer says). No checksum is
-    /// computed here: what comes back is to be trusted only after that.
+    /// Locates the parts of a whole block (the size in its pointer).
+    ///
+    /// Does not verify the checksum, so the result is not trustworthy until the caller has done so.
     ///
     /// # Errors
-    /// If the block is too small, was never written, or claims more bytes than it has. This is
-    /// how a chain usually ends.
+    /// If the block is too small, was never written, or claims more bytes than it has. A chain usually ends
+    /// this way.
     pub fn parse(bytes: &'a [u8], form: IntentLogBlockForm) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("intent log block", reason, offset);
         let header_at = match form {
@@ -183,8 +186,9 @@ impl<'a> IntentLogBlock<'a> {
         })
     }
 
-    /// Whether the pointer to the next block continues the chain of the block behind `pointer`.
-    /// True also where the chain ends with a hole.
+    /// Whether the pointer to the next block continues the chain of the block of `pointer`.
+    ///
+    /// Also true if the chain ends with a hole.
     #[must_use]
     pub fn continues(&self, pointer: &BlockPointer) -> bool {
         self.header.next.is_hole()
@@ -268,7 +272,7 @@ mod tests {
         }
         assert!(IntentLogBlock::parse(&[0; 100], IntentLogBlockForm::Old).is_err());
         assert!(IntentLogBlock::parse(&[0; 4096], IntentLogBlockForm::Slim).is_err());
-        // 6000 bytes are used, but the covered pages would end behind the block.
+        // 6000 bytes are used, but the covered pages exceed the block.
         assert!(
             IntentLogBlock::parse(
                 &block(6000, IntentLogBlockForm::Slim)[..6144],

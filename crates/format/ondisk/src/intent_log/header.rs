@@ -1,17 +1,17 @@
-//! The header of a log, inside the object set block.
+//! The header of a log, in the object set block.
 
 use crate::{BlockPointer, DecodeError, Endian, Txg, Writer};
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const INTENT_LOG_HEADER_BYTES: usize = 192;
 
 bitflags::bitflags! {
     /// Flags of a log's header. Page `docs/format/intent-log.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct IntentLogFlags: u64 {
-        /// There are records to be replayed.
+        /// There are records to replay.
         const REPLAY_NEEDED = 0x1;
-        /// `claim_record_sequence` means something.
+        /// `claim_record_sequence` is valid.
         const CLAIM_RECORD_SEQUENCE_VALID = 0x2;
         const _ = !0;
     }
@@ -20,7 +20,7 @@ bitflags::bitflags! {
 /// A log's header ("zil_header"). Page `docs/format/intent-log.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IntentLogHeader {
-    /// The txg in which the chain was claimed; 0 while it is not.
+    /// The txg in which the chain was claimed; 0 if it is not claimed.
     pub claim_txg: Txg,
     /// The highest record sequence number already replayed.
     pub replay_sequence: u64,
@@ -35,7 +35,7 @@ pub struct IntentLogHeader {
 }
 
 impl IntentLogHeader {
-    /// The header whose 24 words are given as numbers (see `ObjectSetPhys::intent_log_header`).
+    /// Decodes a header from 24 native integers (see `ObjectSetPhys::intent_log_header`).
     #[must_use]
     pub fn from_words(words: &[u64; 24]) -> Self {
         let [claim_txg, replay_sequence, rest @ ..] = *words;
@@ -65,7 +65,7 @@ impl IntentLogHeader {
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         Ok(Self::from_words(&endian.words("intent log header", bytes)?))
     }
-    /// The header's 192 little-endian bytes.
+    /// Encodes the header as 192 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(INTENT_LOG_HEADER_BYTES);
@@ -78,7 +78,7 @@ impl IntentLogHeader {
         writer.pad_to(INTENT_LOG_HEADER_BYTES);
         writer.finish()
     }
-    /// Whether a chain hangs from the header. It may hold no record.
+    /// Whether the header has a chain. The chain may have no records.
     #[must_use]
     pub fn has_chain(&self) -> bool {
         !self.log.is_hole()

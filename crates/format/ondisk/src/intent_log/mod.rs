@@ -1,7 +1,7 @@
-//! The intent log: what `fsync` promised between two transaction groups.
+//! The intent log: synchronous operations since the last committed transaction group.
 //!
-//! A header in the object set block leads to a chain of log blocks, each of which holds records and
-//! the pointer to the next. Page `docs/format/intent-log.md`.
+//! The header in the object set block points to a chain of log blocks. Each block contains records and the
+//! pointer to the next block. Page `docs/format/intent-log.md`.
 
 mod block;
 mod header;

@@ -38,7 +38,7 @@ fn each_compression_function_has_its_number_and_word() {
         assert_eq!((kind.number(), kind.name()), (number, word));
     }
     assert_eq!(CompressionKind::from_number(17), None);
-    // A level that zlib does not have becomes the nearest one.
+    // A level that zlib does not have is mapped to the nearest one.
     assert_eq!(CompressionKind::Gzip(0).number(), 5);
     assert_eq!(CompressionKind::Gzip(200).number(), 13);
 }
@@ -65,7 +65,7 @@ fn a_self_describing_type_is_read_bit_by_bit() {
             }
         }
     }
-    // Ten ways of conversion exist; the bits have room for more.
+    // There are ten conversions; the bits could express more.
     assert_eq!(ObjectType(0x89).byteswap(), Some(ByteswapClass::Acl));
     assert_eq!(ObjectType(0x89).name(), "bswap other");
     assert_eq!(ObjectType(0x8a).byteswap(), None);

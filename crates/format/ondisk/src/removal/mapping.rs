@@ -1,29 +1,30 @@
-//! The mapping from a removed vdev's space to where its blocks were copied.
+//! The mapping from the space of a removed vdev to the copies of its blocks.
 
 use crate::{DecodeError, Dva, Endian, ObjectId, SECTOR_SHIFT, Txg, Writer};
 
-/// Bytes of a mapping entry.
+/// Size of a mapping entry in bytes.
 pub const INDIRECT_MAPPING_ENTRY_BYTES: usize = 24;
-/// Bytes of a births entry.
+/// Size of a births entry in bytes.
 pub const INDIRECT_BIRTH_ENTRY_BYTES: usize = 16;
 
 /// The header of a mapping: the bonus of its object, 24 or 32 bytes.
 /// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndirectMappingPhys {
-    /// Byte offset on the removed vdev behind everything mapped.
+    /// Byte offset on the removed vdev of the end of the mapped ranges.
     pub max_offset_bytes: u64,
-    /// Sum of the entries' lengths.
+    /// Sum of the entries' lengths in bytes.
     pub bytes_mapped: u64,
-    /// Entries in the object's data, sorted by source.
+    /// The number of entries in the object's data, which are sorted by source.
     pub entry_count: u64,
-    /// The object with obsolete bytes per entry. The outer option tells whether the header has the
-    /// field at all (feature `com.delphix:obsolete_counts`).
+    /// The object with the obsolete bytes of each entry.
+    ///
+    /// The outer option is `None` if the header lacks the field (feature `com.delphix:obsolete_counts`).
     pub counts: Option<Option<ObjectId>>,
 }
 
 impl IndirectMappingPhys {
-    /// Reads a header; from 32 bytes on it has the counts object.
+    /// Reads a header; from 32 bytes on it includes the counts object.
     ///
     /// # Errors
     /// If there are fewer than 24 bytes.
@@ -44,7 +45,7 @@ impl IndirectMappingPhys {
             counts,
         })
     }
-    /// The header's 24 or 32 little-endian bytes.
+    /// Encodes the header as 24 or 32 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(32);
@@ -56,12 +57,12 @@ impl IndirectMappingPhys {
     }
 }
 
-/// One segment that was copied. Page `docs/format/indirect-vdev.md`.
+/// A copied segment. Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectMappingEntry {
     /// Byte offset on the removed vdev.
     pub source_offset_bytes: u64,
-    /// Where it went; the address's size is the segment's length.
+    /// The address of the copy; its size is the segment's length.
     pub destination: Dva,
 }
 
@@ -69,11 +70,11 @@ impl IndirectMappingEntry {
     /// Reads an entry.
     ///
     /// # Errors
-    /// If there are fewer than 24 bytes, the segment is empty, or an offset does not fit 64 bits.
+    /// If there are fewer than 24 bytes, the segment is empty, or an offset does not fit in 64 bits.
     pub fn decode(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("indirect mapping entry", reason, offset);
         let [source, first, second] = endian.words("indirect mapping entry", bytes)?;
-        // Bit 63 is a mark that only means something in memory.
+        // Bit 63 is a mark that is only used in memory.
         let source_offset_bytes = (source & !(1 << 63))
             .checked_mul(1 << SECTOR_SHIFT)
             .ok_or_else(|| fail("source offset does not fit 64 bits", 0))?;
@@ -94,7 +95,7 @@ impl IndirectMappingEntry {
         }
         Ok(entry)
     }
-    /// The entry's 24 little-endian bytes.
+    /// Encodes the entry as 24 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(INDIRECT_MAPPING_ENTRY_BYTES);
@@ -107,17 +108,17 @@ impl IndirectMappingEntry {
     pub fn length_bytes(&self) -> u64 {
         self.destination.asize_bytes
     }
-    /// Byte offset on the removed vdev behind the segment.
+    /// Byte offset on the removed vdev of the end of the segment.
     #[must_use]
     pub fn source_end_bytes(&self) -> u64 {
         self.source_offset_bytes.saturating_add(self.length_bytes())
     }
 }
 
-/// The header of a births object: how many entries it has.
+/// The header of a births object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndirectBirthsPhys {
-    /// Entries in the object's data.
+    /// The number of entries in the object's data.
     pub entry_count: u64,
 }
 
@@ -130,18 +131,19 @@ impl IndirectBirthsPhys {
         let [entry_count] = endian.words("indirect births", bonus)?;
         Ok(Self { entry_count })
     }
-    /// The header's 8 little-endian bytes.
+    /// Encodes the header as 8 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         self.entry_count.to_le_bytes().to_vec()
     }
 }
 
-/// Everything from the previous entry's offset up to this one's was copied in one txg.
-/// Page `docs/format/indirect-vdev.md`.
+/// The end and the txg of a range that was copied in one txg. Page `docs/format/indirect-vdev.md`.
+///
+/// The range starts at the end of the previous entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectBirthEntry {
-    /// Byte offset on the removed vdev at which the range ends.
+    /// Byte offset on the removed vdev of the end of the range.
     pub end_offset_bytes: u64,
     /// The txg of the copies: their physical birth.
     pub birth: Txg,
@@ -159,7 +161,7 @@ impl IndirectBirthEntry {
             birth: Txg(birth),
         })
     }
-    /// The entry's 16 little-endian bytes.
+    /// Encodes the entry as 16 little-endian bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(INDIRECT_BIRTH_ENTRY_BYTES);
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(entry.source_offset_bytes, 0x5000);
         assert_eq!(entry.length_bytes(), 0x1000);
         assert_eq!(entry.source_end_bytes(), 0x6000);
-        // Bit 63 of the source is no part of the offset.
+        // Bit 63 of the source is not part of the offset.
         let mut marked = bytes.clone();
         marked[7] = 0x80;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Removed top-level vdevs: where their blocks went.
+//! Removed top-level vdevs and the copies of their blocks.
 //!
 //! Page `docs/format/indirect-vdev.md`.
 

@@ -1,17 +1,17 @@
-//! How far a removal, or the shortening of a mapping, has come: words in the pool directory.
+//! The progress of a removal and of condensing a mapping: words in the pool directory.
 
 use crate::{DecodeError, ObjectId, VdevId};
 
-/// What a removal is doing.
+/// The phase of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RemovalPhase {
-    /// None was ever started.
+    /// No removal was ever started.
     None,
     /// Blocks are being copied.
     Active,
-    /// The last one is finished.
+    /// The last removal is finished.
     Finished,
-    /// The last one was cancelled.
+    /// The last removal was cancelled.
     Cancelled,
 }
 
@@ -19,19 +19,19 @@ pub enum RemovalPhase {
 /// Page `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalPhys {
-    /// What is going on.
+    /// The phase.
     pub phase: RemovalPhase,
-    /// The vdev that is or was removed last.
+    /// The vdev that is being removed, or was removed last.
     pub vdev: Option<VdevId>,
-    /// The vdev removed most recently and finished: where the chain of mappings starts.
+    /// The last vdev whose removal finished: the start of the chain of mappings.
     pub previous_indirect_vdev: Option<VdevId>,
     /// Seconds since 1970.
     pub start_time: u64,
     /// Seconds since 1970; 0 while running.
     pub end_time: u64,
-    /// Bytes allocated on the vdev when it started.
+    /// Allocated bytes on the vdev at the start of the removal.
     pub bytes_to_copy: u64,
-    /// Bytes of them done.
+    /// Bytes copied so far.
     pub bytes_copied: u64,
 }
 
@@ -39,7 +39,7 @@ impl RemovalPhys {
     /// Reads the state from its words (native integers, as read from a ZAP).
     ///
     /// # Errors
-    /// If there are fewer than 7, or phase or vdev do not exist.
+    /// If there are fewer than 7 words, or the phase or vdev is invalid.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         let Some(
             [
@@ -96,7 +96,7 @@ impl RemovalPhys {
     }
 }
 
-/// All ones stand for no vdev.
+/// Decodes a vdev; all ones mean none.
 fn vdev_or_none(word: u64, offset: usize) -> Result<Option<VdevId>, DecodeError> {
     if word == u64::MAX {
         return Ok(None);
@@ -106,15 +106,15 @@ fn vdev_or_none(word: u64, offset: usize) -> Result<Option<VdevId>, DecodeError>
         .map_err(|_| DecodeError::new("removal state", "vdev does not exist", offset))
 }
 
-/// A mapping is being shortened: 3 words under `com.delphix:condensing_indirect`.
-/// Page `docs/format/indirect-vdev.md`.
+/// The state of condensing a mapping: 3 words under `com.delphix:condensing_indirect`. Page
+/// `docs/format/indirect-vdev.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingIndirectPhys {
     /// The removed vdev.
     pub vdev: VdevId,
-    /// The obsolete space map that is being worked in.
+    /// The obsolete space map that is being applied.
     pub previous_obsolete_map: Option<ObjectId>,
-    /// The mapping that is being built.
+    /// The new mapping under construction.
     pub next_mapping: Option<ObjectId>,
 }
 
@@ -122,7 +122,7 @@ impl CondensingIndirectPhys {
     /// Reads the state from its words (native integers, as read from a ZAP).
     ///
     /// # Errors
-    /// If there are fewer than 3 or the vdev does not exist.
+    /// If there are fewer than 3 words or the vdev is invalid.
     pub fn from_words(words: &[u64]) -> Result<Self, DecodeError> {
         let fail = |reason| DecodeError::new("condensing state", reason, 0);
         let Some([vdev, map, mapping]) = words.first_chunk::<3>() else {

@@ -1,10 +1,10 @@
-//! Which attributes there are.
+//! The known attributes and their registration.
 //!
 //! Page `docs/format/system-attributes.md`.
 
 use crate::DecodeError;
 
-/// How an attribute's bytes change with the byte order. Page `docs/format/system-attributes.md`.
+/// How to convert an attribute from the other byte order. Page `docs/format/system-attributes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SaClass {
     /// Array of 64-bit integers.
@@ -13,30 +13,30 @@ pub enum SaClass {
     U32,
     /// Array of 16-bit integers.
     U16,
-    /// Not at all.
+    /// No conversion.
     Bytes,
     /// Access control entries.
     Acl,
 }
 
-/// What a file system's registry tells of one attribute. Page `docs/format/system-attributes.md`.
+/// An attribute's entry in a file system's registry. Page `docs/format/system-attributes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SaRegistration {
     /// Its number in this file system.
     pub number: u16,
-    /// How its bytes are swapped.
+    /// How to convert its byte order.
     pub class: SaClass,
-    /// Bytes, 0 if that differs from file to file.
+    /// Length in bytes; 0 if it varies between files.
     pub length: u16,
 }
 
 impl SaRegistration {
-    /// Whether its length stands in each buffer.
+    /// Whether each buffer stores its length.
     #[must_use]
     pub fn is_variable(&self) -> bool {
         self.length == 0
     }
-    /// Reads a value of the registry ZAP.
+    /// Decodes a value of the registry ZAP.
     ///
     /// # Errors
     /// If the class is unknown or high bits are set.
@@ -60,7 +60,7 @@ impl SaRegistration {
             length: u16::from_le_bytes([l0, l1]),
         })
     }
-    /// The value for the registry ZAP.
+    /// Encodes the value for the registry ZAP.
     #[must_use]
     pub fn to_word(&self) -> u64 {
         let class = match self.class {
@@ -76,7 +76,7 @@ impl SaRegistration {
 
 macro_rules! attributes {
     ($($konst:ident $name:literal $number:literal $length:literal $class:ident $doc:literal;)*) => {
-        /// An attribute that every writer knows. Page `docs/format/system-attributes.md`.
+        /// A standard attribute. Page `docs/format/system-attributes.md`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum SaAttribute { $(#[doc = $doc] $konst),* }
 
@@ -88,8 +88,9 @@ macro_rules! attributes {
             pub fn name(self) -> &'static str {
                 match self { $(SaAttribute::$konst => $name),* }
             }
-            /// How a new file system registers it. Numbers 0 to 15 are the same in all, the others
-            /// are what each registry says.
+            /// The registration in a new file system.
+            ///
+            /// Numbers 0 to 15 are the same in all file systems; the registry defines the others.
             #[must_use]
             pub fn registration(self) -> SaRegistration {
                 match self { $(SaAttribute::$konst => SaRegistration {

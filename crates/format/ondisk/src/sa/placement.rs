@@ -1,30 +1,31 @@
-//! Which attributes stay in the dnode and which go to the spill block.
+//! Placement of attributes in the bonus or in the spill block.
 //!
 //! Page `docs/format/system-attributes.md`, "Bonus or spill".
 
 use super::header_length;
 
-/// Bytes of a dnode that no bonus can have: its head and one block pointer.
+/// Bytes of a dnode that are not available to the bonus: its header and one block pointer.
 const DNODE_FIXED_BYTES: usize = 192;
-/// Bytes of the spill block's pointer.
+/// Size of the pointer to the spill block in bytes.
 const SPILL_POINTER_BYTES: usize = 128;
 
-/// The outcome of [`place_attributes`]. Page `docs/format/system-attributes.md`.
+/// The result of [`place_attributes`]. Page `docs/format/system-attributes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaPlacement {
-    /// How many of the attributes, from the first on, are in the bonus.
+    /// The number of attributes in the bonus, from the first one.
     pub bonus_attributes: usize,
-    /// Bytes of the bonus buffer's head.
+    /// Size of the bonus buffer's header in bytes.
     pub bonus_header_bytes: usize,
-    /// The dnode's bonus length.
+    /// The bonus length of the dnode in bytes.
     pub bonus_bytes: usize,
-    /// Bytes of the spill buffer up to the end of its last attribute, `None` without one.
+    /// Size of the spill buffer up to the end of its last attribute; `None` without spill.
     pub spill_bytes: Option<usize>,
 }
 
-/// Divides attributes, given as (bytes, whether the length is variable) in their order, between the
-/// bonus of a dnode of `dnode_bytes` (512 to 16384) and the spill block. Writers must agree on this
-/// to the byte.
+/// Divides attributes between the bonus of a dnode and the spill block.
+///
+/// The attributes are (bytes, whether the length is variable), in order. `dnode_bytes` is 512 to 16384. All
+/// writers must agree on the result exactly.
 #[must_use]
 pub fn place_attributes(attributes: &[(usize, bool)], dnode_bytes: usize) -> SaPlacement {
     let full = dnode_bytes.saturating_sub(DNODE_FIXED_BYTES);
@@ -43,7 +44,7 @@ pub fn place_attributes(attributes: &[(usize, bool)], dnode_bytes: usize) -> SaP
         variable = variable.saturating_add(usize::from(is_variable));
         let takes_slot = is_variable && variable > 1;
         let wanted = header.saturating_add(if takes_slot { 2 } else { 0 });
-        // From here on it would reach the place of the spill pointer.
+        // From here on the bonus would overlap the spill pointer.
         let reaches =
             index.is_none() && total.saturating_add(wanted.next_multiple_of(8)) > with_spill;
         if takes_slot {

@@ -175,7 +175,7 @@ fn registry_words_are_as_printed() {
     assert!(SaRegistration::from_word(1 << 40).is_err());
 }
 
-/// A file with a project and an ACL of so many bytes, followed by more.
+/// A file with a project and an ACL of this size, followed by more attributes.
 fn base(acl_bytes: usize, more: &[(usize, bool)]) -> Vec<(usize, bool)> {
     let mut list = vec![(8, false); 7];
     list.extend([(16, false); 4]);
@@ -248,7 +248,7 @@ fn what_no_buffer_can_hold_is_not_written() {
         reason(2, &[(one(0), &longer)]),
         Err("attribute above 65535 bytes")
     );
-    // 63 units of 8 bytes: 6 for the head, the rest for lengths.
+    // 63 units of 8 bytes: 6 for the header, the others for lengths.
     let many = |count| vec![(one(0), &b""[..]); count];
     assert_eq!(reason(2, &many(249)), Ok(504));
     assert_eq!(
@@ -262,15 +262,15 @@ fn what_no_buffer_can_hold_is_not_written() {
 
 #[test]
 fn the_borders_are_where_the_rule_has_them() {
-    // Up to the spill pointer's place, and not into it.
+    // Up to the position of the spill pointer, without overlap.
     let placed = place_attributes(&[(184, false), (200, false)], 512);
     assert_eq!((placed.bonus_attributes, placed.bonus_bytes), (1, 192));
     let placed = place_attributes(&[(185, false), (200, false)], 512);
     assert_eq!(placed.bonus_attributes, 0);
-    // The whole room, if only the first length is variable...
+    // All of the space if only the first length is variable...
     let placed = place_attributes(&[(312, true)], 512);
     assert_eq!((placed.spill_bytes, placed.bonus_bytes), (None, 320));
-    // ...and less than it, if more are: five that would fill it to the byte spill.
+    // ...and less than that if more lengths are: five attributes that would fill it exactly spill.
     let five = |last| {
         place_attributes(
             &[(8, true), (8, true), (8, true), (8, true), (last, true)],

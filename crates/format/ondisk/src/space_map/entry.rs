@@ -2,12 +2,12 @@
 
 use crate::{DecodeError, Endian, Txg, VdevId};
 
-/// What an entry does to its range.
+/// The action of an entry on its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceAction {
-    /// The range is no longer free.
+    /// Allocates the range.
     Allocate,
-    /// The range is free again.
+    /// Frees the range.
     Free,
 }
 
@@ -30,35 +30,34 @@ impl SpaceAction {
 /// One entry of a space map. Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceMapEntry {
-    /// Tells which txg and sync pass wrote what follows. Loaders need it only in log maps.
+    /// The txg and sync pass that wrote the following entries. Loading needs it only in log maps.
     Debug {
         /// The low 50 bits of the txg, never 0.
         txg: Txg,
         /// The low 10 bits of the sync pass.
         sync_pass: u16,
-        /// What the batch that follows does.
+        /// The action of the following batch.
         action: SpaceAction,
     },
-    /// A word that only fills a block whose last word could not hold a two-word entry.
+    /// Padding at the end of a block, where a two-word entry does not fit in the last word.
     Padding,
-    /// A range was allocated or freed.
+    /// An allocated or freed range.
     Range {
-        /// Allocated or freed.
+        /// Whether it was allocated or freed.
         action: SpaceAction,
-        /// The top-level vdev; `None` in one-word entries. It means something in log maps only.
+        /// The top-level vdev; `None` in one-word entries. Only meaningful in log maps.
         vdev: Option<VdevId>,
-        /// First unit, counted from the map's start.
+        /// First unit, relative to the map's start.
         offset_units: u64,
-        /// Units, at least 1.
+        /// Length in units, at least 1.
         run_units: u64,
     },
 }
 
-/// The entries in a piece of a space map, without copying.
+/// Iterates over the entries in a part of a space map, without copying. Page `docs/format/space-map.md`.
 ///
-/// Each two-word entry lies within one data block of the object, so blocks can be given one by one
-/// (the last one cut at the header's length). After an error the iterator ends.
-/// Page `docs/format/space-map.md`.
+/// A two-word entry never crosses a data block of the object. The caller may therefore pass one block at a
+/// time, the last one truncated to the header's length. The iterator ends after an error.
 #[derive(Debug, Clone)]
 pub struct SpaceMapEntries<'a> {
     bytes: &'a [u8],
@@ -67,7 +66,7 @@ pub struct SpaceMapEntries<'a> {
 }
 
 impl<'a> SpaceMapEntries<'a> {
-    /// Starts at the first byte of `bytes`, whose words are in `endian` order.
+    /// Starts at the first byte of `bytes`; the words are in `endian` order.
     #[must_use]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self {
@@ -87,7 +86,7 @@ impl<'a> SpaceMapEntries<'a> {
         self.position = self.position.saturating_add(8);
         Some(Ok(self.endian.u64(*word)))
     }
-    /// An error at the present position; nothing more comes after it.
+    /// Ends the iteration with an error at the current position.
     fn fail(&mut self, reason: &'static str) -> DecodeError {
         let at = self.position;
         self.position = self.bytes.len();

@@ -1,10 +1,11 @@
-//! How many free segments of which size a space map leaves.
+//! Histograms of the free segments of a space map.
 
-/// Buckets of a stored histogram.
+/// The number of buckets of a stored histogram.
 pub const SPACE_HISTOGRAM_BUCKETS: usize = 32;
 
-/// Free segments by size: bucket `i` counts those of `2^(i + shift)` bytes up to twice that.
-/// Page `docs/format/space-map.md`.
+/// Free segments by size. Page `docs/format/space-map.md`.
+///
+/// Bucket `i` counts the segments of at least `2^(i + shift)` bytes and less than twice that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceHistogram {
     /// The counts.
@@ -12,14 +13,14 @@ pub struct SpaceHistogram {
 }
 
 impl SpaceHistogram {
-    /// Counts one free segment of `size_bytes` in a map whose unit is `2^shift` bytes.
+    /// Counts one free segment of `size_bytes` in a map with a unit of `2^shift` bytes.
     ///
-    /// What is too large for the last bucket is counted there as so many of its size;
-    /// what is smaller than a unit counts in bucket 0. Counts saturate.
+    /// A segment too large for the last bucket counts there as several segments of that bucket's size. A
+    /// segment smaller than a unit counts in bucket 0. Counts saturate.
     pub fn add(&mut self, size_bytes: u64, shift: u8) {
         self.add_many(size_bytes, 1, shift);
     }
-    /// Counts `segments` free segments of `size_bytes` each, as [`SpaceHistogram::add`] counts one.
+    /// Counts `segments` free segments of `size_bytes` each, as [`SpaceHistogram::add`] does.
     pub fn add_many(&mut self, size_bytes: u64, segments: u64, shift: u8) {
         let Some(log2) = size_bytes.checked_ilog2() else {
             return;

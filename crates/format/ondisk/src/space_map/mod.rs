@@ -1,8 +1,7 @@
-//! Space maps: append-only logs of what was allocated and freed, from which free space is replayed.
+//! Space maps: append-only logs of allocations and frees, from which free space is replayed.
 //!
-//! The same form serves metaslabs, the pool-wide log of one txg, pool checkpoints, obsolete parts
-//! of removed vdevs and dirty time logs. Pages `docs/format/space-map.md` and
-//! `docs/format/log-space-map.md`.
+//! Metaslabs, the pool-wide log of a txg, pool checkpoints, obsolete ranges of removed vdevs and dirty time
+//! logs use the same format. Pages `docs/format/space-map.md` and `docs/format/log-space-map.md`.
 
 mod entry;
 mod histogram;
@@ -14,30 +13,30 @@ pub use writer::SpaceMapWriter;
 
 use crate::{DecodeError, Endian, ObjectId, Reader, Writer};
 
-/// Bytes of the header when it has no histogram.
+/// Size of the header without a histogram, in bytes.
 pub const SPACE_MAP_HEADER_BYTES: usize = 24;
-/// Bytes of the header with a histogram (feature `com.delphix:spacemap_histogram`).
+/// Size of the header with a histogram, in bytes (feature `com.delphix:spacemap_histogram`).
 pub const SPACE_MAP_HEADER_BYTES_HISTOGRAM: usize = 320;
 
-/// A space map's header, the bonus of its object ("space_map_phys"). Page `docs/format/space-map.md`.
+/// The header of a space map: the bonus of its object ("space_map_phys"). Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceMapPhys {
-    /// The map's own object number, or `None` if nothing was ever appended. Readers ignore it.
+    /// The map's own object id; `None` if nothing was ever appended. Readers ignore it.
     pub object: Option<ObjectId>,
-    /// Bytes of valid entries, a multiple of 8. What the object holds behind them is garbage.
+    /// Bytes of valid entries, a multiple of 8. Data after them is garbage.
     pub length_bytes: u64,
-    /// Allocated minus freed bytes over all entries. Negative in maps that mostly free.
+    /// Allocated minus freed bytes of all entries. Negative in maps that mostly free.
     pub allocated_bytes: i64,
-    /// Free segments by size; a hint that no reader checks against the entries.
-    /// `None` in headers of 24 bytes.
+    /// Free segments by size; a hint that readers do not check against the entries. `None` in headers of 24
+    /// bytes.
     pub histogram: Option<SpaceHistogram>,
 }
 
 impl SpaceMapPhys {
-    /// Reads a header from a bonus buffer of 24 bytes or more; from 320 on it has a histogram.
+    /// Reads a header from a bonus of 24 bytes or more; from 320 bytes on it has a histogram.
     ///
     /// # Errors
-    /// If there are fewer than 24 bytes or the length is no multiple of 8.
+    /// If there are fewer than 24 bytes, or the length is not a multiple of 8.
     pub fn decode(bonus: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("space map header", bonus, endian);
         let object = ObjectId(reader.u64()?).some();
@@ -68,7 +67,7 @@ impl SpaceMapPhys {
         })
     }
 
-    /// The header's 24 or, with a histogram, 320 little-endian bytes.
+    /// Encodes the header as 24 little-endian bytes, or 320 with a histogram.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(SPACE_MAP_HEADER_BYTES_HISTOGRAM);
@@ -85,15 +84,15 @@ impl SpaceMapPhys {
     }
 }
 
-/// How a map's units translate to bytes (or, in a dirty time log, to txgs). Page `docs/format/space-map.md`.
+/// The units of a map, in bytes (or, in a dirty time log, in txgs). Page `docs/format/space-map.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapUnits {
-    /// log2 of a unit in bytes: the vdev's ashift in metaslab and checkpoint maps, 9 in log maps,
-    /// 0 in obsolete maps and dirty time logs.
+    /// log2 of a unit in bytes: the vdev's ashift in metaslab and checkpoint maps, 9 in log maps, 0 in
+    /// obsolete maps and dirty time logs.
     pub shift: u8,
-    /// What offset 0 stands for, in bytes: the metaslab's start, else 0.
+    /// Byte offset that corresponds to offset 0: the metaslab's start, else 0.
     pub start_bytes: u64,
-    /// Bytes that the map covers from its start; `None` if unbounded.
+    /// Size of the covered range in bytes; `None` if unbounded.
     pub size_bytes: Option<u64>,
 }
 
@@ -111,10 +110,10 @@ impl SpaceMapUnits {
         size_bytes: None,
     };
 
-    /// The range of bytes `[start, end)` that `run_units` units from `offset_units` on cover.
+    /// The range of bytes `[start, end)` of `run_units` units from `offset_units`.
     ///
     /// # Errors
-    /// If it is empty, does not fit 64 bits, or leaves the map's bounds.
+    /// If the range is empty, does not fit in 64 bits, or exceeds the map's bounds.
     pub fn range_bytes(
         &self,
         offset_units: u64,

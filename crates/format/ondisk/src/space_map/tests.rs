@@ -197,12 +197,12 @@ fn one_word_is_used_as_long_as_it_can_hold_the_range_and_no_longer() {
     assert_eq!(bytes(true, end - 1, 1), Some(8));
     assert_eq!(bytes(true, end, 1), Some(16));
     assert_eq!(bytes(true, end, run + 1), Some(16));
-    // Without the feature a longer run is cut, and what ends behind the last unit is refused.
+    // Without the feature, a longer run is cut, and a run that ends after the last unit is refused.
     assert_eq!(bytes(false, 0, run + 1), Some(16));
     assert_eq!(bytes(false, end - 1, 1), Some(8));
     assert_eq!(bytes(false, end - run - 1, run + 1), Some(16));
     assert_eq!(bytes(false, end - 1, 2), None);
-    // Two words reach to 2^63.
+    // Two words reach up to 2^63.
     assert_eq!(bytes(true, (1 << 63) - 1, 1), Some(16));
     assert_eq!(bytes(true, (1 << 63) - 1, 2), None);
     assert_eq!(bytes(true, 1 << 63, 1), None);

@@ -1,18 +1,18 @@
-//! Builds the bytes that are appended to a space map.
+//! Encoder of the entries that are appended to a space map.
 
 use super::entry::SpaceAction;
 use crate::{DecodeError, Txg, VdevId, Writer};
 
-/// Runs that one word can hold, in units.
+/// The longest range of a one-word entry, in units.
 const ONE_WORD_RUN_MAX: u64 = 1 << 15;
-/// Offsets that one word can hold are below this, in units.
+/// The end of the offsets of one-word entries, in units.
 const ONE_WORD_OFFSET_END: u64 = 1 << 47;
-/// Runs that two words can hold, in units.
+/// The longest range of a two-word entry, in units.
 const TWO_WORD_RUN_MAX: u64 = 1 << 36;
-/// Offsets that two words can hold are below this, in units.
+/// The end of the offsets of two-word entries, in units.
 const TWO_WORD_OFFSET_END: u64 = 1 << 63;
 
-/// Encodes entries to be appended at a given length of a map. Page `docs/format/space-map.md`.
+/// Encodes entries for appending at a given length of a map. Page `docs/format/space-map.md`.
 #[derive(Debug, Clone)]
 pub struct SpaceMapWriter {
     writer: Writer,
@@ -22,8 +22,9 @@ pub struct SpaceMapWriter {
 }
 
 impl SpaceMapWriter {
-    /// Appends behind `start_bytes` bytes (the header's length) of an object with data blocks of
-    /// `block_bytes`. `two_words` says whether feature `com.delphix:spacemap_v2` allows two-word entries.
+    /// Starts at `start_bytes` (the length in the header) of an object with data blocks of `block_bytes`.
+    ///
+    /// `two_words` permits two-word entries (feature `com.delphix:spacemap_v2`).
     #[must_use]
     pub fn new(start_bytes: u64, block_bytes: u64, two_words: bool) -> Self {
         Self {
@@ -33,7 +34,7 @@ impl SpaceMapWriter {
             two_words,
         }
     }
-    /// Bytes encoded so far.
+    /// The number of bytes encoded.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         u64::try_from(self.writer.position()).unwrap_or(u64::MAX)
@@ -43,7 +44,7 @@ impl SpaceMapWriter {
     pub fn finish(self) -> Vec<u8> {
         self.writer.finish()
     }
-    /// Says that what follows is of `txg` (not 0) and `sync_pass`.
+    /// Appends a debug entry: the following entries belong to `txg` (not 0) and `sync_pass`.
     pub fn put_debug(&mut self, txg: Txg, sync_pass: u16, action: SpaceAction) {
         let word = (2u64 << 62)
             | (action.bit() << 60)
@@ -51,11 +52,12 @@ impl SpaceMapWriter {
             | (txg.0 & ((1 << 50) - 1));
         self.writer.put_u64(word);
     }
-    /// A range of a map that has no vdevs, cut into as many entries as it needs: one-word entries
-    /// where they can hold it at once, else two-word ones if allowed.
+    /// Appends a range to a map without vdevs, in as many entries as needed.
+    ///
+    /// Uses one-word entries where one suffices, else two-word entries if permitted.
     ///
     /// # Errors
-    /// If the range is empty, or lies where the permitted entries cannot reach.
+    /// If the range is empty, or beyond the reach of the permitted entries.
     pub fn put_range(
         &mut self,
         action: SpaceAction,
@@ -76,10 +78,10 @@ impl SpaceMapWriter {
         }
         Ok(())
     }
-    /// A range of a log map: always two-word entries with the vdev.
+    /// Appends a range to a log map, always as two-word entries with the vdev.
     ///
     /// # Errors
-    /// If the range is empty or cannot be expressed, or the vdev has more than 24 bits.
+    /// If the range is empty or too large for the format, or the vdev exceeds 24 bits.
     pub fn put_vdev_range(
         &mut self,
         action: SpaceAction,
@@ -104,7 +106,7 @@ impl SpaceMapWriter {
             return Err(fail("offset does not fit two words"));
         }
         for (offset, run) in pieces(offset_units, run_units, TWO_WORD_RUN_MAX) {
-            // Readers take blocks one by one, so an entry must not straddle two.
+            // Readers process single blocks, so an entry must not cross a block boundary.
             let position = self.start_bytes.saturating_add(self.length_bytes());
             if position.checked_rem(self.block_bytes) == Some(self.block_bytes.saturating_sub(8)) {
                 self.writer.put_u64(2 << 62);
@@ -130,7 +132,7 @@ fn range_end(offset: u64, run: u64) -> Result<u64, DecodeError> {
         .ok_or_else(|| fail("range does not fit 64 bits"))
 }
 
-/// `run` units from `offset` on, in pieces of at most `most`.
+/// Splits `run` units from `offset` into parts of at most `most` units.
 fn pieces(offset: u64, run: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut at = offset;
     let mut left = run;

@@ -1,4 +1,4 @@
-//! Leaves that are changed: each step against a model, each refusal leaving every byte as it was.
+//! Changes of leaves: each step is compared with a model, and a refused change must not modify any byte.
 
 use super::leaf::LeafShape;
 use super::*;
@@ -20,7 +20,7 @@ fn chunk_of(bytes: &[u8], name: &[u8]) -> u16 {
 }
 
 fn hash_of(name: &[u8]) -> u64 {
-    // Few hashes, so that chains are long and some are equal.
+    // Few hash values, so that chains are long and some hashes are equal.
     ZapHashing::plain(5).name(name) & (0b1011 << 57)
 }
 
@@ -45,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the numbers in the head, the free list and the entries say of `model`.
+/// Compares the header counts, the free list and the entries with `model`.
 fn agrees(bytes: &[u8], model: &BTreeMap<Vec<u8>, (u32, ZapValue)>) {
     let leaf = ZapLeaf::decode(bytes, Endian::Little).unwrap();
     let used: u16 = model
@@ -176,7 +176,7 @@ fn a_value_may_take_the_last_free_chunk_and_what_it_had_itself() {
     assert_eq!(change(16), (Ok(()), 0));
     assert_eq!(change(0), (Ok(()), 16));
     assert_eq!(change(1), (Ok(()), 15));
-    // An entry that no leaf of this size can hold is another matter than a full leaf.
+    // An entry too large for any leaf of this size is refused; the leaf is not just full.
     let done = insert(&mut bytes, b"m", 0, &value(17));
     assert!(matches!(done, Err(LeafInsertError::Refused(_))));
     assert_eq!(
@@ -201,7 +201,7 @@ fn broken(at: usize, byte: u8) -> Vec<u8> {
 fn a_broken_leaf_is_refused_by_name_and_not_touched() {
     let chunk = |number: usize| 48 + 256 + number * 24;
     let (free_count, entry_count, freelist) = (28, 30, 34);
-    // (byte, what it becomes, why removing chunk 3 fails)
+    // (byte, its new value, why removing chunk 3 fails)
     for (at, byte, reason) in [
         (free_count, 255, "free chunks miscounted"),
         (entry_count, 0, "entries miscounted"),
@@ -234,7 +234,7 @@ fn a_broken_leaf_is_refused_by_name_and_not_touched() {
         assert_eq!(error.reason, reason);
         assert_eq!(bytes, before);
     }
-    // Names and values may be long, and a loop among their chunks is found.
+    // Names and values may be long, and a loop in their chunks is detected.
     let mut bytes = broken(chunk(4) + 22, 4);
     bytes[chunk(4) + 23] = 0;
     let mut leaf = ZapLeafMut::open(&mut bytes).unwrap();
@@ -357,12 +357,12 @@ fn keys_of_128_words_are_read_and_longer_ones_are_not() {
     assert_eq!(read(&bytes), Ok(words));
     bytes[48 + 256 + 6] = 129;
     assert_eq!(read(&bytes), Err("key above 128 words"));
-    // An array that would need more chunks than the leaf has is not begun.
+    // An array that needs more chunks than the leaf has is refused at once.
     bytes[48 + 256 + 10..48 + 256 + 12].copy_from_slice(&[0xff, 0xff]);
     let leaf = ZapLeaf::decode(&bytes, Endian::Little).unwrap();
     let value = leaf.value(&leaf.entry(0).unwrap());
     assert_eq!(value.unwrap_err().reason, "array longer than the leaf");
-    // 158 chunks of 21 bytes are not too many to be looked for.
+    // 158 chunks of 21 bytes are few enough to be read.
     bytes[48 + 256 + 1] = 1;
     bytes[48 + 256 + 10..48 + 256 + 12].copy_from_slice(&(158u16 * 21).to_le_bytes());
     let leaf = ZapLeaf::decode(&bytes, Endian::Little).unwrap();
@@ -401,7 +401,7 @@ fn blocks_of_the_other_order_become_what_a_little_endian_writer_stores() {
     for (at, length) in [(0, 8), (8, 8), (16, 8), (64, 8), (72, 4)] {
         foreign[at..at + length].reverse();
     }
-    // Free slots hold zeros, which are the same in both orders.
+    // Free slots are zeros, which are the same in both byte orders.
     assert_eq!(zap_block_to_little(&foreign, Endian::Big).unwrap(), micro);
     assert_eq!(zap_block_to_little(&micro, Endian::Little).unwrap(), micro);
 

@@ -1,4 +1,4 @@
-//! Integers at computed offsets: what a fixed cursor cannot reach.
+//! Integers at computed offsets, where a sequential cursor does not suffice.
 
 use crate::Endian;
 
@@ -16,7 +16,7 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize, endian: Endian) -> Option<u64>
     array(bytes, offset).map(|taken| endian.u64(taken))
 }
 
-/// Overwrites bytes in place; `None` (and no change) if they would reach past the end.
+/// Overwrites bytes in place; `None`, without a change, if they would exceed the end.
 pub(super) fn put_at(bytes: &mut [u8], offset: usize, value: &[u8]) -> Option<()> {
     let end = offset.checked_add(value.len())?;
     bytes.get_mut(offset..end)?.copy_from_slice(value);

@@ -1,4 +1,4 @@
-//! The hash that places and orders the entries of a ZAP.
+//! The hash that determines the order and position of ZAP entries.
 //!
 //! Page `docs/format/zap-fat.md`, "The hash".
 
@@ -31,8 +31,9 @@ const fn table() -> [u64; 256] {
     table
 }
 
-/// Continues the CRC-64 `crc` over `bytes`. Neither inverted at the start nor at the end; the
-/// first value is the ZAP's salt.
+/// Continues the CRC-64 `crc` over `bytes`.
+///
+/// The CRC is inverted neither at the start nor at the end. Its initial value is the ZAP's salt.
 #[must_use]
 pub fn zap_crc64(crc: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(crc, |crc, &byte| {
@@ -42,19 +43,19 @@ pub fn zap_crc64(crc: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-/// How one ZAP hashes its keys: from its salt and flags. Page `docs/format/zap-fat.md`.
+/// The hash function of a ZAP, from its salt and flags. Page `docs/format/zap-fat.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZapHashing {
-    /// Where the CRC starts; chosen at random when the ZAP is made.
+    /// The initial value of the CRC, a random number chosen when the ZAP is created.
     pub salt: u64,
-    /// Upper hash bits that are kept: 28, or 48 with the flag `HASH64`.
+    /// The number of upper hash bits in use: 28, or 48 with the flag `HASH64`.
     pub bits: u32,
-    /// The first word of a key is its hash already.
+    /// Whether the first word of a key is already its hash.
     pub is_prehashed: bool,
 }
 
 impl ZapHashing {
-    /// The way of a microzap, and of a fat ZAP without flags.
+    /// The hash function of a microzap, and of a fat ZAP without flags.
     #[must_use]
     pub fn plain(salt: u64) -> Self {
         Self {
@@ -63,8 +64,7 @@ impl ZapHashing {
             is_prehashed: false,
         }
     }
-    /// The hash of a name, which must be in hash form already (normalised as the ZAP's
-    /// `normflags` say, without the NUL).
+    /// The hash of a name. The name must be normalised as the ZAP's `normflags` require, and have no NUL.
     #[must_use]
     pub fn name(&self, hash_form: &[u8]) -> u64 {
         self.keep(zap_crc64(self.salt, hash_form))
@@ -81,12 +81,12 @@ impl ZapHashing {
                 .fold(self.salt, |crc, word| zap_crc64(crc, &word.to_le_bytes())),
         )
     }
-    /// Collision differentiators are below this.
+    /// The exclusive upper bound of collision differentiators.
     #[must_use]
     pub fn cd_limit(&self) -> u32 {
         if self.bits == 48 { 0xffff } else { 0xffff_ffff }
     }
-    /// The hash without the bits that this ZAP does not keep.
+    /// Clears the hash bits that this ZAP does not use.
     #[must_use]
     pub fn keep(&self, crc: u64) -> u64 {
         let dropped = 64u32.saturating_sub(self.bits);

@@ -1,4 +1,4 @@
-//! Block 0 of a fat ZAP, and the words of its pointer table.
+//! Block 0 of a fat ZAP, and the entries of its pointer table.
 //!
 //! Page `docs/format/zap-fat.md`.
 
@@ -11,7 +11,7 @@ bitflags::bitflags! {
     /// Flags of a fat ZAP. Page `docs/format/zap-fat.md`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ZapFlags: u64 {
-        /// 48 bits of the hash are kept instead of 28.
+        /// The hash has 48 bits instead of 28.
         const HASH64 = 1;
         /// Keys are arrays of 64-bit words, not names.
         const UINT64_KEY = 2;
@@ -25,23 +25,23 @@ bitflags::bitflags! {
 pub struct ZapHeader {
     /// log2 of the block size in bytes, 9 to 20.
     pub block_shift: u32,
-    /// First block of the pointer table; 0 if it stands in the header block.
+    /// First block of the pointer table; 0 if it is embedded in the header block.
     pub table_block: u64,
-    /// Blocks of the pointer table; 0 if it stands in the header block.
+    /// The number of blocks of the pointer table; 0 if it is embedded in the header block.
     pub table_blocks: u64,
-    /// The table has 2^this entries, and this many hash bits choose one.
+    /// log2 of the number of table entries; the number of hash bits that select an entry.
     pub table_shift: u32,
-    /// First block of the table of double size that is being filled, else 0.
+    /// First block of the next table, which has double size and is being filled; 0 for none.
     pub next_table_block: u64,
-    /// Blocks of the present table that the larger one holds already.
+    /// The number of blocks of the current table that were copied to the next one.
     pub table_blocks_copied: u64,
-    /// The next block number never used; every block in use is below it.
+    /// The lowest block number never used; all used blocks are below it.
     pub free_block: u64,
-    /// Leaves in use.
+    /// The number of leaves.
     pub leaf_count: u64,
-    /// Entries in all leaves.
+    /// The number of entries in all leaves.
     pub entry_count: u64,
-    /// Where hashing starts.
+    /// The initial value of the hash.
     pub salt: u64,
     /// How names are normalised before hashing; 0 for not at all.
     pub normflags: u64,
@@ -49,7 +49,7 @@ pub struct ZapHeader {
     pub flags: ZapFlags,
 }
 
-/// Where one entry of the pointer table stands.
+/// The position of a pointer table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZapTableLocation {
     /// Block within the object.
@@ -145,7 +145,7 @@ impl ZapHeader {
     /// The header of a new fat ZAP: embedded table, one leaf (block 1), no entries.
     ///
     /// # Errors
-    /// If the block size is none that exists.
+    /// If the block size is invalid.
     pub fn new(
         block_shift: u32,
         salt: u64,
@@ -171,11 +171,12 @@ impl ZapHeader {
         })
     }
 
-    /// The header block, little-endian, followed in its second half by `embedded_table` (which is
-    /// ignored by readers when the table has its own blocks).
+    /// Encodes the header block, little-endian, with `embedded_table` in its second half.
+    ///
+    /// Readers ignore the embedded table if the table has its own blocks.
     ///
     /// # Errors
-    /// If the block size is none that exists or the table has not bs/16 words.
+    /// If the block size is invalid, or the table does not have (block size / 16) words.
     pub fn encode(&self, embedded_table: &[u64]) -> Result<Vec<u8>, DecodeError> {
         let fail = |reason| DecodeError::new("zap header", reason, 0);
         if !super::FAT_BLOCK_SHIFTS.contains(&self.block_shift) {
@@ -196,10 +197,10 @@ impl ZapHeader {
         Ok(writer.finish())
     }
 
-    /// Overwrites the head of the little-endian header block `block`; its table stays.
+    /// Overwrites the header in the little-endian header block `block`, and preserves its table.
     ///
     /// # Errors
-    /// If the block has not the size that this header says; then nothing is changed.
+    /// If the size of the block does not match this header; then nothing is changed.
     pub fn put(&self, block: &mut [u8]) -> Result<(), DecodeError> {
         if Some(block.len()) != 1usize.checked_shl(self.block_shift) {
             return Err(DecodeError::new("zap header", "block of another size", 0));
@@ -228,7 +229,7 @@ impl ZapHeader {
         ]
     }
 
-    /// How this ZAP hashes its keys.
+    /// The hash function of this ZAP.
     #[must_use]
     pub fn hashing(&self) -> ZapHashing {
         ZapHashing {
@@ -242,8 +243,8 @@ impl ZapHeader {
         }
     }
 
-    /// Where the table entry for `hash` stands: in the header block or in one of the table's own,
-    /// always below `free_block`.
+    /// The position of the table entry for `hash`: in the header block or in a table block, always below
+    /// `free_block`.
     #[must_use]
     pub fn table_location(&self, hash: u64) -> ZapTableLocation {
         let index = hash
@@ -269,8 +270,7 @@ impl ZapHeader {
     }
 }
 
-/// The leaf's block number that word `word` of a pointer-table block (or of the header block)
-/// holds.
+/// Reads the block number of a leaf from word `word` of a pointer table block or of the header block.
 ///
 /// # Errors
 /// If the block has no such word.
@@ -280,7 +280,7 @@ pub fn pointer_table_entry(bytes: &[u8], endian: Endian, word: usize) -> Result<
         .ok_or_else(|| DecodeError::new("zap pointer table", "too short", offset))
 }
 
-/// Overwrites word `word` of a little-endian pointer-table block (or of the header block).
+/// Overwrites word `word` of a little-endian pointer table block or of the header block.
 ///
 /// # Errors
 /// If the block has no such word.

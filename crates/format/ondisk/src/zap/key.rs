@@ -1,10 +1,10 @@
-//! Keys and values as they stand in leaves: big-endian, whatever the block's byte order.
+//! Keys and values as leaves store them: big-endian, regardless of the block's byte order.
 //!
 //! Page `docs/format/zap-fat.md`, "Arrays".
 
 use crate::DecodeError;
 
-/// What an entry is found by.
+/// The key of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ZapKey<'a> {
     /// A name without its NUL.
@@ -14,7 +14,7 @@ pub enum ZapKey<'a> {
 }
 
 impl ZapKey<'_> {
-    /// The bytes as a leaf's arrays hold them: the name and its NUL, or the words big-endian.
+    /// Encodes the key as in a leaf's arrays: the name with its NUL, or the words, big-endian.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         match self {
@@ -29,18 +29,19 @@ impl ZapKey<'_> {
     }
 }
 
-/// A value: integers of one width. Bounded by what a leaf can hold (below 1 MiB; 8192 bytes from
-/// a correct writer).
+/// A value: integers of one width.
+///
+/// Its size is bounded by the capacity of a leaf (below 1 MiB; 8192 bytes from a correct writer).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ZapValue {
-    /// Bytes of one integer: 1, 2, 4 or 8.
+    /// Size of an integer in bytes: 1, 2, 4 or 8.
     pub integer_bytes: u8,
-    /// The integers back to back, each most significant byte first.
+    /// The integers back to back, each big-endian.
     pub bytes: Vec<u8>,
 }
 
 impl ZapValue {
-    /// One 64-bit integer, the only shape a microzap holds.
+    /// A single 64-bit integer, the only form in a microzap.
     #[must_use]
     pub fn from_u64(value: u64) -> Self {
         Self::from_u64s(&[value])
@@ -75,7 +76,7 @@ impl ZapValue {
             bytes: bytes.to_vec(),
         }
     }
-    /// How many integers there are; 0 is possible.
+    /// The number of integers; may be 0.
     #[must_use]
     pub fn count(&self) -> usize {
         self.bytes
@@ -93,13 +94,14 @@ impl ZapValue {
                     .fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
             })
     }
-    /// The first integer, widened; `None` if there are none. (Directories may hold further
-    /// ones, which mean nothing.)
+    /// The first integer, widened; `None` if there are none.
+    ///
+    /// In directories, further integers may follow; they have no meaning.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
         self.integers().next()
     }
-    /// The bytes of a value of one-byte integers (strings stand with their NUL).
+    /// The bytes of a value of one-byte integers (strings include their NUL).
     ///
     /// # Errors
     /// If the integers are wider.

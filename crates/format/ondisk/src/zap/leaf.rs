@@ -13,7 +13,7 @@ pub(super) const CHUNK_ARRAY: u8 = 251;
 pub(super) const CHUNK_ENTRY: u8 = 252;
 pub(super) const CHUNK_FREE: u8 = 253;
 
-/// Sizes that follow from the block size alone.
+/// Quantities that depend only on the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeafShape {
     pub(super) block_shift: u32,
@@ -35,14 +35,14 @@ impl LeafShape {
             chunks_offset: LEAF_HEADER_BYTES.saturating_add(block_bytes / 16),
         })
     }
-    /// Byte offset of a chunk, `None` if there is no such chunk.
+    /// Byte offset of a chunk; `None` if there is no such chunk.
     pub(super) fn chunk_offset(&self, chunk: u16) -> Option<usize> {
         (chunk < self.chunks).then(|| {
             self.chunks_offset
                 .saturating_add(usize::from(chunk).saturating_mul(CHUNK_BYTES))
         })
     }
-    /// The bucket of a hash in a leaf of `prefix_bits`: the bits right behind the prefix.
+    /// The bucket of a hash in a leaf of `prefix_bits`, from the bits after the prefix.
     pub(super) fn bucket(&self, hash: u64, prefix_bits: u32) -> usize {
         let shift = 64u32
             .saturating_sub(self.block_shift.saturating_sub(5))
@@ -58,15 +58,15 @@ impl LeafShape {
 /// A leaf block. Page `docs/format/zap-fat.md`.
 #[derive(Debug, Clone, Copy)]
 pub struct ZapLeaf<'a> {
-    /// The upper `prefix_bits` of the hash of every entry, as a number.
+    /// The upper `prefix_bits` bits of the hash of every entry.
     pub prefix: u64,
-    /// Bits in `prefix`, at most 64.
+    /// The number of bits of `prefix`, at most 64.
     pub prefix_bits: u32,
-    /// Chunks that are said to be free.
+    /// The stored number of free chunks.
     pub free_chunks: u16,
-    /// Entries that are said to be here.
+    /// The stored number of entries.
     pub entry_count: u16,
-    /// First free chunk, or 0xffff.
+    /// The first free chunk, or 0xffff.
     pub freelist: u16,
     /// Whether chains are sorted by differentiator (flag bit 0).
     pub is_cd_sorted: bool,
@@ -78,31 +78,31 @@ pub struct ZapLeaf<'a> {
 /// The entry chunk of one name or key. Page `docs/format/zap-fat.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZapLeafEntry {
-    /// The chunk's own number.
+    /// The chunk number.
     pub chunk: u16,
-    /// Bytes of one integer of the value: 1, 2, 4 or 8.
+    /// Size of an integer of the value in bytes: 1, 2, 4 or 8.
     pub integer_bytes: u8,
     /// The next entry in this bucket, or 0xffff.
     pub next: u16,
-    /// First array chunk of the name.
+    /// The first array chunk of the name.
     pub name_chunk: u16,
-    /// Bytes of the name with its NUL, or 64-bit words of the key; not 0.
+    /// Length of the name in bytes with its NUL, or of the key in 64-bit words; not 0.
     pub name_integers: u16,
-    /// First array chunk of the value, or 0xffff.
+    /// The first array chunk of the value, or 0xffff.
     pub value_chunk: u16,
-    /// Integers of the value.
+    /// The number of integers of the value.
     pub value_integers: u16,
-    /// Tells apart entries of equal hash.
+    /// Distinguishes entries of equal hash.
     pub cd: u32,
-    /// The kept bits of the key's hash.
+    /// The hash of the key, with unused bits cleared.
     pub hash: u64,
 }
 
 impl<'a> ZapLeaf<'a> {
-    /// Reads a leaf's head. `bytes` is the whole block, in byte order `endian`. Allocates nothing.
+    /// Reads the header of a leaf. `bytes` is the whole block, in byte order `endian`. Allocates nothing.
     ///
     /// # Errors
-    /// If the block is not a leaf, or a prefix is impossible.
+    /// If the block is not a leaf, or the prefix is invalid.
     pub fn decode(bytes: &'a [u8], endian: Endian) -> Result<Self, DecodeError> {
         let fail = |reason, offset| DecodeError::new("zap leaf", reason, offset);
         let shape = LeafShape::of(bytes.len())?;
@@ -139,25 +139,25 @@ impl<'a> ZapLeaf<'a> {
         })
     }
 
-    /// Chunks in the block.
+    /// The number of chunks in the block.
     #[must_use]
     pub fn chunk_count(&self) -> u16 {
         self.shape.chunks
     }
-    /// The smallest hash that belongs here.
+    /// The smallest hash in this leaf's range.
     #[must_use]
     pub fn first_hash(&self) -> u64 {
         self.prefix
             .checked_shl(64u32.saturating_sub(self.prefix_bits))
             .unwrap_or(0)
     }
-    /// The first hash behind this leaf's range; `None` if it is the last leaf.
+    /// The first hash after this leaf's range; `None` if this is the last leaf.
     #[must_use]
     pub fn next_hash(&self) -> Option<u64> {
         let size = 1u64.checked_shl(64u32.saturating_sub(self.prefix_bits))?;
         self.first_hash().checked_add(size)
     }
-    /// Whether a hash belongs into this leaf.
+    /// Whether a hash is in this leaf's range.
     #[must_use]
     pub fn covers(&self, hash: u64) -> bool {
         hash.checked_shr(64u32.saturating_sub(self.prefix_bits))
@@ -165,14 +165,17 @@ impl<'a> ZapLeaf<'a> {
             == self.prefix
     }
 
-    /// The entries in the bucket of `hash`, of this and other hashes. Ends after the first error
-    /// and after at most as many entries as there are chunks.
+    /// The entries in the bucket of `hash`, including those of other hashes.
+    ///
+    /// Ends after the first error, and after at most as many entries as there are chunks.
     #[must_use]
     pub fn chain(&self, hash: u64) -> LeafChain<'a> {
         self.bucket_chain(self.shape.bucket(hash, self.prefix_bits))
     }
-    /// All entries, bucket by bucket. Each is checked to lie where its hash belongs, so none can
-    /// come twice. A loop gives an error; at most as many entries as chunks come before it.
+    /// All entries, bucket by bucket.
+    ///
+    /// Checks that each entry is in the bucket of its hash, so no entry occurs twice. A loop yields an error
+    /// after at most as many entries as there are chunks.
     pub fn entries(&self) -> impl Iterator<Item = Result<ZapLeafEntry, DecodeError>> + use<'a> {
         let leaf = *self;
         (0..self.shape.buckets).flat_map(move |bucket| leaf.bucket_chain(bucket))
@@ -191,7 +194,7 @@ impl<'a> ZapLeaf<'a> {
     /// Reads the entry in `chunk`.
     ///
     /// # Errors
-    /// If there is no such chunk or it holds something else.
+    /// If there is no such chunk, or it is of another kind.
     pub fn entry(&self, chunk: u16) -> Result<ZapLeafEntry, DecodeError> {
         let offset = self.chunk_offset(chunk)?;
         let fail = |reason| DecodeError::new("zap leaf", reason, offset);
@@ -223,10 +226,10 @@ impl<'a> ZapLeaf<'a> {
         Ok(entry)
     }
 
-    /// The name of an entry whose key is a string, without its NUL: at most 1023 bytes.
+    /// The name of an entry with a string key, without its NUL: at most 1023 bytes.
     ///
     /// # Errors
-    /// If it is longer, has no NUL at its end or one before, or its chunks are broken.
+    /// If it is longer, has no NUL at its end, has a NUL before the end, or its chunks are broken.
     pub fn name(&self, entry: &ZapLeafEntry) -> Result<Vec<u8>, DecodeError> {
         let fail = |reason| self.fail_at(entry.chunk, reason);
         let length = usize::from(entry.name_integers);
@@ -242,10 +245,10 @@ impl<'a> ZapLeaf<'a> {
         }
         Ok(name)
     }
-    /// The key of an entry whose key is 64-bit words: at most 128 of them.
+    /// The key of an entry with a key of 64-bit words: at most 128 of them.
     ///
     /// # Errors
-    /// If there are more or its chunks are broken.
+    /// If there are more, or its chunks are broken.
     pub fn words(&self, entry: &ZapLeafEntry) -> Result<Vec<u64>, DecodeError> {
         if entry.name_integers > 128 {
             return Err(self.fail_at(entry.chunk, "key above 128 words"));
@@ -255,7 +258,7 @@ impl<'a> ZapLeaf<'a> {
         let mut reader = Reader::new("zap leaf", &bytes, Endian::Big);
         (0..entry.name_integers).map(|_| reader.u64()).collect()
     }
-    /// An entry's value. Allocates at most the block's size.
+    /// The value of an entry. Allocates at most the block's size.
     ///
     /// # Errors
     /// If it needs more chunks than there are, or they are broken.
@@ -273,8 +276,9 @@ impl<'a> ZapLeaf<'a> {
         })
     }
 
-    /// Collects `length` (not 0) bytes from a chain of array chunks, which must end just there:
-    /// so a loop is always found.
+    /// Collects `length` (not 0) bytes from a chain of array chunks.
+    ///
+    /// The chain must end exactly there, so loops are always detected.
     fn array(&self, first: u16, length: usize) -> Result<Vec<u8>, DecodeError> {
         let needed = length.div_ceil(ARRAY_BYTES);
         if needed > usize::from(self.shape.chunks) {
@@ -307,10 +311,10 @@ impl<'a> ZapLeaf<'a> {
         Ok(collected)
     }
 
-    /// The chunks of the array that begins with `first`, to the end of its chain.
+    /// The chunks of the array that begins with `first`, up to the end of its chain.
     ///
     /// # Errors
-    /// If one is no array chunk or there are more than the leaf has.
+    /// If one is not an array chunk, or there are more than the leaf has.
     pub(super) fn array_chunks(&self, first: u16) -> Result<Vec<u16>, DecodeError> {
         let mut chunks = Vec::new();
         let mut chunk = first;
@@ -329,10 +333,10 @@ impl<'a> ZapLeaf<'a> {
         Ok(chunks)
     }
 
-    /// Follows the list of free chunks: how many there are.
+    /// Counts the free chunks by following their list.
     ///
     /// # Errors
-    /// If it holds another kind of chunk or loops.
+    /// If the list contains another kind of chunk or loops.
     pub fn count_free(&self) -> Result<u16, DecodeError> {
         let mut count = 0u16;
         let mut chunk = self.freelist;
@@ -362,7 +366,7 @@ impl<'a> ZapLeaf<'a> {
     }
 }
 
-/// The entries of one bucket, see [`ZapLeaf::chain`].
+/// The entries of a bucket; see [`ZapLeaf::chain`].
 #[derive(Debug, Clone)]
 pub struct LeafChain<'a> {
     leaf: ZapLeaf<'a>,

@@ -1,11 +1,11 @@
-//! Building leaves, little-endian.
+//! Construction of leaves, little-endian.
 //!
 //! Page `docs/format/zap-fat.md`, "Leaf".
 
 use super::{LeafInsertError, ZapKey, ZapLeafMut, ZapValue};
 use crate::DecodeError;
 
-/// A leaf in the making. Page `docs/format/zap-fat.md`.
+/// A leaf under construction. Page `docs/format/zap-fat.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZapLeafBuilder {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ impl ZapLeafBuilder {
     /// An empty leaf of 2^`block_shift` bytes.
     ///
     /// # Errors
-    /// If the block size is none that exists or the prefix is longer than its length.
+    /// If the block size is invalid, or the prefix exceeds `prefix_bits`.
     pub fn new(
         block_shift: u32,
         prefix: u64,
@@ -37,18 +37,18 @@ impl ZapLeafBuilder {
         })
     }
 
-    /// Chunks still free.
+    /// The number of free chunks.
     #[must_use]
     pub fn free_chunks(&self) -> u16 {
         self.free_chunks
     }
-    /// Entries here.
+    /// The number of entries.
     #[must_use]
     pub fn entry_count(&self) -> u16 {
         self.entry_count
     }
 
-    /// Adds an entry, see [`ZapLeafMut::insert`].
+    /// Adds an entry; see [`ZapLeafMut::insert`].
     ///
     /// # Errors
     /// As [`ZapLeafMut::insert`].
@@ -66,7 +66,7 @@ impl ZapLeafBuilder {
         Ok(())
     }
 
-    /// The block's bytes.
+    /// Returns the bytes of the block.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes

@@ -1,4 +1,4 @@
-//! Changing leaves in place, little-endian.
+//! In-place changes of leaves, little-endian.
 //!
 //! Page `docs/format/zap-fat.md`, "Leaf" and "Changing a leaf".
 
@@ -11,25 +11,25 @@ use super::{
 };
 use crate::{DecodeError, Endian};
 
-/// Why an entry did not get into a leaf.
+/// Why an insertion into a leaf failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeafInsertError {
     /// Too few free chunks: the leaf must be split.
     #[error("the leaf is full")]
     Full,
-    /// No leaf of this ZAP can ever hold the entry.
+    /// No leaf of this ZAP can contain the entry.
     #[error("{0}")]
     Refused(&'static str),
-    /// The leaf itself is broken.
+    /// The leaf itself is corrupt.
     #[error(transparent)]
     Corrupt(#[from] DecodeError),
 }
 
 /// A little-endian leaf that can be changed in place. Page `docs/format/zap-fat.md`.
 ///
-/// Everything that a change needs is checked before the first byte is touched: a change that
-/// fails leaves the block as it was, whatever the block holds.
+/// All checks precede the first modification: a change that fails leaves the block as it was, even if the
+/// block is corrupt.
 #[derive(Debug)]
 pub struct ZapLeafMut<'a> {
     bytes: &'a mut [u8],
@@ -53,10 +53,10 @@ impl<'a> ZapLeafMut<'a> {
         })
     }
 
-    /// Makes `bytes` an empty leaf.
+    /// Formats `bytes` as an empty leaf.
     ///
     /// # Errors
-    /// If the block size is none that exists or the prefix is longer than its length.
+    /// If the block size is invalid, or the prefix exceeds `prefix_bits`.
     pub fn format(
         bytes: &'a mut [u8],
         prefix: u64,
@@ -96,27 +96,27 @@ impl<'a> ZapLeafMut<'a> {
         Ok(leaf)
     }
 
-    /// The leaf as it stands.
+    /// A read-only view of the leaf.
     ///
     /// # Errors
-    /// As [`ZapLeaf::decode`]; not after [`ZapLeafMut::open`] succeeded.
+    /// As [`ZapLeaf::decode`]; impossible after [`ZapLeafMut::open`] has succeeded.
     pub fn view(&self) -> Result<ZapLeaf<'_>, DecodeError> {
         ZapLeaf::decode(self.bytes, Endian::Little)
     }
-    /// Chunks still free.
+    /// The number of free chunks.
     #[must_use]
     pub fn free_chunks(&self) -> u16 {
         self.get_u16(FREE_COUNT)
     }
-    /// Entries here.
+    /// The number of entries.
     #[must_use]
     pub fn entry_count(&self) -> u16 {
         self.get_u16(ENTRY_COUNT)
     }
-    /// Gives an empty leaf another prefix: two empty neighbours become one.
+    /// Changes the prefix of an empty leaf, to merge two empty siblings.
     ///
     /// # Errors
-    /// If it has entries, or the prefix is longer than its length.
+    /// If the leaf has entries, or the prefix exceeds `prefix_bits`.
     pub fn set_prefix(&mut self, prefix: u64, prefix_bits: u32) -> Result<(), DecodeError> {
         let fail = |reason| DecodeError::new("zap leaf", reason, 16);
         if self.entry_count() != 0 {
@@ -132,11 +132,13 @@ impl<'a> ZapLeafMut<'a> {
         Ok(())
     }
 
-    /// Adds an entry under `hash` (as kept) and `cd`, behind entries of the same bucket with a
-    /// smaller or equal `cd`. Whether the key is there already is the caller's business.
+    /// Adds an entry with `hash` (unused bits cleared) and `cd`, after entries of the same bucket with a
+    /// smaller or equal `cd`.
+    ///
+    /// The caller ensures that the key is not present yet.
     ///
     /// # Errors
-    /// [`LeafInsertError::Full`] if chunks are lacking; nothing is changed by any error.
+    /// [`LeafInsertError::Full`] if there are too few free chunks. No error changes anything.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -161,7 +163,7 @@ impl<'a> ZapLeafMut<'a> {
         let too_long = |_| LeafInsertError::Refused("entry too long");
         let key_integers = u16::try_from(key_integers).map_err(too_long)?;
         let value_integers = u16::try_from(value.count()).map_err(too_long)?;
-        // Before anything changes: the place in the bucket's chain, and the chunks.
+        // Before the first change: find the position in the bucket's chain and the chunks.
         let link = self.link_before(hash, cd)?;
         let (chunks, rest) = self.free_list(needed)?;
         let mut chunks = chunks.into_iter();
@@ -185,10 +187,10 @@ impl<'a> ZapLeafMut<'a> {
         Ok(())
     }
 
-    /// Gives the entry in `chunk` another value.
+    /// Replaces the value of the entry in `chunk`.
     ///
     /// # Errors
-    /// [`LeafInsertError::Full`] if chunks are lacking; nothing is changed by any error.
+    /// [`LeafInsertError::Full`] if there are too few free chunks. No error changes anything.
     pub fn replace_value(&mut self, chunk: u16, value: &ZapValue) -> Result<(), LeafInsertError> {
         let needed = value_chunks(value)?;
         let value_integers =
@@ -199,7 +201,7 @@ impl<'a> ZapLeafMut<'a> {
         if needed > available {
             return Err(LeafInsertError::Full);
         }
-        // What the old value gives back is taken first.
+        // Reuse the chunks of the old value first.
         let from_list = needed.saturating_sub(old_count);
         let (more, rest) = self.free_list(from_list)?;
         let mut chunks: Vec<u16> = old;
@@ -216,7 +218,7 @@ impl<'a> ZapLeafMut<'a> {
         Ok(())
     }
 
-    /// Takes the entry in `chunk` out.
+    /// Removes the entry in `chunk`.
     ///
     /// # Errors
     /// If its chunks are broken; then nothing is changed.
@@ -224,7 +226,7 @@ impl<'a> ZapLeafMut<'a> {
         let (entry, value) = self.value_chain(chunk)?;
         let leaf = self.view()?;
         let fail = |reason| DecodeError::new("zap leaf", reason, self.offset(chunk));
-        // Name lengths are bytes or words; the chain itself tells how many chunks there are.
+        // The length of a name counts bytes or words; the chain itself gives the number of chunks.
         let mut chunks = vec![chunk];
         chunks.extend(leaf.array_chunks(entry.name_chunk)?);
         chunks.extend(value);
@@ -271,7 +273,7 @@ impl<'a> ZapLeafMut<'a> {
         Ok((entry, chunks))
     }
 
-    /// The first `count` chunks of the list of free ones, and what then begins the list.
+    /// The first `count` chunks of the free list, and the new start of the list.
     fn free_list(&self, count: u16) -> Result<(Vec<u16>, u16), DecodeError> {
         let mut chunks = Vec::with_capacity(usize::from(count));
         let mut next = self.get_u16(FREELIST);
@@ -299,7 +301,7 @@ impl<'a> ZapLeafMut<'a> {
         Ok(())
     }
 
-    /// Puts chunks at the head of the list of free ones.
+    /// Puts chunks at the head of the free list.
     fn give_back(&mut self, chunks: &[u16]) {
         for &chunk in chunks {
             self.put_free(chunk, self.get_u16(FREELIST));
@@ -309,7 +311,7 @@ impl<'a> ZapLeafMut<'a> {
         self.put_u16(FREE_COUNT, self.free_chunks().saturating_add(count));
     }
 
-    /// Byte offset of the link that shall point to an entry of `cd`.
+    /// Byte offset of the link that must point to a new entry with `cd`.
     fn link_before(&self, hash: u64, cd: u32) -> Result<usize, LeafInsertError> {
         let leaf = self.view()?;
         if !leaf.covers(hash) {
@@ -327,7 +329,7 @@ impl<'a> ZapLeafMut<'a> {
         Ok(link)
     }
 
-    /// Stores bytes in the next of `chunks`, of which there must be enough; returns the first.
+    /// Stores bytes in the next of `chunks`, which must be sufficient. Returns the first.
     fn put_array(&mut self, bytes: &[u8], chunks: &mut impl Iterator<Item = u16>) -> u16 {
         let mut first = CHAIN_END;
         let mut link = None;
@@ -367,10 +369,10 @@ impl<'a> ZapLeafMut<'a> {
     }
 }
 
-/// Chunks that an entry takes in a leaf.
+/// The number of chunks of an entry in a leaf.
 ///
 /// # Errors
-/// [`LeafInsertError::Refused`] if no leaf can hold such an entry.
+/// [`LeafInsertError::Refused`] if no leaf can contain such an entry.
 pub fn leaf_entry_chunks(key: ZapKey<'_>, value: &ZapValue) -> Result<u16, LeafInsertError> {
     let refused = LeafInsertError::Refused;
     let key_bytes = match key {
@@ -390,7 +392,7 @@ pub fn leaf_entry_chunks(key: ZapKey<'_>, value: &ZapValue) -> Result<u16, LeafI
         .saturating_add(1))
 }
 
-/// Array chunks that a value takes in a leaf.
+/// The number of array chunks of a value in a leaf.
 fn value_chunks(value: &ZapValue) -> Result<u16, LeafInsertError> {
     let refused = LeafInsertError::Refused;
     if !matches!(value.integer_bytes, 1 | 2 | 4 | 8) {

@@ -5,17 +5,17 @@
 use super::{BLOCK_MICRO, ZapHashing, field};
 use crate::{DecodeError, Endian, Reader, Writer};
 
-/// The longest name of a microzap entry in bytes, without its NUL.
+/// The maximum length of a microzap name in bytes, without its NUL.
 pub const MICRO_NAME_BYTES_MAX: usize = 49;
 
 const ENTRY_BYTES: usize = 64;
 const NAME_AT: usize = 14;
 const NAME_FIELD_BYTES: usize = 50;
 
-/// A microzap's block, read in place. Page `docs/format/zap-micro.md`.
+/// A microzap block, read in place. Page `docs/format/zap-micro.md`.
 #[derive(Debug, Clone, Copy)]
 pub struct MicroZap<'a> {
-    /// Where the hash of each name starts.
+    /// The initial value of the hash of each name.
     pub salt: u64,
     /// How names are normalised before hashing; 0 for not at all.
     pub normflags: u64,
@@ -23,22 +23,22 @@ pub struct MicroZap<'a> {
     endian: Endian,
 }
 
-/// One entry of a microzap. Page `docs/format/zap-micro.md`.
+/// An entry of a microzap. Page `docs/format/zap-micro.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroZapEntry<'a> {
     /// The integer.
     pub value: u64,
-    /// Tells apart entries whose names have the same hash.
+    /// Distinguishes entries whose names have the same hash.
     pub cd: u32,
     /// 1 to 49 bytes, without the NUL.
     pub name: &'a [u8],
 }
 
 impl<'a> MicroZap<'a> {
-    /// Reads the head of a microzap block in byte order `endian`. Allocates nothing.
+    /// Reads the header of a microzap block in byte order `endian`. Allocates nothing.
     ///
     /// # Errors
-    /// If the first word is another one or the length no multiple of 64 bytes.
+    /// If the first word is wrong, or the length is not a multiple of 64 bytes.
     pub fn decode(bytes: &'a [u8], endian: Endian) -> Result<Self, DecodeError> {
         let mut reader = Reader::new("microzap", bytes, endian);
         if reader.u64()? != BLOCK_MICRO {
@@ -62,15 +62,15 @@ impl<'a> MicroZap<'a> {
             endian,
         })
     }
-    /// How many entries there is room for.
+    /// The number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.entries.len() / ENTRY_BYTES
     }
-    /// The entry in `slot`, `None` if the slot is free or does not exist.
+    /// The entry in `slot`; `None` if the slot is free or does not exist.
     ///
     /// # Errors
-    /// If its name has no end.
+    /// If the name is not terminated.
     pub fn entry(&self, slot: usize) -> Result<Option<MicroZapEntry<'a>>, DecodeError> {
         let start = slot.saturating_mul(ENTRY_BYTES);
         match self.entries.get(start..start.saturating_add(ENTRY_BYTES)) {
@@ -78,7 +78,7 @@ impl<'a> MicroZap<'a> {
             None => Ok(None),
         }
     }
-    /// All entries with their slots, in no order.
+    /// All used entries with their slots, unordered.
     pub fn entries(
         &self,
     ) -> impl Iterator<Item = Result<(usize, MicroZapEntry<'a>), DecodeError>> + use<'a> {
@@ -94,24 +94,24 @@ impl<'a> MicroZap<'a> {
     }
 }
 
-/// A name as it is looked for in many slots: one word of it tells nearly always that a slot has another one.
+/// A name to search for in many slots. One word of the name rules out nearly all slots with other names.
 struct Wanted<'n> {
     name: &'n [u8],
-    /// Where the word stands in a slot, which of its bytes count, and what they are.
+    /// The offset of the word in a slot, the mask of its relevant bytes, and their value.
     at: usize,
     mask: u64,
     word: u64,
 }
 
 impl<'n> Wanted<'n> {
-    /// `None` for a name that no slot can have.
+    /// `None` for a name that no slot can contain.
     fn new(name: &'n [u8]) -> Option<Self> {
         if name.is_empty() || name.len() > MICRO_NAME_BYTES_MAX || name.contains(&0) {
             return None;
         }
         let mut slot = [0u8; ENTRY_BYTES];
         field::put_at(&mut slot, NAME_AT, name)?;
-        // The last bytes with the NUL: names of one directory often begin alike.
+        // Compare the last bytes and the NUL: names in a directory often have a common prefix.
         let end = name.len().saturating_add(1);
         let at = NAME_AT.saturating_add(end.saturating_sub(8));
         let mask = match end {
@@ -140,11 +140,14 @@ fn word_at(slot: &[u8; ENTRY_BYTES], at: usize) -> u64 {
 }
 
 impl<'a> MicroZap<'a> {
-    /// The entry under exactly this name and its slot; of several (a writer's mistake) the one with the lowest differentiator. Much
-    /// faster than a look at all [`MicroZap::entries`].
+    /// Finds the entry with exactly this name, and its slot. Much faster than iterating over
+    /// [`MicroZap::entries`].
+    ///
+    /// If there are several, which a correct writer does not produce, returns the one with the lowest
+    /// differentiator.
     ///
     /// # Errors
-    /// If the name of some entry has no end.
+    /// If the name of an entry is not terminated.
     pub fn find(&self, name: &[u8]) -> Result<Option<(usize, MicroZapEntry<'a>)>, DecodeError> {
         let Some(wanted) = Wanted::new(name) else {
             return Ok(None);
@@ -153,7 +156,7 @@ impl<'a> MicroZap<'a> {
         let (slots, _) = self.entries.as_chunks::<ENTRY_BYTES>();
         for (number, slot) in slots.iter().enumerate() {
             if !wanted.is_in(slot) {
-                // Only such a name could be without end.
+                // Only such a name can be unterminated.
                 if let [.., last] = slot
                     && *last != 0
                 {
@@ -171,11 +174,12 @@ impl<'a> MicroZap<'a> {
         Ok(found)
     }
 
-    /// The first free slot, and the differentiators of all entries whose names have this hash as they stand: of a ZAP that
-    /// folds nothing.
+    /// The first free slot, and the differentiators of all entries with this hash.
+    ///
+    /// The names are hashed without normalisation, so this is only for ZAPs that do not normalise.
     ///
     /// # Errors
-    /// If the name of some entry has no end.
+    /// If the name of an entry is not terminated.
     pub fn room_for(
         &self,
         hashing: &ZapHashing,
@@ -203,7 +207,7 @@ impl<'a> MicroZap<'a> {
 }
 
 impl<'a> MicroZapEntry<'a> {
-    /// Reads the 64 bytes of one slot, `None` if it is free.
+    /// Reads the 64 bytes of a slot; `None` if it is free.
     ///
     /// # Errors
     /// If there are fewer bytes, or the name fills its field without a NUL.
@@ -222,10 +226,10 @@ impl<'a> MicroZapEntry<'a> {
         }
         Ok(Some(Self { value, cd, name }))
     }
-    /// The entry's 64 little-endian bytes.
+    /// Encodes the entry as 64 little-endian bytes.
     ///
     /// # Errors
-    /// If the name is empty, longer than 49 bytes or has a NUL, or `cd` needs more than 16 bits.
+    /// If the name is empty, longer than 49 bytes or contains a NUL, or `cd` exceeds 16 bits.
     pub fn encode(&self) -> Result<[u8; ENTRY_BYTES], DecodeError> {
         let fail = |reason| DecodeError::new("microzap entry", reason, 14);
         if self.name.is_empty() || self.name.len() > MICRO_NAME_BYTES_MAX {
@@ -245,10 +249,10 @@ impl<'a> MicroZapEntry<'a> {
     }
 }
 
-/// A whole microzap block of `block_bytes` bytes, little-endian, entries in the order given.
+/// Encodes a whole microzap block of `block_bytes` bytes, little-endian, with the entries in the given order.
 ///
 /// # Errors
-/// If the size is no multiple of 512 bytes, the entries do not fit, or one cannot be encoded.
+/// If the size is not a multiple of 512 bytes, the entries do not fit, or one cannot be encoded.
 pub fn encode_micro_zap(
     block_bytes: usize,
     salt: u64,
@@ -277,7 +281,7 @@ pub fn encode_micro_zap(
     Ok(writer.finish())
 }
 
-/// Overwrites slot `slot` of a little-endian microzap block, `None` frees it.
+/// Overwrites slot `slot` of a little-endian microzap block; `None` frees it.
 ///
 /// # Errors
 /// If there is no such slot, or the entry cannot be encoded; then nothing is changed.

@@ -1,10 +1,9 @@
 //! ZAPs: objects that map names to arrays of integers.
 //!
-//! Here are the blocks one by one, without the object that holds them: the microzap's single
-//! block ([`MicroZap`]), the fat ZAP's header ([`ZapHeader`]), pointer-table words
-//! ([`pointer_table_entry`]) and leaves ([`ZapLeaf`], [`ZapLeafBuilder`]); and the hash that
-//! orders them all ([`ZapHashing`], [`ZapPosition`]). Which block to read next is decided in
-//! `millpond-zap`.
+//! This module handles single blocks, without the object that contains them: the microzap's only block
+//! ([`MicroZap`]), and of the fat ZAP the header ([`ZapHeader`]), pointer table entries
+//! ([`pointer_table_entry`]) and leaves ([`ZapLeaf`], [`ZapLeafBuilder`]). It also has the hash that orders
+//! all entries ([`ZapHashing`], [`ZapPosition`]). The crate `millpond-zap` decides which block to read next.
 //!
 //! Pages `docs/format/zap-micro.md` and `docs/format/zap-fat.md`.
 
@@ -39,22 +38,23 @@ pub use swap::zap_block_to_little;
 
 use crate::{DecodeError, Endian};
 
-/// log2 of the smallest and largest block of a fat ZAP that is read. OpenZFS writes 9 to 17; up
-/// to 20 the 16-bit chunk numbers of a leaf suffice, so such blocks are read too.
+/// log2 of the block sizes of a fat ZAP that can be read.
+///
+/// OpenZFS writes 9 to 17. The 16-bit chunk numbers of a leaf suffice up to 20, so such blocks can be read
+/// too.
 pub const FAT_BLOCK_SHIFTS: core::ops::RangeInclusive<u32> = 9..=20;
-/// The longest name in bytes without its NUL (`longname` directories; 255 elsewhere).
+/// The maximum length of a name in bytes without its NUL (`longname` directories; 255 elsewhere).
 pub const ZAP_NAME_BYTES_MAX: usize = 1023;
-/// The largest value in bytes that a writer may store. A reader accepts what one leaf can hold.
+/// The largest value in bytes that a writer may store. A reader accepts any value that fits in a leaf.
 pub const ZAP_VALUE_BYTES_MAX: usize = 8192;
 
 const BLOCK_MICRO: u64 = 0x8000_0000_0000_0003;
 const BLOCK_HEADER: u64 = 0x8000_0000_0000_0001;
 const BLOCK_LEAF: u64 = 0x8000_0000_0000_0000;
-/// "No chunk": ends every chain of chunks in a leaf.
+/// "No chunk": the end of every chain of chunks in a leaf.
 const CHAIN_END: u16 = 0xffff;
 
-/// Which of the two formats an object's block 0 announces. Pages `docs/format/zap-micro.md` and
-/// `docs/format/zap-fat.md`.
+/// The format of a ZAP, from its block 0. Pages `docs/format/zap-micro.md` and `docs/format/zap-fat.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapForm {
     /// One block of 64-byte entries.
@@ -64,10 +64,10 @@ pub enum ZapForm {
 }
 
 impl ZapForm {
-    /// Looks at the first word of block 0, which is in byte order `endian`.
+    /// Detects the format from the first word of block 0, which is in byte order `endian`.
     ///
     /// # Errors
-    /// If it announces neither form (a zero-filled block does not).
+    /// If the word is unknown (as in a zero-filled block).
     pub fn of_first_block(bytes: &[u8], endian: Endian) -> Result<Self, DecodeError> {
         match field::u64_at(bytes, 0, endian) {
             Some(BLOCK_MICRO) => Ok(Self::Micro),
@@ -78,7 +78,7 @@ impl ZapForm {
     }
 }
 
-/// log2 of a fat ZAP's block size, if it is one that exists.
+/// log2 of a fat ZAP's block size, if the size is valid.
 fn block_shift(structure: &'static str, length_bytes: usize) -> Result<u32, DecodeError> {
     let shift = length_bytes.trailing_zeros();
     if length_bytes.is_power_of_two() && FAT_BLOCK_SHIFTS.contains(&shift) {

@@ -1,23 +1,23 @@
-//! Where an iteration over a ZAP stands, and the 64-bit cookie that names the place for good.
+//! The position of an iteration over a ZAP, and its persistent 64-bit cookie.
 //!
 //! Page `docs/format/zap-fat.md`, "Order and cookies".
 
 use super::ZapHashing;
 
-/// The cookie of an iteration that has seen everything.
+/// The cookie of a finished iteration.
 pub const COOKIE_END: u64 = u64::MAX;
 
-/// A place in the order of all entries: the entries at or after it are still to come.
+/// A position in the order of all entries. The entries at or after it are still to be visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct ZapPosition {
-    /// Hash as kept, in the upper bits.
+    /// The hash, with unused bits cleared, in the upper bits.
     pub hash: u64,
-    /// Collision differentiator among entries of equal hash.
+    /// Collision differentiator of entries with equal hash.
     pub cd: u32,
 }
 
 impl ZapPosition {
-    /// The cookie clients may hold over remounts.
+    /// The cookie, which clients may keep across remounts.
     #[must_use]
     pub fn to_cookie(self, hashing: &ZapHashing) -> u64 {
         let low = self
@@ -26,8 +26,9 @@ impl ZapPosition {
             .unwrap_or(0);
         low | u64::from(self.cd).checked_shl(hashing.bits).unwrap_or(0)
     }
-    /// The place a cookie names, `None` for [`COOKIE_END`]. Any number is a place: a
-    /// differentiator over the limit counts as 0.
+    /// Decodes a cookie; `None` for [`COOKIE_END`].
+    ///
+    /// Any number is a valid position: a differentiator above the limit counts as 0.
     #[must_use]
     pub fn from_cookie(cookie: u64, hashing: &ZapHashing) -> Option<Self> {
         if cookie == COOKIE_END {
@@ -43,8 +44,9 @@ impl ZapPosition {
             .unwrap_or(0);
         Some(Self { hash, cd })
     }
-    /// The place just behind an entry; `None` if nothing can follow. It always has a cookie of
-    /// its own, so that a listing continued by cookies comes to an end.
+    /// The position just after an entry; `None` if there can be no further entry.
+    ///
+    /// It always has a cookie of its own, so a listing by cookies terminates.
     #[must_use]
     pub fn after(hash: u64, cd: u32, hashing: &ZapHashing) -> Option<Self> {
         match cd.checked_add(1).filter(|cd| *cd < hashing.cd_limit()) {

@@ -1,4 +1,4 @@
-//! Blocks of a ZAP brought from the other byte order into little-endian, before they are changed.
+//! Conversion of ZAP blocks from the other byte order to little-endian, before they are changed.
 //!
 //! Page `docs/format/zap-fat.md`, "Changing".
 
@@ -6,12 +6,13 @@ use super::leaf::{CHUNK_ARRAY, CHUNK_BYTES, CHUNK_ENTRY, CHUNK_FREE, LeafShape};
 use super::{BLOCK_LEAF, BLOCK_MICRO};
 use crate::{DecodeError, Endian};
 
-/// The little-endian form of a ZAP's block (microzap, header, pointer table or leaf) that is in
-/// byte order `endian`. Allocates the block's size once.
+/// Converts a ZAP block (microzap, header, pointer table or leaf) from byte order `endian` to little-endian.
+///
+/// Allocates the size of the block once.
 ///
 /// # Errors
-/// If a leaf's block has an impossible size or a chunk of unknown kind, or the length is no
-/// multiple of 8 bytes.
+/// If a leaf has an invalid block size or a chunk of unknown kind, or the length is not a multiple of 8
+/// bytes.
 pub fn zap_block_to_little(bytes: &[u8], endian: Endian) -> Result<Vec<u8>, DecodeError> {
     let mut block = bytes.to_vec();
     if endian == Endian::Little {

@@ -109,7 +109,7 @@ fn a_leaf_holds_an_array_of_words_as_a_real_one_does() {
     let leaf = ZapLeaf::decode(&block, Endian::Little).unwrap();
     assert_eq!(leaf.chunk_count(), 638);
     assert_eq!(leaf.free_chunks, 634);
-    // In the published leaf this entry has bucket 25.
+    // In the published leaf this entry is in bucket 25.
     let bucket = &block[48 + 50..48 + 52];
     assert_eq!(bucket, [0, 0]);
     let chunk = |n: usize| &block[48 + 1024 + 24 * n..48 + 1024 + 24 * (n + 1)];
@@ -137,7 +137,7 @@ fn a_leaf_holds_an_array_of_words_as_a_real_one_does() {
     assert_eq!(leaf.count_free().unwrap(), leaf.free_chunks);
 }
 
-/// What a writer of the other byte order would have stored.
+/// Converts to the bytes that a writer of the other byte order stores.
 pub(super) fn swap_leaf(bytes: &mut [u8]) {
     let shape = leaf::LeafShape::of(bytes.len()).unwrap();
     let mut fields = vec![(0, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)];
@@ -350,7 +350,7 @@ fn header_tables_that_lie_about_their_size_are_errors() {
     assert_eq!((place.block, place.word), (2, 2047));
 }
 
-/// A header block of 16 KiB with an external table, changed by hand: (byte, word).
+/// A header block of 16 KiB with an external table, modified by hand: (byte, word).
 fn header_with(words: &[(usize, u64)]) -> Result<ZapHeader, DecodeError> {
     let header = ZapHeader::new(14, 1, 0, ZapFlags::empty()).unwrap();
     let mut block = header.encode(&vec![1; 1024]).unwrap();
@@ -369,7 +369,7 @@ fn a_table_may_be_as_wide_as_the_hash_and_an_object_as_long_as_64_bits() {
         reason(&[(16, 2), (24, 1 << 18), (32, 29), (56, (1 << 18) + 2)]),
         "pointer table wider than the hash"
     );
-    // The blocks' bytes pass 64 bits, and what is left of them looks like the right number.
+    // The table's size in bytes overflows 64 bits, and the low bits match the expected size.
     assert_eq!(
         reason(&[(16, 2), (24, 1 << 60 | 1), (32, 11), (56, 3)]),
         "pointer table of wrong size"

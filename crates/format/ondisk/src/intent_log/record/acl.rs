@@ -4,23 +4,24 @@ use crate::{DecodeError, Reader, WordArray, Writer};
 
 use super::fail;
 
-/// An access control list in a record. Identities that do not fit 32 bits refer to `fuids` and
-/// `domains`. Page `docs/format/intent-log-records.md`.
+/// An access control list in a record. Page `docs/format/intent-log-records.md`.
+///
+/// Ids above 32 bits refer to `fuids` and `domains`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogAcl<'a> {
-    /// Entries in the list.
+    /// The number of entries in the list.
     pub entry_count: u64,
     /// Flags of the list.
     pub flags: u64,
     /// The entries, as stored and in the writer's byte order.
     pub entries: &'a [u8],
-    /// Foreign identities.
+    /// Ids of foreign domains.
     pub fuids: WordArray<'a>,
-    /// Names of the domains that they belong to.
+    /// Names of the domains of these ids.
     pub domains: Vec<&'a [u8]>,
 }
 
-/// The five words in front of a list.
+/// The five words before a list.
 pub(super) struct AclHeader {
     entry_count: u64,
     domain_count: u64,
@@ -39,7 +40,7 @@ impl AclHeader {
             flags: reader.u64()?,
         })
     }
-    /// Reads what stands behind: entries padded to 8 bytes, identities, domains.
+    /// Reads the data after the header: entries padded to 8 bytes, ids, domains.
     pub(super) fn read_rest<'a>(&self, reader: &mut Reader<'a>) -> Result<LogAcl<'a>, DecodeError> {
         let too_long = || fail("list is longer than its record", 0);
         let entries_bytes = usize::try_from(self.entries_bytes).map_err(|_| too_long())?;
@@ -86,7 +87,7 @@ impl LogAcl<'_> {
     }
 }
 
-/// The bytes up to the next NUL, which is passed over.
+/// The bytes up to the next NUL, which is skipped.
 pub(super) fn string<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let at = reader.position();
     let rest = reader.clone().take(reader.remaining())?;
@@ -99,8 +100,9 @@ pub(super) fn string<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeErro
     Ok(text)
 }
 
-/// `count` strings, one after the other; each takes at least a byte of the record, so memory is
-/// bounded by its length.
+/// Reads `count` consecutive strings.
+///
+/// Each takes at least a byte of the record, so the memory is bounded by the record's length.
 pub(super) fn strings<'a>(
     reader: &mut Reader<'a>,
     count: u64,

@@ -5,21 +5,21 @@ use crate::{DecodeError, ObjectId, Reader, Writer};
 use super::acl::{put_strings, strings};
 use super::fail;
 
-/// Set in a mask by Linux: the block of further attributes follows.
+/// The mask bit on Linux: the block of further attributes follows.
 const MASK_FURTHER_LINUX: u64 = 0x8000_0000;
-/// The same, set by FreeBSD and illumos.
+/// The same on FreeBSD and illumos.
 const MASK_FURTHER_OTHER: u64 = 0x1_0000;
-/// Words of the bitmap in every block written so far.
+/// The number of bitmap words in every block written so far.
 const BITMAP_WORDS: u32 = 3;
-/// A block with more words in its bitmap is refused.
+/// The maximum number of bitmap words in a valid block.
 const BITMAP_WORDS_MAX: u32 = 16;
 
 /// The block of further attributes. Page `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogAttributes {
-    /// Which attributes are set, by bit.
+    /// Which attributes are set, as a bit mask.
     pub requested: u32,
-    /// Values of those that are yes or no, by the same bits.
+    /// Values of the boolean attributes, by the same bits.
     pub values: u64,
     /// Creation time (bit 0x1): seconds and nanoseconds.
     pub creation_time: [u64; 2],
@@ -27,10 +27,10 @@ pub struct LogAttributes {
     pub stamp: LogStamp,
 }
 
-/// The last field of the block of further attributes: one of two things, as bit 0x40000 says.
+/// The last field of the block of further attributes; bit 0x40000 selects its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStamp {
-    /// A virus scanner's stamp; it counts with bit 0x1000.
+    /// A virus scanner's stamp, valid with bit 0x1000.
     Scan([u8; 32]),
     /// The project (bit 0x40000).
     Project(u64),
@@ -95,20 +95,20 @@ impl LogAttributes {
     }
 }
 
-/// Attributes of a file were set. Page `docs/format/intent-log-records.md`.
+/// Sets attributes of a file. Page `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAttributesRecord<'a> {
     /// The file.
     pub object: ObjectId,
-    /// Which of the fields count, in the numbering of the system that wrote the log.
+    /// Which of the fields are valid, in the mask bits of the system that wrote the log.
     pub mask: u64,
     /// Type and permissions.
     pub mode: u64,
-    /// Owner; above 32 bits an index into `domains` in the upper half.
+    /// Owner; above 32 bits, the upper half is an index into `domains`.
     pub uid: u64,
-    /// Group, likewise.
+    /// Group, as for the owner.
     pub gid: u64,
-    /// Size; informative unless the mask names it.
+    /// Size; informative unless it is in the mask.
     pub size: u64,
     /// Access: seconds and nanoseconds.
     pub access_time: [u64; 2],
@@ -132,7 +132,7 @@ impl<'a> SetAttributesRecord<'a> {
         let attributes = if mask & MASK_FURTHER_LINUX != 0 {
             Some(LogAttributes::read(reader)?)
         } else if mask & MASK_FURTHER_OTHER != 0 && reader.remaining() > 0 {
-            // On Linux this bit means something else; only what follows tells.
+            // On Linux this bit has another meaning; only the following bytes distinguish the two.
             let mut ahead = reader.clone();
             LogAttributes::read(&mut ahead)
                 .ok()
@@ -171,7 +171,7 @@ impl<'a> SetAttributesRecord<'a> {
     }
 }
 
-/// How many domains follow an owner and a group: one for each index that the two name.
+/// The number of domains for an owner and a group: one for each distinct index.
 pub(super) fn implied_domains(uid: u64, gid: u64) -> u64 {
     match (uid >> 32, gid >> 32) {
         (0, 0) => 0,

@@ -1,4 +1,4 @@
-//! Records of things made in a directory.
+//! Records of objects created in a directory.
 
 use crate::{DecodeError, ObjectId, Reader, Writer};
 
@@ -6,25 +6,25 @@ use super::acl::{AclHeader, LogAcl, put_strings, string, strings};
 use super::attributes::{LogAttributes, implied_domains};
 use super::{fail, kind};
 
-/// What was made.
+/// The kind of a created object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CreateKind {
-    /// A file of any type but the following.
+    /// A file of any other type.
     File,
     /// A directory.
     Directory,
-    /// The directory of a file's extended attributes; it has no name.
+    /// The extended attribute directory of a file; it has no name.
     XattrDirectory,
     /// A symbolic link.
     SymbolicLink,
 }
 
-/// An object's number and how many 512-byte slots its dnode takes.
+/// An object id, and the number of 512-byte slots of its dnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SizedObject {
     /// The object.
     pub object: ObjectId,
-    /// Slots of its dnode, 1 to 256.
+    /// The number of slots of its dnode, 1 to 256.
     pub slots: u16,
 }
 
@@ -43,10 +43,10 @@ impl SizedObject {
     }
 }
 
-/// Something was made in a directory. Page `docs/format/intent-log-records.md`.
+/// Creates an object in a directory. Page `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRecord<'a> {
-    /// What.
+    /// The kind.
     pub kind: CreateKind,
     /// The directory; for [`CreateKind::XattrDirectory`] the file.
     pub directory: ObjectId,
@@ -54,29 +54,29 @@ pub struct CreateRecord<'a> {
     pub object: SizedObject,
     /// Type and permissions.
     pub mode: u64,
-    /// Owner; above 32 bits an index into the domains in the upper half.
+    /// Owner; above 32 bits, the upper half is an index into the domains.
     pub uid: u64,
-    /// Group, likewise.
+    /// Group, as for the owner.
     pub gid: u64,
-    /// The generation that the object gets.
+    /// The generation of the new object.
     pub generation: u64,
-    /// Creation: seconds and nanoseconds; all four times of the new object.
+    /// Creation time in seconds and nanoseconds; used for all four timestamps of the new object.
     pub creation_time: [u64; 2],
     /// Device number.
     pub device: u64,
     /// Further attributes.
     pub attributes: Option<LogAttributes>,
-    /// The access control list. It brings its own domains.
+    /// The access control list, which has its own domains.
     pub acl: Option<LogAcl<'a>>,
-    /// Names of foreign domains, where there is no list.
+    /// Names of foreign domains, if there is no list.
     pub domains: Vec<&'a [u8]>,
     /// The name.
     pub name: &'a [u8],
-    /// Where a symbolic link leads; empty otherwise.
+    /// The target of a symbolic link; empty otherwise.
     pub target: &'a [u8],
 }
 
-/// What a type number says about a record's parts: kind, whether with list, whether with attributes.
+/// The parts of a record with this type number: kind, whether it has a list, whether it has attributes.
 fn parts(number: u64) -> Option<(CreateKind, bool, bool)> {
     Some(match number {
         kind::CREATE => (CreateKind::File, false, false),

@@ -1,4 +1,4 @@
-//! From bytes to records.
+//! Decoding of records.
 
 use crate::{BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, ObjectId, Reader, Txg};
 
@@ -8,12 +8,12 @@ use super::{
     LoggedPointers, RenameKind, SetAttributesRecord, SizedObject, WriteContent, fail, kind,
 };
 
-/// A record's bytes and its sequence number, before its body is looked at.
+/// A record with its sequence number and its undecoded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecordFrame<'a> {
     /// Type with flags, as stored.
     pub number: u64,
-    /// The txg that the change belongs to.
+    /// The txg of the change.
     pub txg: Txg,
     /// The record's sequence number.
     pub sequence: u64,
@@ -23,10 +23,10 @@ pub struct LogRecordFrame<'a> {
     pub endian: Endian,
 }
 
-/// The records in the record area of a log block (`IntentLogBlock::records`).
+/// Iterates over the records in the record area of a log block (`IntentLogBlock::records`).
 ///
-/// A record whose length is impossible ends the log; after that error there is nothing more.
-/// Page `docs/format/intent-log-records.md`.
+/// A record with an invalid length ends the log: the iterator returns an error and then ends. Page
+/// `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone)]
 pub struct LogRecordFrames<'a> {
     bytes: &'a [u8],
@@ -80,10 +80,10 @@ impl<'a> Iterator for LogRecordFrames<'a> {
 }
 
 impl<'a> LogRecordFrame<'a> {
-    /// The record.
+    /// Decodes the record.
     ///
     /// # Errors
-    /// If its type does not exist or its parts do not fit it.
+    /// If its type is unknown, or its parts exceed it.
     pub fn decode(&self) -> Result<LogRecord<'a>, DecodeError> {
         let mut reader = Reader::new("intent log record", self.bytes, self.endian);
         reader.skip(LOG_RECORD_HEADER_BYTES)?;

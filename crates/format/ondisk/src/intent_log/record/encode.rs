@@ -1,4 +1,4 @@
-//! From records to bytes.
+//! Encoding of records.
 
 use crate::{BlockPointer, DecodeError, Writer};
 
@@ -8,11 +8,11 @@ use super::{
 };
 
 impl LogRecord<'_> {
-    /// The record's little-endian bytes, padded to a multiple of 8.
+    /// Encodes the record, little-endian, padded to a multiple of 8 bytes.
     ///
     /// # Errors
-    /// If no record can say it: a list for a link, immediate data whose length is another or that
-    /// is empty, access control entries that are not whole.
+    /// If no record can express it: a list for a symbolic link, immediate data that is empty or of the wrong
+    /// length, or incomplete access control entries.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         let mut writer = Writer::with_capacity(LOG_RECORD_HEADER_BYTES);
         let number = write_body(&self.body, &mut writer)?;
@@ -36,7 +36,7 @@ impl LogRecord<'_> {
     }
 }
 
-/// Writes what follows the header and returns the type number.
+/// Writes the part after the header and returns the type number.
 fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, DecodeError> {
     Ok(match body {
         LogRecordBody::Create(create) => {
@@ -104,7 +104,7 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
             match content {
                 WriteContent::Indirect(pointer) => writer.put(&pointer.encode()),
                 WriteContent::Immediate(data) => {
-                    // Without data a record means an indirect write.
+                    // A record without data means an indirect write.
                     if data.is_empty() || u64::try_from(data.len()) != Ok(*length) {
                         return Err(fail("data of another length", 48));
                     }

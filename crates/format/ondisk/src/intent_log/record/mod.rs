@@ -1,7 +1,7 @@
-//! Records of the intent log: each one a system call that changed an object set.
+//! Records of the intent log, one for each system call that changed an object set.
 //!
-//! Names, data and lists of access control entries are slices of the log block; nothing is copied
-//! but short lists of such slices. Page `docs/format/intent-log-records.md`.
+//! Names, data and access control entries are slices of the log block. Only short lists of such slices are
+//! allocated. Page `docs/format/intent-log-records.md`.
 
 mod acl;
 mod attributes;
@@ -16,122 +16,122 @@ pub use decode::{LogRecordFrame, LogRecordFrames};
 
 use crate::{BlockPointer, DecodeError, Endian, ObjectId, Txg};
 
-/// Bytes of the header that every record begins with.
+/// Size of the common record header in bytes.
 pub const LOG_RECORD_HEADER_BYTES: usize = 32;
-/// Bytes of a write record in front of its data.
+/// Size of a write record before its data, in bytes.
 pub const LOG_WRITE_BYTES: usize = 192;
 
 /// A record. Page `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// The txg that the change belongs to; once it is synced the record is history.
+    /// The txg of the change; once it is synced the record is obsolete.
     pub txg: Txg,
-    /// Strictly increasing along a chain, with gaps.
+    /// Sequence number, strictly increasing along a chain, with gaps.
     pub sequence: u64,
-    /// Names are to be compared without regard to case.
+    /// Whether names are compared case-insensitively.
     pub is_case_insensitive: bool,
-    /// What was done.
+    /// The operation.
     pub body: LogRecordBody<'a>,
 }
 
-/// What a record says was done.
+/// The operation of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogRecordBody<'a> {
-    /// Something was made in a directory (types 1 to 4 and 14 to 19).
+    /// Creates an object in a directory (types 1 to 4 and 14 to 19).
     Create(CreateRecord<'a>),
-    /// A name was taken away (types 5 and 6).
+    /// Removes a name (types 5 and 6).
     Remove {
-        /// Whether it was a directory's.
+        /// Whether the name is that of a directory.
         is_directory: bool,
-        /// The directory that the name was in.
+        /// The directory that contained the name.
         directory: ObjectId,
         /// The name.
         name: &'a [u8],
     },
-    /// A file got another name (type 7).
+    /// Links a file (type 7).
     Link {
-        /// The directory that the name is in.
+        /// The directory that contains the new name.
         directory: ObjectId,
         /// The file.
         object: ObjectId,
-        /// The name.
+        /// The new name.
         name: &'a [u8],
     },
-    /// A file's name was moved (types 8, 22, 23).
+    /// Renames a file (types 8, 22, 23).
     Rename {
-        /// What happened to the target and the source.
+        /// The effect on the target and the source.
         kind: RenameKind,
-        /// The directory that the name was in.
+        /// The directory that contained the name.
         source_directory: ObjectId,
-        /// The directory that it is in now.
+        /// The directory that contains it now.
         target_directory: ObjectId,
         /// The old name.
         source_name: &'a [u8],
         /// The new name.
         target_name: &'a [u8],
     },
-    /// Bytes were written (type 9).
+    /// Writes data (type 9).
     Write {
         /// The file; 1 in a volume.
         object: ObjectId,
         /// Byte offset.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Where they are.
+        /// The data.
         content: WriteContent<'a>,
     },
-    /// Bytes were written whose block an earlier record has: only the end of the file may have to
-    /// move (type 20).
+    /// Writes data to a block that an earlier record contains (type 20). Replay may only have to extend the
+    /// file.
     WriteAgain {
         /// The file.
         object: ObjectId,
         /// Byte offset.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// A file was cut, or a hole was made in it (type 10).
+    /// Truncates a file or punches a hole (type 10).
     Truncate {
         /// The file.
         object: ObjectId,
         /// Byte offset; the new size if `length` is 0.
         offset: u64,
-        /// Bytes; 0 to the end.
+        /// Length in bytes; 0 means up to the end.
         length: u64,
     },
-    /// Attributes were set (type 11).
+    /// Sets attributes (type 11).
     SetAttributes(SetAttributesRecord<'a>),
-    /// An access control list in its first form was set (type 12): entries of 12 bytes.
+    /// Sets an access control list in the old format with entries of 12 bytes (type 12).
     SetAclV0 {
         /// The file.
         object: ObjectId,
         /// The entries, as stored.
         entries: &'a [u8],
     },
-    /// An access control list was set (type 13).
+    /// Sets an access control list (type 13).
     SetAcl {
         /// The file.
         object: ObjectId,
         /// The list.
         acl: LogAcl<'a>,
     },
-    /// An extended attribute was set or removed (type 21).
+    /// Sets or removes an extended attribute (type 21).
     SetXattr {
         /// The file.
         object: ObjectId,
         /// The attribute's name.
         name: &'a [u8],
-        /// Its value; empty to remove it.
+        /// Its value; empty to remove the attribute.
         value: &'a [u8],
     },
-    /// Blocks of another file were linked in (type 24).
+    /// Clones blocks of another file (type 24).
     CloneRange {
         /// The file.
         object: ObjectId,
         /// Byte offset, a multiple of the block size.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
         /// The block size in bytes.
         block_bytes: u64,
@@ -140,14 +140,14 @@ pub enum LogRecordBody<'a> {
     },
 }
 
-/// What a rename did beside moving a name.
+/// The variant of a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameKind {
-    /// What had the new name is gone.
+    /// Replaces the target.
     Plain,
-    /// The two changed places.
+    /// Exchanges source and target.
     Exchange,
-    /// A whiteout took the old name.
+    /// Leaves a whiteout under the old name.
     Whiteout {
         /// The whiteout's object.
         object: SizedObject,
@@ -166,17 +166,17 @@ pub enum RenameKind {
     },
 }
 
-/// Where the bytes of a write are.
+/// Where the data of a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteContent<'a> {
     /// In the record.
     Immediate(&'a [u8]),
-    /// In a block of the pool: all of the file's block. It may be embedded in the pointer, or a
-    /// hole with a size (zeros).
+    /// In a block of the pool, which is the whole block of the file. It may be embedded in the pointer, or be
+    /// a hole with a size (zeros).
     Indirect(BlockPointer),
 }
 
-/// The pointers in a clone record, decoded one by one.
+/// The pointers in a clone record, decoded on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct LoggedPointers<'a> {
     bytes: &'a [u8],
@@ -184,7 +184,7 @@ pub struct LoggedPointers<'a> {
 }
 
 impl<'a> LoggedPointers<'a> {
-    /// The pointers in `bytes`, 128 bytes each; a cut last one is left out.
+    /// The pointers in `bytes`, 128 bytes each; an incomplete last one is ignored.
     #[must_use]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self { bytes, endian }
@@ -207,8 +207,8 @@ impl PartialEq for LoggedPointers<'_> {
 impl Eq for LoggedPointers<'_> {}
 
 impl LogRecord<'_> {
-    /// Whether replay passes over the record in silence if its object is gone: it may stand
-    /// behind the record that removed it.
+    /// Whether replay silently skips the record if its object does not exist. Such a record may follow the
+    /// one that removed the object.
     #[must_use]
     pub fn is_out_of_order(&self) -> bool {
         matches!(
@@ -227,7 +227,7 @@ impl LogRecord<'_> {
 
 /// Type numbers of records.
 pub(super) mod kind {
-    /// Set in the type: names without regard to case.
+    /// Flag in the type: names are compared case-insensitively.
     pub const CASE_INSENSITIVE: u64 = 1 << 63;
     pub const CREATE: u64 = 1;
     pub const MKDIR: u64 = 2;

@@ -287,14 +287,14 @@ fn what_follows_is_read_as_attributes_only_if_the_mask_says_so() {
         attributes: None,
         domains,
     };
-    // The name of a domain, and zeros behind it, that would be a block of attributes.
+    // A domain name followed by zeros that would also be a valid block of attributes.
     let body = LogRecordBody::SetAttributes(set(0x3f, 1 << 32, 0, vec![b"\x03"]));
     let mut bytes = record(body.clone()).encode().unwrap();
     bytes.resize(bytes.len() + 96, 0);
     let length = bytes.len() as u64;
     bytes[8..16].copy_from_slice(&length.to_le_bytes());
     assert_eq!(one(&bytes, Endian::Little).unwrap().body, body);
-    // An owner and a group of one domain name it once, of two each its own.
+    // If owner and group have the same domain, its name is stored once; otherwise each has its own.
     for (gid, domains) in [
         (1 << 32 | 6, vec![&b"one"[..]]),
         (2 << 32, vec![b"one", b"two"]),
