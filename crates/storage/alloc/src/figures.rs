@@ -30,6 +30,7 @@ pub fn deflated_bytes(raw_bytes: u64, ratio: u64) -> u64 {
 }
 
 /// The size that a block pointer charges to its dataset ("dsize"): the deflated sizes of its addresses.
+///
 /// `ratio_of` returns a vdev's ratio; `None` (a vdev that does not exist) counts without overhead. For
 /// pools without the `deflate` entry return 512 for all.
 pub fn deflated_pointer_bytes(

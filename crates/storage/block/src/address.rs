@@ -7,7 +7,7 @@ use std::fmt;
 /// of four numbers; the other bookmarks are those of datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BlockAddress {
-    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    /// The dataset's object id in the MOS; 0 is the MOS itself.
     pub dataset: u64,
     /// The object inside the dataset.
     pub object: ObjectId,

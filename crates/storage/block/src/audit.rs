@@ -52,8 +52,10 @@ impl BlockStore {
     }
 
     /// Audits several blocks as [`BlockStore::audit`] does: calls `found` with the index of each and its
-    /// outcome, in order. Devices with queue depth get the reads of several blocks at once: groups end with
-    /// the block that reaches 1 MiB. That much is in memory.
+    /// outcome, in order.
+    ///
+    /// Devices with queue depth get the reads of several blocks at once: groups end with the block that
+    /// reaches 1 MiB. That much is in memory.
     pub fn audit_batch(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],

@@ -13,9 +13,11 @@ pub(crate) struct FoundHeader {
     pub(crate) length_bytes: u64,
 }
 
-/// How many more headers may be read for one block. The pieces of a correct gang block add up to the whole,
-/// so its tree has fewer headers than the block has sectors, each in up to three copies. Without this
-/// limit, headers that point to themselves would be retried at every level: 3^24 times.
+/// How many more headers may be read for one block.
+///
+/// The pieces of a correct gang block add up to the whole, so its tree has fewer headers than the block has
+/// sectors, each in up to three copies. Without this limit, headers that point to themselves would be
+/// retried at every level: 3^24 times.
 pub(crate) struct HeaderBudget {
     left: u64,
 }
@@ -103,10 +105,11 @@ impl BlockStore {
         Err(last)
     }
 
-    /// Every range of space that a pointer owns, each once, as needed to free, claim or count it. For a
-    /// plain block these are its addresses. For a gang block they are those of the header (with their sizes
-    /// cut to that of a header) and of all pieces; this reads the headers. Holes and embedded pointers own
-    /// none.
+    /// Every range of space that a pointer owns, each once, as needed to free, claim or count it.
+    ///
+    /// For a plain block these are its addresses. For a gang block they are those of the header (with their
+    /// sizes cut to that of a header) and of all pieces; this reads the headers. Holes and embedded
+    /// pointers own none.
     ///
     /// At most three ranges for each sector of the block.
     ///

@@ -205,9 +205,10 @@ impl Topology {
         self.status(leaf).map_or(none, LeafStatus::condition)
     }
 
-    /// Takes a leaf out of use after errors, at once and for the requests of all threads. If some data of
-    /// its top-level vdev would then have no replica, the leaf becomes degraded instead. Returns whether
-    /// the leaf is out of use. The pool's monitor is notified, which stores the state.
+    /// Takes a leaf out of use after errors, at once and for the requests of all threads.
+    ///
+    /// If some data of its top-level vdev would then have no replica, the leaf becomes degraded instead.
+    /// Returns whether the leaf is out of use. The pool's monitor is notified, which stores the state.
     pub fn fault_leaf(&self, leaf: LeafId, reason: LeafReason) -> bool {
         let faulted = LeafCondition::new(LeafState::Faulted, reason);
         match self.change_condition(leaf, faulted) {
@@ -264,9 +265,10 @@ impl Topology {
         }
     }
 
-    /// Whether some data of the leaf's top-level vdev would have no replica without the leaf. This
-    /// considers what the other leaves miss and which of them are out of use. A leaf that has just missed a
-    /// txg unknown to this topology counts as if it held nothing.
+    /// Whether some data of the leaf's top-level vdev would have no replica without the leaf.
+    ///
+    /// This considers what the other leaves miss and which of them are out of use. A leaf that has just
+    /// missed a txg unknown to this topology counts as if it held nothing.
     #[must_use]
     pub fn is_required(&self, leaf: LeafId) -> bool {
         let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {

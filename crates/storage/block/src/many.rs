@@ -106,9 +106,10 @@ impl BlockStore {
         Ok(None)
     }
 
-    /// Reads blocks to modify them: returns private copies of the contents, in order. `treat` changes each
-    /// and gets its byte order. The writer threads do the reads. Blocks that are not cached are not added
-    /// to the cache, and cached ones are removed: they are about to be overwritten.
+    /// Reads blocks to modify them: returns private copies of the contents, in order.
+    ///
+    /// `treat` changes each and gets its byte order. The writer threads do the reads. Blocks that are not
+    /// cached are not added to the cache, and cached ones are removed: they are about to be overwritten.
     ///
     /// All contents are in memory at once: the sum of their `lsize`, each at most 16 MiB.
     ///

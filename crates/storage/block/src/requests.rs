@@ -451,9 +451,10 @@ impl Topology {
         outcomes.collect()
     }
 
-    /// Makes an optional request, such as a check whether a device is present. The leaf may be out of use.
-    /// A device that has not answered for ten seconds gets no request, and the caller waits no longer than
-    /// that. Without a deadline the calling thread makes the request itself.
+    /// Makes an optional request, such as a check whether a device is present.
+    ///
+    /// The leaf may be out of use. A device that has not answered for ten seconds gets no request, and the
+    /// caller waits no longer than that. Without a deadline the calling thread makes the request itself.
     ///
     /// # Errors
     /// [`NoAnswer`].

@@ -46,9 +46,11 @@ impl std::fmt::Debug for BlockStore {
 }
 
 /// Identifies the verified content that a pointer names: the first address, the properties, the physical
-/// birth and the checksum. Including the checksum ensures that a forged pointer to the same address never
-/// gets bytes that were verified for another pointer. The key is included because dnode blocks read with
-/// and without a key differ.
+/// birth and the checksum.
+///
+/// Including the checksum ensures that a forged pointer to the same address never gets bytes that were
+/// verified for another pointer. The key is included because dnode blocks read with and without a key
+/// differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     words: [u64; 8],
@@ -121,9 +123,10 @@ impl BlockStore {
         }
     }
 
-    /// A store over the current leaves and the same cache that never repairs. It serves to read a state of
-    /// the pool that may be outdated: a pointer of such a state may lead to space that another block has
-    /// taken, and a half-written block could be mistaken for damage.
+    /// A store over the current leaves and the same cache that never repairs.
+    ///
+    /// It serves to read a state of the pool that may be outdated: a pointer of such a state may lead to
+    /// space that another block has taken, and a half-written block could be mistaken for damage.
     #[must_use]
     pub fn view(&self) -> Self {
         Self {

@@ -212,9 +212,11 @@ impl Topology {
         }
     }
 
-    /// An upper bound of what all blocks of the pool take on their devices, removed vdevs included: twice
-    /// the size of the devices, plus 64 MiB. If the pointers of a pool claim more, many of them lead to one
-    /// block, and a traversal may stop. An absent device counts as the largest present one.
+    /// An upper bound of the bytes that all blocks of the pool take on their devices, removed vdevs
+    /// included.
+    ///
+    /// It is twice the size of the devices, plus 64 MiB. If the pointers of a pool claim more, many of them
+    /// lead to one block, and a traversal may stop. An absent device counts as the largest present one.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         let sizes = self

@@ -141,8 +141,8 @@ impl VdevTree {
         if size < stripe || count == 0 {
             return Some(0);
         }
-        // Whole stripes up to the end of the last metaslab, minus one for each border between metaslabs
-        // that lies within a stripe. One border in every `period` lies between stripes.
+        // Whole stripes up to the end of the last metaslab, minus one for each boundary between metaslabs
+        // that lies within a stripe. One boundary in every `period` lies between stripes.
         let whole = count.checked_mul(size)?.checked_div(stripe)?;
         let common = size.trailing_zeros().min(stripe.trailing_zeros());
         let period = stripe.checked_shr(common)?;

@@ -6,9 +6,9 @@ use millpond_ondisk::{SpaceAction, Txg};
 use super::state::{MetaslabState, OwnMap};
 use crate::{AllocError, Metaslab, RangeSet, UnflushedChanges};
 
-/// A map is condensed if it is at least this many times as long as needed,
+/// A map is condensed only if it is at least this many times as long as needed.
 const TIMES_TOO_LONG: u64 = 2;
-/// and has more than this many blocks.
+/// A map is condensed only if it has more than this many blocks.
 const BLOCKS_MIN: u64 = 4;
 /// log2 of the units from which on a run needs a two-word entry.
 const TWO_WORDS_FROM: u8 = 15;

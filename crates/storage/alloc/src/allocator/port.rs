@@ -31,9 +31,11 @@ pub struct MapShape {
 ///
 /// Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 pub trait SpaceMapWriter {
-    /// Creates a space map. The map of a metaslab is entered into the vdev's metaslab array. The log of a
-    /// txg is entered into the ZAP of logs; the first log creates the ZAP and counts the feature. With
-    /// feature `spacemap_histogram` the header is long, and the feature counts it.
+    /// Creates a space map.
+    ///
+    /// The map of a metaslab is entered into the vdev's metaslab array. The log of a txg is entered into
+    /// the ZAP of logs; the first log creates the ZAP and counts the feature. With feature
+    /// `spacemap_histogram` the header is long, and the feature counts it.
     ///
     /// # Errors
     /// Errors of the store.
@@ -84,9 +86,10 @@ pub struct SpaceMapForms {
 pub struct LogPolicy {
     /// The most logs, including the current one.
     pub logs_max: usize,
-    /// The limit on blocks in all logs is four for each metaslab with changes in logs, but at least this,
+    /// The least limit on blocks in all logs. The limit is four for each metaslab with changes in logs, but
+    /// at least this.
     pub blocks_min: u64,
-    /// and at most this.
+    /// The greatest limit on blocks in all logs.
     pub blocks_max: u64,
     /// The most ranges of unflushed changes in memory, over all metaslabs (about 200 bytes each).
     pub ranges_max: usize,

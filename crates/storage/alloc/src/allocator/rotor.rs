@@ -19,9 +19,10 @@ pub(super) struct Candidate {
     pub(super) data_disks: u64,
 }
 
-/// Distributes allocations among vdevs. In each rotation, all vdevs together get 1 MiB of credit for each
-/// child's worth of data, shared in proportion to their free space. A vdev that overdraws its credit has
-/// less in the next rotation.
+/// Distributes allocations among vdevs.
+///
+/// In each rotation, all vdevs together get 1 MiB of credit for each child's worth of data, shared in
+/// proportion to their free space. A vdev that overdraws its credit has less in the next rotation.
 #[derive(Debug, Default)]
 pub(super) struct Rotor {
     /// The current vdev.

@@ -22,10 +22,11 @@ struct Pass<'a> {
 }
 
 impl PoolAllocator {
-    /// Writes the changes up to `txg` since the last call, in sync pass `pass` (from 1). With feature
-    /// `log_spacemap` they go to the log of the txg, else to the metaslabs' own maps. Pass 1 first flushes
-    /// some changes of older logs to the metaslabs' own maps. Returns whether anything was written. Writing
-    /// itself allocates and frees space, so call it in every pass until it returns false.
+    /// Writes the changes up to `txg` since the last call, in sync pass `pass` (from 1).
+    ///
+    /// With feature `log_spacemap` they go to the log of the txg, else to the metaslabs' own maps. Pass 1
+    /// first flushes some changes of older logs to the metaslabs' own maps. Returns whether anything was
+    /// written. Writing itself allocates and frees space, so call it in every pass until it returns false.
     ///
     /// Only the sync thread calls it, while nothing is allocated in `txg`.
     ///

@@ -11,9 +11,10 @@ use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 const DEFER_TXGS: u64 = 2;
 
 impl PoolAllocator {
-    /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write). Space
-    /// freed two txgs ago becomes allocatable. If no more than the slop space is free, space freed in `txg`
-    /// does so too. Unloads metaslabs if too many ranges are in memory.
+    /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write).
+    ///
+    /// Space freed two txgs ago becomes allocatable. If no more than the slop space is free, space freed in
+    /// `txg` does so too. Unloads metaslabs if too many ranges are in memory.
     ///
     /// # Errors
     /// If freed space is already free: nothing more may be written to the pool.

@@ -94,9 +94,10 @@ impl BlockStore {
         self.writing.threads.load(Ordering::Relaxed) == 1
     }
 
-    /// Sets how many threads write, including the calling one. Takes effect only before the first write.
-    /// With 1 everything happens on the calling thread, in a fixed order. The default is one for each
-    /// processor, and one for each leaf to wait on devices.
+    /// Sets how many threads write, including the calling one.
+    ///
+    /// Takes effect only before the first write. With 1 everything happens on the calling thread, in a
+    /// fixed order. The default is one for each processor, and one for each leaf to wait on devices.
     pub fn set_write_threads(&self, count: usize) {
         self.writing.set_threads(count);
         if count == 1 {

@@ -255,9 +255,10 @@ impl Gang<'_> {
         Ok(headers)
     }
 
-    /// Allocates the next piece of `left`, in a node of `total` bytes with `slots` free pointers. Tries the
-    /// rest, its half, its quarter and so on, and takes the longest free run. The piece is never so small
-    /// that the other slots could not hold what remains.
+    /// Allocates the next piece of `left`, in a node of `total` bytes with `slots` free pointers.
+    ///
+    /// Tries the rest, its half, its quarter and so on, and takes the longest free run. The piece is never
+    /// so small that the other slots could not hold what remains.
     fn piece(
         &mut self,
         left: Range<usize>,

@@ -1,4 +1,4 @@
-//! The columns of a block in its group, or in two groups if it crosses a border.
+//! The columns of a block in its group, or in two groups if it crosses a boundary.
 
 use millpond_ondisk::Ashift;
 

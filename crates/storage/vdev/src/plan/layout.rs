@@ -1,6 +1,8 @@
-//! A common layout for all kinds of vdevs: rows of cells. A plain leaf or a mirror is a row of one cell. A
-//! RAID-Z block is a row of columns, or many rows of single sectors if its vdev was expanded. A dRAID block
-//! is one row or two. A block on a removed vdev consists of the rows of its pieces.
+//! A common layout for all kinds of vdevs: rows of cells.
+//!
+//! A plain leaf or a mirror is a row of one cell. A RAID-Z block is a row of columns, or many rows of
+//! single sectors if its vdev was expanded. A dRAID block is one row or two. A block on a removed vdev
+//! consists of the rows of its pieces.
 
 use millpond_ondisk::{BLOCK_BYTES_MAX, Txg, VDEV_DATA_START_BYTES, VdevId};
 
@@ -85,9 +87,11 @@ struct Piece {
 }
 
 impl Layout {
-    /// Lays out `range`. Allocates in proportion to the number of cells and of their copies. There is at
-    /// most one cell for each child of the vdev, or on an expanded RAID-Z vdev one for each sector of the
-    /// block and its parity. There are at most [`COPIES_MAX`] copies.
+    /// Lays out `range`.
+    ///
+    /// Allocates in proportion to the number of cells and of their copies. There is at most one cell for
+    /// each child of the vdev, or on an expanded RAID-Z vdev one for each sector of the block and its
+    /// parity. There are at most [`COPIES_MAX`] copies.
     pub(crate) fn new(
         tree: &VdevTree,
         health: &dyn Health,

@@ -86,7 +86,7 @@ pub enum PlanError {
         /// The requested size.
         size_bytes: u64,
     },
-    /// No block can begin at this offset: it is not on a sector (dRAID: stripe) border, or the range
+    /// No block can begin at this offset: it is not on a sector (dRAID: stripe) boundary, or the range
     /// overflows 64 bits.
     #[error("no block of vdev {vdev} can begin at byte {offset_bytes}")]
     Offset {

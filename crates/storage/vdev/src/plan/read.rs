@@ -67,9 +67,11 @@ impl ReadPlan {
     }
 
     /// Takes the outcomes of the last [`Step::Read`] in order (none on the first call), and returns the
-    /// next step. `verify` decides whether candidate bytes, whose number is that of the range, are right; it
-    /// may be called many times. A missing outcome counts as a failed read, a surplus one is ignored. The
-    /// plan ends after at most five more steps than the block has copies.
+    /// next step.
+    ///
+    /// `verify` decides whether candidate bytes, whose number is that of the range, are right; it may be
+    /// called many times. A missing outcome counts as a failed read, a surplus one is ignored. The plan
+    /// ends after at most five more steps than the block has copies.
     pub fn advance(
         &mut self,
         outcomes: Vec<LeafOutcome>,

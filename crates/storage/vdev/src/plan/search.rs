@@ -10,19 +10,19 @@ use super::cells::{Cell, Cells, Copy};
 use super::solve::{Doubt, NoDoubt};
 use crate::tree::LeafId;
 
-/// Limit on the total size of candidates when excluding whole leaves, in bytes;
+/// Limit on the total size of candidates when excluding whole leaves, in bytes.
 const LEAF_CANDIDATE_BYTES_MAX: u64 = 16 << 30;
-/// the number of candidates stays within this range.
+/// Bounds on the number of candidates when excluding whole leaves; they override the size limit.
 const LEAF_CANDIDATES: core::ops::RangeInclusive<u64> = 4096..=262_144;
-/// Limit on the total size of candidates when excluding single copies of blocks with parity, in bytes;
+/// Limit on the total size of candidates when excluding single copies of blocks with parity, in bytes.
 const COPY_CANDIDATE_BYTES_MAX: u64 = 512 << 20;
-/// the number of candidates stays within this range.
+/// Bounds on the number of candidates when excluding single copies; they override the size limit.
 const COPY_CANDIDATES: core::ops::RangeInclusive<u64> = 512..=16_384;
 /// The most candidates for choices of copies of blocks without parity.
 const CHOICE_CANDIDATES_MAX: u64 = 4096;
-/// Limit on the total size of candidates after columns were split, in bytes;
+/// Limit on the total size of candidates after columns were split, in bytes.
 const PIECE_CANDIDATE_BYTES_MAX: u64 = 256 << 20;
-/// the number of candidates stays within this range.
+/// Bounds on the number of candidates after columns were split; they override the size limit.
 const PIECE_CANDIDATES: core::ops::RangeInclusive<u64> = 256..=4096;
 /// How many sets to consider per candidate, because most large sets yield no candidate.
 const SETS_PER_CANDIDATE: u64 = 4;

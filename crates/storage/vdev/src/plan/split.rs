@@ -10,9 +10,10 @@ use super::{LeafFault, Source};
 const PIECES_MAX: usize = 64;
 
 impl Cells {
-    /// Splits every row that is taller than a sector into pieces of whole sectors. Unreadable parts may be
-    /// read again piece by piece; bytes already read are not copied. Returns false if there is nothing to
-    /// split, or if it was already done.
+    /// Splits every row that is taller than a sector into pieces of whole sectors.
+    ///
+    /// Unreadable parts may be read again piece by piece; bytes already read are not copied. Returns false
+    /// if there is nothing to split, or if it was already done.
     pub(super) fn split(&mut self) -> bool {
         if self.is_split {
             return false;

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn data_columns_that_lie_in_different_rows_of_a_crossing_block_are_found() {
-    // A dRAID block that crosses a border of groups has two rows, each with its own parity. Each row loses
-    // another column; together these are more leaves than there is parity.
+    // A dRAID block that crosses a boundary between groups has two rows, each with its own parity. Each row
+    // loses another column; together these are more leaves than there is parity.
     let shape = Shape::Draid {
         children: 6,
         parity: 1,
