@@ -5,8 +5,8 @@
 //! damage. [`Pending`] decides which records are not in the tree yet. None of these claims, replays or frees
 //! anything.
 //!
-//! A [`LiveLog`] is the log of a head that is open for changes: it collects records and writes them to log
-//! blocks. [`replay`] iterates over the pending records of a claimed log.
+//! A [`live::LiveLog`] is the log of a head that is open for changes: it collects records and writes them to log
+//! blocks. [`live::replay()`] iterates over the pending records of a claimed log.
 //!
 //! A [`ContentOverlay`] shows what the pending records of a volume would write. There is no such view for
 //! files yet.

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// over a file make the txg write many times as many bytes as their records hold, because the txg writes
 /// whole blocks. The limit is therefore generous.
 const OBJECT_BYTES_MAX: u64 = 24 << 20;
-/// The same limit for the counted share of separately written blocks. It is lower because the txg writes these
-/// blocks only once.
+/// The same limit for the counted share of separately written blocks. It is lower because the txg writes
+/// these blocks only once.
 const OBJECT_BLOCKS_MAX: u64 = 2 << 20;
 /// The limit for all records in memory, in bytes.
 const ALL_BYTES_MAX: u64 = 48 << 20;

@@ -53,7 +53,7 @@ impl LiveFileSystem {
     pub fn begin_replay(&self) {
         self.replay.begin();
     }
-    /// Ends replay mode.
+    /// Ends the replay mode that [`LiveFileSystem::begin_replay`] started.
     pub fn end_replay(&self) {
         self.cache().clear();
         self.replay.end();

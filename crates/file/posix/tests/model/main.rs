@@ -152,7 +152,7 @@ impl World {
         assert_eq!(node.id(), self.tree.file(*number).id);
         (*number, node)
     }
-    /// The file at a spot, in both trees; an error if it does not exist in both.
+    /// The file at a spot, in both trees; an error if there is none.
     fn at(&self, spot: Spot) -> Result<(u64, LiveNode), Errno> {
         let (directory, node) = self.directory(spot.0);
         let name = NAMES[usize::from(spot.1)];
