@@ -1,4 +1,4 @@
-//! Changes to pools that others made.
+//! Changes to pools created by OpenZFS.
 
 use super::old::touched;
 use anyhow::Result;
@@ -14,8 +14,7 @@ use std::sync::Arc;
 const OURS: &[u8] = b"written-by-another-hand";
 const SNAPSHOT: &str = "by-another-hand";
 
-/// Changes old files (and what is recorded of them), makes new ones, a snapshot between, and takes the new
-/// ones away again.
+/// Changes old files and their records, creates and removes new files, and takes a snapshot in between.
 pub fn change_files(
     pool: &LivePool,
     name: &str,
@@ -26,7 +25,7 @@ pub fn change_files(
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o755);
     let ours = files.make_directory(&caller, &root, OURS, mode)?;
-    // A record of 512 bytes can take eight times as much, and some pools are small.
+    // A record of 512 bytes can take eight times its size, and some pools are small.
     let step = if files.settings().record_bytes < 4096 {
         100
     } else {
@@ -122,7 +121,7 @@ pub fn change_files(
     drop(ours);
     files.remove_directory(&root, OURS)?;
     files.reap()?;
-    // Directories that lost or had an entry were touched.
+    // Adding or removing an entry changes the times of its directory.
     let mut above = vec![b".".to_vec()];
     for (index, directory) in removed.into_iter().rev() {
         entries.remove(index);
@@ -137,7 +136,7 @@ pub fn change_files(
     Ok(())
 }
 
-/// Whether flags of a file allow any change.
+/// Whether the flags of a file allow changes.
 fn may_change(files: &LiveFileSystem, node: &LiveNode) -> bool {
     let flags = files.stat(node).flags;
     !flags.intersects(
@@ -145,7 +144,7 @@ fn may_change(files: &LiveFileSystem, node: &LiveNode) -> bool {
     )
 }
 
-/// Clones, destroys, sets properties, makes and writes volumes.
+/// Creates clones and volumes, destroys datasets, sets properties and writes.
 pub fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
     let datasets = pool.datasets();
     let root = &record.pool;
@@ -165,7 +164,7 @@ pub fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
     {
         let from = format!("{root}@{SNAPSHOT}-2");
         datasets.clone_snapshot(&from, &clone, &[])?;
-        // `ztest` has heads that are no file systems.
+        // `ztest` creates heads that are not file systems.
         if let Ok(files) = pool.file_system(&clone) {
             let at_root = files.root()?;
             let caller = Caller::root();
@@ -193,12 +192,12 @@ pub fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
     pool.sync()?;
     drop((node, files));
     datasets.destroy(&made, Default::default())?;
-    // A snapshot of ours goes wherever nothing hangs on it.
+    // The snapshot is destroyed, if nothing depends on it.
     let _ = datasets.destroy_snapshots(&[&snapshot], Default::default());
     Ok(())
 }
 
-/// A few more changes, after a crash.
+/// Makes a few more changes after a crash.
 pub fn goes_on(pool: &LivePool, name: &str) -> Result<()> {
     let (datasets, caller) = (pool.datasets(), Caller::root());
     let made = format!("{name}/after-the-crash");

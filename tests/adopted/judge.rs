@@ -1,4 +1,4 @@
-//! Who judges a pool: `zdb` 2.3, or a machine with 2.4.
+//! Selects the judge of a pool: `zdb` 2.3, or a virtual machine with OpenZFS 2.4.
 
 use anyhow::{Context, Result, ensure};
 use millpond::{OpenOptions, Pool, Search};
@@ -12,15 +12,16 @@ pub fn is_accused(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Faults(_))
 }
 
-/// These use what `zdb` 2.3 does not know or stumbles over; a machine with 2.4 judges them, by hand.
+/// `zdb` 2.3 does not support these pools, or fails on them. A machine with 2.4 judges them, started by
+/// hand.
 const JUDGED_BY_2_4: &[&str] = &["v24-gang", "v24-rewrite", "v24-special"];
 
-/// Has the right judge look at a case.
+/// Judges a case with the selected judge.
 pub fn judge(case: &str, folder: &Path, place: &Path, pool: &str) -> Result<Verdict> {
     if JUDGED_BY_2_4.contains(&case) {
         return judge_in_a_machine(place, pool);
     }
-    // `zdb` takes images of whole disks, not of partitioned ones.
+    // `zdb` reads images of whole disks, not partitioned ones.
     let table = folder.join("sfdisk.txt");
     if table.exists() {
         let cut = tempfile::tempdir()?;
@@ -30,7 +31,7 @@ pub fn judge(case: &str, folder: &Path, place: &Path, pool: &str) -> Result<Verd
     zdb::judge(place, pool)
 }
 
-/// Import, scrub, every file as we read it, and 2.4's own `zdb`.
+/// Imports and scrubs the pool, compares every file with our reader, and runs 2.4's own `zdb`.
 fn judge_in_a_machine(place: &Path, name: &str) -> Result<Verdict> {
     if std::env::var_os("MILLPOND_KERNEL").is_none() {
         let why = "2.3 cannot judge it; MILLPOND_KERNEL=1 starts a machine with 2.4";
@@ -54,7 +55,7 @@ fn judge_in_a_machine(place: &Path, name: &str) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// The first partition of an image, by the listing of its table, as an image of its own.
+/// Copies the first partition of an image, found in the listing of its table, to an image of its own.
 fn cut_out(table: &Path, image: &Path, to: &Path) -> Result<()> {
     let listing = std::fs::read_to_string(table)?;
     let figure = |name: &str| {

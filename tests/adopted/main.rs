@@ -1,8 +1,11 @@
-//! Pools that OpenZFS made, opened for changes, changed in all the usual ways, exported: OpenZFS finds nothing
-//! wrong, and everything old is as recorded. Pools that must not be written are refused by the right name.
+//! Pools created by OpenZFS are opened for changes, changed in many ways and exported.
 //!
-//! Every day a few small cases; all of them with `MILLPOND_WRITING_ALL` (`make test-writing-all`) or by name in
-//! `MILLPOND_ADOPTED` (with commas; the images then stay in `target/adopted-CASE`).
+//! OpenZFS must find no errors, and all old content must match the record. Pools that must not be written
+//! are refused with the right reason.
+//!
+//! By default a few small cases run. `MILLPOND_WRITING_ALL` (`make test-writing-all`) runs all,
+//! `MILLPOND_ADOPTED` selects cases by name, separated by commas; the images then stay in
+//! `target/adopted-CASE`.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -23,7 +26,7 @@ use old::{below_the_pool, compare_old, touched, without_growth};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Of different layouts and kinds, and small.
+/// Small cases of different layouts and kinds.
 const EVERY_DAY: &[&str] = &[
     "single",
     "gang-raidz",
@@ -34,7 +37,7 @@ const EVERY_DAY: &[&str] = &[
     "scrub-mid",
 ];
 
-/// What cannot be written, and a word that the refusal must have.
+/// Cases that cannot be written, and a word that the refusal must contain.
 const REFUSED: &[(&str, &str)] = &[
     ("bclone", "com.fudosecurity:block_cloning"),
     ("checkpoint", "checkpoint"),
@@ -114,13 +117,13 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
         images::copy_sparse(&from, &place.join(image.file.trim_end_matches(".zst")))?;
     }
     let must_refuse = REFUSED.iter().find(|(name, _)| *name == case);
-    // Before it is opened: opening writes. What is refused is not touched.
+    // Judged before opening, because opening writes. A refused pool is not changed.
     let already = match must_refuse {
         Some(_) => Verdict::Clean,
         None => judge(case, folder, &place, &record.pool)?,
     };
     if case.starts_with("zil") {
-        // A log that cannot be kept is not given up unasked.
+        // A log that cannot be replayed is not discarded without a request.
         match open(&place, &record.pool, FoundLogs::Replay) {
             Ok(_) => bail!("opens, although blocks were cloned in a locked log"),
             Err(error) => ensure!(
@@ -128,14 +131,15 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
                 "is refused in other words: {error}"
             ),
         }
-        // What the module made of the logs; times of writes are those of the replay.
+        // The record describes the state after the module's log replay. Modification times are those of the
+        // replay.
         record = record::load_state(folder, "CASE.json")?;
         let files = record
             .datasets
             .iter_mut()
             .filter_map(|one| one.tree.as_mut());
         files.flatten().for_each(touched);
-        // What its log promised is given up here.
+        // The content of the discarded log is lost here.
         let is_other = |dataset: &record::Dataset| !dataset.name.contains("/crypt");
         record.datasets.retain(is_other);
     }
@@ -187,7 +191,7 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
     }
     change_datasets(&pool, &record)?;
     if std::env::var_os("MILLPOND_WRITING_ALL").is_some() {
-        // As a crash leaves it; and on from there.
+        // Leaves the pool as after a crash, and continues from there.
         pool.sync()?;
         drop(pool);
         let crashed = judge(case, folder, &place, &record.pool)?.beyond(&already);

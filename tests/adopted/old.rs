@@ -1,4 +1,4 @@
-//! What the record says of old files, and whether it is still so.
+//! Compares old files with their records.
 
 use anyhow::{Result, ensure};
 use millpond::live::LiveFileSystem;
@@ -10,17 +10,17 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Stands for times that are no longer as recorded.
+/// Stands for times that no longer match the record.
 const TOUCHED: i128 = i128::MIN;
 
-/// Compares every file of the record with what is there. Also gives how many.
+/// Compares every recorded file with the pool. Also returns the number of files.
 pub fn compare_old(place: &Path, record: &Record) -> Result<(Findings, u64)> {
     let paths: Vec<PathBuf> = record
         .images
         .iter()
         .map(|image| place.join(image.file.trim_end_matches(".zst")))
         .collect();
-    // The folder must not go when this is dropped.
+    // Dropping `Disks` would remove the directory, which must stay.
     let disks = std::mem::ManuallyDrop::new(Disks {
         folder: place.to_owned(),
         paths,
@@ -55,7 +55,7 @@ pub fn compare_old(place: &Path, record: &Record) -> Result<(Findings, u64)> {
             dataset: &dataset.name,
             entries: &entries,
             is_lost: &is_lost,
-            // What the last txg wrote went with the newest uberblock.
+            // The writes of the last txg were lost with the newest uberblock.
             may_differ: &|path| record.pool == "pcorrupt-uberblock" && path == b"last",
         };
         tree::compare(&mut *pool, &expected, &mut findings);
@@ -64,20 +64,22 @@ pub fn compare_old(place: &Path, record: &Record) -> Result<(Findings, u64)> {
     Ok((findings, count))
 }
 
-/// `pool/a/b@s` as the beginning of paths below the pool's mount point: `a/b/`.
+/// Turns `pool/a/b@s` into the prefix of paths below the pool's mount point: `a/b/`.
 pub fn below_the_pool(dataset: &str) -> String {
     let name = dataset.split('@').next().unwrap_or(dataset);
     name.split_once('/')
         .map_or(String::new(), |(_, path)| format!("{path}/"))
 }
 
-/// Times and space are no longer as recorded: [`compare_old`] takes them as they are found.
+/// Marks times and space as changed: [`compare_old`] then accepts the values that it finds.
 pub fn touched(entry: &mut Entry) {
     entry.attributes.mtime_ns = TOUCHED;
 }
 
-/// The module's replay of a block that was written as a whole makes a file that ends inside the block longer, up to
-/// the block's end, by zeros that nobody wrote. Ours does not.
+/// Adjusts records for a difference in log replay.
+///
+/// When the module replays a whole-block write to a file that ends inside the block, it extends the file
+/// with zeros to the end of the block. Our replay does not.
 pub fn without_growth(files: &Arc<LiveFileSystem>, entries: &mut [Entry]) -> Result<()> {
     let root = files.root()?;
     for entry in entries {

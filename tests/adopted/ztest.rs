@@ -1,4 +1,4 @@
-//! Pools in which OpenZFS's own tormentor lived.
+//! Pools filled by OpenZFS's own stress test, `ztest`.
 
 use super::change::{change_datasets, goes_on};
 use super::judge::is_accused;
@@ -12,9 +12,10 @@ use millpond_tests::record::Record;
 use millpond_tests::runner::Outcome;
 use std::path::Path;
 
-/// Shapes of pools for `ztest`: no dRAID and no widening, which are refused; no mirrors of RAID-Z, which it alone
-/// makes (`-m 0` makes RAID-Z alone). It throws dice over everything
-/// else, so some become pools that are refused all the same.
+/// Pool layouts for `ztest`.
+///
+/// No dRAID and no expansion, which are refused; no mirrors of RAID-Z, which only `ztest` creates (`-m 0`
+/// selects RAID-Z alone). `ztest` chooses everything else at random, so some pools are refused anyway.
 pub const SHAPES: &[&[&str]] = &[
     &["-v", "2", "-m", "1", "-r", "1"],
     &["-v", "2", "-m", "2", "-r", "1"],
@@ -23,11 +24,10 @@ pub const SHAPES: &[&[&str]] = &[
     &["-v", "1", "-m", "3", "-r", "1", "-a", "12"],
     &["-v", "1", "-m", "0", "-r", "6", "-R", "3", "-a", "10"],
 ];
-/// So many times a shape is tried before it is passed over.
+/// Number of attempts per layout before it is skipped.
 const TRIES: usize = 6;
 
-/// A pool that OpenZFS's own tormentor lived in is changed, crashes, is opened again, exported, and is as clean
-/// as before.
+/// Changes a pool filled by `ztest`, crashes, opens it again and exports it. It must have no new errors.
 pub fn run(shape: &[&str]) -> Result<Outcome> {
     if let Some(why) = zdb::absent() {
         return Ok(Outcome::PassedOver(why));
@@ -35,7 +35,7 @@ pub fn run(shape: &[&str]) -> Result<Outcome> {
     let mut refusals = vec![];
     for _ in 0..TRIES {
         let place = tempfile::tempdir()?;
-        // It starts `zdb` by that name.
+        // `ztest` starts `zdb` by this name.
         let tools = images::workspace().join("tools/oracle");
         let path = std::env::var("PATH").unwrap_or_default();
         let done = std::process::Command::new("timeout")
@@ -60,7 +60,7 @@ pub fn run(shape: &[&str]) -> Result<Outcome> {
     Ok(Outcome::PassedOver(refusals.join("; ")))
 }
 
-/// A note of what was done, or why it is refused.
+/// Continues with the pool. Returns a note of what was done, or why the pool is refused.
 fn live_on(place: &Path) -> Result<Result<String, String>> {
     let already = zdb::judge(place, "ztest")?;
     let pool = match open(place, "ztest", FoundLogs::Replay) {
@@ -70,7 +70,7 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
                 OpenError::ReadOnly(why) if !why.reasons.is_empty() => {
                     Ok(Err(format!("refused: {why}")))
                 }
-                // What OpenZFS itself complains of need not be opened.
+                // A pool in which OpenZFS itself finds errors need not open.
                 error if is_accused(&already) => Ok(Err(format!("does not open: {error}"))),
                 error => bail!("does not open: {error}"),
             };
@@ -104,7 +104,7 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
     )))
 }
 
-/// Every block is whole; how many there are.
+/// Verifies every block and returns their number.
 fn verified(pool: &Pool) -> Result<u64> {
     let progress = millpond::verify::VerifyProgress::default();
     let problems = std::sync::Mutex::new(vec![]);

@@ -1,4 +1,5 @@
-//! Real pools by OpenZFS: nothing is found where `zdb` finds nothing, and the numbers are `zdb`'s.
+//! Pools created by OpenZFS: the checker finds errors only where `zdb` does, and its counts equal those of
+//! `zdb`.
 
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond_env::Env;
@@ -9,7 +10,7 @@ use millpond_tests::oracle::zdb;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Checked always; all with `MILLPOND_CASES=all`, some with names joined by commas.
+/// Always checked. `MILLPOND_CASES=all` checks all cases; it also accepts names separated by commas.
 const ALWAYS: [&str; 11] = [
     "bclone",
     "corrupt-labels",
@@ -24,14 +25,14 @@ const ALWAYS: [&str; 11] = [
     "snapshots",
 ];
 
-/// What is found in pools that are not sound, and why that is right.
+/// The findings in inconsistent pools, and why they are correct.
 const EXPECTED: [(&str, &[FindingKind], &str); 1] = [(
     "corrupt-labels",
     &[FindingKind::Label],
     "its labels 0 to 2 were wiped; zdb -b looks at none",
 )];
 
-/// Cases whose numbers zdb does not print, or prints otherwise, and why.
+/// Cases for which zdb prints no counts, or different ones, and why.
 const OTHER_NUMBERS: [(&str, &str); 4] = [
     ("gptdisk", "zdb wants the partition as a file of its own"),
     ("v24-clone", "a feature that zdb 2.3 does not know"),
@@ -70,7 +71,7 @@ fn case(name: &str, folder: &Path) -> Case {
     }
 }
 
-/// A case's pool checked; `None` if it does not open.
+/// Checks the pool of a case; `None` if it does not open.
 fn check(case: &Case) -> Option<CheckReport> {
     let disks: Vec<PathBuf> = case.disks.iter().map(|(_, path)| path.clone()).collect();
     let options = ScanOptions {
@@ -84,7 +85,7 @@ fn check(case: &Case) -> Option<CheckReport> {
     Some(check_pool(&pool.ok()?, &CheckOptions::default()).unwrap())
 }
 
-/// What differs from what `zdb -b` counts.
+/// The differences from the counts of `zdb -b`.
 fn compared_with_zdb(case: &Case, report: &CheckReport) -> Vec<String> {
     let disks = images::gather(&format!("check-{}", case.name), &case.disks).unwrap();
     let output = zdb::run(&disks.folder, &["-b", &case.pool]).unwrap();

@@ -1,4 +1,4 @@
-//! The checker: sound pools have nothing to report, planted damage is found and named.
+//! The checker reports nothing in consistent pools, and finds and identifies planted damage.
 
 mod golden;
 mod planted;

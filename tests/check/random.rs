@@ -1,4 +1,4 @@
-//! Damage at random: whatever `zdb` finds in a pool, our checker finds something there, too.
+//! Random damage: if `zdb` finds an error in a pool, the checker must find one too.
 
 use crate::planted::scene::Scene;
 use millpond::check::{CheckOptions, check_pool};
@@ -13,7 +13,7 @@ use millpond_tests::oracle::zdb;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Changes one word that is not 0 in one block of metadata, and says what was done.
+/// Changes one non-zero word in one metadata block, and describes the change.
 fn damage(scene: &Scene, change: &mut Changed<'_>, dice: &mut Dice) -> String {
     let blocks = &scene.image.blocks;
     loop {
@@ -62,8 +62,8 @@ fn write_image(overlay: &Overlay, path: &Path) {
     }
 }
 
-/// Whether our verbs find anything: the pool cannot be opened, `check` tells of its metadata, or `verify` of
-/// the content that `check` does not read.
+/// Whether our commands find an error: the pool does not open, `check` reports metadata, or `verify`
+/// reports content, which `check` does not read.
 fn finds_something(folder: &Path) -> bool {
     let Ok(pool) = Pool::open(&Search::new([folder]), "tank", &OpenOptions::default()) else {
         return true;
@@ -77,7 +77,8 @@ fn finds_something(folder: &Path) -> bool {
             .map_or(true, |report| !report.is_clean())
 }
 
-/// The pool is another one each time, so the damage is: as many as `MILLPOND_DAMAGES` says, or 400.
+/// The pool differs in each run, and so does the damage. `MILLPOND_DAMAGES` sets the number of attempts,
+/// 400 by default.
 #[test]
 #[ignore = "other damage each time: make test-check"]
 fn what_zdb_finds_in_a_damaged_pool_is_found() {

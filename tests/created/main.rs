@@ -1,7 +1,8 @@
-//! Pools that were made here, judged by OpenZFS's `zdb`, and with `MILLPOND_KERNEL=1` by its kernel module.
+//! Pools created by this project, judged by OpenZFS's `zdb`, and with `MILLPOND_KERNEL=1` by its kernel
+//! module.
 //!
-//! Clock and dice are fixed and txgs are written by the caller, so that the same images come out each
-//! time and what `zdb` said of them before is still true.
+//! Clock and random numbers are fixed and the caller writes the txgs. The images are therefore the same in
+//! every run, and earlier results of `zdb` remain valid.
 #![allow(clippy::unwrap_used)]
 
 use millpond_dataset::live::{ContentsPort, LiveDatasets, NewContents};
@@ -20,7 +21,7 @@ use millpond_vdev::AllocationClass;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Makes the first objects of file systems.
+/// Creates the first objects of file systems.
 struct Files;
 
 impl ContentsPort for Files {
@@ -74,12 +75,12 @@ fn fixed_env(seed: u64) -> Env {
     }
 }
 
-/// Images below a folder; with `MILLPOND_KEEP` they stay there for a look.
+/// Images in a directory. With `MILLPOND_KEEP` they stay there for inspection.
 struct Images {
     folder: PathBuf,
     _temporary: Option<tempfile::TempDir>,
     count: usize,
-    /// The labels call them disks, so that they can be attached to a machine as such.
+    /// Whether the labels describe them as disks, so that they can be attached to a machine as disks.
     are_disks: bool,
 }
 
@@ -189,7 +190,7 @@ fn of(tops: Vec<NewTop>) -> NewVdevs {
     }
 }
 
-/// Makes a pool of these vdevs and lets it be judged as it was left, exported (or, one of them, not).
+/// Creates a pool of these vdevs and judges it exported; one case also not exported.
 fn made_and_judged(case: &str, ashift: &str, vdevs: impl Fn(&mut Images) -> NewVdevs) {
     let ways: &[bool] = if case == "one" {
         &[false, true]

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Fills new datasets as the library will.
+/// Fills new datasets like the library does.
 struct Contents(Env);
 
 impl ContentsPort for Contents {
@@ -64,7 +64,7 @@ impl ContentsPort for Contents {
     }
 }
 
-/// Leaves new datasets without an object.
+/// Leaves new datasets without objects.
 struct Nothing;
 
 impl ContentsPort for Nothing {
@@ -78,13 +78,13 @@ impl ContentsPort for Nothing {
     }
 }
 
-/// A pool in a folder of its own, driven by its test.
+/// A pool in a directory of its own, controlled by its test.
 pub struct Bench {
     folder: tempfile::TempDir,
     env: Env,
     name: String,
     pool_name: String,
-    /// How many file systems and volumes it began with.
+    /// Number of file systems and volumes at the start.
     pub heads_at_first: usize,
     open: Mutex<Option<(Arc<LivePool>, Arc<LiveDatasets>)>>,
 }
@@ -97,7 +97,7 @@ impl Bench {
         Self::with_features(name, FeatureChoice::Default)
     }
 
-    /// A pool that OpenZFS made, copied from the golden set; `None` where that is absent.
+    /// Copies a pool created by OpenZFS from the golden set; `None` if the set is absent.
     pub fn of_golden(case: &str) -> Option<Self> {
         let set = images::golden_set().unwrap();
         let from = set.folder.join(case);
@@ -133,7 +133,7 @@ impl Bench {
         Self::make(name, features, Arc::new(Contents(Env::real())))
     }
 
-    /// A pool whose root file system holds no object at all, as `ztest` leaves it.
+    /// Creates a pool whose root file system has no objects, as `ztest` leaves it.
     pub fn of_empty_root(name: &str) -> Self {
         let bench = Self::make(name, FeatureChoice::Default, Arc::new(Nothing));
         bench.judge();
@@ -156,7 +156,7 @@ impl Bench {
                 tops: vec![NewTop {
                     layout: NewLayout::Single,
                     class: AllocationClass::Normal,
-                    // Said to be a disk, as it is one in the machine with the kernel module.
+                    // Recorded as a disk, because it is one in the machine with the kernel module.
                     devices: vec![NewDevice {
                         is_block_device: true,
                         ..NewDevice::file(path.to_str().unwrap(), Arc::new(device))
@@ -199,12 +199,12 @@ impl Bench {
         self.datasets().open_head(name).unwrap()
     }
 
-    /// Writes `blocks` blocks of 16 KiB of an object made for `seed`, in one transaction.
+    /// Writes `blocks` blocks of 16 KiB to an object created for `seed`, in one transaction.
     pub fn write(&self, name: &str, seed: u64, blocks: u64) {
         self.try_write(name, seed, blocks).unwrap();
     }
 
-    /// As [`Bench::write`]; may be refused.
+    /// Like [`Bench::write`], but returns an error if the write is refused.
     pub fn try_write(&self, name: &str, seed: u64, blocks: u64) -> Result<(), DatasetError> {
         let head = self.open_head(name);
         let tx = head.begin(Estimate {
@@ -225,7 +225,7 @@ impl Bench {
         };
         for block in 0..blocks {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (block << 32) ^ 1;
-            // Half of each block can be compressed.
+            // Half of each block is compressible.
             let content: Vec<u8> = (0..16u32 << 10)
                 .map(|at| {
                     if at % 4096 < 2048 {
@@ -244,8 +244,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Frees an object, or a part of one.
-    /// Writes so many blocks of 512 bytes that fit into their pointers.
+    /// Writes `blocks` blocks of 512 bytes that are embedded in their block pointers.
     pub fn write_embedded(&self, name: &str, blocks: u64) {
         let head = self.open_head(name);
         let tx = head
@@ -283,7 +282,7 @@ impl Bench {
         }
     }
 
-    /// Whether there is a dataset of this name.
+    /// Whether a dataset of this name exists.
     pub fn exists(&self, name: &str) -> bool {
         millpond_dataset::Dataset::find(&self.read_back(), name).is_ok()
     }
@@ -295,18 +294,18 @@ impl Bench {
         }
     }
 
-    /// The committed state, as whoever opens the images reads it.
+    /// The committed state, as a reader of the images sees it.
     pub fn read_back(&self) -> Arc<Pool> {
         self.pool().committed().unwrap()
     }
 
-    /// Counts every figure of every dataset anew.
+    /// Recomputes and compares all space counters of every dataset.
     pub fn check(&self) {
         let faults = recount::faults_of(&self.read_back());
         assert!(faults.is_empty(), "{}:\n{}", self.name, faults.join("\n"));
     }
 
-    /// Exports the pool and has `zdb` look at it.
+    /// Exports the pool and judges it with `zdb`.
     pub fn judge(&self) {
         if let Some((pool, datasets)) = self.open.lock().take() {
             pool.export().unwrap();
@@ -324,7 +323,7 @@ impl Bench {
         }
     }
 
-    /// Has the kernel module import, scrub and read the pool, then change it; `zdb` looks again.
+    /// Lets the kernel module import, scrub and read the pool, then change it. `zdb` judges it again.
     fn ask_kernel(&self) {
         use oracle::kernel::{Release, judge, judge_and_change};
         let images = [self.folder.path().join("d0.img")];
@@ -344,7 +343,7 @@ impl Bench {
         self.reopen_with(u64::MAX);
     }
 
-    /// As [`Bench::reopen`], freeing so many blocks in the background with each txg.
+    /// Like [`Bench::reopen`], with at most `background` blocks freed in the background per txg.
     pub fn reopen_with(&self, background: u64) {
         let path = self.folder.path().join("d0.img");
         let device = FileDevice::open(&path, writable()).unwrap();

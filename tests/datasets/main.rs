@@ -1,5 +1,7 @@
-//! Datasets made, changed and destroyed, then looked at from outside: what is on the devices is
-//! read again by the reading side, every figure is counted anew from the blocks, and `zdb` judges.
+//! Datasets are created, changed and destroyed, then judged from outside.
+//!
+//! The reader reads the devices, all space counters are recomputed from the blocks, and `zdb` checks the
+//! pool.
 
 mod bench;
 
@@ -87,7 +89,7 @@ fn many_made_and_destroyed_in_one_txg_are_as_those_of_their_own() {
     datasets.create_filesystems(&names, &[]).unwrap();
     let pool = bench.read_back();
     for name in names {
-        // Also from a parent that was made in the same txg.
+        // Also if the parent was created in the same txg.
         let files = Dataset::find(&pool, name)
             .unwrap()
             .object_set(None)
@@ -143,7 +145,7 @@ fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
         "tank/t@s",
         "tank/t",
     ];
-    // What comes before the one that is held goes, and nothing behind it.
+    // The snapshots before the held one are destroyed, the later ones are not.
     assert_eq!(why(datasets.destroy_in_order(&all)), Refusal::IsHeld);
     assert_eq!(
         datasets.names_below("tank").unwrap(),
@@ -218,7 +220,7 @@ fn random(bench: &Bench, name: &str, seed: u64, steps: u64) {
 
 #[test]
 fn random_operations_keep_every_figure_and_satisfy_zdb() {
-    // More of them: MILLPOND_SEEDS=FIRST..END, and longer: MILLPOND_STEPS=300.
+    // `MILLPOND_SEEDS=FIRST..END` selects more seeds, `MILLPOND_STEPS=300` longer runs.
     let seeds = std::env::var("MILLPOND_SEEDS").ok();
     let range = seeds.as_deref().and_then(|text| {
         let (first, end) = text.split_once("..")?;
@@ -233,7 +235,7 @@ fn random_operations_keep_every_figure_and_satisfy_zdb() {
 
 #[test]
 fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
-    // All of them: MILLPOND_CASES=all, or names with commas.
+    // `MILLPOND_CASES=all` runs all cases; it also accepts names separated by commas.
     let all = [
         "single",
         "snapshots",
@@ -271,7 +273,7 @@ fn embedded_blocks_of_a_clone_leave_nothing_behind_when_it_goes_by_its_livelist(
     let bench = Bench::new("embedded");
     let datasets = bench.datasets();
     datasets.create_filesystem("tank/fs", &[]).unwrap();
-    // Enough that the clone shares most of it, and keeps its livelist.
+    // Large enough that the clone shares most of its blocks and keeps its livelist.
     bench.write("tank/fs", 1, 60);
     datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
     datasets
@@ -463,7 +465,7 @@ fn a_destroyed_dataset_is_freed_in_slices_that_survive_an_export() {
         bench.write("tank/fs", seed, 20);
     }
     bench.pool().sync().unwrap();
-    // Some sixty blocks: several txgs, whatever else makes txgs meanwhile.
+    // About sixty blocks take several txgs, regardless of other txgs in between.
     datasets.limit_background(7);
     datasets
         .destroy("tank/fs", DestroyOptions::default())

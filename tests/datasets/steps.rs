@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use millpond_dataset::live::DestroyOptions;
 use millpond_dataset::{DatasetError, PropertyValue};
 
-/// A small generator: the same seed gives the same steps.
+/// A small random generator: the same seed gives the same steps.
 struct Dice(u64);
 
 impl Dice {
@@ -19,7 +19,7 @@ impl Dice {
     }
 }
 
-/// What is on the pool, read back.
+/// The state of the pool, as read back.
 struct State {
     heads: Vec<String>,
     snapshots: Vec<String>,
@@ -54,8 +54,8 @@ fn state_of(bench: &Bench) -> State {
     state
 }
 
-/// Does `count` random steps, counting everything anew after each. Returns how many were done and how
-/// many refused.
+/// Runs `count` random steps and recomputes all counters after each. Returns the numbers of completed and
+/// refused steps.
 pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut done, mut refused) = (0, 0);
@@ -158,7 +158,7 @@ fn one(
         }
         24 => {
             let which = dice.roll(4) as usize;
-            // Quotas so small that they stop everything would make dull tests.
+            // Smaller quotas would refuse almost every step.
             let size = dice.roll(40) << if which < 2 { 14 } else { 21 };
             let change = |name: &str| (name.to_owned(), PropertyValue::Number(size));
             let name = ["refreservation", "reservation", "quota", "refquota"][which];

@@ -1,5 +1,7 @@
-//! Files that OpenZFS made, changed by us: their contents are what they were and what was added, `zdb`
-//! finds no fault and prints them as we read them. `MILLPOND_CHANGED` names cases (with commas).
+//! Files created by OpenZFS and changed by us.
+//!
+//! Their content is the old content plus the additions. `zdb` finds no errors and prints the files as our
+//! reader sees them. `MILLPOND_CHANGED` selects cases by name, separated by commas.
 
 use crate::printed;
 use millpond::live::{
@@ -15,14 +17,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Looked at in each file system at most.
+/// Maximum number of files examined per file system.
 const FILES_MAX: usize = 400;
-/// As many file systems of a pool are compared with what `zdb` prints, which takes long.
+/// Maximum number of file systems per pool whose files are compared with the output of `zdb`, which is
+/// slow.
 const PRINTED_MAX: usize = 3;
 /// Longer files are changed but not compared.
 const COMPARED_BYTES_MAX: usize = 8 << 20;
 
-/// What each changed file must hold, by file system and object number.
+/// The expected content of each changed file, by file system and object id.
 type Wanted = BTreeMap<(String, u64), Vec<u8>>;
 
 #[derive(Debug, Default)]
@@ -32,7 +35,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts an outcome; only refusals that some files deserve are let pass.
+    /// Counts an outcome. Only refusals that are justified for some files are accepted.
     fn count<T>(&mut self, result: Result<T, FileError>) -> Option<T> {
         let why = match result {
             Ok(value) => {
@@ -126,7 +129,7 @@ fn one(case: &str, folder: &Path) {
     let pool = Pool::open(&search, &name, &OpenOptions::default()).unwrap();
     for (number, name) in changed.iter().enumerate() {
         let files = pool.dataset(name).unwrap().file_system().unwrap();
-        // Asked for the pool's own file system zdb prints all of them, one after the other.
+        // For the pool's root file system, zdb prints all file systems, one after another.
         if number < PRINTED_MAX && name.contains('/') {
             printed::compare(place.path(), name, &files);
         }
@@ -180,7 +183,7 @@ fn change(
         .enumerate()
     {
         let entry = listed.entry;
-        // `.zfs` is listed where it is to be seen, and the front end's to open.
+        // `.zfs` is listed if it is visible, but only the front end opens it.
         let is_special = [&b"."[..], b"..", b".zfs"].contains(&&entry.name[..]);
         if is_special || *left == 0 {
             continue;
@@ -201,7 +204,7 @@ fn change(
             let written = tally.count(files.write(&root, &node, WriteAt::End, &added));
             if is_compared {
                 if written.is_some() {
-                    // Several names are several additions.
+                    // A file with several names gets one addition per name.
                     content.extend(&added);
                 }
                 wanted.insert((name.to_owned(), node.id().0), content);

@@ -1,5 +1,5 @@
-//! Files of every kind and with everything on them, written by us; then `zdb` judges the pool and prints
-//! every object, line for line what our own reader says.
+//! We write files of every kind and with all attributes. `zdb` then judges the pool and prints every
+//! object, which must match our reader line by line.
 
 mod golden;
 mod printed;
@@ -60,7 +60,7 @@ impl Rig {
         let search = Search::new([self.folder.path()]);
         Pool::open(&search, "tank", &OpenOptions::default()).unwrap()
     }
-    /// `zdb` finds nothing wrong, and prints every file of these file systems as we read it.
+    /// `zdb` must find no errors, and print every file of these file systems as our reader sees it.
     fn judge(&self, names: &[&str]) {
         if let Some(keep) = std::env::var_os("MILLPOND_KEEP_IMAGES") {
             for image in &self.images {
@@ -91,7 +91,7 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Writes one of everything into a file system.
+/// Writes all kinds of files into a file system.
 fn fill(files: &Arc<LiveFileSystem>) {
     let root = Caller::root();
     let user = Caller::user(1000, 100);
@@ -115,7 +115,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
             &bytes(number as u64, *length),
         );
     }
-    // Holes: in front, punched, cut and grown again.
+    // Holes: at the start, punched, truncated and extended again.
     let holed = file(&top, b"holed", &bytes(9, 1_000_000));
     files
         .allocate(&holed, Allocate::PunchHole, 200_000, 500_000)
@@ -132,7 +132,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
         };
         files.set_attributes(&root, &cut, &set).unwrap();
     }
-    // Every kind.
+    // All kinds of special files.
     let kinds = files
         .make_directory(&user, &top, b"kinds", NewMode::exactly(0o1777))
         .unwrap();
@@ -152,7 +152,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
             .make_special(&root, &kinds, name, what, NewMode::exactly(0o640))
             .unwrap();
     }
-    // A directory that becomes a fat table.
+    // A directory that becomes a fat ZAP.
     let many = files
         .make_directory(&user, &top, b"many", NewMode::exactly(0o755))
         .unwrap();
@@ -165,7 +165,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
             .unlink(&many, format!("file number {number}").as_bytes())
             .unwrap();
     }
-    // Links, moves.
+    // Links and renames.
     let linked = file(&top, b"linked", b"three names");
     files.link(&linked, &kinds, b"second").unwrap();
     files.link(&linked, &many, b"third").unwrap();
@@ -186,7 +186,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
             RenameMode::Exchange,
         )
         .unwrap();
-    // Extended attributes in all their places.
+    // Extended attributes in all places where they can be stored.
     let attributed = file(&top, b"attributed", b"x");
     for (name, length) in [
         ("user.small", 10),
@@ -238,7 +238,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
     };
     files.set_attributes(&root, &project, &set).unwrap();
     file(&project, b"inherits", b"project 17");
-    // Removed ones leave nothing.
+    // Removed files leave nothing behind.
     let gone = file(&top, b"gone", &bytes(3, 2_000_000));
     files
         .set_xattr(

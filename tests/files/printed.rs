@@ -1,4 +1,4 @@
-//! What `zdb -ddddd` prints of each file, compared with our reader.
+//! Compares the output of `zdb -ddddd` for each file with our reader.
 
 use millpond_posix::{FileKind, FileSystem, Node};
 use millpond_tests::oracle::zdb;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One object as it was printed: words by their first word.
+/// One printed object: the words of each line by the first word.
 type Printed = BTreeMap<String, String>;
 
 fn objects(text: &str) -> BTreeMap<u64, Printed> {
@@ -15,7 +15,7 @@ fn objects(text: &str) -> BTreeMap<u64, Printed> {
     let mut is_next_head = false;
     let mut is_in_path = false;
     for line in text.split('\n') {
-        // A path goes on, with every blank and newline in it, until the next field is printed.
+        // A path continues, with every blank and newline in it, until the next field.
         let is_next_field = line.starts_with("\tuid ") || line.starts_with("\ttarget\t");
         if is_in_path && !is_next_field {
             if let Some(path) = at.and_then(|id| found.get_mut(&id)?.get_mut("path")) {
@@ -57,7 +57,7 @@ fn objects(text: &str) -> BTreeMap<u64, Printed> {
     found
 }
 
-/// Every file of a file system is printed as we read it.
+/// Asserts that every file of a file system is printed as our reader sees it.
 pub fn compare(folder: &Path, name: &str, files: &Arc<FileSystem>) {
     if let Some(why) = zdb::absent() {
         eprintln!("not compared: {why}");

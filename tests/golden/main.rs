@@ -1,5 +1,5 @@
-//! Every golden case, with every permitted set of disks absent, compared with its record; and the
-//! pools of old versions.
+//! Compares every golden case with its record, with every permitted set of disks absent; also the pools of
+//! old versions.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -50,7 +50,7 @@ fn golden_trials() -> Result<Vec<Trial>> {
         .collect())
 }
 
-/// The state that a pool's checkpoint kept, where the set has such a case.
+/// The state preserved by a pool's checkpoint, if the set has such a case.
 fn checkpoint_trial() -> Result<Option<Trial>> {
     let folder = images::golden_set()?.folder.join("checkpoint");
     if !folder.is_dir() {
@@ -86,8 +86,9 @@ fn run_checkpoint(folder: &Path) -> Result<Outcome> {
     })
 }
 
-/// Small cases with bytes of their disks changed at random, from fixed seeds. `MILLPOND_ROT_SEEDS` asks
-/// for more than four of each.
+/// Small cases with random changes to bytes of their disks, from fixed seeds.
+///
+/// `MILLPOND_ROT_SEEDS` sets the number of seeds per case, four by default.
 fn mutated_trials() -> Result<Vec<Trial>> {
     let small = images::workspace().join("testdata/golden");
     anyhow::ensure!(small.is_dir(), "{} is missing", small.display());
@@ -106,7 +107,7 @@ fn mutated_trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// Of every kind of redundancy, encrypted, old, with tables of every kind.
+/// Cases of every redundancy, encrypted, old, and with tables of every kind.
 const ROTTEN_CASES: &[&str] = &[
     "bclone",
     "gang-raidz",
@@ -126,7 +127,7 @@ fn run_mutated(case: &str, folder: &Path, seed: u64) -> Result<Outcome> {
     for (number, image) in record.images.iter().enumerate() {
         let packed = folder.join(&image.file);
         let whole = images::unpacked(&packed, &image.sha256, image.size_bytes)?;
-        // More rot with each seed; on a pool with redundancy on every disk.
+        // The damage grows with the seed. On pools with redundancy it affects every disk.
         let rotten = mutate::rotten_copy(
             &whole,
             seed * 16 + number as u64,
@@ -142,7 +143,7 @@ fn run_mutated(case: &str, folder: &Path, seed: u64) -> Result<Outcome> {
         Ok(findings) if findings.wrong_count > 0 => Outcome::Failed(describe(&[], &findings)),
         Ok(findings) => Outcome::Passed(format!("{} errors", findings.differences_count)),
         Err(ReadError::NotOffered(what)) => Outcome::PassedOver(format!("not offered yet: {what}")),
-        // Too rotten to open is an answer; a panic is not.
+        // A pool that is too damaged may fail to open, but must not panic.
         Err(error) => Outcome::Passed(format!("does not open: {error}")),
     })
 }
@@ -192,7 +193,7 @@ fn run_case(case: &str, folder: &Path) -> Result<Outcome> {
         }
         return Ok(Outcome::Passed(note.join("; ")));
     }
-    // The first few tell enough: sets of absent disks mostly fail alike.
+    // Show only the first few, because sets of absent disks mostly fail in the same way.
     let (shown, count) = (failures.len().min(3), failures.len());
     failures.truncate(shown);
     failures.push(format!("{count} of {} sets of disks failed", sets.len()));
@@ -239,9 +240,9 @@ fn run_old_pool(pool: &old_pools::OldPool) -> Result<Outcome> {
     )
 }
 
-/// What the record of a case cannot know.
+/// Differences from a case's record that are permitted.
 fn leeway(case: &str) -> Leeway {
-    // Its newest uberblock is gone, and with it what the last transaction group wrote.
+    // Its newest uberblock is destroyed, and with it the writes of the last transaction group.
     let may_differ: &[&[u8]] = if case == "corrupt-uberblock" {
         &[b"last"]
     } else {

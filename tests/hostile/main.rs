@@ -1,7 +1,7 @@
-//! Pools that lie under right checksums: everything is asked of them, and the program lives.
+//! Pools with hostile content under valid checksums: every operation on them must end without a crash.
 //!
-//! `MILLPOND_HOSTILE_SECONDS` is the time for random lies on each image (default: a fixed number of
-//! seeds); `MILLPOND_HOSTILE_SEED` is where they begin.
+//! `MILLPOND_HOSTILE_SECONDS` is the time for random changes to each image (default: a fixed number of
+//! seeds), `MILLPOND_HOSTILE_SEED` the first seed.
 #![forbid(unsafe_code)]
 
 mod named;
@@ -50,7 +50,8 @@ fn one_child(order: &str) -> Outcome {
     }
 }
 
-/// Random lies about one image. A seed that kills its child is told, and the run goes on behind it.
+/// Applies random changes to one image. A seed that kills its child process is reported, and the run
+/// continues with the next.
 fn random(case: &str) -> Outcome {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("MILLPOND_HOSTILE_SEED").unwrap_or(1);
@@ -102,7 +103,7 @@ fn seed_of(line: &str) -> Option<u64> {
     line.split_whitespace().last()?.parse().ok()
 }
 
-/// What a child does.
+/// Runs an order in a child process.
 fn obey(order: &str) -> Result<()> {
     let words: Vec<&str> = order.split_whitespace().collect();
     match words.as_slice() {
@@ -138,7 +139,7 @@ fn load(case: &str) -> Result<PoolImage> {
     PoolImage::load(&path)
 }
 
-/// Pools of one whole disk, of many kinds of content.
+/// Pools of one whole disk, with different content.
 const CASES: &[&str] = &[
     "single",
     "snapshots",
@@ -151,5 +152,5 @@ const CASES: &[&str] = &[
     "v24-default",
     "legacy-v28",
 ];
-/// Seeds on each image in a short run.
+/// Seeds per image in a short run.
 const SEEDS: u64 = 40;

@@ -1,4 +1,4 @@
-//! Lies that once were believed, or that look as if they could be.
+//! Specific hostile changes: ones that once caused errors, and similar ones.
 
 use anyhow::{Context, Result, bail, ensure};
 use millpond_ondisk::{BlockPointer, ObjectType};
@@ -6,7 +6,7 @@ use millpond_tests::hostile::child;
 use millpond_tests::hostile::exercise::exercise;
 use millpond_tests::hostile::image::{Changed, PoolImage, gang_pointer, pointers_in};
 
-/// Every lie, by name.
+/// The names of all changes.
 pub const NAMES: &[&str] = &[
     "nothing_is_changed",
     "everything_is_sealed_again",
@@ -22,7 +22,7 @@ pub const NAMES: &[&str] = &[
     "every_name_has_a_slash_in_it",
 ];
 
-/// Tells one of them.
+/// Applies one of them.
 pub fn run(name: &str, load: &dyn Fn(&str) -> Result<PoolImage>, confine: &dyn Fn()) -> Result<()> {
     let case = match name {
         name if name.contains("name") || name.contains("dataset") => "snapshots",
@@ -77,7 +77,7 @@ fn tell(name: &str, changed: &mut Changed<'_>) -> Result<()> {
         }
         "every_name_in_every_directory_leads_to_its_root" => {
             entries(changed, |changed, block, at| {
-                // Two of the first objects of a file system: its root has a small number.
+                // One of the first objects of a file system, because its root has a small id.
                 changed.put_u64(block, at, (4 << 60) | 34);
             });
         }
@@ -89,7 +89,7 @@ fn tell(name: &str, changed: &mut Changed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Puts gangs that hold themselves in place of the data of every file and table.
+/// Replaces the data of every file and table by gang blocks that contain themselves.
 fn gangs(changed: &mut Changed<'_>, pieces: u64) -> Result<()> {
     let mut count = 0;
     for block in changed.image().of_type(ObjectType::DNODE, 0) {
@@ -116,7 +116,7 @@ fn gangs(changed: &mut Changed<'_>, pieces: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether this is a pointer of one of the objects that every opening of a pool reads.
+/// Whether this pointer belongs to one of the objects that are read whenever a pool is opened.
 fn block_holds_directory(changed: &Changed<'_>, block: usize, at: usize) -> bool {
     changed
         .image()
@@ -154,13 +154,13 @@ fn datasets(changed: &mut Changed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fills the holes of every indirect block with its first pointer, and gives every array of dnodes as
-/// many levels as it can have.
+/// Fills the holes of every indirect block with its first pointer, and gives every dnode array the maximum
+/// number of levels.
 fn bombs(changed: &mut Changed<'_>) -> Result<()> {
     let mut count = 0;
     for number in 0..changed.image().blocks.len() {
         let pointer = changed.image().blocks[number].pointer;
-        // The pool must still open, so its own objects are left alone.
+        // The pool must still open, so its own objects stay unchanged.
         if pointer.level().0 == 0 || changed.image().set_of(number) == Some(0) {
             continue;
         }
@@ -172,7 +172,7 @@ fn bombs(changed: &mut Changed<'_>) -> Result<()> {
         count += 1;
     }
     ensure!(count > 0, "no indirect block");
-    // Six levels for the arrays of dnodes: each a block full of pointers to the one below.
+    // Six levels for the dnode arrays: each is a block full of pointers to the one below.
     for set in changed.image().of_type(ObjectType::OBJECT_SET, 0) {
         if set == 0 {
             continue;
@@ -250,7 +250,7 @@ fn dnodes(changed: &Changed<'_>) -> Vec<(usize, usize, u8)> {
     found
 }
 
-/// Calls `each` for every entry of every directory of files that fits one block.
+/// Calls `each` for every entry of every single-block directory of files.
 fn entries(changed: &mut Changed<'_>, each: impl Fn(&mut Changed<'_>, usize, usize)) {
     for block in changed.image().of_type(ObjectType(DIRECTORY), 0) {
         if changed.content(block).first_chunk() != Some(&MICRO.to_le_bytes()) {
@@ -264,9 +264,9 @@ fn entries(changed: &mut Changed<'_>, each: impl Fn(&mut Changed<'_>, usize, usi
     }
 }
 
-/// In a dnode: the largest number of a data block.
+/// Offset in a dnode: the highest data block id.
 const BLOCK_ID_MAX_AT: usize = 16;
-/// Words of a directory of datasets.
+/// Word offsets in a DSL directory.
 const PARENT: usize = 2;
 const CHILDREN: usize = 4;
 /// Object types of files and of directories of files.

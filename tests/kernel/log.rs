@@ -1,4 +1,5 @@
-//! What fsync promised between two txgs, before the power failed: the module replays our log as we do.
+//! The power fails after an fsync and before the next txg. The module replays our log with the same result
+//! as our replay.
 
 use crate::rig::Rig;
 use millpond::live::{
@@ -11,7 +12,7 @@ use millpond_tests::workload::manifest;
 use millpond_vdev::AllocationClass::{Log, Normal};
 use std::collections::BTreeSet;
 
-/// Does everything that records tell of to a file system.
+/// Does everything in a file system that log records can describe.
 fn everything(pool: &LivePool, name: &str) {
     let files = pool.file_system(name).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -28,8 +29,8 @@ fn everything(pool: &LivePool, name: &str) {
     files
         .allocate(&old, Allocate::PunchHole, 40_000, 50_000)
         .unwrap();
-    // Whole blocks, which are written for themselves: of noise, of one byte, of zeros; one of them overwritten
-    // before it is promised, one after, one cut off.
+    // Whole blocks, which are written outside the log: random data, one byte repeated, zeros. One is
+    // overwritten before the fsync, one after it, one is truncated.
     let mut large: Vec<u8> = (0..8u32 << 17)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
         .collect();
@@ -128,7 +129,7 @@ fn everything(pool: &LivePool, name: &str) {
     };
     files.set_attributes(&caller, &f10, &set).unwrap();
     files.commit_log().unwrap();
-    // More, so that the chain has several blocks; the last one stays behind.
+    // More records, so that the chain has several blocks. The last record is not synced.
     for number in 0..100usize {
         let file = format!("g{number}").into_bytes();
         let (node, _) = files
@@ -146,9 +147,11 @@ fn everything(pool: &LivePool, name: &str) {
     }
 }
 
-/// Files, owners, modes, links, sizes, contents and when they were made. The other times are those of the replay; the
-/// module does not even set the time of access that a record of attributes has. Nor are sectors compared: who replays a
-/// record compresses it anew, and ours and the module's lz4 do not find the same.
+/// Keeps files, owners, modes, links, sizes, content and creation times.
+///
+/// All other times are those of the replay; the module does not even set the access time in an attribute
+/// record. Sector counts differ too: the replay compresses data again, and the output of the module's lz4
+/// differs from ours.
 fn without_times(lines: impl Iterator<Item = String>) -> BTreeSet<String> {
     lines
         .map(|line| {
@@ -177,10 +180,10 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
         println!("not judged by {release:?}: {why}");
         return;
     }
-    // Large enough that no promise of space waits for a txg.
+    // Large enough that no space estimate waits for a txg.
     let rig = Rig::new(2, 768);
     let mut writing = WriteOptions::default();
-    // No txg by itself, so that everything is in the log only.
+    // No automatic txg, so that everything is only in the log.
     writing.limits.period = std::time::Duration::from_secs(3600);
     let class = if has_log_device { Log } else { Normal };
     let plan = PoolPlan::new("tank")
@@ -214,7 +217,7 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
         files
             .write(&Caller::root(), &old, WriteAt::End, &[9; 300_000])
             .unwrap();
-        // The first one makes the chain.
+        // The first commit creates the chain.
         files.fsync(&old).unwrap();
     }
     volume.write(0, &[2; 10_000]).unwrap();

@@ -1,7 +1,9 @@
-//! Pools that were made or changed here, judged by OpenZFS's kernel module in a virtual machine: it imports
-//! them, scrubs them, reads everything, changes them, and we go on with what it left.
+//! Pools created or changed here, judged by OpenZFS's kernel module in a virtual machine.
 //!
-//! Minutes each, so only `make test-kernel` runs them. `MILLPOND_KERNEL_SEED` starts elsewhere.
+//! The module imports, scrubs, reads and changes them. We then continue with the result.
+//!
+//! Each test takes minutes, so only `make test-kernel` runs them. `MILLPOND_KERNEL_SEED` sets another first
+//! seed.
 
 mod log;
 mod rich;
@@ -23,7 +25,7 @@ fn seed() -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(1)
 }
 
-/// Whether the machines are there; says so if not.
+/// Whether the virtual machines are available; prints a message if not.
 fn has_machines(what: &str) -> bool {
     for release in [Release::V2_3, Release::V2_4] {
         if let Some(why) = kernel::absent(release) {
@@ -34,7 +36,7 @@ fn has_machines(what: &str) -> bool {
     true
 }
 
-/// Their `zfs list` in the form of [`figures`].
+/// The module's `zfs list` in the form of [`figures`].
 fn their_figures(share: &Path) -> Vec<String> {
     let mut lines = vec![];
     for line in written(share, "datasets.txt") {
@@ -42,7 +44,7 @@ fn their_figures(share: &Path) -> Vec<String> {
         if parts[1] == "bookmark" {
             continue;
         }
-        // What is available to all moves with every txg.
+        // The space available to all datasets changes with every txg.
         parts.remove(3);
         if parts[0] == "tank" {
             parts[2] = "*";
@@ -52,8 +54,8 @@ fn their_figures(share: &Path) -> Vec<String> {
     lines
 }
 
-/// The module accepts the pool, reads what we read and counts what we count; with `change` it goes on with it,
-/// and we read what it then read.
+/// The module accepts the pool, and its reads and space counts match ours. With `change` it also changes
+/// the pool, and our reads match its reads afterwards.
 fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
     println!("  {what}: {release:?} has it");
     let share = tempfile::tempdir().unwrap();
@@ -112,8 +114,8 @@ fn file_systems(pool: &Pool) -> Vec<String> {
     names
 }
 
-/// We go on with what the module left: with its files in every file system, with the old life, with
-/// everything below `rich`, with snapshots, clones, promotions, a rollback.
+/// Continues with the pool that the module left: with its files in every file system, with the simulated
+/// run, with everything below `rich`, and with snapshots, clones, promotions and a rollback.
 fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     let names = file_systems(&rig.read("tank"));
     let pool = rig.open("tank");
@@ -121,7 +123,7 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
         let files = pool.file_system(name).unwrap();
         let (root, caller) = (files.root().unwrap(), Caller::root());
         let folder = format!("by-kernel-{tag}").into_bytes();
-        // Clones too, as of the snapshot; not in what is the life's alone.
+        // In clones too, as of the snapshot; not in datasets that belong to the simulated run.
         let Ok(theirs) = files.lookup(&root, &folder) else {
             continue;
         };
@@ -144,7 +146,7 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
             }
         }
         let snapshot = format!("{name}@by-kernel-{tag}");
-        // Some go (if they are there), some stay.
+        // Some snapshots are destroyed (if they exist), others stay.
         if index % 2 == 1 && name != "tank" {
             let all = [snapshot.as_str()];
             let _ = pool.datasets().destroy_snapshots(&all, Default::default());
@@ -154,7 +156,7 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     life.steps(&pool, 80);
     rich::change_all(&pool, round);
     let datasets = pool.datasets();
-    // A rollback undoes all that was changed there.
+    // The rollback undoes all later changes there.
     let snapshot = format!("tank/rich/copies@ours-{tag}");
     datasets.snapshot(&[&snapshot], &[]).unwrap();
     let files = pool.file_system("tank/rich/copies").unwrap();
@@ -171,7 +173,8 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     pool.export().unwrap();
 }
 
-/// What the modules and [`gone_on`] made goes; what is left is the life's.
+/// Destroys what the modules and [`gone_on`] created, so that only the datasets of the simulated run
+/// remain.
 fn cleaned(rig: &Rig, life: &Life, shape: &str) {
     let names = file_systems(&rig.read("tank"));
     let pool = rig.open("tank");
@@ -200,7 +203,7 @@ fn cleaned(rig: &Rig, life: &Life, shape: &str) {
         }
         all
     };
-    // Clones hang on snapshots, and those on clones: until nothing goes any more.
+    // Clones depend on snapshots, and those on clones, so this repeats until nothing more can be destroyed.
     loop {
         let extra: Vec<String> = of(&pool)
             .into_iter()
@@ -241,8 +244,9 @@ fn emptied(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8]) {
     files.remove_directory(at, name).unwrap();
 }
 
-/// We make and fill a pool; one release judges and changes it; we go on; the other judges and changes it; we go
-/// on; the first judges again (with `MILLPOND_WRITING_ALL` the other as well); what is ours is as it was.
+/// We create and fill a pool; one release judges and changes it; we continue; the other release does the
+/// same; we continue; the first judges again (with `MILLPOND_WRITING_ALL` the other as well). Our own
+/// content must be unchanged.
 fn handed_to_and_fro(
     shape: &str,
     first: Release,
@@ -356,7 +360,7 @@ fn a_pool_of_all_classes_goes_to_and_fro() {
     });
 }
 
-/// Every way of storing blocks, with large records and long lists of attributes.
+/// Every compression and checksum, with large records and long attribute lists.
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn every_compression_and_checksum_is_read_by_the_module() {

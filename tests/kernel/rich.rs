@@ -1,4 +1,4 @@
-//! File systems with one of everything that files can be and have, and sparse volumes, below `POOL/rich`.
+//! File systems with all kinds of files and attributes, and sparse volumes, below `POOL/rich`.
 
 use millpond::live::{
     Allocate, Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
@@ -21,7 +21,7 @@ fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
 }
 
-/// Makes and fills them.
+/// Creates and fills them.
 pub fn fill(pool: &LivePool) {
     let root = pool.name();
     let datasets = pool.datasets();
@@ -94,7 +94,7 @@ pub fn fill(pool: &LivePool) {
     }
 }
 
-/// Changes what [`fill`] made and others changed since: every third file in one way or another.
+/// Changes every third file of [`fill`], even if others changed it in the meantime.
 pub fn change_all(pool: &LivePool, round: u64) {
     let root = pool.name();
     for name in ["attributes", "directories", "nfs4", "copies"] {
@@ -150,7 +150,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
         ..SetAttributes::default()
     };
     files.set_attributes(&root, &top, &open).unwrap();
-    // Lengths about the edges of embedding, sectors and records.
+    // Lengths around the limits of embedded blocks, sectors and records.
     let sizes = directory(files, &top, b"sizes", 0o755);
     for length in [
         0usize, 1, 70, 112, 113, 511, 512, 513, 4095, 4097, 131_071, 131_072, 131_073, 1_000_000,
@@ -174,14 +174,14 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
     files.allocate(&sparse, hole, 131_072, 300_000).unwrap();
     let far = WriteAt::Offset(3 << 20);
     files.write(&root, &sparse, far, &noise(5, 10_000)).unwrap();
-    // Nothing but a hole; a machine has to read it whole.
+    // A file that is almost entirely a hole; the machine reads it completely.
     let empty = file(files, &top, b"nearly-nothing", b"");
     let end = SetAttributes {
         size_bytes: Some((2 << 20) + 77),
         ..SetAttributes::default()
     };
     files.set_attributes(&root, &empty, &end).unwrap();
-    // Every kind.
+    // All kinds of special files.
     let kinds = directory(files, &top, b"kinds", 0o3777);
     for (name, what) in [
         (&b"fifo"[..], SpecialFile::Fifo),
@@ -205,7 +205,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
     for length in [256, 500, 1023] {
         file(files, &names, &vec![b'l'; length], b"long");
     }
-    // A directory that becomes a fat table, and one that was one.
+    // A directory that becomes a fat ZAP, and one that was one.
     let many = directory(files, &top, b"many", 0o755);
     for number in 0..130 {
         file(files, &many, format!("entry {number}").as_bytes(), b"");
@@ -214,7 +214,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
         let name = format!("entry {number}").into_bytes();
         files.unlink(&many, &name).unwrap();
     }
-    // Links and moves.
+    // Links and renames.
     let linked = file(files, &top, b"linked", b"three names");
     files.link(&linked, &kinds, b"second").unwrap();
     files.link(&linked, &many, b"third").unwrap();
@@ -266,7 +266,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
                 permissions: Some(mode),
                 uid: Some(uid),
                 gid: Some(gid),
-                // What lies before 1970 is told by the kernel in other ways by release.
+                // The kernel's output for times before 1970 depends on its release.
                 mtime: (seconds >= 0).then_some(SetTime::To(time)),
                 atime: (seconds >= 0).then_some(SetTime::To(time)),
                 ..SetAttributes::default()
@@ -312,7 +312,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
     }
 }
 
-/// POSIX lists in all their parts.
+/// POSIX ACLs with all kinds of entries.
 fn lists(files: &Arc<LiveFileSystem>, top: &LiveNode) {
     use PosixAclWho::{Group, Mask, NamedGroup, Others, Owner, User};
     let root = Caller::root();
@@ -392,7 +392,7 @@ fn lists(files: &Arc<LiveFileSystem>, top: &LiveNode) {
     file(files, &heir, b"inherits", b"a list");
     let below = directory(files, &heir, b"inherits too", 0o750);
     file(files, &below, b"and again", b"a list");
-    // The mode changes what the mask allows.
+    // Setting the mode changes the mask.
     let changed = file(files, &heir, b"then changed", b"a list");
     let set = SetAttributes {
         permissions: Some(0o604),

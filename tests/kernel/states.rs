@@ -1,4 +1,4 @@
-//! A device that was taken offline here is offline for the kernel module, which resilvers it; and the other way round.
+//! A device taken offline here is offline for the kernel module, which resilvers it, and vice versa.
 
 use crate::Rig;
 use millpond::live::{Offline, PoolPlan};
@@ -35,7 +35,7 @@ fn goes_to_and_fro(release: Release) {
     let lines = output.lines.join("\n");
     assert_eq!(output.status, Some(0), "{release:?}:\n{lines}");
 
-    // The first has everything again, and the second is offline now.
+    // The first device is complete again, and the second is offline.
     let read = rig.read("tank");
     life.compare(&read, "resilvered by the module");
     let assembly = read.inner().assembly();

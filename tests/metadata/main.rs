@@ -1,7 +1,9 @@
-//! Every table and every file's attributes of real pools: each ZAP is proved consistent to the last
-//! chunk, and what the record tells of files stands in their attributes and directories.
+//! Checks every table and all file attributes of real pools.
 //!
-//! Pools: the golden set, and the old pools of OpenZFS's test suite where they were fetched.
+//! Each ZAP must be consistent down to the last chunk, and the recorded values of files must match their
+//! attributes and directories.
+//!
+//! The pools are the golden set, and the old pools of OpenZFS's test suite if they were downloaded.
 
 mod written;
 
@@ -21,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What was seen, so that a test that saw nothing fails.
+/// Counts what was checked, so that a test that checks nothing fails.
 #[derive(Debug, Default)]
 struct Seen {
     micro: u64,
@@ -50,7 +52,7 @@ fn open(paths: &[PathBuf]) -> Result<Option<Arc<Pool>>> {
     };
     match Pool::open(&Env::real(), candidate, &OpenOptions::default()) {
         Ok(pool) => Ok(Some(pool)),
-        // Whether a pool must open is judged elsewhere.
+        // Other tests check which pools must open.
         Err(error) => {
             println!("  does not open: {error}");
             Ok(None)
@@ -90,7 +92,7 @@ fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
         ensure!(listed == summary.entries, "object {id}: {listed} listed");
         ensure!(zap.entry_count()? == listed, "object {id}: count");
         seen.entries += listed;
-        // Enough to split leaves now and then; all of them would take minutes.
+        // Enough to split leaves occasionally; all of them would take minutes.
         let count = if seen.changed.is_multiple_of(16) {
             600
         } else {
@@ -178,7 +180,7 @@ fn check_pool(
             continue;
         }
         check_zaps(&set, seen).with_context(|| name.clone())?;
-        // What an unfinished receive left lacks objects.
+        // An unfinished receive lacks objects.
         let is_whole = !dataset.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
         if set.kind() != ObjectSetKind::FileSystem || !is_whole {
             continue;
@@ -206,7 +208,7 @@ fn compare(
     for entry in tree {
         let path = path(entry)?;
         let said = || String::from_utf8_lossy(&path).into_owned();
-        // The root of a mounted snapshot shows another number than its object's.
+        // The root of a mounted snapshot shows another inode number than its object id.
         let object = if path == b"." {
             root
         } else {
@@ -218,7 +220,7 @@ fn compare(
                 Some(at) => (&path[..at], &path[at + 1..]),
                 None => (&b""[..], &path[..]),
             };
-            // Directories of many entries are recorded in samples.
+            // Directories with many entries are recorded in samples.
             let Some(folder) = folders.get(parent) else {
                 continue;
             };
@@ -227,7 +229,7 @@ fn compare(
             ensure!(value & 0xffff_ffff_ffff == object, "{}: object", said());
             let folded = zap.lookup_entry(name, NameMatch::Normalised)?;
             ensure!(folded.is_some(), "{}: folded lookup", said());
-            // Letters inside what is no character keep their case.
+            // Letters next to invalid UTF-8 keep their case.
             if ignores_case && std::str::from_utf8(name).is_ok() {
                 let other: Vec<u8> = name.iter().map(swap_case).collect();
                 let found = zap.lookup_entry(&other, NameMatch::Normalised)?;
@@ -354,7 +356,7 @@ fn every_zap_and_file_of_the_golden_pools_agrees_with_itself_and_the_record() {
         let Some(pool) = open(&disks).unwrap() else {
             continue;
         };
-        // Records of pools that were not exported tell a later state.
+        // The record of a pool that was not exported describes a later state.
         let is_same_state = record["state"].as_str().is_none_or(str::is_empty);
         if let Err(error) = check_pool(&pool, is_same_state.then_some(&record), false, &mut seen) {
             panic!("{name}: {error:#}");

@@ -1,4 +1,4 @@
-//! What real pools hold, written again by the writing side and compared.
+//! Writes the content of real pools again with the writing code, and compares.
 
 use anyhow::{Context, Result, ensure};
 use millpond_env::Env;
@@ -11,7 +11,7 @@ use millpond_txg::{DirtyLimits, TxgGroups};
 use millpond_zap::{NewZap, Zap, ZapMut, ZapSource, ZapStore, ZapValue};
 use std::collections::BTreeMap;
 
-/// An object's blocks, changed in memory only.
+/// An object's blocks, with changes held in memory only.
 #[derive(Clone)]
 struct Overlay {
     object: Object,
@@ -80,7 +80,7 @@ fn entries(zap: &Zap) -> Result<Entries> {
         .collect()
 }
 
-/// Adds many entries to a real ZAP, changes and removes some, and takes all away again.
+/// Adds many entries to a real ZAP, changes and removes some, and then removes all of them.
 pub fn change_zap(object: Object, count: u64) -> Result<()> {
     let overlay = Overlay {
         state: Arc::new(Mutex::new(State {
@@ -139,7 +139,7 @@ fn word(bytes: &[u8]) -> u64 {
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Everything of a ZAP put into a new one.
+/// Copies all entries of a ZAP into a new one.
 pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
     if zap.has_word_keys() {
         return Ok(());
@@ -167,9 +167,11 @@ pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
     Ok(())
 }
 
-/// Builds a file's buffers from their attributes and compares the bytes. Whether there was something to
-/// compare: old znodes, foreign byte order and attributes of other software are passed over, and in pools of old
-/// software (`is_old`) layouts that are not made today.
+/// Builds a file's buffers from its attributes and compares the bytes. Returns whether the file could be
+/// compared.
+///
+/// Old znodes, foreign byte order and attributes of other software are skipped; in pools of old software
+/// (`is_old`) also layouts that current software does not create.
 pub fn build_again(registry: &Arc<SaRegistry>, object: &Object, is_old: bool) -> Result<bool> {
     let bonus = object.bonus()?;
     let spill = object.read_spill()?;
@@ -205,15 +207,15 @@ pub fn build_again(registry: &Arc<SaRegistry>, object: &Object, is_old: bool) ->
     }
     let groups = TxgGroups::new(&Env::real(), Txg(9), DirtyLimits::default());
     let tx = groups.begin(0)?;
-    // Without tables: a layout that is not there already would be an error.
+    // Without tables: only existing layouts can be used.
     let layouts = SaLayouts::new(Arc::clone(registry), None);
     let dnode_bytes = usize::from(object.dnode().extra_slots) * 512 + 512;
     let built = match layouts.build(&tx, dnode_bytes, &list) {
-        // Old software laid this file out in another way than is done today.
+        // Old software used a different layout for this file.
         Err(SaError::Refused { .. }) if is_old => return Ok(false),
         built => built?,
     };
-    // Beside a spill block the end of the bonus holds whatever was there before.
+    // With a spill block, the end of the bonus holds leftover bytes.
     let [bonus_end, spill_end] = ends;
     let compared = if spill.is_some() {
         bonus_end

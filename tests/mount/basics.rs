@@ -1,4 +1,4 @@
-//! What programs take for granted.
+//! Operations that programs take for granted.
 
 use crate::rig::Rig;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
@@ -39,7 +39,7 @@ fn names_and_links(rig: &Rig) {
     std::os::unix::fs::symlink("b", &link).unwrap();
     assert_eq!(fs::read_to_string(&link).unwrap(), "text");
     assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("b"));
-    // A name that was not there is there once it is made.
+    // A name that was looked up in vain is found once it is created.
     let late = rig.path("late");
     assert!(!late.exists());
     fs::create_dir(&late).unwrap();
@@ -80,7 +80,7 @@ fn unnamed_files(rig: &Rig) {
     file.write_all(b" and longer").unwrap();
     assert_eq!(file.metadata().unwrap().len(), 21);
     drop((file, file_again));
-    // O_TMPFILE, given a name later.
+    // O_TMPFILE, linked to a name later.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let unnamed = rustix::fs::open(rig.path(""), flags, Mode::from(0o600)).unwrap();
     let mut unnamed = File::from(unnamed);
@@ -112,7 +112,7 @@ fn attributes(rig: &Rig) {
     std::os::unix::fs::chown(&path, Some(1000), Some(100)).unwrap();
     let after = fs::metadata(&path).unwrap();
     assert_eq!((after.uid(), after.gid()), (1000, 100));
-    // Another owner, no set-user bit.
+    // A change of owner clears the set-user-ID bit.
     assert_eq!(after.mode() & 0o7777, 0o711);
     let time = std::time::UNIX_EPOCH + std::time::Duration::new(981_173_106, 123_456_789);
     let times = fs::FileTimes::new().set_accessed(time).set_modified(time);
@@ -182,7 +182,7 @@ fn renames(rig: &Rig) {
     assert!(fs::rename(&outer, inner.join("below")).is_err());
 }
 
-/// A POSIX list as the attribute has it.
+/// Encodes a POSIX ACL as its attribute value.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -207,7 +207,7 @@ fn lists_of_rights(rig: &Rig) {
     let name = "system.posix_acl_default";
     rustix::fs::setxattr(&folder, name, &default, XattrFlags::empty()).unwrap();
     let file = folder.join("file");
-    // The list decides, not the umask of the process.
+    // The ACL applies instead of the umask of the process.
     File::create(&file).unwrap();
     assert_eq!(mode_of(&file) & 0o777, 0o660);
     let mut value = [0; 200];
@@ -229,7 +229,7 @@ fn lists_of_rights(rig: &Rig) {
         "the mask follows the mode"
     );
     assert_eq!(count, expected.len());
-    // Directories hand the list down, and a group that is set on them.
+    // Directories pass on the ACL, and a group set on them.
     let group = rig.path("group");
     fs::create_dir(&group).unwrap();
     std::os::unix::fs::chown(&group, None, Some(4321)).unwrap();

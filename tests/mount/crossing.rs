@@ -1,4 +1,4 @@
-//! Snapshots below `.zfs`, changes from elsewhere, and the ends of mounts.
+//! Snapshots below `.zfs`, changes made outside the mount, and unmounting.
 
 use crate::rig::Rig;
 use millpond::live::{Caller, WriteAt};
@@ -33,7 +33,7 @@ fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
     let refused = fs::write(&copy, "no").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
     assert!(fs::create_dir(snapshots.join("two")).is_err());
-    // It is not listed, and cannot be made.
+    // `.zfs` is not listed and cannot be created.
     let listed = fs::read_dir(rig.path("")).unwrap();
     assert!(
         listed

@@ -1,4 +1,4 @@
-//! One file, changed in every way that there is, against the same bytes in memory.
+//! Changes one file in every possible way and compares it with a copy in memory.
 
 use crate::mapped::Mapping;
 use crate::rig::{Dice, Rig, is_full, seed};
@@ -160,7 +160,7 @@ impl Exerciser {
         self.store(to, &bytes);
     }
 
-    /// What is said to be a hole has nothing but zeros.
+    /// A reported hole contains only zeros.
     fn seek(&mut self) {
         let size = self.model.len() as u64;
         let mut at = 0;
@@ -219,13 +219,14 @@ fn read(file: &File, at: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the exercising process is told: the file, the seed, the steps, and where to put the bytes in memory.
+/// Parameters of the exercising process: the file, the seed, the steps, and where to write the copy in
+/// memory.
 const FILE: &str = "MILLPOND_MOUNT_FILE";
 const STEPS: &str = "MILLPOND_MOUNT_STEPS";
 const MODEL: &str = "MILLPOND_MOUNT_MODEL";
 
-/// Whoever maps a file must not be the process that serves it: taking a mapping away waits for its dirty pages to be
-/// written, and holds the lock that the serving threads need to get memory.
+/// The process that maps a file must not be the one that serves it. Unmapping waits until dirty pages are
+/// written, and holds the lock that the serving threads need to allocate memory.
 #[test]
 fn the_process_that_exercises() {
     let variable = |name: &str| std::env::var(name).ok();
@@ -280,7 +281,7 @@ fn a_file_changed_in_every_way_has_the_bytes_of_the_one_in_memory() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        // What the kernel kept of it is dropped: the bytes come from the file system.
+        // The kernel's cache of the file is dropped, so that the bytes come from the file system.
         rig.mount.invalidate_all().unwrap();
         assert!(std::fs::read(&path).unwrap() == std::fs::read(&model).unwrap());
         rig.finish();

@@ -1,9 +1,9 @@
-//! File systems mounted through the kernel's FUSE, used as programs use them. What remains on the disks is judged by
-//! `zdb`.
+//! File systems mounted through the kernel's FUSE and used like programs use them. `zdb` judges the disks
+//! afterwards.
 //!
-//! Needs `/dev/fuse` and the superuser; where they are missing every test says so and passes. The everyday sizes take
-//! seconds; `make test-mount` sets `MILLPOND_MOUNT=full`, which takes minutes and also runs real programs where they
-//! are installed.
+//! Requires `/dev/fuse` and root; without them every test prints a message and passes. By default the tests
+//! take seconds. `make test-mount` sets `MILLPOND_MOUNT=full`, which takes minutes and also runs real
+//! programs that are installed.
 
 mod basics;
 mod crossing;

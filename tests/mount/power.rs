@@ -1,6 +1,8 @@
-//! The power fails while programs write and `fsync` through a mount: the pool lies on simulated disks that record
-//! every request, and the mount is the kernel's. What a program was told is on stable storage is there after any
-//! request, mounted again and read through the kernel; and nothing is there that never was.
+//! The power fails while programs write and `fsync` through a mount.
+//!
+//! The pool is on simulated disks that record every request; the mount is the kernel's. After a cut at any
+//! request, the pool is mounted again and read through the kernel. Data that `fsync` confirmed must be
+//! present, and no data may appear that was never written.
 
 use crate::rig::{Dice, absent, is_full, layout, seed};
 use millpond::live::{LivePool, WriteOptions};
@@ -20,10 +22,10 @@ use tempfile::TempDir;
 const CACHE_BYTES: u64 = 64 << 20;
 const SHARED: &str = "shared";
 const COMMON: &str = "common";
-/// Each thread owns one stripe of the common file.
+/// Each thread owns one stripe of the shared file.
 const STRIPE_BYTES: usize = 20_000;
 const PAGE_BYTES: usize = 4096;
-/// No file has this number: a promise about names alone.
+/// Used as the file number of a promise that covers only names.
 const NAMES_ONLY: u64 = u64::MAX;
 
 /// A pool of simulated disks, mounted.
@@ -58,7 +60,7 @@ impl Mounted {
     }
 }
 
-/// One program: what it did, and what it knows.
+/// One program: its operations, and its expectations.
 struct Worker<'c> {
     number: usize,
     root: PathBuf,
@@ -89,7 +91,7 @@ impl Worker<'_> {
         let length = 1 + self.length(most);
         self.dice.bytes(length)
     }
-    /// What is in a file from now on is one step more.
+    /// Records new content of a file as the next step.
     fn did(&mut self, key: &Key, content: Option<Vec<u8>>) {
         match &content {
             Some(content) => drop(self.files.insert(key.clone(), content.clone())),
@@ -97,21 +99,21 @@ impl Worker<'_> {
         }
         self.deeds.file(key, content);
     }
-    /// Bytes from an offset on, in what a file holds.
+    /// Returns a file's content with bytes replaced from an offset on.
     fn put(&self, key: &Key, offset: usize, new: &[u8]) -> Vec<u8> {
         let mut content = self.files.get(key).cloned().unwrap_or_default();
         content.resize(content.len().max(offset + new.len()), 0);
         content[offset..offset + new.len()].copy_from_slice(new);
         content
     }
-    /// Bytes were put there: the kernel hands them on in as many requests as it likes, each up to the end of a page.
+    /// Records a write. The kernel may pass it on in several requests, each up to the end of a page.
     fn wrote(&mut self, key: &Key, offset: usize, new: &[u8]) {
         for end in ends(offset, new.len()) {
             let content = self.put(key, offset, &new[..end - offset]);
             self.did(key, Some(content));
         }
     }
-    /// Asks for stable storage, and notes the promise when the call has returned.
+    /// Calls fsync or similar, and records the promise when the call has returned.
     fn promised(&mut self, file: u64, ask: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let aim = self.clock.aim(self.number, self.deeds.step());
         ask()?;
@@ -196,7 +198,7 @@ impl Worker<'_> {
                     self.deeds.stripe(self.stripe.clone());
                 }
             }
-            // Durable when the call returns, and a step that may be there before it does.
+            // A synchronous write: durable when the call returns, and possibly present before.
             17 | 18 => {
                 let offset = self.length(20_000);
                 let new = self.bytes(6000);
@@ -216,7 +218,7 @@ impl Worker<'_> {
                 let directory = File::open(self.root.join(&key.0))?;
                 self.promised(NAMES_ONLY, || directory.sync_all())?;
             }
-            // Write, fsync, rename over the old: how editors and databases save.
+            // Write, fsync, rename over the old file: how editors and databases save.
             20 => {
                 let new = self.some_key();
                 let content = self.bytes(12_000);
@@ -246,7 +248,7 @@ impl Worker<'_> {
     }
 }
 
-/// Where requests for these bytes may end.
+/// The offsets where requests for these bytes may end.
 fn ends(offset: usize, length: usize) -> impl Iterator<Item = usize> {
     let end = offset + length;
     let first = (offset / PAGE_BYTES + 1) * PAGE_BYTES;
@@ -268,7 +270,7 @@ fn read_all(root: &Path) -> io::Result<Files> {
     Ok(all)
 }
 
-/// What the kernel's clients were promised is there, though the power failed after `count` requests.
+/// Checks that the promised data is present after a power cut that follows `count` requests.
 fn judge(world: &World, count: usize, cut: &PowerCut, workers: &[Worker<'_>], by_zdb: bool) {
     let what = format!(
         "the power failed after {count} of {} requests, {cut:?}",
@@ -311,7 +313,7 @@ fn judge(world: &World, count: usize, cut: &PowerCut, workers: &[Worker<'_>], by
             )
             .unwrap_or_else(|why| panic!("{what}: program {number}: {why}"));
     }
-    // The mount is of use again.
+    // The mount is usable again.
     fs::write(mounted.point.path().join("after"), &what).unwrap();
     let pool = mounted.unmount();
     pool.export().unwrap();
@@ -376,7 +378,7 @@ fn power_fails(shape: &str) {
             for worker in &mut workers {
                 scope.spawn(|| worker.work(steps).unwrap());
             }
-            // Txgs in between, as time brings them.
+            // Txgs in between, as they happen over time.
             for _ in 0..3 {
                 mounted.pool.sync().unwrap();
                 std::thread::yield_now();

@@ -1,10 +1,10 @@
-//! Real programs, where they are installed. Only at full size.
+//! Real programs, if they are installed. Only with `MILLPOND_MOUNT=full`.
 
 use crate::rig::{Rig, is_full};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script in a folder of the mount; `None` if one of the programs that it needs is missing.
+/// Runs a script in a directory of the mount; `None` if a required program is missing.
 fn script(rig: &Rig, needs: &[&str], text: &str) -> Option<()> {
     for program in needs {
         let found = Command::new("sh")
@@ -105,7 +105,7 @@ fn databases_stay_whole() {
     rig.finish();
 }
 
-/// PostgreSQL with its benchmark, killed in the middle of it, started again, and every table and index checked.
+/// PostgreSQL is killed during its benchmark and started again. Every table and index is then checked.
 #[test]
 fn postgresql_under_load_and_killed_has_whole_tables() {
     let Some(rig) = rig() else { return };
@@ -166,7 +166,7 @@ fn a_small_program_is_built() {
     rig.finish();
 }
 
-/// The suite of POSIX calls, `cargo install pjdfstest`. `MILLPOND_PJDFSTEST` names the program.
+/// A suite of POSIX calls, `cargo install pjdfstest`. `MILLPOND_PJDFSTEST` names the program.
 #[test]
 fn posix_calls_have_the_effects_and_errors_of_posix() {
     let Some(rig) = rig() else { return };

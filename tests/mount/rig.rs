@@ -1,4 +1,4 @@
-//! A pool on a sparse image, mounted; at the end unmounted, exported and judged.
+//! A mounted pool on sparse images. At the end it is unmounted, exported and judged.
 
 use millpond::live::{LivePool, PoolPlan, WithSnapshots, WriteOptions};
 use millpond::{OpenOptions, PropertyValue, Search};
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-/// Whether everything is to be tried, and at length.
+/// Whether the full, long tests were requested.
 pub fn is_full() -> bool {
     std::env::var("MILLPOND_MOUNT").is_ok_and(|value| value == "full")
 }
 
-/// The pool's layout, asked for with `MILLPOND_MOUNT_LAYOUT`.
+/// The pool layout in `MILLPOND_MOUNT_LAYOUT`, by default `single`.
 pub fn layout() -> String {
     std::env::var("MILLPOND_MOUNT_LAYOUT").unwrap_or_else(|_| "single".to_owned())
 }
 
-/// Why nothing can be mounted here; `None` if it can.
+/// Why nothing can be mounted here; `None` if mounting works.
 pub fn absent() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse");
@@ -31,11 +31,11 @@ pub fn absent() -> Option<&'static str> {
     None
 }
 
-/// Where the images are.
+/// The location of the images.
 enum Images {
     Own(TempDir),
-    /// Named with `MILLPOND_MOUNT_IMAGES`, and kept: each test has a file system of its own in one pool, so that one
-    /// judgement is about the work of all.
+    /// Named by `MILLPOND_MOUNT_IMAGES` and kept. Each test has its own file system in one pool, so a
+    /// single check covers all tests.
     Shared(PathBuf),
 }
 
@@ -59,7 +59,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A mounted file system with these properties; `None`, with the reason printed, where nothing can be
+    /// Mounts a file system with these properties. Prints the reason and returns `None` if nothing can be
     /// mounted.
     pub fn new(properties: &[(&str, &str)]) -> Option<Self> {
         if let Some(why) = absent() {
@@ -118,7 +118,7 @@ impl Rig {
         self.point.path().join(name)
     }
 
-    /// Unmounts, exports, and has the pool judged.
+    /// Unmounts and exports the pool, and judges it.
     pub fn finish(self) {
         self.mount.unmount(false).unwrap();
         assert!(!self.mount.is_alive());
@@ -137,7 +137,7 @@ impl Rig {
     }
 }
 
-/// A name nobody has: the test's, and how often it asked.
+/// A unique name: the test's name and a counter.
 fn own_dataset() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let thread = std::thread::current();
@@ -147,7 +147,7 @@ fn own_dataset() -> String {
 }
 
 fn create(folder: &Path, properties: &[(&str, &str)]) -> LivePool {
-    // The module's machine copies the images whole.
+    // The machine with the module copies whole images.
     let is_large = is_full() && std::env::var_os("MILLPOND_KERNEL").is_none();
     let bytes = if is_large { 4 << 30 } else { 512 << 20 };
     let image = |number: u32| {
@@ -169,7 +169,7 @@ fn create(folder: &Path, properties: &[(&str, &str)]) -> LivePool {
     plan.create().unwrap()
 }
 
-/// Numbers that follow from a seed.
+/// A seeded random generator.
 pub struct Dice(u64);
 
 impl Dice {
@@ -187,7 +187,8 @@ impl Dice {
     }
 }
 
-/// The seed asked for with `MILLPOND_MOUNT_SEED`, or one of the clock; printed, so that a failure can be had again.
+/// The seed in `MILLPOND_MOUNT_SEED`, or one from the clock. It is printed, so that a failure can be
+/// reproduced.
 pub fn seed() -> u64 {
     let asked = std::env::var("MILLPOND_MOUNT_SEED").ok();
     let seed = asked.and_then(|text| text.parse().ok()).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Which way requests come: through io_uring where root has allowed it, through `/dev/fuse` elsewhere.
+//! The transport of requests: io_uring if root has enabled it, otherwise `/dev/fuse`.
 
 use crate::rig::Rig;
 use millpond_fuse::{FuseServer, MountOptions, MountTarget};
@@ -20,12 +20,12 @@ fn requests_come_through_io_uring_where_root_has_allowed_it() {
     let Some(rig) = Rig::new(&[]) else { return };
     std::fs::write(rig.path("first"), b"words").unwrap();
     assert_eq!(rig.mount.is_by_ring(), is_allowed());
-    // Short and long, both ways.
+    // Short and long transfers in both directions.
     for length in [0, 1, 4095, 4096, 65_537, 1 << 20, (3 << 20) + 7] {
         let bytes: Vec<u8> = (0..length).map(|n: usize| (n % 253) as u8).collect();
         let path = rig.path(&format!("of-{length}"));
         std::fs::write(&path, &bytes).unwrap();
-        // Asked of the server again, not of the kernel's pages.
+        // Read from the server again instead of the kernel's page cache.
         let number = InodeNumber(std::fs::metadata(&path).unwrap().ino());
         rig.mount.invalidate(number).unwrap();
         assert!(std::fs::read(&path).unwrap() == bytes, "{length}");
@@ -61,14 +61,14 @@ fn more_mounts_than_threads_are_served_all_the_same() {
     let by_ring = by_ring.count();
     println!("{by_ring} of 20 through io_uring");
     match is_allowed() {
-        // Of 128 threads two to four for each processor.
+        // The 128 ring threads, two to four per processor and mount, are not enough for all 20 mounts.
         true => assert!(by_ring < 20 || std::thread::available_parallelism().unwrap().get() < 2),
         false => assert_eq!(by_ring, 0),
     }
     for (mount, _) in &mounts {
         mount.unmount(false).unwrap();
     }
-    // Their threads are there for others again.
+    // Their threads are available to other mounts again.
     let (_, point) = &mounts[0];
     let target = MountTarget {
         files: Arc::clone(&rig.files) as _,

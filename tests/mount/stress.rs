@@ -1,5 +1,6 @@
-//! Threads that make, fill, move and remove files in one tree. Nothing is compared but what each thread alone can
-//! know; the judge comes afterwards.
+//! Threads create, fill, rename and remove files in one tree.
+//!
+//! Only results that each thread can know are compared. The pool is judged afterwards.
 
 use crate::rig::{Dice, Rig, is_full, seed};
 use std::fs;
@@ -7,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What may go wrong when others take the names away.
+/// Whether an error can result from other threads that remove names.
 fn is_expected(error: &std::io::Error) -> bool {
     const ELOOP: i32 = 40;
     error.raw_os_error() == Some(ELOOP)
@@ -53,7 +54,7 @@ fn step(dice: &mut Dice, root: &Path) -> std::io::Result<()> {
         13 => fs::set_permissions(&one, fs::Permissions::from_mode(0o600)),
         14 => {
             let file = fs::OpenOptions::new().write(true).open(&one)?;
-            // A name that goes while the file is open.
+            // The name is removed while the file is open.
             let _ = fs::remove_file(&one);
             file.set_len(dice.roll(100_000))?;
             if dice.roll(8) == 0 {

@@ -1,4 +1,4 @@
-//! One pool that cannot go on: its programs wait, those of other pools do not.
+//! A suspended pool: its programs wait, programs of other pools do not.
 
 use crate::rig::absent;
 use crate::sim;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// More than a server starts with.
+/// More waiting requests than the server has threads at the start.
 const WAITING: usize = 24;
 
 fn pool(world: &World) -> LivePool {
@@ -66,7 +66,7 @@ fn a_suspended_pool_stalls_no_other_pools_mounts() {
         while sick_pool.engine().suspension().is_none() {
             std::thread::yield_now();
         }
-        // All of this would wait for ever behind the others.
+        // All of this would hang if it had to wait behind the other requests.
         for number in 0..50 {
             write_and_sync(sound_point.path(), &format!("sound{number}"));
         }
@@ -75,7 +75,7 @@ fn a_suspended_pool_stalls_no_other_pools_mounts() {
             [7; 100_000]
         );
         assert_eq!(fs::read_dir(sound_point.path()).unwrap().count(), 50);
-        // What needs no writing works in the suspended pool too, access times or not.
+        // Operations without writes work in the suspended pool too, even with access times enabled.
         assert_eq!(
             fs::read(sick_point.path().join("before")).unwrap().len(),
             100_000

@@ -1,4 +1,5 @@
-//! Pools whose names were forged under right checksums: what goes into paths and onto terminals is looked at first.
+//! Pools with forged names under valid checksums: names are checked before they are used in paths or
+//! printed to a terminal.
 
 use millpond::control::{Control, HeldPools, ImportError, ImportRequest, Places};
 use millpond::live::{FeatureChoice, PoolPlan};
@@ -8,11 +9,11 @@ use millpond_tests::hostile::image::PoolImage;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A pool with datasets and a snapshot, whose names lie in blocks.
+/// Creates a pool with datasets and a snapshot whose names are stored in blocks.
 fn make(path: &Path) {
     let image = std::fs::File::create(path).unwrap();
     image.set_len(80 << 20).unwrap();
-    // Small tables are kept in blocks, not in their pointers.
+    // Disables embedded blocks, so that small tables are stored in blocks.
     let names = FEATURES.iter().map(|feature| feature.name());
     let kept = names.filter(|name| *name != "embedded_data");
     let features = FeatureChoice::Compatible(kept.map(str::to_owned).collect());
@@ -25,7 +26,7 @@ fn make(path: &Path) {
     pool.export().unwrap();
 }
 
-/// Writes the name in place of the other, of the same length, wherever a table has it.
+/// Replaces a name by another of the same length, in every table that contains it.
 fn forge(path: &Path, old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
     let image = PoolImage::load(path).unwrap();
@@ -92,7 +93,7 @@ fn forged_names_of_datasets_and_snapshots_are_not_imported() {
             other => panic!("{whole:?}: {other:?}"),
         }
         assert!(before == std::fs::read(&path).unwrap(), "it was written to");
-        // What is in it is not lost.
+        // The pool's content is not lost.
         assert_eq!(import(&path, true).unwrap(), ["tank"]);
     }
 }

@@ -1,6 +1,6 @@
-//! Real pools opened for changes, changed a little, and exported: OpenZFS must find nothing wrong.
+//! Real pools are opened for changes, changed slightly and exported; OpenZFS must find no errors.
 //!
-//! `MILLPOND_REOPENED` names cases (with commas) to try only those; the images then stay in
+//! `MILLPOND_REOPENED` selects cases by name, separated by commas; the images then stay in
 //! `target/reopened-CASE`.
 
 use anyhow::{Context, Result, ensure};
@@ -49,7 +49,7 @@ fn trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// No new datasets are made here.
+/// For tests that create no datasets.
 struct NoContents;
 
 impl ContentsPort for NoContents {
@@ -82,7 +82,7 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
     let (name, txg) = (before.name().to_owned(), before.uberblock().txg);
     let directories = before.directory_number("root_dataset")?;
     drop(before);
-    // Faults that are there before are not ours.
+    // Errors that already exist do not count.
     let already = zdb::judge(place.path(), &name)?;
     let pool = match open(&candidate) {
         Ok(pool) => pool,
@@ -97,12 +97,12 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
     };
     for round in 0..5u64 {
         pool.sync_task(|ctx| {
-            // A name that nobody knows is passed over by all readers.
+            // All readers ignore unknown names.
             ctx.set_directory_number("org.example:round", round)
         })?;
     }
     ensure!(pool.uberblock().txg > txg);
-    // A crash first: what is there now must be whole.
+    // After a simulated crash, the pool must be consistent.
     drop((pool, candidate));
     let crashed = zdb::judge(place.path(), &name)?;
     let candidate = find(&paths)?;

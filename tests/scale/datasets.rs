@@ -5,7 +5,7 @@ use millpond::{DatasetKind, PropertyValue, Search};
 use millpond_dataset::live::DestroyOptions;
 use millpond_dataset::properties::{Kinds, by_name};
 
-/// Lists everything as `zfs list -r -t all tank` and `zfs get -r all tank` do.
+/// Lists everything, like `zfs list -r -t all tank` and `zfs get -r all tank`.
 fn list_all(rig: &Rig, steps: &mut Steps, expected: u64) {
     let engine = LocalPools::search(&Search::new([rig.folder()]));
     let columns = ["name", "used", "available", "referenced", "mountpoint"];
@@ -42,7 +42,7 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     let pool = rig.stripe("tank").create().unwrap();
     let names: Vec<String> = (0..count)
         .map(|number| match number % 100 {
-            // Groups, and what is in them.
+            // Groups, and the datasets in them.
             0 => format!("tank/g{number}"),
             _ => format!("tank/g{}/d{number}", number / 100 * 100),
         })
@@ -63,7 +63,7 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
     steps.done("list");
     pool.datasets().snapshot_recursively("tank@all").unwrap();
     steps.done("snapshot -r");
-    // What one change costs beside all the others.
+    // The cost of a single change next to all other datasets.
     for number in 0..10 {
         let name = format!("tank/single{number}");
         pool.datasets().create_filesystem(&name, &[]).unwrap();
@@ -85,13 +85,13 @@ fn very_many_datasets_are_made_listed_and_snapshotted() {
         .unwrap();
     steps.done("use one, destroy a snapshot");
     for name in &names {
-        // Each has a head and an intent log in memory as long as the pool is open.
+        // Each keeps a head and an intent log in memory while the pool is open.
         drop(pool.file_system(name).unwrap());
     }
     steps.done("use each");
     pool.export().unwrap();
     rig.judge("tank");
-    // With the root and ten more; of the snapshots one is gone, and the ten have none.
+    // Includes the root and ten more datasets. One snapshot is destroyed, and the ten datasets have none.
     let mut steps = Steps::new(&format!("{count} datasets and their snapshots"));
     list_all(&rig, &mut steps, 2 * (count + 2) + 10 - 1);
 

@@ -51,7 +51,7 @@ fn a_directory_holds_very_many_files() {
     assert_eq!(list(&files, &root), count);
     steps.done("list");
     for number in 0..count {
-        // Not in the order of their making.
+        // In a different order than they were created.
         let number = number * 7919 % count;
         assert_eq!(files.lookup(&root, &name(number)).unwrap().size_bytes(), 0);
     }
@@ -69,7 +69,7 @@ fn a_directory_holds_very_many_files() {
 
 #[test]
 fn a_tree_may_be_deep_and_wide() {
-    // Chains of directories, each of which holds files too.
+    // Chains of directories, each with files in it.
     let (chains, depth, files_each) = (size(4, 100), size(20, 500), size(5, 19));
     let rig = Rig::new(1, size(128, 3072));
     let all = chains * depth * (files_each + 1);

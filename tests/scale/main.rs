@@ -1,6 +1,7 @@
-//! Very many files, datasets and bytes. Everyday sizes are small; `make test-scale` sets
-//! `MILLPOND_SCALE=full`, runs one test after the other in an optimised build, and shows what each took.
-//! Nothing is asserted about time.
+//! Very many files, datasets and bytes.
+//!
+//! The default sizes are small. `make test-scale` sets `MILLPOND_SCALE=full`, runs the tests one after
+//! another in an optimized build, and prints the cost of each step. No time limits are asserted.
 
 mod datasets;
 mod files;
@@ -13,7 +14,7 @@ mod sparse;
 
 use std::time::Instant;
 
-/// Small in everyday runs, full in `make test-scale`.
+/// Selects the small size by default, the full one in `make test-scale`.
 fn size(small: u64, full: u64) -> u64 {
     match std::env::var("MILLPOND_SCALE") {
         Ok(word) if word == "full" => full,
@@ -21,8 +22,8 @@ fn size(small: u64, full: u64) -> u64 {
     }
 }
 
-/// Tells what a step took, how long processors worked for the process (on a busy machine that is what can be
-/// compared), and how much memory it had at most.
+/// Prints the duration of a step, the process's CPU time (comparable even on a busy machine), and its peak
+/// memory.
 struct Steps {
     what: String,
     begun: Instant,
@@ -51,10 +52,10 @@ impl Steps {
     }
 }
 
-/// How long processors have worked for this process, in seconds; 0 if the system does not tell.
+/// The CPU time of this process in seconds; 0 if unknown.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may have blanks: user's and system's time are the 12th and 13th word, in
+    // The fields follow the name, which may contain blanks. User and system time are the 12th and 13th, in
     // hundredths of a second.
     let words = stat.rsplit(')').next().unwrap_or("").split_whitespace();
     let times = words.skip(11).take(2);
@@ -64,12 +65,12 @@ fn processor_seconds() -> f64 {
         / 100.0
 }
 
-/// The most memory that the process had since the last [`forget_peak`], in bytes; 0 if the system does not tell.
+/// The peak memory of the process since the last [`forget_peak`], in bytes; 0 if unknown.
 fn peak_bytes() -> u64 {
     field("VmHWM:")
 }
 
-/// What it has now.
+/// The current memory.
 fn resident_bytes() -> u64 {
     field("VmRSS:")
 }
@@ -82,6 +83,6 @@ fn field(name: &str) -> u64 {
 }
 
 fn forget_peak() {
-    // Where this cannot be written the figures are of the whole run.
+    // If this write fails, the peak covers the whole run.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -4,7 +4,7 @@ use millpond::live::{Caller, Drive, NewMode, WriteAt, WriteOptions};
 use millpond_txg::DirtyLimits;
 use std::time::Duration;
 
-/// The budget of `docs/memory.md` beyond cache and dirty data.
+/// The budget in `docs/memory.md` in addition to cache and dirty data.
 const OVERHEAD_BYTES: u64 = 192 << 20;
 
 #[test]
@@ -35,7 +35,7 @@ fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
     for number in 0..total >> 20 {
         let at = WriteAt::Offset(number << 20);
         files.write(&caller, &node, at, &content).unwrap();
-        // Other tests of this process may run beside it when it is not alone.
+        // Other tests may run in the same process.
         assert!(pool.engine().groups().dirty_bytes() <= dirty + (8 << 20));
     }
     pool.sync().unwrap();
@@ -56,8 +56,7 @@ fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
 #[test]
 fn new_files_take_no_more_memory_than_they_are_charged() {
     let count = size(5000, 200_000);
-    // So large that no worst case that was announced has to wait for a txg: nothing is written until it is
-    // asked for.
+    // Large enough that no worst-case estimate waits for a txg: nothing is written before the sync.
     let rig = Rig::new(1, size(4096, 65_536));
     let limits = DirtyLimits {
         limit_bytes: 8 << 30,
@@ -98,7 +97,7 @@ fn new_files_take_no_more_memory_than_they_are_charged() {
         taken / count,
         charged / count
     );
-    // What everyday sizes take is lost among what other tests take and give back.
+    // At the small size, the memory use of other tests would hide the difference.
     let is_full = std::env::var_os("MILLPOND_SCALE").is_some();
     assert!(!is_full || taken <= charged);
     steps.done("create");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A disk that writes so many bytes a second.
+/// A disk with a limited write rate.
 #[derive(Debug)]
 struct Slow {
     below: MemoryDevice,
@@ -112,7 +112,7 @@ fn writers_faster_than_the_disk_are_held_back_and_dirty_data_is_bounded() {
         most.load(Ordering::Relaxed) >> 20,
         dirty >> 20,
     );
-    // Each of the four may be let in just below the limit.
+    // Each of the four writers may be admitted just below the limit.
     assert!(most.into_inner() <= dirty + 4 * (4 << 20));
     drop(files);
     pool.export().unwrap();

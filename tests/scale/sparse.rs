@@ -61,7 +61,7 @@ fn a_sparse_file_of_16_tb_takes_no_more_than_its_data() {
 
 #[test]
 fn a_pool_of_100_tib_is_made_and_opened_like_a_small_one() {
-    // Only file systems in memory have sparse files as large as that everywhere.
+    // Only file systems in memory support sparse files of this size everywhere.
     let shared = std::path::Path::new("/dev/shm");
     let folder = tempfile::tempdir_in(if shared.is_dir() {
         shared
@@ -109,7 +109,7 @@ fn a_pool_of_100_tib_is_made_and_opened_like_a_small_one() {
     assert!(stat.blocks * stat.block_bytes > 90 * TIB);
     drop(files);
     pool.export().unwrap();
-    // zdb takes minutes for so many metaslabs; what was written is read by the reading code.
+    // zdb takes minutes for this number of metaslabs, so the reader checks the result.
     let pool = millpond::Pool::open(&search, "vast", &OpenOptions::default()).unwrap();
     let files = pool.dataset("vast").unwrap().file_system().unwrap();
     let node = files.resolve(b"99", millpond::Symlinks::Follow).unwrap();

@@ -1,4 +1,4 @@
-//! Finding pools by way of a cache file.
+//! Finds pools through a cache file.
 #![forbid(unsafe_code)]
 
 use millpond::{Error, OpenOptions, Pool, Search};
@@ -18,7 +18,7 @@ fn unpacked(case: &str) -> (tempfile::TempDir, PathBuf) {
     (place, disk)
 }
 
-/// The configuration that the pool itself holds, with its one leaf at `path`.
+/// The configuration stored in the pool, with its only leaf at `path`.
 fn config_at(disk: &Path, path: &Path) -> NvList {
     let folder = disk.parent().unwrap();
     let pool = Pool::open(&Search::new([folder]), "single", &OpenOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Lives on simulated disks: a few short ones every day. `make soak` lives for hours.
+//! Simulated runs: a few short ones by default. `make soak` runs them for hours.
 
 use millpond_env::mark;
 use millpond_tests::soak::{Crowd, Op, Options, Plan, Shape, run};
@@ -53,9 +53,9 @@ fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
     let _mark = mark::expect("log-on-missing-device");
     let shape = Shape::named("log").unwrap();
     let mut lost = 0;
-    // In some lives the power fails before anything was promised on the device, in others after.
+    // In some runs the power fails before the first promise on the device, in others after it.
     for seed in [1, 2, 38, 39] {
-        // The first commit makes the chain and waits for its txg.
+        // The first commit creates the chain and waits for its txg.
         let ops = vec![
             Op::Work(seed),
             Op::Commit(seed),
@@ -78,7 +78,7 @@ fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
 
 #[test]
 fn the_same_plan_asks_the_disks_for_the_same_things_in_the_same_order() {
-    // Of a mirror whose sides fail, of RAID-Z, and of log devices; little memory among them.
+    // A mirror with failing sides, RAID-Z and log devices, some with little memory.
     let mut traces = vec![];
     for (shape, seed) in [("mirror3", 5), ("raidz2", 2), ("log", 3), ("logmirror", 7)] {
         let plan = Plan::new(Shape::named(shape).unwrap(), seed, 150);
@@ -108,7 +108,7 @@ fn threads_at_one_pool_lose_nothing() {
     few("mirror2", 1).meet(Options::default().limit).unwrap();
 }
 
-/// Only with `--cfg millpond_sim` (`make test-threads`).
+/// Requires `--cfg millpond_sim` (`make test-threads`).
 #[cfg(millpond_sim)]
 #[test]
 fn the_same_seed_lets_threads_go_on_in_the_same_order_and_another_in_another() {

@@ -1,9 +1,10 @@
-//! Which disks may be missing.
+//! Enumerates the disks that may be absent.
 
 use std::collections::BTreeSet;
 
-/// Every set of images that may be left out together, the empty one first, then by size: all subsets
-/// of the `largest` sets. Sets of more than 16 images are taken whole only.
+/// Every set of images that may be absent together, sorted by size, the empty set first.
+///
+/// These are all subsets of the `largest` sets. Sets of more than 16 images are used only as a whole.
 pub fn permitted(largest: &[Vec<String>]) -> Vec<Vec<String>> {
     let mut sets: BTreeSet<(usize, Vec<String>)> = BTreeSet::from([(0, Vec::new())]);
     for set in largest {

@@ -15,15 +15,15 @@ use std::sync::Arc;
 /// Opens the pool on these images read-only, with the keys of its encryption roots.
 ///
 /// # Errors
-/// What the library says.
+/// Those of the library.
 pub fn open(disks: &Disks, keys: &BTreeMap<String, Key>) -> Answer<Box<dyn PoolReader>> {
     open_state(disks, keys, false)
 }
 
-/// As [`open`], or the state that the pool's checkpoint kept.
+/// Like [`open`], or opens the state preserved by the pool's checkpoint.
 ///
 /// # Errors
-/// What the library says.
+/// Those of the library.
 pub fn open_state(
     disks: &Disks,
     keys: &BTreeMap<String, Key>,
@@ -60,7 +60,7 @@ struct Reader {
     pool: Pool,
     files: BTreeMap<String, Arc<FileSystem>>,
     volumes: BTreeMap<String, Arc<Volume>>,
-    /// The file asked about last: content is read in many small pieces.
+    /// The most recently used file, because content is read in many small pieces.
     node: Option<(String, u64, Node)>,
 }
 
@@ -217,7 +217,7 @@ impl PoolReader for Reader {
             let value = node.xattr(&name).map_err(failed)?.unwrap_or_default();
             xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
         }
-        // Where `.zfs` is visible a mounted root directory has one link more than it stores.
+        // If `.zfs` is visible, a mounted root directory has one link more than it stores.
         let is_root = stat.id == self.files(dataset)?.root_id() && !dataset.contains('@');
         let shown = self
             .dataset(dataset)?

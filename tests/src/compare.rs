@@ -1,4 +1,4 @@
-//! Comparing a pool with its record.
+//! Compares a pool with its record.
 
 use crate::calendar;
 use crate::images::hex;
@@ -9,25 +9,26 @@ use crate::tree;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is not as recorded; empty if all is well. At most [`DIFFERENCES_MAX`] are kept.
+    /// Differences from the record; empty if there are none. At most [`DIFFERENCES_MAX`] are kept.
     pub differences: Vec<String>,
-    /// How many there were.
+    /// The total number of differences.
     pub differences_count: usize,
-    /// How many of them were wrong answers, not errors: what must never be, however rotten a disk is.
+    /// The number of differences that are wrong data instead of errors. Wrong data must never occur,
+    /// regardless of the damage.
     pub wrong_count: usize,
-    /// What the reader cannot be asked, so was not compared.
+    /// Parts of the record that the reader cannot query and that were not compared.
     pub not_compared: BTreeSet<&'static str>,
-    /// Files that were compared.
+    /// Number of files compared.
     pub files: u64,
-    /// Errors that had to come and did.
+    /// Number of expected errors that occurred.
     pub expected_errors: u64,
 }
 
 impl Findings {
-    /// Notes a difference.
+    /// Records a difference.
     pub fn differs(&mut self, place: &str, what: &str) {
         self.wrong_count += 1;
         self.keep(place, what);
@@ -40,7 +41,8 @@ impl Findings {
         }
     }
 
-    /// Notes that something could not be read: a difference, unless the reader has no way to ask.
+    /// Records that something could not be read. This is a difference unless the reader does not support
+    /// the query.
     pub fn failed(&mut self, place: &str, what: &str, error: ReadError) {
         match error {
             ReadError::NotOffered(what) => {
@@ -51,14 +53,14 @@ impl Findings {
     }
 }
 
-/// What is known about a case beyond its record.
+/// Permitted differences from a case's record.
 #[derive(Debug, Clone, Default)]
 pub struct Leeway {
     /// Paths (in any dataset) whose content and times may differ.
     pub may_differ: BTreeSet<Vec<u8>>,
 }
 
-/// Compares everything that the record tells.
+/// Compares everything in the record.
 pub fn compare(pool: &mut dyn PoolReader, record: &Record, leeway: &Leeway) -> Findings {
     let mut findings = Findings::default();
     match pool.name() {
@@ -124,7 +126,7 @@ fn compare_dataset(
 ) {
     let name = dataset.name.as_str();
     let extensible = record.pool_properties.get("feature@extensible_dataset");
-    // A record without pool properties makes no exception.
+    // A record without pool properties does not exempt anything.
     let is_extensible = record.pool_properties.is_empty()
         || extensible.is_some_and(|(value, _)| value == "active" || value == "enabled");
     match pool.properties(name) {
@@ -185,7 +187,7 @@ fn compare_dataset(
     }
 }
 
-/// `pool/a/b@s` as the beginning of paths below the pool's mount point: `a/b/`.
+/// Turns `pool/a/b@s` into the prefix of paths below the pool's mount point: `a/b/`.
 fn below_the_pool(dataset: &str) -> String {
     let file_system = dataset.split('@').next().unwrap_or(dataset);
     file_system
@@ -238,7 +240,7 @@ fn compare_volume(
     }
 }
 
-/// More differences than this are counted, not kept.
+/// Differences beyond this number are only counted.
 pub const DIFFERENCES_MAX: usize = 40;
 const SAMPLE_BYTES: u64 = 65_536;
 

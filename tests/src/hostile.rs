@@ -1,9 +1,11 @@
-//! Pools whose checksums hold and whose content lies.
+//! Pools with valid checksums and hostile content.
 //!
-//! Random rot is caught by checksums, so it says little about what stands behind them. Here blocks of a
-//! real pool are changed after they are unfolded and sealed again, up to the uberblock: what a hostile
-//! writer would hand us. [`image`] knows the blocks and seals, [`mutation`] lies, [`exercise`] asks the
-//! library everything, [`child`] holds a run within bounds of memory and time.
+//! Checksums detect random damage, so it tests little of the code that runs after verification. Here,
+//! blocks of a real pool are decompressed, changed, and checksummed again up to the uberblock, as an
+//! attacker could do.
+//!
+//! [`image`] reads the blocks and writes them with new checksums, [`mutation`] changes them, [`exercise`]
+//! calls all reading functions of the library, [`child`] limits the memory and time of a run.
 
 pub mod child;
 pub mod dice;

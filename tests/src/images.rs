@@ -1,4 +1,4 @@
-//! Finding golden cases and unpacking their images.
+//! Finds golden cases and unpacks their images.
 
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
@@ -6,42 +6,42 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Where golden cases come from.
+/// The source of golden cases.
 #[derive(Debug, Clone)]
 pub struct GoldenSet {
-    /// The folder with a folder per case.
+    /// The directory with one subdirectory per case.
     pub folder: PathBuf,
-    /// Said at the start of a run.
+    /// Printed at the start of a run.
     pub description: String,
 }
 
-/// The images of a case that are present, unpacked, in a folder of their own.
+/// The present images of a case, unpacked in a directory of their own.
 #[derive(Debug)]
 pub struct Disks {
-    /// A folder that holds nothing but links to these images.
+    /// A directory with only links to these images.
     pub folder: PathBuf,
-    /// The images in the folder, in the order of the record.
+    /// The images in the directory, in the order of the record.
     pub paths: Vec<PathBuf>,
 }
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        // Only links lie in it; what cannot be removed is found and replaced by the next run.
+        // It contains only links. The next run replaces whatever cannot be removed.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The workspace's folder.
+/// The directory of the workspace.
 pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// The large set if `MILLPOND_GOLDEN` names it or it lies beside the workspace; else the small one
-/// of the repository.
+/// Selects the large set if `MILLPOND_GOLDEN` names it or it is next to the workspace, otherwise the
+/// repository's small one.
 ///
 /// # Errors
-/// When `MILLPOND_GOLDEN` names no folder: a typing mistake must not shrink the tests in silence.
+/// If `MILLPOND_GOLDEN` does not name a directory: a typing error must not reduce the tests silently.
 pub fn golden_set() -> Result<GoldenSet> {
     if let Some(named) = std::env::var_os("MILLPOND_GOLDEN") {
         let folder = PathBuf::from(named);
@@ -68,10 +68,10 @@ pub fn golden_set() -> Result<GoldenSet> {
     })
 }
 
-/// The names of the cases in a folder, sorted.
+/// The names of the cases in a directory, sorted.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the directory cannot be read.
 pub fn cases(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -85,10 +85,10 @@ pub fn cases(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A file of a case, uncompressed if only `NAME.zst` lies there.
+/// Reads a file of a case, and decompresses it if only `NAME.zst` exists.
 ///
 /// # Errors
-/// When neither exists or the compressed form is damaged.
+/// If neither exists or the compressed file is damaged.
 pub fn read_file(case: &Path, name: &str) -> Result<Vec<u8>> {
     let plain = case.join(name);
     if plain.exists() {
@@ -108,11 +108,12 @@ pub fn read_file(case: &Path, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Unpacks an image into the cache (`target/golden-cache`), unless it lies there already. The cache
-/// goes by digest, so images that changed are unpacked again.
+/// Unpacks an image into the cache (`target/golden-cache`) unless it is there already.
+///
+/// The cache is indexed by digest, so a changed image is unpacked again.
 ///
 /// # Errors
-/// When the image is damaged or its digest is not the recorded one.
+/// If the image is damaged or its digest differs from the recorded one.
 pub fn unpacked(packed: &Path, sha256: &str, size_bytes: u64) -> Result<PathBuf> {
     let cache = cache_folder();
     std::fs::create_dir_all(&cache)?;
@@ -120,7 +121,7 @@ pub fn unpacked(packed: &Path, sha256: &str, size_bytes: u64) -> Result<PathBuf>
     if path.metadata().is_ok_and(|found| found.len() == size_bytes) {
         return Ok(path);
     }
-    // Each thread and process writes its own file; the last rename wins, with equal content.
+    // Each thread and process writes its own file. The last rename wins; the content is the same.
     let unfinished = cache.join(format!("{sha256}.{}.new", unique()));
     let outcome = unpack_sparse(packed, &unfinished, sha256, size_bytes);
     if outcome.is_err() {
@@ -131,10 +132,10 @@ pub fn unpacked(packed: &Path, sha256: &str, size_bytes: u64) -> Result<PathBuf>
     Ok(path)
 }
 
-/// Links the unpacked images into a new folder under the names of a case's disks.
+/// Links the unpacked images into a new directory, under the names of a case's disks.
 ///
 /// # Errors
-/// When the folder cannot be made.
+/// If the directory cannot be created.
 pub fn gather(label: &str, images: &[(String, PathBuf)]) -> Result<Disks> {
     let folder = cache_folder().join(format!("run-{label}-{}", unique()));
     std::fs::create_dir_all(&folder)?;
@@ -150,10 +151,10 @@ pub fn gather(label: &str, images: &[(String, PathBuf)]) -> Result<Disks> {
     Ok(disks)
 }
 
-/// Copies an image, leaving out what is zero.
+/// Copies an image and leaves out zeros.
 ///
 /// # Errors
-/// When files cannot be read or written.
+/// If files cannot be read or written.
 pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
     let mut file = File::open(from).with_context(|| from.display().to_string())?;
     let mut writer = SparseWriter::create(to)?;
@@ -168,7 +169,7 @@ pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
     writer.finish().map(|_| ())
 }
 
-/// Where unpacked images lie.
+/// The cache of unpacked images.
 pub fn cache_folder() -> PathBuf {
     workspace().join("target/golden-cache")
 }
@@ -198,10 +199,10 @@ fn unpack_sparse(packed: &Path, to: &Path, sha256: &str, size_bytes: u64) -> Res
     Ok(())
 }
 
-/// Unpacks a bzip2 file into the cache under the name of the packed file's digest.
+/// Unpacks a bzip2 file into the cache, under the digest of the packed file.
 ///
 /// # Errors
-/// When it is damaged.
+/// If the file is damaged.
 pub fn unpacked_bzip2(packed: &Path) -> Result<PathBuf> {
     let bytes = std::fs::read(packed).with_context(|| packed.display().to_string())?;
     let cache = cache_folder();
@@ -228,7 +229,7 @@ pub fn unpacked_bzip2(packed: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a file leaving out what is zero, and digests what was given.
+/// Writes a sparse file, and computes the digest of its content.
 pub(crate) struct SparseWriter {
     file: File,
     digest: Sha256,
@@ -257,14 +258,14 @@ impl SparseWriter {
         Ok(())
     }
 
-    /// Length in bytes and digest.
+    /// Returns the length in bytes and the digest.
     pub(crate) fn finish(self) -> Result<(u64, String)> {
         self.file.set_len(self.length)?;
         Ok((self.length, hex(&self.digest.finalize())))
     }
 }
 
-/// Feeds the uncompressed content of a zstd file to `each`, a piece at a time.
+/// Decompresses a zstd file and passes the content to `each` in pieces.
 fn unpack(packed: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut file = File::open(packed).with_context(|| packed.display().to_string())?;
     let mut decoder = zstd_safe::DCtx::create();
@@ -289,7 +290,7 @@ fn unpack(packed: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()
                 })?;
             let filled = output.pos();
             each(&into[..filled])?;
-            // After the end of a frame another call would ask for the next one.
+            // After the end of a frame, another call would expect the next frame.
             if input.pos == count && (filled < into.len() || left == 0) {
                 break;
             }
@@ -301,7 +302,7 @@ fn unpack(packed: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()
     Ok(())
 }
 
-/// Lower-case hexadecimal.
+/// Formats bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -314,7 +315,7 @@ fn unique() -> String {
 
 /// Runs of zeros of this length (and alignment) become holes.
 pub(crate) const HOLE_BYTES: usize = 4096;
-/// Frames were made with `--long=27`.
+/// The frames are compressed with `--long=27`.
 const WINDOW_LOG_MAX: u32 = 27;
 const RECORD_BYTES_MAX: usize = 256 << 20;
 
@@ -322,7 +323,7 @@ const RECORD_BYTES_MAX: usize = 256 << 20;
 mod tests {
     use super::*;
 
-    /// The frames of the repository's smallest image, unpacked without the cache.
+    /// The smallest image of the repository, unpacked without the cache.
     fn smallest() -> (PathBuf, String, u64) {
         let case = workspace().join("testdata/golden/bclone");
         let record = crate::record::load(&case).unwrap();

@@ -1,17 +1,21 @@
-//! Outside the house: compares what Millpond reads with what OpenZFS recorded.
+//! Test harness: compares what Millpond reads with what OpenZFS recorded.
 //!
-//! A *golden case* is a folder with compressed disk images of a pool and a record of everything in it
-//! (`testdata/golden/README.md` describes the form). [`images`] finds and unpacks them, [`record`]
-//! reads the record, [`reader`] is the small view of a pool that the comparison needs, [`adaptor`]
-//! fills it from the library `millpond`, [`compare`] finds differences, [`absence`] enumerates which
-//! disks may be missing, [`mutate`] makes disks rot, and [`runner`] runs and prints cases like the standard test harness does.
-//! [`oracle`] asks OpenZFS's own programs and kernel module what they think of images that were written here.
-//! [`recount`] counts every figure of every dataset anew. [`soak`] lives in pools on simulated disks that fail.
-//! [`workload`] does random work to a pool and to a model of it.
-//! [`hostile`] is another matter: pools that were made to harm.
+//! A *golden case* is a directory with compressed disk images of a pool and a record of everything in it
+//! (`testdata/golden/README.md` describes the format).
 //!
-//! The comparison knows nothing of the library: it can be (and is) tested against a pool that lies in
-//! memory, with each kind of difference planted.
+//! - [`images`] finds and unpacks golden cases, [`record`] reads their records.
+//! - [`reader`] is the interface to a pool that the comparison needs, [`adaptor`] implements it with the
+//!   library `millpond`, [`compare`] finds differences.
+//! - [`absence`] enumerates which disks may be absent, [`mutate`] damages disks.
+//! - [`runner`] runs and prints cases like the standard test harness.
+//! - [`oracle`] lets OpenZFS's own programs and kernel module check images that were written here.
+//! - [`recount`] recomputes all space counters of every dataset.
+//! - [`soak`] runs pools on simulated disks that fail.
+//! - [`workload`] applies random work to a pool and to a model of it.
+//! - [`hostile`] creates pools with hostile content.
+//!
+//! The comparison is independent of the library. It is tested with a pool in memory and planted differences
+//! of each kind.
 #![forbid(unsafe_code)]
 
 pub mod absence;

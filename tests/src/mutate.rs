@@ -1,16 +1,17 @@
-//! Disks with bytes changed behind the pool's back.
+//! Damages disks: changes bytes without the pool's knowledge.
 
 use crate::images::{self, HOLE_BYTES, SparseWriter};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A copy of an image with `changes` bytes changed, in blocks that are not empty and outside the
-/// labels: there, an older uberblock could rightly be taken, and older content would be no error.
-/// The same seed changes the same bytes. The caller removes the copy.
+/// Copies an image and changes `changes` bytes in blocks that are not empty. The caller removes the copy.
+///
+/// The labels are left alone: if they were damaged, an older uberblock could be chosen, and older content
+/// would not be an error. The same seed changes the same bytes.
 ///
 /// # Errors
-/// When files cannot be read or written.
+/// If files cannot be read or written.
 pub fn rotten_copy(image: &Path, seed: u64, changes: usize) -> Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -50,9 +51,9 @@ fn change(bytes: &mut [u8], seed: u64, changes: usize) {
     }
 }
 
-/// Labels 0 and 1 and the area for boot loaders.
+/// Size of labels 0 and 1 and the boot area.
 const LABELS_FRONT_BYTES: usize = 4 << 20;
-/// Labels 2 and 3, with what an odd size leaves behind them.
+/// Size of labels 2 and 3, and of the remainder after them if the disk has an odd size.
 const LABELS_BACK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Pools of old versions, as Debian's package of OpenZFS's test suite ships them.
+//! Pools of old versions, from Debian's package of OpenZFS's test suite.
 //!
-//! They come without a record, so the test is that they open and that every byte of them can be read
-//! with its checksum. They lie in the oracle's cache once `tools/oracle/fetch` ran.
+//! They have no record. The test is that they open and that all their data can be read with valid
+//! checksums. They are in the oracle's cache after `tools/oracle/fetch` has run.
 
 use crate::compare::Findings;
 use crate::images::workspace;
@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One pool: its images, still packed.
+/// One pool with its packed images.
 #[derive(Debug, Clone)]
 pub struct OldPool {
-    /// `v1mirror`, `v15`.
+    /// Its name: `v1mirror`, `v15`.
     pub name: String,
     /// Its disks, packed with bzip2.
     pub packed: Vec<PathBuf>,
-    /// Whether opening it must be refused, and why.
+    /// Why opening it must be refused, or `None`.
     pub must_be_refused: Option<&'static str>,
 }
 
-/// The folder of the oracle's pools, if they were fetched.
+/// The directory of the oracle's pools, if they were downloaded.
 pub fn folder() -> Option<PathBuf> {
     let output = Command::new(workspace().join("tools/oracle/where"))
         .output()
@@ -30,10 +30,10 @@ pub fn folder() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// The pools in a folder, disks of one pool together.
+/// The pools in a directory; disks of the same pool are grouped.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the directory cannot be read.
 pub fn list(folder: &Path) -> std::io::Result<Vec<OldPool>> {
     let mut pools: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
@@ -61,7 +61,7 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<OldPool>> {
         .collect())
 }
 
-/// The name of the pool that a disk belongs to: `zfs-pool-v1mirror2` is one of `v1mirror`.
+/// The name of the pool that a disk belongs to: `zfs-pool-v1mirror2` belongs to `v1mirror`.
 fn pool_of(disk: &str) -> String {
     let name = disk.strip_prefix("zfs-pool-").unwrap_or(disk);
     let last = name.chars().last();
@@ -90,14 +90,14 @@ pub fn read_everything(pool: &mut dyn PoolReader) -> Findings {
             DatasetKind::Bookmark => Ok(()),
             DatasetKind::Volume => read_volume(pool, &name),
             DatasetKind::Filesystem => read_tree(pool, &name, &mut findings),
-            // A snapshot is read as what it was taken of.
+            // A snapshot is read like the dataset that it was taken of.
             DatasetKind::Snapshot => match kinds.get(name.split('@').next().unwrap_or(&name)) {
                 Some(DatasetKind::Volume) => read_volume(pool, &name),
                 _ => read_tree(pool, &name, &mut findings),
             },
         };
         match outcome {
-            // Without its key, a dataset is refused.
+            // A dataset without its key is refused.
             Ok(()) | Err(ReadError::Refused(_)) => {}
             Err(ReadError::NotOffered(what)) => drop(findings.not_compared.insert(what)),
             Err(error) => findings.failed(&name, "everything in it", error),

@@ -1,4 +1,4 @@
-//! Which properties must be equal, and which move with every transaction group.
+//! Defines which properties must be equal, and which change with every transaction group.
 
 use crate::reader::Properties;
 
@@ -9,18 +9,22 @@ enum Rule {
     Equal,
     /// A comma-separated list, in any order.
     SameSet,
-    /// A space figure: close, since the record was taken before the last transaction groups.
+    /// A space counter: approximately equal, because the record was taken before the last transaction
+    /// groups.
     Close,
-    /// A ratio of space figures.
+    /// A ratio of space counters.
     CloseRatio,
-    /// A resume token: its bytes depend on the compressor, version and length of content do not.
+    /// A resume token: its bytes depend on the compressor; only the version and the length of the content
+    /// are compared.
     Token,
-    /// The state of a live system.
+    /// Depends on the state of a live system.
     Ignored,
 }
 
-/// Differences between a dataset's properties and the recorded ones. Only pools that can extend their
-/// datasets keep the time of the last change of snapshots; others have it in memory.
+/// Differences between a dataset's properties and the recorded ones.
+///
+/// Only pools with extensible datasets store the time of the last snapshot change; other pools keep it in
+/// memory.
 pub fn of_dataset(recorded: &Properties, found: &Properties, is_extensible: bool) -> Vec<String> {
     compare(recorded, found, |name| match name {
         "snapshots_changed" if !is_extensible => Rule::Ignored,
@@ -38,12 +42,12 @@ pub fn of_dataset(recorded: &Properties, found: &Properties, is_extensible: bool
 
 /// Differences between a pool's properties and the recorded ones.
 pub fn of_pool(recorded: &Properties, found: &Properties) -> Vec<String> {
-    // A read-only import of the kernel's does not count what is allocated.
+    // A read-only import by the kernel does not compute the allocated space.
     let is_uncounted = recorded
         .get("allocated")
         .is_some_and(|(value, _)| value == "0");
     let mut found = found.clone();
-    // Features that the recording release did not know are none of the record's.
+    // Features that are newer than the recording release are not in the record.
     found.retain(|name, (value, _)| {
         recorded.contains_key(name) || !name.starts_with("feature@") || value != "disabled"
     });
@@ -53,7 +57,7 @@ pub fn of_pool(recorded: &Properties, found: &Properties) -> Vec<String> {
         "size" | "allocated" | "free" | "bcloneused" | "bclonesaved" | "dedup_table_size" => {
             Rule::Close
         }
-        // Of the import, or moving with each transaction group.
+        // Specific to the import, or different in each transaction group.
         "altroot" | "cachefile" | "readonly" | "health" | "load_guid" | "capacity"
         | "fragmentation" | "freeing" | "leaked" | "expandsize" | "checkpoint" | "dedupused"
         | "dedupsaved" => Rule::Ignored,
@@ -65,7 +69,7 @@ fn compare(recorded: &Properties, found: &Properties, rule: impl Fn(&str) -> Rul
     let mut differences = Vec::new();
     for (name, (value, source)) in recorded {
         let rule = rule(name);
-        // What a mount option or a read-only import had set for the time being is not in the pool.
+        // Values set temporarily by a mount option or a read-only import are not stored in the pool.
         if rule == Rule::Ignored || source == "temporary" {
             continue;
         }
@@ -108,7 +112,7 @@ fn sorted(list: &str) -> Vec<&str> {
     items
 }
 
-/// Whether two figures differ by no more than this part of the larger, or by this much.
+/// Whether two numbers differ by at most the fraction `part` of the larger one, or by at most `much`.
 fn is_close(a: &str, b: &str, part: f64, much: f64) -> bool {
     if a == b {
         return true;
@@ -119,7 +123,7 @@ fn is_close(a: &str, b: &str, part: f64, much: f64) -> bool {
     }
 }
 
-/// A few transaction groups of metadata.
+/// The metadata of a few transaction groups.
 const CLOSE_BYTES: f64 = 1_048_576.0;
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! What the comparison needs to see of a pool, and no more.
+//! The interface to a pool that the comparison needs.
 
 use std::collections::BTreeMap;
 
 /// Why something could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadError {
-    /// The data is lost or the device failed: what a program would see as EIO.
+    /// The data is lost or the device failed: programs see EIO.
     Io(String),
-    /// Refused on purpose: a version or feature that cannot be read, a key that is missing.
+    /// Refused intentionally: an unsupported version or feature, or a missing key.
     Refused(String),
-    /// Anything else, which is always a failure of the test.
+    /// Any other error, which always fails the test.
     Other(String),
-    /// The reader has no way to ask this of the library; the comparison notes it and goes on.
+    /// The reader does not support this query. The comparison records this and continues.
     NotOffered(&'static str),
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Display for ReadError {
     }
 }
 
-/// The result of a question to a pool.
+/// The result of a query.
 pub type Answer<T> = Result<T, ReadError>;
 
 /// Kinds of datasets, by the words of `zfs list -t`.
@@ -60,7 +60,7 @@ pub struct Attributes {
     pub nlink: u64,
     /// Size in bytes (of a directory: its entries plus two).
     pub size: u64,
-    /// Space taken, in units of 512 bytes.
+    /// Allocated space in units of 512 bytes.
     pub blocks: u64,
     /// Nanoseconds since 1970.
     pub mtime_ns: i128,
@@ -68,7 +68,7 @@ pub struct Attributes {
     pub ctime_ns: i128,
     /// Nanoseconds since 1970.
     pub atime_ns: i128,
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     pub target: Option<Vec<u8>>,
     /// Major and minor number of a device node.
     pub rdev: Option<(u64, u64)>,
@@ -79,19 +79,19 @@ pub struct Attributes {
 /// One row of `zfs userspace`, `groupspace` or `projectspace`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpaceRow {
-    /// User, group or project number.
+    /// User, group or project id.
     pub id: u64,
     /// Bytes used.
     pub used_bytes: u64,
     /// Quota in bytes, 0 for none.
     pub quota_bytes: u64,
-    /// Objects used, where the file system counts them.
+    /// Objects used, if the file system counts them.
     pub objects: Option<u64>,
-    /// Quota of objects, 0 for none.
+    /// Object quota, 0 for none.
     pub objects_quota: Option<u64>,
 }
 
-/// Whose space.
+/// The kind of owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceOf {
     /// Users.
@@ -111,12 +111,12 @@ pub struct Hold {
     pub placed_s: u64,
 }
 
-/// An open pool, all keys loaded, nothing ever written.
+/// A pool opened for reading, with all keys loaded.
 pub trait PoolReader {
     /// The pool's name.
     fn name(&mut self) -> Answer<String>;
 
-    /// The pool's properties as `zpool get -Hp all` has them.
+    /// The pool's properties, as in `zpool get -Hp all`.
     fn pool_properties(&mut self) -> Answer<Properties> {
         Err(ReadError::NotOffered("pool properties"))
     }
@@ -126,20 +126,20 @@ pub trait PoolReader {
         Err(ReadError::NotOffered("the pool's history"))
     }
 
-    /// Every dataset but those that `zfs list -t all` hides.
+    /// Every dataset except those that `zfs list -t all` hides.
     fn datasets(&mut self) -> Answer<Vec<(String, DatasetKind)>>;
 
-    /// A dataset's properties as `zfs get -Hp all` has them.
+    /// A dataset's properties, as in `zfs get -Hp all`.
     fn properties(&mut self, _dataset: &str) -> Answer<Properties> {
         Err(ReadError::NotOffered("properties of datasets"))
     }
 
-    /// The tags that hold a snapshot.
+    /// The holds of a snapshot.
     fn holds(&mut self, _snapshot: &str) -> Answer<Vec<Hold>> {
         Err(ReadError::NotOffered("holds"))
     }
 
-    /// Space used and allowed.
+    /// Space used by owner, and quotas.
     fn space(&mut self, _dataset: &str, _of: SpaceOf) -> Answer<Vec<SpaceRow>> {
         Err(ReadError::NotOffered("space by owner"))
     }

@@ -1,7 +1,6 @@
-//! The record of a golden case (`CASE.json` and its siblings), typed.
+//! The typed record of a golden case (`CASE.json` and related files).
 //!
-//! Reading is strict: a key that this module does not know is an error, so that no part of a record is
-//! passed over in silence.
+//! Parsing is strict: an unknown key is an error, so that no part of a record is ignored silently.
 
 use crate::images;
 use crate::reader::{Attributes, DatasetKind, Properties, SpaceOf, SpaceRow};
@@ -10,7 +9,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A case as OpenZFS saw it.
+/// A case as recorded by OpenZFS.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     /// The pool's name.
@@ -19,17 +18,17 @@ pub struct Record {
     pub images: Vec<Image>,
     /// The largest sets of images that may be absent together.
     pub may_be_absent: Vec<Vec<String>>,
-    /// How the pool was left, if not by a clean export.
+    /// The state in which the pool was left, unless it was exported cleanly.
     pub state: Option<String>,
-    /// What `zpool get` said.
+    /// The output of `zpool get`.
     pub pool_properties: Properties,
-    /// What `zpool history -il` said, line by line.
+    /// The output of `zpool history -il`, line by line.
     pub history: Vec<String>,
     /// Every dataset.
     pub datasets: Vec<Dataset>,
     /// Keys by encryption root.
     pub keys: BTreeMap<String, Key>,
-    /// Paths below the pool's mount point whose reading must fail.
+    /// Paths below the pool's mount point that must fail to read.
     pub lost: BTreeSet<Vec<u8>>,
 }
 
@@ -44,12 +43,12 @@ pub struct Image {
     pub sha256: String,
 }
 
-/// A key as a user would hand it in.
+/// A key as a user enters it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// `raw`, `hex` or `passphrase`.
     pub format: String,
-    /// The bytes; without the newline that ends a file of text.
+    /// The bytes, without the newline at the end of a text file.
     pub bytes: Vec<u8>,
 }
 
@@ -58,11 +57,11 @@ pub struct Key {
 pub struct Dataset {
     /// Its full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DatasetKind,
-    /// What `zfs get` said.
+    /// The output of `zfs get`.
     pub properties: Properties,
-    /// Its files, if it has some and they could be listed.
+    /// Its files, if it has any and they could be listed.
     pub tree: Option<Vec<Entry>>,
     /// Its content, if it is a volume or a snapshot of one.
     pub volume: Option<Volume>,
@@ -75,56 +74,56 @@ pub struct Dataset {
 /// A volume's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
-    /// Digest of all of it.
+    /// Digest of the whole content.
     Whole(String),
-    /// Offsets and digests of 64 KiB each.
+    /// Offsets and digests of samples of 64 KiB each.
     Samples(Vec<(u64, String)>),
 }
 
 /// One file.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Path below the root, `.` for the root.
+    /// Path relative to the root; `.` for the root.
     pub path: Vec<u8>,
-    /// Object number.
+    /// Object id.
     pub object: u64,
     /// Its attributes.
     pub attributes: Attributes,
     /// Whether OpenZFS itself could not list the extended attributes.
     pub xattrs_unknown: bool,
-    /// Its content, of a plain file.
+    /// Its content, for regular files.
     pub content: Option<Content>,
     /// Its data ranges.
     pub extents: Option<Vec<(u64, u64)>>,
-    /// Number of entries and digest of their names, of a directory listed in part only.
+    /// For a partially listed directory: the number of entries and the digest of their names.
     pub sampled: Option<(u64, String)>,
-    /// Whether reading it must fail.
+    /// Whether reading must fail.
     pub is_unreadable: bool,
 }
 
 /// A file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Digest of all of it.
+    /// Digest of the whole content.
     Whole(String),
-    /// Digest of its data ranges one after the other.
+    /// Digest of all data ranges in order.
     Data(String),
 }
 
-/// Reads the record that a reader who changes nothing must equal.
+/// Loads the record that a read-only reader must match.
 ///
 /// # Errors
-/// When the files are missing, damaged, or say something unknown.
+/// If files are missing or damaged, or contain unknown keys.
 pub fn load(case: &Path) -> Result<Record> {
     let main = object_of(case, "CASE.json")?;
     let named = text(&main, "read_only_equals")?.to_owned();
     load_state(case, &named)
 }
 
-/// Reads the record of another state of the pool, from a file of the case that is named.
+/// Loads the record of another state of the pool, from a named file of the case.
 ///
 /// # Errors
-/// As [`load`].
+/// Those of [`load`].
 pub fn load_state(case: &Path, named: &str) -> Result<Record> {
     let main = object_of(case, "CASE.json")?;
     let named = named.strip_suffix(".zst").unwrap_or(named);
@@ -213,7 +212,7 @@ fn dataset(value: &Map<String, Value>) -> Result<Dataset> {
     let mut space = Vec::new();
     for (key, of) in SPACE_KEYS {
         if let Some(Value::Array(rows)) = value.get(key) {
-            // A row of one text is what the command said in place of an answer.
+            // A row with a single text is a message of the command instead of a result.
             if rows
                 .iter()
                 .all(|row| row.as_array().is_some_and(|row| row.len() > 1))
@@ -311,7 +310,7 @@ fn entry(value: &Value) -> Result<Entry> {
     })
 }
 
-/// Keys lie in files that `keylocation` names, or are told in the note of the case.
+/// Keys are in files named by `keylocation`, or in the note of the case.
 fn keys(case: &Path, main: &Map<String, Value>, record: &Record) -> Result<BTreeMap<String, Key>> {
     let note = main.get("keys").and_then(Value::as_str).unwrap_or_default();
     let told = note
@@ -376,7 +375,7 @@ fn space_row(row: &Value) -> Result<SpaceRow> {
         .iter()
         .filter_map(Value::as_str)
         .collect();
-    // The kind of owner comes first, but for projects.
+    // The kind of owner comes first, except for projects.
     let figures = if texts.len() == 6 {
         texts.get(1..)
     } else {
@@ -484,7 +483,7 @@ const CASE_KEYS: [&str; 14] = [
     "zpool_history",
     "datasets",
     "state",
-    // A note for people, read by `keys`.
+    // A note for humans, parsed by `keys`.
     "keys",
 ];
 
@@ -499,7 +498,7 @@ const DATASET_KEYS: [&str; 11] = [
     "userspace",
     "groupspace",
     "projectspace",
-    // What OpenZFS said when it could not mount the dataset (a receive that was interrupted).
+    // The error of OpenZFS if it could not mount the dataset (an interrupted receive).
     "tree_error",
 ];
 

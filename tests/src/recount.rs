@@ -1,17 +1,18 @@
-//! Every figure, table and name of a pool counted anew, by the library's own checker.
+//! Checks all counters, tables and names of a pool with the library's own checker.
 
 use millpond::check::{CheckOptions, Finding, FindingKind, check_pool};
 use millpond_env::sync::Arc;
 use millpond_pool::Pool;
 
-/// What is wrong in a pool, a line each.
+/// The errors in a pool, one per line.
 pub fn faults_of(pool: &Arc<Pool>) -> Vec<String> {
     faults(pool, &|_| true)
 }
 
-/// As [`faults_of`], for a pool that a power cut has ended: half of its labels may be torn,
-/// and a volume that was being made smaller may still own what lies behind its end (nobody
-/// reads that, and it is freed when the volume is opened for changes, or resized).
+/// Like [`faults_of`], for a pool after a power cut.
+///
+/// Half of its labels may be torn. A volume that was being shrunk may still own blocks beyond its end; they
+/// are never read, and are freed when the volume is opened for changes or resized.
 pub fn faults_after_a_cut(pool: &Arc<Pool>) -> Vec<String> {
     faults(pool, &|finding| {
         !matches!(finding.kind, FindingKind::Label | FindingKind::VolumeTail)

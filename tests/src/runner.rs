@@ -1,4 +1,4 @@
-//! Runs named trials and prints them as the standard test harness does.
+//! Runs named trials and prints them like the standard test harness.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,26 +6,26 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// How a trial ended.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well; a note may tell what was not looked at.
+    /// Success; a note may say what was not checked.
     Passed(String),
-    /// Something is wrong.
+    /// Failure.
     Failed(String),
-    /// It could not be tried, and why.
+    /// Skipped, and why.
     PassedOver(String),
 }
 
 /// One thing to try.
 pub struct Trial {
-    /// Printed, and what filters go by.
+    /// Printed, and matched by filters.
     pub name: String,
-    /// The deed.
+    /// The test function.
     pub run: Box<dyn FnOnce() -> Outcome + Send>,
 }
 
-/// The harness's arguments, of which those that matter here are understood.
+/// The supported arguments of the test harness.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     filters: Vec<String>,
@@ -35,7 +35,7 @@ struct Wanted {
     threads: Option<usize>,
 }
 
-/// Runs the trials that the command line chooses; the code is a failure if one failed, or if they could not be
+/// Runs the trials selected on the command line. Returns failure if one failed, or if they could not be
 /// listed.
 pub fn main(trials: anyhow::Result<Vec<Trial>>) -> ExitCode {
     let trials = match trials {

@@ -1,5 +1,5 @@
-//! Every golden pool verified: sound ones have nothing to report, damaged ones name the disks that
-//! were damaged, and the files that are lost.
+//! Verifies every golden pool. Intact pools have no errors; for damaged pools the damaged disks and the
+//! lost files are reported.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, ensure};
@@ -33,14 +33,15 @@ fn trials() -> Result<Vec<Trial>> {
     Ok(trials.collect())
 }
 
-/// Which disks of a case hold wrong bytes; of sound cases none.
+/// The disks of a case that hold wrong bytes; `None` for intact cases.
 fn damaged_disks(case: &str) -> Option<&'static [&'static str]> {
     Some(match case {
         "corrupt-mirror" => &["d1.img"],
         "corrupt-mirror-split" => &["d0.img", "d1.img"],
         "corrupt-raidz1" => &["d1.img"],
         "corrupt-raidz2" => &["d0.img", "d3.img"],
-        // Nothing lies in the second half of d2 and d4; the kernel module's scrub blames the same two.
+        // The second half of d2 and d4 holds no blocks; the scrub of the kernel module reports the same two
+        // disks.
         "corrupt-raidz2-split" => &["d0.img", "d1.img"],
         "corrupt-ditto" | "corrupt-lost" | "corrupt-labels" => &["d0.img"],
         "corrupt-uberblock" => &[],
@@ -104,7 +105,7 @@ fn run(case: &str, folder: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed(format!("{note}; blames {named:?}")))
 }
 
-/// The files that are named as lost are those that lost something.
+/// The reported lost files are exactly those that lost data.
 fn check_lost(folder: &Path, report: &VerifyReport, note: String) -> anyhow::Result<Outcome> {
     let text = String::from_utf8(images::read_file(folder, "LOST.txt")?)?;
     let lost: BTreeSet<String> = report

@@ -1,7 +1,7 @@
-//! The power fails in the middle of work on whole pools: file systems, snapshots, clones, volumes.
+//! The power fails during work on whole pools: file systems, snapshots, clones, volumes.
 //!
-//! Every day at some requests; at all of them with `MILLPOND_WRITING_ALL`, where some of the images are also
-//! judged by `zdb`.
+//! By default the tests cut at some requests; with `MILLPOND_WRITING_ALL` at all of them, and `zdb` judges
+//! some of the images.
 
 use crate::sim;
 use crate::soak::env;
@@ -10,7 +10,7 @@ use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;
 
-/// A state: after how many requests it was promised (if ever), and what it holds.
+/// A state: the number of requests after which it was promised (if ever), and its content.
 struct Committed {
     at: usize,
     life: Life,
@@ -18,21 +18,21 @@ struct Committed {
 
 fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) {
     let world = World::new(seed);
-    // Large enough that no promise of space has to wait for a commit in the middle of a step.
+    // Large enough that no space estimate waits for a commit within a step.
     let pool = sim::create(&world, tops, 1024);
     let mut life = Life::new("tank", shape, seed);
     life.file_bytes_max = 60_000;
     life.dataset_percent = 15;
     life.steps(&pool, 60);
     pool.sync().unwrap();
-    // From here on a step is a state: it must not be committed in part.
+    // From here on each step is one state, so it must not be committed in part.
     life.makes_many = false;
     world.forget();
     let mut committed = vec![Committed {
         at: 0,
         life: life.clone(),
     }];
-    // Work may be committed after any step; after those that waited for it, it is promised.
+    // Work may be committed after any step. Steps followed by a sync are promised.
     for round in 0..60 {
         life.steps(&pool, 1);
         let at = if round % 7 == 6 {
@@ -81,7 +81,7 @@ fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) 
                 .iter()
                 .rposition(|state| state.at <= count)
                 .unwrap();
-            // What was promised is there, or something newer.
+            // The promised state is present, or a later one.
             let matching = committed
                 .iter()
                 .skip(least)
@@ -104,7 +104,7 @@ fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) 
                 sim::to_files(&after, folder.path());
                 zdb::judge(folder.path(), "tank").unwrap().require(&what);
             }
-            // And life goes on.
+            // The simulated run continues.
             let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
             let mut on = committed[least + matching.unwrap()].life.clone();
             on.dataset_percent = 20;

@@ -1,5 +1,5 @@
-//! Files whose indirect blocks cannot be read: what is left of the file is usable, the file can be
-//! removed, and the pool goes on.
+//! Files with unreadable indirect blocks: the rest of the file is usable, the file can be removed, and the
+//! pool keeps working.
 
 use crate::sim;
 use millpond::check::{CheckOptions, FindingKind, check_pool};
@@ -11,7 +11,7 @@ use millpond_ondisk::{BlockId, Level, VDEV_DATA_START_BYTES};
 use millpond_sim::{Seed, World};
 
 const RECORD: u64 = 512;
-/// Blocks below one indirect block of 128 KiB.
+/// Number of blocks below one indirect block of 128 KiB.
 const SPAN: u64 = 1024;
 
 fn write(pool: &LivePool, name: &str, blocks: u64) {
@@ -26,7 +26,8 @@ fn write(pool: &LivePool, name: &str, blocks: u64) {
         .unwrap();
 }
 
-/// A pool with `big`, of four indirect blocks of which one is lost on all disks, and `other`.
+/// A pool with the file `other` and the file `big`, which has four indirect blocks. One of these is lost on
+/// all disks.
 fn damaged(world: &World, layout: NewLayout, disks: usize) -> LivePool {
     let pool = sim::create(world, &[(layout, disks)], 128);
     let record = ("recordsize".to_owned(), PropertyValue::Number(RECORD));
@@ -71,7 +72,7 @@ fn one_file_is_lost_not_the_pool(layout: NewLayout, disks: usize) {
         let files = pool.file_system("tank").unwrap();
         let root = files.root().unwrap();
         let big = files.lookup(&root, b"big").unwrap();
-        // Whole records below the lost block: the writer is told, not the next txg.
+        // Whole records below the lost block: the write fails, not the next txg.
         let record = vec![7; RECORD as usize];
         let lost = WriteAt::Offset((2 * SPAN + 5) * RECORD);
         let refused = files.write(&caller, &big, lost, &record);
@@ -87,7 +88,7 @@ fn one_file_is_lost_not_the_pool(layout: NewLayout, disks: usize) {
     pool.sync().unwrap();
     assert_eq!(leaks_told(&pool), 1);
     pool.export().unwrap();
-    // At the next opening nothing is left to be done, and what leaked is all that is wrong.
+    // After the next open nothing remains to be done, and the only error is the leaked space.
     let pool = sim::open(&world).unwrap();
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();

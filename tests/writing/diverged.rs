@@ -1,4 +1,4 @@
-//! Two sides of a mirror that were used one without the other: each has changes of its own.
+//! Two sides of a mirror that were used separately, so each has changes of its own.
 
 use crate::exhaustive::files_of;
 use crate::exhaustive::judge;
@@ -51,7 +51,7 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
     let pool = sim::create(&world, &[(Mirror, 2)], 96);
     write(&pool, "both");
     drop(pool);
-    // As many txgs on either side, so that labels look alike; the second side has one more.
+    // The same number of txgs on both sides, so that labels look alike; the second side has one more.
     for (disk, more) in [(0, &[][..]), (1, &["second-again"][..])] {
         only(&world, disk);
         let pool = sim::open(&world).unwrap();
@@ -84,7 +84,7 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
     write(&pool, "third");
     pool.export().unwrap();
     assert!(pages(&world, 0) == alone, "the first side was written to");
-    // What only the first side has can still be had.
+    // The changes of the first side are still accessible.
     only(&world, 0);
     let pool = sim::open(&world).unwrap();
     assert_eq!(names(&pool), ["both", "first"]);
@@ -124,7 +124,7 @@ fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
     assert_eq!(names(&pool), ["both", "second", "second-again", "third"]);
     drop(pool);
     judge(&world, "taken back");
-    // It has what was written since.
+    // It has the changes written since.
     only(&world, 0);
     let found = sim::candidate(&world);
     assert!(found.assembly.as_ref().unwrap().leaves[0].device.is_some());
@@ -153,7 +153,7 @@ fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
     assert_eq!(engine.lost_leaves(false), []);
     write(&pool, "third");
     assert!(pages(&world, 0) == alone, "it was written to");
-    // Asked for again it is taken, and not read for what it has of its own.
+    // An explicit online request accepts it, and its own changes are not read.
     engine.online_leaf(guid, Some(&device)).unwrap();
     write(&pool, "fourth");
     sim::verify(&pool.committed().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Machines that damage what they hand on: memory that flips bits before the write, a controller that damages everything on its
-//! side.
+//! Hardware that damages data: memory that flips bits before the write, and a controller that corrupts
+//! everything on its side.
 
 use crate::sim;
 use millpond::Pool;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// One record each, of noise: nothing makes it shorter.
+/// Writes files of one record each, with incompressible data.
 fn write(pool: &LivePool, files: &mut Files, names: impl Iterator<Item = String>) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
@@ -30,7 +30,7 @@ fn write(pool: &LivePool, files: &mut Files, names: impl Iterator<Item = String>
     pool.sync().unwrap();
 }
 
-/// The files that cannot be read. Whatever can must be right.
+/// Returns the unreadable files. Every readable file must be correct.
 fn damaged(pool: &Pool, files: &Files) -> BTreeSet<String> {
     let system = pool.dataset("tank").and_then(|it| it.file_system());
     let system = system.unwrap();
@@ -78,7 +78,7 @@ fn memory_that_flips(layout: (NewLayout, usize)) {
     assert_eq!(world.flips(), (lost.len() * layout.1) as u64);
     assert!((3..20).contains(&lost.len()), "{lost:?}");
     assert!(lost.iter().all(|name| name.starts_with("amid")));
-    // Nobody takes one wrong side for right and writes it over the other, and what is written next to it is right.
+    // No wrong side is copied over the other, and new writes next to it are correct.
     for round in ["then", "later"] {
         let pool = sim::open(&world).unwrap();
         let system = pool.file_system("tank").unwrap();
@@ -99,7 +99,7 @@ fn memory_that_flips(layout: (NewLayout, usize)) {
         let found = (report.lost, report.repairable, report.invalid);
         assert_eq!(found, (lost.len() as u64, 0, 0));
     }
-    // What is written anew is whole again.
+    // Files that are written again are readable.
     let pool = sim::open(&world).unwrap();
     let system = pool.file_system("tank").unwrap();
     let root = system.root().unwrap();
@@ -125,7 +125,7 @@ fn a_bit_that_memory_flips_on_the_way_to_both_sides_is_found_and_never_spreads()
     memory_that_flips((Mirror, 2));
 }
 
-/// Everything that goes through it, both ways, labels included.
+/// Damages all transfers in both directions, including labels.
 fn damaging(seed: u64) -> FaultPlan {
     FaultPlan::new(Seed::new(seed))
         .with(Scope::Writes, Fault::Corrupt, 1_000_000)
@@ -148,12 +148,12 @@ fn a_controller_that_damages(shape: &str, layout: (NewLayout, usize), its: &[usi
     life.compare(&pool.committed().unwrap(), shape);
     pool.export().unwrap();
     assert!(behind.iter().all(|disk| disk.broken_promises() > 50));
-    // Whoever opens the pool through it.
+    // A system that opens the pool through the controller.
     life.compare(&sim::read(&world).unwrap(), &format!("{shape}, reopened"));
     let pool = sim::open(&world).unwrap();
     life.steps(&pool, 30);
     pool.export().unwrap();
-    // Without it, and with another one in its place.
+    // With the side absent, and with a replacement.
     for is_absent in [true, false] {
         for disk in &behind {
             disk.set_faults(None);

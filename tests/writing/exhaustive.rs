@@ -1,12 +1,14 @@
-//! The power fails in a small piece of work at every place, and of what was not flushed every subset is left.
+//! The power fails at every point of a small piece of work, with every subset of the unflushed requests.
 //!
-//! Between two flushes a disk may keep any of the requests given to it. Just before each flush that set is
-//! largest, and what an earlier cut leaves is a subset of it; so cutting there with every subset is all there is.
-//! Up to [`EVERY_SUBSET_MAX`] requests all subsets are tried; of more, every prefix, every one left out, every
-//! one alone, and random subsets. Besides, each request is torn: every number of its first sectors, and of its
-//! last, with all others there.
+//! Between two flushes a disk may keep any subset of the requests that it received. The set of unflushed
+//! requests is largest just before each flush, and an earlier cut leaves a subset of it. Cutting there with
+//! every subset therefore covers all cases.
 //!
-//! Every day a sample; all with `MILLPOND_WRITING_ALL`.
+//! Up to [`EVERY_SUBSET_MAX`] requests, all subsets are tested. For more requests: every prefix, all but
+//! each one, each one alone, and random subsets. In addition each request is torn: any number of its first
+//! sectors, or of its last, with all other requests complete.
+//!
+//! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
 use crate::sim;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
@@ -16,11 +18,11 @@ use millpond_sim::{Event, Kept, PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use std::collections::BTreeMap;
 
-/// Of so many requests every subset is tried: 4,096.
+/// Up to this number of requests every subset is tested: 4,096.
 const EVERY_SUBSET_MAX: usize = 12;
-/// Of more requests so many random subsets.
+/// Number of random subsets for more requests.
 const RANDOM_SUBSETS: usize = 400;
-/// One of so many states is judged by `zdb`, and one of so many is gone on with.
+/// One of this many states is judged by `zdb`, and one of this many is used for further work.
 pub(crate) const JUDGED_OF: usize = 700;
 const GONE_ON_OF: usize = 40;
 
@@ -40,7 +42,7 @@ pub(crate) fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
     Ok(all)
 }
 
-/// The work, a step each: what a program would do before it calls `fsync` for everything.
+/// The work, one step each: what a program does before it calls `fsync` for everything.
 fn step(pool: &LivePool, number: usize, state: &mut Files) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -84,7 +86,7 @@ fn step(pool: &LivePool, number: usize, state: &mut Files) {
     files.reap().unwrap();
 }
 
-/// The ways to cut with these unflushed requests of so many sectors each.
+/// The possible cuts with these unflushed requests, given by their sector counts.
 fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
     let count = unflushed.len();
     let only = |which: &mut dyn Iterator<Item = usize>| {
@@ -108,7 +110,7 @@ fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
         }
     }
     for (one, sectors) in unflushed.iter().enumerate() {
-        // A label's uberblock ring and other large requests: some of their tears.
+        // Large requests such as a label's uberblock ring: only some of the possible tears.
         let step = (sectors / 8).max(1);
         for cut in (1..*sectors).step_by(step) {
             for range in [0..cut, cut..*sectors] {
@@ -122,23 +124,23 @@ fn cuts(unflushed: &[usize], seed: &mut Seed) -> Vec<PowerCut> {
     all
 }
 
-/// What a cut left.
+/// The state after a cut.
 pub(crate) struct State<'s> {
-    /// So many events were before it.
+    /// The number of events before the cut.
     pub(crate) count: usize,
     pub(crate) after: &'s World,
-    /// The cut, in words.
+    /// A description of the cut.
     pub(crate) what: &'s str,
-    /// Which state this is of those that are tried, from 1.
+    /// The number of this state among the tested states, starting at 1.
     pub(crate) tried: usize,
 }
 
-/// Whether every state is wanted, not a sample.
+/// Whether every state is tested instead of a sample.
 pub(crate) fn is_all() -> bool {
     std::env::var_os("MILLPOND_WRITING_ALL").is_some()
 }
 
-/// Cuts at every place, with every subset, or a sample of them; gives how many states were visited.
+/// Cuts at every point with every subset, or a sample of them. Returns the number of states visited.
 pub(crate) fn each_state(
     shape: &str,
     world: &World,
@@ -156,7 +158,7 @@ pub(crate) fn each_state(
         largest = largest.max(unflushed.len());
         for cut in cuts(&unflushed, seed) {
             number += 1;
-            // Every day some of them only.
+            // By default, a sample.
             if !is_all() && !number.is_multiple_of(97) {
                 continue;
             }
@@ -181,7 +183,7 @@ pub(crate) fn each_state(
     tried
 }
 
-/// Has `zdb` look at a state.
+/// Judges a state with `zdb`.
 pub(crate) fn judge(after: &World, what: &str) {
     let folder = tempfile::tempdir().unwrap();
     sim::to_files(after, folder.path());
@@ -194,7 +196,7 @@ fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
     pool.sync().unwrap();
     world.forget();
     let mut state = Files::new();
-    // After how many events each was promised.
+    // The states, with the number of events after which each was promised.
     let mut states = vec![(0, state.clone())];
     for number in 0..4 {
         step(&pool, number, &mut state);

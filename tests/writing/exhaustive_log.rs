@@ -1,8 +1,9 @@
-//! The power fails in a small piece of work with `fsync` at every place, and of what was not flushed every subset
-//! is left ([`crate::exhaustive`]): what was promised is there once the log is replayed, and what is there beyond it
-//! is what came next.
+//! The power fails at every point of a small piece of work with `fsync`, with every subset of the unflushed
+//! requests ([`crate::exhaustive`]).
 //!
-//! Every day a sample; all with `MILLPOND_WRITING_ALL`.
+//! After log replay the promised data is present, and any further data is what was written next.
+//!
+//! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
 use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
@@ -14,14 +15,15 @@ use millpond_sim::{Seed, World};
 use std::sync::Arc;
 
 const RECORD_BYTES: usize = 128 << 10;
-/// Bytes in one record of the log, where they are copied into it.
+/// Bytes per log record if the data is copied into the record.
 const COPIED_BYTES: usize = 96 << 10;
 
-/// What the file system held after each record, and the promises: after how many events which of these.
+/// The content of the file system after each record, and the promises: the number of events and the
+/// promised state.
 pub(crate) struct History {
     pub(crate) states: Vec<Files>,
     promises: Vec<(usize, usize)>,
-    /// With a log device bytes are copied into the log; without one blocks are written for themselves.
+    /// With a log device, data is copied into the log. Without one, blocks are written outside the log.
     has_log_device: bool,
 }
 
@@ -38,7 +40,8 @@ impl History {
         self.promises
             .push((world.recorded(), self.states.len() - 1));
     }
-    /// The pool was opened again: whatever it is, it is one of the states, and what comes next comes after it.
+    /// Records that the pool was opened again. Its content must be one of the states, and the next states
+    /// follow it.
     pub(crate) fn go_on_from(&mut self, found: Files, world: &World) {
         let least = self.least(world.recorded());
         let is_one = self.states[least..].contains(&found);
@@ -46,7 +49,7 @@ impl History {
         self.states.push(found);
         self.promise(world);
     }
-    /// Changes a file and writes a txg.
+    /// Changes a file and commits a txg.
     pub(crate) fn churn(&mut self, pool: &LivePool, world: &World) {
         let files = pool.file_system("tank").unwrap();
         let round = u8::try_from(self.states.len() % 251).unwrap();
@@ -54,14 +57,14 @@ impl History {
         pool.sync().unwrap();
         self.promise(world);
     }
-    /// Which state was promised by then.
+    /// The state that was promised at this event.
     pub(crate) fn least(&self, events: usize) -> usize {
         let kept = self.promises.iter().filter(|(at, _)| *at <= events);
         kept.map(|(_, state)| *state).max().unwrap_or(0)
     }
 }
 
-/// Writes, in the pieces that records have, and notes each.
+/// Writes in the pieces that records have, and records each state.
 fn write(files: &Arc<LiveFileSystem>, name: &[u8], at: usize, bytes: &[u8], history: &mut History) {
     let node = files.lookup(&files.root().unwrap(), name).unwrap();
     let offset = WriteAt::Offset(at as u64);
@@ -101,11 +104,11 @@ pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
     write(&files, b"a", 3000, &noise[7..9007], history);
     files.fsync(&a).unwrap();
     history.promise(world);
-    // Two blocks, each written for itself.
+    // Two blocks, each written outside the log.
     write(&files, b"a", 0, &noise[..2 * RECORD_BYTES], history);
     files.fsync(&a).unwrap();
     history.promise(world);
-    // One of them once more, which its txg takes over, and a change behind that it must not take over.
+    // One block again, which its txg includes, and a later change that the txg must not include.
     write(
         &files,
         b"a",
@@ -135,7 +138,8 @@ pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
     history.promise(world);
 }
 
-/// A pool with an empty file whose log has begun, and a world that has forgotten how it came to be.
+/// Creates a pool with an empty file and an existing log chain. The simulated world forgets the events so
+/// far.
 pub(crate) fn begin(
     tops: &[(AllocationClass, NewLayout, usize)],
     writing: WriteOptions,
@@ -143,7 +147,7 @@ pub(crate) fn begin(
     let world = World::new(13);
     let pool = sim::create_of(&world, tops, 64, writing);
     {
-        // The chain is there from the start: beginning one waits for a txg.
+        // Create the chain now, because creating one waits for a txg.
         let files = pool.file_system("tank").unwrap();
         let (root, caller) = (files.root().unwrap(), Caller::root());
         let mode = NewMode::exactly(0o600);

@@ -1,4 +1,4 @@
-//! Disks that fail, vanish, come back, and lie, under whole pools.
+//! Disks that fail, vanish, return and corrupt data, below whole pools.
 
 use crate::sim;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
@@ -28,7 +28,7 @@ fn judged(world: &World, what: &str) {
     zdb::judge(folder.path(), "tank").unwrap().require(what);
 }
 
-/// Some writes of one disk fail; nothing is lost, and with that disk away everything is there.
+/// Some writes of one disk fail. No data is lost, even if this disk is absent afterwards.
 fn a_disk_that_fails_some_writes(shape: &str, tops: &[(NewLayout, usize)]) {
     let world = World::without_journal(3);
     let (pool, mut life) = lived(&world, shape, tops);
@@ -67,8 +67,9 @@ fn a_disk_of_a_raidz2_may_fail_some_writes() {
     a_disk_that_fails_some_writes("raidz2 that fails", &[(Raidz(2), 4)]);
 }
 
-/// A disk vanishes in the middle of work and returns; then another one goes for good. What was written
-/// meanwhile is not on the first, and the pool must know.
+/// A disk vanishes during work and returns; then another one is lost for good.
+///
+/// The first disk lacks the data written during its absence, and the pool must know this.
 fn a_disk_that_vanishes(shape: &str, tops: &[(NewLayout, usize)]) {
     let world = World::without_journal(4);
     let (pool, mut life) = lived(&world, shape, tops);
@@ -87,7 +88,8 @@ fn a_disk_that_vanishes(shape: &str, tops: &[(NewLayout, usize)]) {
     life.steps(&pool, 20);
     pool.export().unwrap();
     life.compare(&sim::read(&world).unwrap(), &format!("{shape}, gone on"));
-    // It never held what was written while it was away: without it everything must still be there.
+    // The disk never received the data written during its absence. Without it everything must still be
+    // readable.
     away.set_absent(true);
     life.compare(&sim::read(&world).unwrap(), &format!("{shape}, without it"));
 }
@@ -133,7 +135,7 @@ fn a_pool_may_be_opened_and_changed_without_a_disk() {
     }
 }
 
-/// A disk rots in silence: all is read from the others.
+/// One disk is silently corrupted: all reads are served from the others.
 #[test]
 fn silent_rot_on_one_disk_changes_nothing() {
     for (shape, tops) in [
@@ -159,7 +161,7 @@ fn silent_rot_on_one_disk_changes_nothing() {
     }
 }
 
-/// Without redundancy a failed write is no answer: the pool stops, and what was promised stays.
+/// Without redundancy, a failed write suspends the pool, and promised data is kept.
 #[test]
 fn a_pool_without_redundancy_stops_and_keeps_what_was_promised() {
     let world = World::without_journal(7);

@@ -11,10 +11,10 @@ use millpond_ondisk::ObjectId;
 use millpond_sim::World;
 
 const RECORD: usize = 512;
-/// More than one txg frees.
+/// Enough that several txgs are needed to free them.
 const BLOCKS: usize = 220_000;
 
-/// A pool with a file of very many small blocks, and its object number.
+/// A pool with a file of very many small blocks, and the file's object id.
 fn with_large_file(world: &World) -> (LivePool, ObjectId) {
     let pool = sim::create_with(world, &[(Single, 1)], 512, WriteOptions::default());
     let record = (
@@ -88,7 +88,7 @@ fn what_an_unmounted_file_system_did_not_free_is_freed_after_the_next_mount() {
     let served = pool.served("tank").unwrap();
     unlink(&served);
     drop(served);
-    // Nothing holds the file system any more, so that it could be destroyed now.
+    // Nothing keeps the file system open any more, so it could be destroyed now.
     pool.sync().unwrap();
     let served = pool.served("tank").unwrap();
     while is_there(&served, id) {

@@ -1,4 +1,4 @@
-//! Pools that are full: what does not fit is refused, what is there stays, and deleting works.
+//! Full pools: writes that do not fit are refused, existing data is kept, and deleting works.
 
 use crate::rig::Rig;
 use millpond::Error;
@@ -37,7 +37,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes files until the first refusal; gives how many whole ones there are and what refused.
+/// Writes files until the first refusal. Returns the number of complete files and the error.
 pub(crate) fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
     for number in 0..100_000u64 {
         let node = match create(files, &format!("{prefix}{number}")) {
@@ -52,7 +52,7 @@ pub(crate) fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (
     panic!("never full");
 }
 
-/// Whatever could be written is there; then half of it goes, and there is room again.
+/// Checks that all written files are present, then deletes half of them, which frees space.
 fn is_whole_and_can_be_emptied(rig: &Rig, pool: LivePool, prefix: &str, count: u64, bytes: usize) {
     pool.export().unwrap();
     rig.judge("tank");
@@ -120,7 +120,7 @@ fn a_pool_full_of_names_refuses_deletes_and_takes_more() {
     let rig = Rig::new(1, 64);
     let pool = rig.stripe("tank").create().unwrap();
     let files = pool.file_system("tank").unwrap();
-    // Data first, then names until they do not fit either.
+    // First data, then names until they do not fit either.
     let (large, _) = fill(&files, "large", 1_000_000);
     let (count, refusal) = fill(&files, "f", 0);
     assert!(is_no_space(&refusal), "{refusal:?}");
@@ -156,7 +156,7 @@ fn overwriting_in_a_full_pool_with_snapshots_ends_in_a_refusal() {
     let (round, _, error) = refused.expect("never full");
     assert!(is_no_space(&error), "{error:?}");
     pool.sync().unwrap();
-    // Snapshots go even so.
+    // Snapshots can still be destroyed.
     for number in 0..round {
         let name = format!("tank@{number}");
         pool.datasets()
@@ -277,7 +277,7 @@ fn a_user_over_the_quota_is_refused() {
     rig.judge("tank");
 }
 
-/// Fills a file system, removes a few files, and writes again before any txg was written.
+/// Fills a file system, removes a few files, and writes again before a txg is committed.
 fn refill(files: &Arc<LiveFileSystem>, is_expected: &dyn Fn(&FileError) -> bool) {
     let (count, refusal) = fill(files, "f", 1_000_000);
     assert!(count > 8 && is_expected(&refusal), "{count} {refusal:?}");

@@ -1,11 +1,11 @@
-//! Pools whose free space is in crumbs: large blocks go in pieces, and everybody reads them.
+//! Pools with fragmented free space: large blocks become gang blocks, which all readers can read.
 
 use crate::full::{create, fill, is_no_space, noise};
 use crate::rig::Rig;
 use millpond::live::{Caller, PoolPlan, WriteAt};
 use millpond_env::mark;
 
-/// Makes a pool full of small files, takes all but one of `every` away, and writes large ones into the holes.
+/// Fills a pool with small files, keeps one of `every`, and writes large files into the holes.
 fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
     let _mark = mark::expect("gang-block");
     let small = 5_000;
@@ -13,7 +13,8 @@ fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
     let pool = plan.create().unwrap();
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
-    // Half of so small a pool stays free, whatever is written: the second half is filled when the first has holes.
+    // Half of such a small pool stays free regardless of the writes: the second half is filled once the
+    // first has holes.
     let mut counts = vec![];
     for prefix in ["first", "second", "third"] {
         let (count, refusal) = fill(&files, prefix, small);
@@ -23,7 +24,7 @@ fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
             files.unlink(&root, name.as_bytes()).unwrap();
         }
         files.reap().unwrap();
-        // What was freed can be had again two txgs later.
+        // Freed space is available two txgs later.
         for _ in 0..4 {
             pool.sync().unwrap();
         }
@@ -69,7 +70,7 @@ fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
             is_there(format!("{prefix}{number}"), noise(number, small));
         }
     }
-    // Pieces and headers are given back with their blocks.
+    // Gang members and headers are freed with their blocks.
     for number in 0..written {
         let name = format!("large{number}");
         files.unlink(&root, name.as_bytes()).unwrap();

@@ -1,10 +1,10 @@
-//! Disks that stop answering in the middle of work with `fsync`: at any request of any kind.
+//! Disks that stop answering during work with `fsync`, at any request of any kind.
 //!
-//! Where redundancy is left, the work goes on without the disk, everything acknowledged survives a power cut with the disk gone
-//! and with it there, and what the disk carries out late lands on nothing. A pool that cannot do without the disk waits
-//! for it, says so, and loses nothing.
+//! With redundancy, the work continues without the disk. All acknowledged data survives a power cut,
+//! whether the disk is absent or present afterwards. Requests that the disk completes late damage nothing.
+//! A pool that requires the disk waits for it, reports this and loses no data.
 //!
-//! Every day a sample of the requests; all with `MILLPOND_WRITING_ALL`.
+//! By default a sample of the requests is tested, with `MILLPOND_WRITING_ALL` all.
 
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
@@ -20,7 +20,7 @@ use std::time::Duration;
 type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The two labels at the beginning of a disk.
+/// Size of the two labels at the start of a disk.
 const LABEL_BYTES: u64 = 512 << 10;
 
 fn writing() -> WriteOptions {
@@ -31,7 +31,7 @@ fn writing() -> WriteOptions {
     }
 }
 
-/// Opens what a power cut left and compares it with what was promised.
+/// Opens the state after a power cut and compares it with the promises.
 fn judge(after: &World, history: &History, count: usize, what: &str, is_whole: bool) {
     let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = files_of(&pool.committed().unwrap());
@@ -46,7 +46,7 @@ fn judge(after: &World, history: &History, count: usize, what: &str, is_whole: b
     }
 }
 
-/// Power cuts at one place: with the disk gone, and with it there.
+/// Power cuts at one point: with the disk absent, and with it present.
 fn cut(world: &World, number: usize, history: &History, count: usize, what: &str) {
     let torn = PowerCut::Torn(Seed::new(count as u64));
     for cut in [
@@ -63,7 +63,7 @@ fn cut(world: &World, number: usize, history: &History, count: usize, what: &str
     }
 }
 
-/// Does the work while a disk hangs as planned. False if it never did.
+/// Does the work while a disk hangs as planned. Returns false if it never hung.
 fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
     let (world, pool, mut history) = begin(tops, writing());
     let disk = &world.disks()[number];
@@ -75,14 +75,14 @@ fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
     }
     assert_eq!(pool.engine().suspension(), None, "{what}");
     expect_hung(&pool, number, what);
-    // It is left without waiting for the disk.
+    // The export does not wait for the disk.
     let end = world.recorded();
     pool.export()
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     for count in [begun + (end - begun) / 2, end, world.recorded()] {
         cut(&world, number, &history, count, what);
     }
-    // What the disk was asked for lands late, all of it.
+    // All hanging requests of the disk are completed late.
     let before = world.recorded();
     disk.release();
     while disk.hanging() > 0 {
@@ -111,7 +111,7 @@ fn expect_hung(pool: &LivePool, number: usize, what: &str) {
     assert!(is_hung, "{what}: {condition:?}");
 }
 
-/// A disk hangs at every one of so many requests of each kind.
+/// Hangs a disk at each of the tested requests of each kind.
 fn sweep(tops: Tops<'_>, number: usize, step: usize) {
     let _mark = mark::expect("leaf-hung");
     let everywhere = 0..u64::MAX;
@@ -155,8 +155,8 @@ fn a_mirrored_log_goes_on_without_a_side_that_hangs() {
     sweep(&[(Normal, Single, 1), (Log, Mirror, 2)], 1, 4);
 }
 
-/// Opens a pool, does something and exports it, while a side of its mirror hangs at one request, of any kind. False if it never
-/// did.
+/// Opens a pool, runs an operation and exports it, while a side of its mirror hangs at one request of any
+/// kind. Returns false if it never hung.
 fn operates(
     (name, act): &sweep::Operation,
     contents: &[Content],

@@ -1,5 +1,7 @@
-//! The power fails between two txgs, and the intent log keeps what was promised: what was fsynced is there in
-//! the order in which it happened, and nothing that never was.
+//! The power fails between two txgs, and the intent log preserves the promises.
+//!
+//! Fsynced changes are present in the order in which they happened, and no content appears that never
+//! existed.
 
 use crate::sim;
 use crate::soak::env;
@@ -16,10 +18,10 @@ use millpond_tests::workload::Dice;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file for ever: object number and generation.
+/// A file's unique identity: object id and generation.
 type FileId = (u64, u64);
 
-/// A file as far as records of its own tell of it.
+/// A file's own state, as described by log records about the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Inside {
     bytes: Vec<u8>,
@@ -27,12 +29,12 @@ struct Inside {
     xattr: Option<Vec<u8>>,
 }
 
-/// What happened: after each step all names, and of each file what was in it.
+/// What happened: all names after each step, and the states of each file.
 #[derive(Default)]
 struct History {
     names: Vec<BTreeMap<String, FileId>>,
     inside: BTreeMap<FileId, Vec<(usize, Inside)>>,
-    /// After so many requests of the disks, step so much was promised: of one file, or (`None`) of all.
+    /// Promises: the number of disk requests, the promised step, and the file (`None` for all files).
     promises: Vec<(usize, usize, Option<FileId>)>,
 }
 
@@ -51,7 +53,7 @@ impl History {
         let step = self.step();
         self.inside.entry(file).or_default().push((step, inside));
     }
-    /// The least step that names must be at, and the least of a file's content.
+    /// The earliest acceptable step for names, and for a file's content.
     fn least(&self, requests: usize, file: Option<FileId>) -> usize {
         let of_file = |of: &Option<FileId>| of.is_none() || file.is_none() || *of == file;
         let promised = self
@@ -61,7 +63,7 @@ impl History {
         promised.map(|(_, step, _)| *step).max().unwrap_or(0)
     }
 
-    /// What is wrong with a pool that came back after so many requests.
+    /// Checks a pool recovered after this number of requests.
     fn judge(&self, files: &Arc<LiveFileSystem>, requests: usize) -> Result<(), String> {
         let root = files.root().unwrap();
         let mut names = BTreeMap::new();
@@ -151,7 +153,7 @@ fn walk(
     }
 }
 
-/// Does something to a file system, and notes it.
+/// Changes a file system and records the change.
 fn act(
     files: &Arc<LiveFileSystem>,
     pool: &LivePool,
@@ -273,7 +275,7 @@ fn act(
                     } else if mode == RenameMode::Whiteout {
                         let node = files.lookup(directory, name.as_bytes()).unwrap();
                         names.insert(path.clone(), id_of(&node));
-                        // Nothing but its name is followed.
+                        // Only its name is tracked.
                         files.unlink(directory, name.as_bytes()).unwrap();
                         history.names.push(names.clone());
                         names.remove(&path);
@@ -376,7 +378,7 @@ fn cut(tops: &[(AllocationClass, NewLayout, usize)], seed: u64, steps: usize, cu
         let read = sim::read(&after).unwrap();
         sim::verify(&read).unwrap_or_else(|error| panic!("{what}, replayed: {error}"));
         drop(read);
-        // The replay itself is cut off, and done again.
+        // The replay itself is interrupted and repeated.
         let again = if is_all { 6 } else { 2 };
         for at in (0..replayed).step_by((replayed / again).max(1)).skip(1) {
             let twice = after.reborn(at, &PowerCut::Torn(Seed::new(at as u64)));
@@ -439,8 +441,9 @@ fn a_volume_is_as_large_as_was_promised() {
     assert_eq!(pool.volume("tank/disk").unwrap().size_bytes(), 3 << 20);
 }
 
-/// What a write's record points to was not written: the log ends in front of it, and is claimed up to there. The power
-/// fails again before it is replayed. Whoever counts the log's blocks then counts none that was not claimed.
+/// The block that a write record points to was not written, so the log ends before that record and is
+/// claimed up to it. The power fails again before the replay. A traversal of the log's blocks must then
+/// include only claimed ones.
 #[test]
 fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
     let world = World::new(31);
@@ -469,7 +472,7 @@ fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
     };
     let (mut judged, mut claimed) = (0, 0);
     for count in flushes(&world) {
-        // We write what records point to before the records; others write both at once.
+        // We write the data blocks of records before the records; other implementations write both at once.
         let written = journal.events()[..count].iter();
         let writes = written.filter_map(|event| match event {
             Event::Write {
@@ -498,7 +501,7 @@ fn a_log_claimed_up_to_an_unfinished_write_owns_nothing_behind_it() {
     assert!(claimed > 5, "{claimed} of {judged} prove nothing");
 }
 
-/// A record that was claimed and cannot be replayed does not keep the pool from being opened.
+/// A record that was claimed and cannot be replayed does not prevent opening the pool.
 #[test]
 fn a_log_ends_at_a_record_that_cannot_be_replayed() {
     let _mark = mark::expect("log-ends-at-bad-record");
@@ -520,7 +523,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
         files.fsync(&node).unwrap();
     }
     drop((node, root, files, pool));
-    // Blocks that records point to are written together, log blocks alone.
+    // Data blocks of records are written together, log blocks alone.
     let journal = world.journal();
     let is_write = |at: usize| matches!(journal.events().get(at), Some(Event::Write { .. }));
     let data = (0..journal.len()).filter_map(|at| match &journal.events()[at] {
@@ -563,7 +566,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
                     .zip(expected)
                     .all(|(found, byte)| found == byte)
             );
-            // It is a pool like any other.
+            // The pool is usable.
             files
                 .write(&caller, &node, WriteAt::Offset(0), b"new")
                 .unwrap();
@@ -583,8 +586,8 @@ fn is_claimed(pool: &Pool) -> bool {
     log.is_some_and(|log| log.header().claim_txg.0 != 0)
 }
 
-/// A disk that does not answer while a log is replayed costs nothing that was promised: either the pool
-/// opens with it, or it opens with it once the disk answers again.
+/// A disk that fails reads during a log replay loses no promised data: the pool opens with it, either now
+/// or once the disk answers again.
 #[test]
 fn reads_that_fail_during_a_replay_cost_no_promise() {
     let world = World::new(34);

@@ -1,4 +1,4 @@
-//! Pools that we make and change, judged by OpenZFS's own programs and read back by our own reader.
+//! Pools that we create and change, judged by OpenZFS's programs and read by our reader.
 
 mod basics;
 mod crash;

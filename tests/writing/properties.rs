@@ -1,5 +1,5 @@
-//! Properties that lie in a file system or volume itself, changed as the commands change them; what a power cut
-//! leaves of it.
+//! Properties stored in a file system or volume itself, changed like the commands change them; also after
+//! power cuts.
 
 use crate::rig::Rig;
 use millpond::check::{CheckOptions, FindingKind, check_pool};
@@ -13,7 +13,7 @@ fn tank(rig: &Rig) -> LivePool {
     rig.stripe("tank").create().unwrap()
 }
 
-/// A log that nobody here knows.
+/// A log of an unknown type.
 struct Foreign;
 
 impl HeadLog for Foreign {
@@ -38,7 +38,7 @@ fn a_head_with_somebody_elses_log_is_refused() {
         matches!(&refused, millpond::Error::OtherLog { name } if name == "tank/a"),
         "{refused}"
     );
-    // Others are not concerned.
+    // Other datasets are not affected.
     pool.file_system("tank").unwrap();
 }
 
@@ -71,7 +71,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
             )
             .unwrap();
     }
-    // Used space counts once it is written. Compressed, both take more than the limit.
+    // Used space counts once it is written. Even compressed, both files exceed the limit.
     pool.sync().unwrap();
     let more = |caller: &Caller| {
         let node = files.lookup(&root, format!("of {}", caller.uid).as_bytes());
@@ -87,7 +87,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
         .set_default_quota(QuotaOwner::Group, QuotaMeasure::Objects, 5)
         .unwrap();
     drop((root, files));
-    // A new file system takes over what is in force above it.
+    // A new file system inherits the values in force above it.
     pool.sync().unwrap();
     pool.datasets().create_filesystem("tank/a/b", &[]).unwrap();
     pool.export().unwrap();
@@ -108,7 +108,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
     for dataset in ["tank/a", "tank/a/b"] {
         assert_eq!(shown(dataset), std::slice::from_ref(&five), "{dataset}");
     }
-    // Nobody ever set one: they are not shown at all.
+    // Properties that were never set are not shown at all.
     let all = read.dataset("tank").unwrap().literal_properties().unwrap();
     assert!(
         !all.iter()
@@ -127,10 +127,10 @@ fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
     pool.datasets().create_volume("tank/v", &[size]).unwrap();
     let volume = pool.volume("tank/v").unwrap();
     volume.write(0, &[7; 1 << 20]).unwrap();
-    // Both handles are of one volume.
+    // Both handles refer to the same volume.
     pool.volume("tank/v").unwrap().resize(1 << 20).unwrap();
     assert_eq!(volume.size_bytes(), 1 << 20);
-    // As if the power had failed between the smaller size and the freeing.
+    // The state after a power cut between the reduction of the size and the free.
     let head = pool.datasets().open_head("tank/v").unwrap();
     let data = head.set().object(VOLUME_DATA).unwrap();
     for at in [2 << 20, 3 << 20] {
@@ -164,7 +164,7 @@ fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// What `zpool history -i` shows of events of the pool, with the words that depend on the system left out.
+/// The pool events of `zpool history -i`, without words that depend on the system.
 fn events(rig: &Rig) -> Vec<String> {
     let pool = rig.read("tank");
     let records = pool.inner().history().unwrap().unwrap();
@@ -202,7 +202,7 @@ fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
     rig.judge("tank");
 }
 
-/// Renames a file system below another to what a receive calls it.
+/// Renames a file system to a child of another, with the name that a receive uses.
 fn hide_as_received(pool: &LivePool, parent: &str, component: &str) {
     use millpond_ondisk::dsl::keys::RECEIVE_DATASET;
     use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, Endian};
@@ -247,7 +247,7 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
             .unwrap();
     }
     pool.sync().unwrap();
-    // As a receive makes them: inconsistent, and one of them with the state that a stream goes on from.
+    // Like after a receive: inconsistent, and one of them with resume state.
     let partial = [
         ("tank/half", false),
         ("tank/resumable", true),
@@ -268,7 +268,7 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
         });
         marked.unwrap();
     }
-    // What is received into a file system that there is lies hidden below it until it is whole.
+    // A receive into an existing file system is hidden below it until it is complete.
     hide_as_received(&pool, "tank/into", "sub");
     pool.export().unwrap();
 
@@ -287,7 +287,7 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     pool.export().unwrap();
     rig.judge("tank");
 
-    // Whoever gives it up names it; what lies hidden goes with what it was meant for.
+    // Destroying the target also destroys the hidden partial receive.
     let pool = rig.open("tank");
     let none = millpond::live::DestroyOptions::default();
     pool.datasets().destroy("tank/into", none).unwrap();

@@ -35,7 +35,7 @@ fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
         assert_eq!(again.inner().guid(), guid, "{what}");
     };
     each_state(shape, &world, &mut Seed::new(52), &mut visit);
-    // A sample may meet one of them only.
+    // A sample may contain only one of them.
     assert!(met[0] + met[1] > 0, "{shape}: {met:?}");
     assert!(!is_all() || met[0] > 0 && met[1] > 0, "{shape}: {met:?}");
 }

@@ -1,4 +1,4 @@
-//! What reading a pool that is open for changes does about damage.
+//! Self-healing reads of a pool that is open for changes.
 
 use crate::rig::Rig;
 use millpond::live::{Caller, NewMode, PoolPlan, WriteAt};
@@ -39,8 +39,7 @@ fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
     drop((root, files));
     pool.export().unwrap();
 
-    // Rot in the first mebibytes of the space of one side, wherever its blocks are files' data or
-    // metadata.
+    // Corrupts the first mebibytes of the space of one side, whether its blocks hold data or metadata.
     let rotten = std::fs::OpenOptions::new().write(true).open(&rig.images[0]);
     rotten
         .unwrap()
@@ -53,14 +52,14 @@ fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
         "{errors}: the side that has rotted was hardly asked"
     );
     assert!(repaired > 1 << 20, "{repaired} bytes repaired");
-    // Each block of the files is asked of the same side again, and that is right now. Metadata that
-    // was written since may have its siblings read for the first time.
+    // Each block of the files is read from the same side again, and is now correct. Metadata written in
+    // between may have neighbours that are read for the first time.
     let (again, _) = read_all(&rig);
     assert!(again <= errors / 5, "{again} of {errors} errors again");
 }
 
-/// Opens the pool for changes, compares every file, exports it. Tells how often the first leaf gave wrong
-/// bytes, and how many were repaired.
+/// Opens the pool for changes, compares every file and exports the pool. Returns the number of checksum
+/// errors of the first leaf, and of repairs.
 fn read_all(rig: &Rig) -> (u64, u64) {
     let pool = rig.open("tank");
     let topology = pool.engine().store().topology();

@@ -1,4 +1,4 @@
-//! Image files in a folder of their own, and the judges.
+//! Image files in a directory of their own, and the judges.
 
 use millpond::live::{LivePool, PoolPlan, WriteOptions};
 use millpond::{OpenOptions, Pool, Search};
@@ -13,7 +13,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// `count` empty images of so many MiB.
+    /// Creates `count` empty images of `mib` MiB each.
     pub fn new(count: usize, mib: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let images = (0..count)
@@ -31,7 +31,7 @@ impl Rig {
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
-    /// A plan of one device after the other.
+    /// A plan with each image as a top-level vdev.
     pub fn stripe(&self, name: &str) -> PoolPlan {
         self.images
             .iter()
@@ -52,13 +52,13 @@ impl Rig {
     pub fn read(&self, name: &str) -> Pool {
         Pool::open(&Search::new([self.folder()]), name, &OpenOptions::default()).unwrap()
     }
-    /// Neither our checker nor zdb finds anything wrong.
+    /// Neither our checker nor zdb finds an error.
     pub fn judge(&self, name: &str) {
         let faults = millpond_tests::recount::faults_of(self.read(name).inner());
         assert!(faults.is_empty(), "{name}: {}", faults.join("\n"));
         zdb::judge(self.folder(), name).unwrap().require(name);
     }
-    /// Copies the images to `MILLPOND_KEEP` for a look, if that is set.
+    /// Copies the images to `MILLPOND_KEEP` for inspection, if that is set.
     pub fn keep(&self, what: &str) {
         let Some(kept) = std::env::var_os("MILLPOND_KEEP") else {
             return;

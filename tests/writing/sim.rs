@@ -18,7 +18,7 @@ fn name_of(disk: &SimDisk) -> String {
     format!("/sim/d{}.img", disk.number())
 }
 
-/// Who writes txgs: the caller, so that a seed does the same each time.
+/// Options with which the caller writes the txgs, so that a seed always gives the same result.
 pub fn by_caller() -> WriteOptions {
     WriteOptions {
         drive: Drive::Caller,
@@ -26,12 +26,12 @@ pub fn by_caller() -> WriteOptions {
     }
 }
 
-/// Makes `tank` of these groups of new disks, each group with its layout.
+/// Creates `tank` from these groups of new disks, each group with its layout.
 pub fn create(world: &World, tops: &[(NewLayout, usize)], mib: u64) -> LivePool {
     create_with(world, tops, mib, by_caller())
 }
 
-/// As [`create`], with options.
+/// Like [`create`], with options.
 pub fn create_with(
     world: &World,
     tops: &[(NewLayout, usize)],
@@ -45,7 +45,7 @@ pub fn create_with(
     create_of(world, &tops, mib, writing)
 }
 
-/// As [`create_with`], with a class for each group.
+/// Like [`create_with`], with a class for each group.
 pub fn create_of(
     world: &World,
     tops: &[(AllocationClass, NewLayout, usize)],
@@ -85,7 +85,7 @@ pub fn create_of(
     LivePool::create(&world.env(), &new).unwrap()
 }
 
-/// The world's pool as it is found.
+/// Finds the pool on the world's disks.
 pub fn candidate(world: &World) -> PoolCandidate {
     let candidates = world
         .disks()
@@ -108,7 +108,7 @@ pub fn open(world: &World) -> Result<LivePool, Error> {
     open_candidate(world, &candidate(world))
 }
 
-/// Opens a pool that was found for changes.
+/// Opens a found pool for changes.
 pub fn open_candidate(world: &World, candidate: &PoolCandidate) -> Result<LivePool, Error> {
     let options = OpenOptions::default();
     LivePool::open_candidate(&world.env(), candidate, &options, &by_caller())
@@ -123,7 +123,7 @@ pub fn read(world: &World) -> Result<Pool, Error> {
     Pool::open_candidate(&candidate(world), &options)
 }
 
-/// Every block that the pool refers to is whole.
+/// Verifies every block of the pool.
 pub fn verify(pool: &Pool) -> Result<(), String> {
     let problems = std::sync::Mutex::new(vec![]);
     let note = |problem: &millpond::verify::Problem| {
@@ -140,7 +140,7 @@ pub fn verify(pool: &Pool) -> Result<(), String> {
     ))
 }
 
-/// Writes the disks as images.
+/// Writes the disks to image files.
 pub fn to_files(world: &World, folder: &Path) {
     for disk in world.disks() {
         let path = folder.join(format!("d{}.img", disk.number()));

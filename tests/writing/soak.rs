@@ -1,7 +1,7 @@
-//! Random work on pools of every shape, compared with a model and judged.
+//! Random work on pools of every layout, compared with a model and judged.
 //!
-//! Every day a few seeds each; `MILLPOND_WRITING_SEEDS=N` asks for N, `MILLPOND_WRITING_STEPS` for longer
-//! lives, `MILLPOND_WRITING_FROM` for other seeds.
+//! By default a few seeds each; `MILLPOND_WRITING_SEEDS=N` runs N, `MILLPOND_WRITING_STEPS` sets the
+//! length, `MILLPOND_WRITING_FROM` the first seed.
 
 use crate::rig::Rig;
 use millpond::live::{NewLayout, PoolPlan};
@@ -15,7 +15,7 @@ pub fn env(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-/// Lives in the pool, with exports between; the last one is judged, all are compared.
+/// Runs random work on the pool, with exports in between. All states are compared, the last one is judged.
 fn live(shape: &str, disks: usize, mib: u64, plan: impl Fn(&Rig) -> PoolPlan) {
     let seeds = env("MILLPOND_WRITING_SEEDS", 1);
     let steps = env("MILLPOND_WRITING_STEPS", 150) as usize;

@@ -1,4 +1,5 @@
-//! Leaves that fail, are taken out of use and come back: probed, no longer asked, never shown as healthy while they miss something.
+//! Leaves that fail, go offline and return: they are probed, no longer used after a failure, and never
+//! shown as healthy while they miss data.
 
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::sim;
@@ -32,7 +33,7 @@ fn everything_fails() -> FaultPlan {
     plan.with(Scope::Writes, Fault::Fail, 1_000_000)
 }
 
-/// The states of the pool and of a leaf as they are shown, and how many txgs the leaf misses.
+/// The displayed states of the pool and of a leaf, and the number of txgs in the leaf's dirty time log.
 fn shown(pool: &millpond::Pool, number: usize) -> (VdevState, VdevState, VdevAux, u64) {
     let assembly = pool.inner().assembly();
     let node = assembly.nodes[assembly.leaves[number].node];
@@ -72,7 +73,7 @@ fn a_leaf_that_fails_its_probe_is_faulted_and_not_asked_again() {
         assert_eq!(aux, VdevAux::ErrorsExceeded);
         assert!(missed > 0);
 
-        // The next opening gives it another chance, knows what it misses, and says so.
+        // The next open tries the leaf again. The missing txgs are known and shown.
         pool.export().unwrap();
         bad.set_faults(None);
         let pool = sim::open(&world).unwrap();
@@ -132,7 +133,7 @@ fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
     pool.sync().unwrap();
     pool.engine().check_leaves();
     assert_eq!(condition(&pool, 0).state, LeafState::Faulted);
-    // One read that fails, and every probe.
+    // One failing read, and failing probes.
     let view = pool.committed().unwrap();
     disks[1].set_faults(Some(everything_fails()));
     assert!(sim::verify(&view).is_err());
@@ -152,7 +153,7 @@ fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
     pool.sync().unwrap();
     assert_eq!(condition(&pool, 0), LeafCondition::default());
     assert_eq!(condition(&pool, 1), LeafCondition::default());
-    // What the first misses only the second has.
+    // Only the second leaf has the data that the first one misses.
     let order = pool
         .engine()
         .offline_leaf(leaf(&pool, 1), Offline::default());
@@ -180,7 +181,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
         let engine = pool.engine();
         let topology = engine.store().topology();
         if let Some(io_n) = io_n {
-            // Of the mirror, for both its sides.
+            // A property of the mirror applies to both sides.
             let mirror = topology.tree.tops().next().unwrap().1.config.guid;
             let setting = VdevSetting::parse("io_n", io_n).unwrap();
             engine.set_vdev_property(mirror, &setting).unwrap();
@@ -198,7 +199,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
         assert_eq!(condition(&pool, 0), expected, "{shape}");
         life.compare(&pool.committed().unwrap(), shape);
         if io_n == Some("0") {
-            // Kept in the pool, and read when it is opened.
+            // The property is stored in the pool and read when the pool is opened.
             pool.export().unwrap();
             let pool = sim::open(&world).unwrap();
             life.steps(&pool, 20);
@@ -226,7 +227,7 @@ fn wrong_bytes_and_failed_reads_count_by_the_pool_s_clock() {
     world.disks()[0].set_faults(None);
     pool.sync().unwrap();
     pool.export().unwrap();
-    // That is kept until it is cleared.
+    // The state persists until it is cleared.
     let pool = sim::open(&world).unwrap();
     assert_eq!(condition(&pool, 0), degraded);
     pool.engine().clear_leaves(None);
@@ -263,7 +264,7 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
             assert_eq!(condition(&pool, 1), kept);
             let (root, own, ..) = shown(&pool.committed().unwrap(), 0);
             assert_eq!((root, own), (VdevState::Degraded, VdevState::Offline));
-            // Back in use, for the second round.
+            // Back in use for the second iteration.
             let disk = world.disks()[0].clone() as _;
             pool.engine()
                 .online_leaf(leaf(&pool, 0), Some(&disk))
@@ -285,7 +286,7 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
     sim::verify(&sim::read(&world).unwrap()).unwrap();
 }
 
-/// A file of each step.
+/// Writes one file per step.
 fn write(pool: &LivePool, number: u8, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
@@ -299,7 +300,7 @@ fn write(pool: &LivePool, number: u8, files: &mut Files) {
     files.insert(name, bytes);
 }
 
-/// No leaf that is in use holds wrong bytes where it is not known to miss a txg. Labels may be torn.
+/// No leaf in use holds wrong bytes outside the txgs in its dirty time log. Labels may be torn.
 fn blocks_are_whole(read: &millpond::Pool, what: &str) {
     let report = read.verify(&millpond::verify::VerifyProgress::default(), &|_| {});
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -309,8 +310,10 @@ fn blocks_are_whole(read: &millpond::Pool, what: &str) {
     assert_eq!(bad, [0; 4], "{what}: {report:#?}");
 }
 
-/// A leaf goes offline while something is dirty, misses txgs, and comes back; the power fails at every place. Whatever is left
-/// opens with what was promised, and knows what the leaf misses: no block that it is read for is wrong.
+/// A leaf goes offline while data is dirty, misses txgs and returns; the power fails at every point.
+///
+/// Every state opens with all promised data and the correct dirty time log: no block that is read from the
+/// leaf is wrong.
 fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
     let world = World::new(95);
     let pool = sim::create(&world, &[top], 64);
@@ -339,7 +342,7 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
     drop(pool);
     let mut met = [0; 3];
     let mut visit = |state: State<'_>| {
-        // Nothing on disk tells of a temporary order: some states are enough.
+        // A temporary offline state is not stored on disk, so a sample of states is enough.
         if is_all() && how.is_temporary && !state.tried.is_multiple_of(11) {
             return;
         }
@@ -370,7 +373,7 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
         assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
         sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
         drop(read);
-        // Of what the leaf missed everything is on the others.
+        // All data that the leaf missed is on the other leaves.
         after.disks()[0].set_absent(true);
         let read = sim::read(after).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
         assert_eq!(files_of(&read).unwrap(), wanted, "{what}, without it");

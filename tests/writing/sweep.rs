@@ -1,10 +1,10 @@
-//! Every operation with each of its device requests failing, one at a time, until it meets none.
+//! Runs every operation with each of its device requests failing, one at a time, until no request fails.
 //!
-//! Without redundancy the operation may be refused, and a write that fails ends the pool; then it is opened
-//! again: it holds all of the operation or nothing of it, it is sound, and the operation can be done. On a mirror
-//! one side's failure is nobody's business: the operation succeeds.
+//! Without redundancy the operation may be refused, and a failed write suspends the pool. The pool is then
+//! opened again: it contains all of the operation or nothing of it, is consistent, and the operation can be
+//! completed. On a mirror, the operation succeeds although one side fails.
 //!
-//! Every day some requests; all with `MILLPOND_WRITING_ALL`.
+//! By default some requests are tested, with `MILLPOND_WRITING_ALL` all.
 
 use crate::exhaustive::{is_all, judge};
 use crate::sim;
@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// Every day each request of this number.
+/// By default, one of this many requests fails.
 const EVERY_DAY: usize = 37;
 
-/// An operation: its name, and what it does.
+/// An operation: its name and its function.
 pub(crate) type Operation = (&'static str, fn(&LivePool) -> Result<(), String>);
 
 fn told<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
@@ -174,7 +174,7 @@ pub(crate) fn world_of(contents: &[Content]) -> World {
     world
 }
 
-/// What people see of a pool: datasets, some of their properties, snapshots, bookmarks, holds, files.
+/// The visible state of a pool: datasets, some of their properties, snapshots, bookmarks, holds, files.
 pub(crate) type State = BTreeMap<String, String>;
 
 const TOLD: &[&str] = &[
@@ -241,7 +241,7 @@ pub(crate) fn sound(world: &World, what: &str) -> State {
     state_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// Everything that was begun is written.
+/// Exports the pool, so that all pending work is written.
 fn settled(pool: LivePool, what: &str) {
     pool.export()
         .unwrap_or_else(|error| panic!("{what}: export: {error}"));
@@ -294,7 +294,7 @@ fn sweep_one(
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         if outcome.is_err() && pool.engine().suspension().is_none() {
-            // It lives on as if nothing had been asked.
+            // The pool continues to work as if the operation had not been tried.
             act(&pool).unwrap_or_else(|error| panic!("{what}: at once again: {error}"));
             settled(pool, &what);
             assert_eq!(sound(&world, &what), after, "{what}, at once again");
@@ -358,7 +358,7 @@ fn where_the_log_cannot_be_written_fsync_waits_for_its_txg() {
             let node = files.lookup(&files.root().unwrap(), b"synced").unwrap();
             told(files.fsync(&node))
         };
-        // The first makes a chain, the second writes to it.
+        // The first call creates a chain, the second writes to it.
         fsync(9_000).unwrap();
         fsync(10_000).unwrap();
         let disk = world.disks()[0].clone();

@@ -1,4 +1,5 @@
-//! File systems that are older than the features that count what owners have: a pool made with none is upgraded.
+//! File systems older than the features for space accounting by owner: a pool created without these
+//! features is upgraded.
 
 use crate::exhaustive::judge;
 use crate::sim;
@@ -13,7 +14,7 @@ use millpond_sim::World;
 use millpond_vdev::AllocationClass::Normal;
 use std::collections::BTreeMap;
 
-/// More than one transaction completes.
+/// More than one transaction can complete.
 const FILES: usize = 200;
 const USER: u32 = 1000;
 
@@ -36,7 +37,7 @@ fn without_features(world: &World) -> LivePool {
         features: FeatureChoice::OnlyNamed,
         settings: vec![],
         root_properties: BTreeMap::new(),
-        // Somebody besides the caller changes files: the thread that completes the accounting.
+        // Another thread changes files too: the one that completes the accounting.
         writing: WriteOptions::default(),
         system: "sim".into(),
         cache_bytes: 16 << 20,
@@ -135,7 +136,7 @@ fn what_was_interrupted_is_completed_after_the_next_mount() {
     drop(files);
     pool.sync().unwrap();
     pool.engine().upgrade(None).unwrap();
-    // Not mounted: only what changes is counted.
+    // Not mounted: only changed files are counted.
     let files = pool.file_system("tank").unwrap();
     assert_ne!(files.incomplete_accounting(), 0);
     files

@@ -1,8 +1,10 @@
-//! Flushes that fail on all disks at once, as Linux does it: the error is reported once, the next flush succeeds, reads give
-//! the new bytes, and the disks hold the old ones. Then the pool is resumed, or opened again, and the power fails.
+//! Flushes that fail on all disks at once, as on Linux.
 //!
-//! Whatever flush of a piece of work with `fsync` it is that fails: every state is imported, and what was
-//! promised is there. Every day a sample of the states; all with `MILLPOND_WRITING_ALL`.
+//! The error is reported once and the next flush succeeds. Reads return the new bytes, but the disks hold
+//! the old ones. Then the pool is resumed, or opened again, and the power fails.
+//!
+//! Each flush of a piece of work with `fsync` fails in turn. Every resulting state is imported and must
+//! contain the promised data. By default a sample of the states is tested, with `MILLPOND_WRITING_ALL` all.
 
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
@@ -18,12 +20,12 @@ use std::time::Duration;
 
 type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
 
-/// Which flushes fail.
+/// The flushes that fail.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
-    /// So many go well before.
+    /// Number of successful flushes before.
     good: u64,
-    /// So many fail, unless the pool is resumed first.
+    /// Number of failing flushes, unless the pool is resumed earlier.
     count: u64,
 }
 
@@ -40,9 +42,10 @@ fn has_failed(world: &World) -> bool {
     world.disks().iter().any(|disk| disk.broken_promises() > 0)
 }
 
-/// `zpool clear` whenever the pool is suspended. Pages whose write-back failed leave memory then.
+/// Runs `zpool clear` whenever the pool is suspended. At that time, pages whose write-back failed are
+/// dropped from memory.
 fn keep_resuming(world: &World, pool: &LivePool, is_over: &AtomicBool) -> usize {
-    // A pool that only its waiting thread has is given up.
+    // A pool referenced only by its waiting thread is abandoned.
     let _wanted = Arc::clone(pool.engine());
     let mut resumed = 0;
     while !is_over.load(Ordering::SeqCst) {
@@ -57,9 +60,9 @@ fn keep_resuming(world: &World, pool: &LivePool, is_over: &AtomicBool) -> usize 
     resumed
 }
 
-/// Does the work while flushes fail, and resumes the pool; `None` if none failed.
+/// Does the work while flushes fail, and resumes the pool; `None` if no flush failed.
 fn resumed(tops: Tops<'_>, failing: Failing) -> Option<(World, History, usize)> {
-    // Only a thread of its own waits for disks.
+    // Only a separate thread waits for disks.
     let writing = WriteOptions {
         can_be_resumed: true,
         ..WriteOptions::default()
@@ -79,7 +82,7 @@ fn resumed(tops: Tops<'_>, failing: Failing) -> Option<(World, History, usize)> 
     has_failed.then_some((world, history, resumed))
 }
 
-/// Cuts the power at every flush since the first that failed, and at the end.
+/// Cuts the power at every flush from the first failed one on, and at the end.
 fn judge(world: &World, history: &History, what: &str, number: &mut usize) -> usize {
     let journal = world.journal();
     let is_loss = |event: &Event| matches!(event, Event::LostWrites { .. });
@@ -156,7 +159,7 @@ fn a_log_device_whose_flush_failed_keeps_its_promises() {
     sweep(&[(Normal, Single, 1), (Log, Mirror, 2)]);
 }
 
-/// The process ends, or gives the pool up, and the system still has pages in memory that are not on the disk.
+/// The process ends, or abandons the pool, while the system holds pages in memory that are not on the disk.
 #[test]
 fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
     for tops in [&[(Normal, Single, 1)], &[(Normal, Mirror, 2)]] {
@@ -193,13 +196,15 @@ fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
     }
 }
 
-/// A txg that frees a large file is written, but the flush of its uberblock fails. Opened again from memory, the pool must not
-/// use the freed space before that uberblock is on the disk: after a power cut the disk has the txg before, and the file.
+/// A txg that frees a large file is written, but the flush of its uberblock fails.
+///
+/// Opened again from memory, the pool must not use the freed space before that uberblock is on the disk:
+/// after a power cut the disk holds the previous txg, and the file.
 #[test]
 fn a_pool_opened_again_does_not_overwrite_the_txg_that_the_disk_has() {
     const LARGE: usize = 24 << 20;
     const DISK_MIB: u64 = 96;
-    /// At either end of a disk.
+    /// At each end of a disk.
     const LABELS_BYTES: u64 = 512 << 10;
     let mut tried = 0;
     for good in 0.. {

@@ -1,4 +1,4 @@
-//! Damage of each kind, planted in a small pool and found: one test for each.
+//! Damage of each kind is planted in a small pool and must be found: one test each.
 
 pub mod scene;
 
@@ -15,27 +15,27 @@ use millpond_ondisk::{
 use millpond_tests::hostile::overlay::Overlay;
 use scene::{Damage, Scene, expect};
 
-// Words of a dataset's bonus.
+// Word offsets in a dataset's bonus.
 const PREVIOUS_TXG: usize = 2;
 const NEXT: usize = 3;
 const CHILDREN: usize = 5;
 const REFERENCED: usize = 9;
 const UNIQUE: usize = 12;
 const FLAGS: usize = 15;
-// Words of a directory's bonus.
+// Word offsets in a directory's bonus.
 const PARENT: usize = 2;
 const USED: usize = 5;
 const HEAD_PART: usize = 13;
-// Words of a dataset's and a directory's that lead to tables.
+// Word offsets of table references in the bonus of a dataset and a directory.
 const PERMISSIONS: usize = 11;
 const CLONES: usize = 18;
-// Bytes of a file's attributes, behind their header.
+// Byte offsets in a file's attributes, after their header.
 const SIZE: usize = 8;
 const OWNER: usize = 24;
 const PARENT_FILE: usize = 40;
 const LINKS: usize = 120;
 
-/// A test for each row: what is planted, and the kind, dataset and words of the finding.
+/// One test per row: the kind, dataset and words of the finding, and the damage.
 macro_rules! planted {
     ($($name:ident: $kind:ident, $dataset:literal, $words:literal, $damage:expr;)*) => {$(
         #[test]
@@ -128,7 +128,7 @@ planted! {
     };
     another_block_in_a_deadlist_is_found: DeadlistMissing, "tank/chain", "other blocks", |s, c| {
         let list = dead_list(s, "tank/chain");
-        // Its place.
+        // Its position.
         c.more((s.data(&list, 0), 8), 8);
     };
     a_deadlist_under_the_wrong_key_is_found: DeadlistKey, "tank/chain", "under the key", |s, c| {
@@ -157,7 +157,7 @@ planted! {
         let bytes = mark.phys.freed_before_next.referenced.to_be_bytes();
         let table = chain.extension(keys::BOOKMARKS).unwrap().unwrap()[0];
         let table = s.mos(table);
-        // Values in leaves are cut into chunks, but for a few they are in one piece.
+        // Values in leaves are cut into chunks, but almost all are contiguous.
         let (block, at) = (0..=table.block_id_max().0)
             .find_map(|id| {
                 let block = s.data(&table, id);
@@ -188,7 +188,7 @@ planted! {
         let bytes = &s.image.blocks[block].content;
         let word = |at: &usize| u64::from_le_bytes(bytes[*at..*at + 8].try_into().unwrap());
         let places: Vec<usize> = (0..bytes.len()).step_by(8).collect();
-        // The first entry of one word that allocates.
+        // The first one-word entry that allocates.
         let at = places.iter().find(|at| word(at) >> 63 == 0 && word(at) & 0x8000 == 0);
         let at = *at.expect("no entry");
         c.put((block, at), word(&at) | 0x8000);
@@ -308,7 +308,7 @@ planted! {
     };
     a_table_with_a_wrong_count_is_found: Table, "tank/plain", "miscounted", |s, c| {
         let many = s.file("tank/plain", "many");
-        // The header's number of entries.
+        // The number of entries in the header.
         c.more((s.data(&many, 0), 72), 1);
     };
     a_table_without_a_salt_is_found: Table, "tank/plain", "no salt", |s, c| {
@@ -360,7 +360,7 @@ fn a_wiped_label_is_found() {
     assert_eq!(report.findings.len(), 1);
 }
 
-/// Writes labels as a txg far behind the pool's would, each whole.
+/// Replaces labels by valid labels of a much later txg.
 fn renew(overlay: &mut Overlay, labels: &[usize]) {
     let layout = LeafLayout::new(overlay.size_bytes()).unwrap();
     for number in labels {
@@ -387,7 +387,7 @@ fn labels_that_a_crash_left_before_its_uberblock_are_no_finding_and_others_are()
     for half in [&[0, 2][..], &[0], &[2], &[1, 3], &[3]] {
         assert_eq!(labels_found(&|overlay| renew(overlay, half)), 0, "{half:?}");
     }
-    // Of both halves, or while the other half is not whole.
+    // In both halves, or while the other half is invalid.
     assert_eq!(labels_found(&|overlay| renew(overlay, &[0, 1])), 2);
     let torn = |overlay: &mut Overlay| {
         renew(overlay, &[0, 2]);
@@ -435,7 +435,7 @@ fn filled_entry(scene: &Scene, table: &millpond_object::Object) -> (usize, usize
     panic!("all lists are empty");
 }
 
-/// A list of a dataset's deadlist that has blocks.
+/// A list with blocks in a dataset's deadlist.
 fn dead_list(scene: &Scene, dataset: &str) -> millpond_object::Object {
     let id = scene.dataset(dataset).phys().deadlist.unwrap();
     let (block, at) = filled_entry(scene, &scene.mos(id.0));
@@ -462,7 +462,7 @@ fn leaf_entry(scene: &Scene) -> (usize, usize) {
     let many = scene.file("tank/plain", "many");
     let block = scene.data(&many, 1);
     let content = &scene.image.blocks[block].content;
-    // Behind the header the table of chains: as many words of two bytes as there are 32 bytes.
+    // The header is followed by the hash table, with one word of two bytes per 32 bytes of block size.
     let first = 48 + content.len() / 32 * 2;
     let chunks = (first..content.len() - 24).step_by(24);
     let at = chunks

@@ -1,7 +1,7 @@
-//! A small pool with something of everything, and the tools to damage it.
+//! A small pool with all kinds of content, and the tools to damage it.
 //!
-//! Damage is done to the decoded blocks of an image, which are then compressed, sealed and put back where they
-//! lay, with all blocks above them: nothing else about the pool changes.
+//! The damage is applied to decoded blocks of an image. They and all blocks above them are then compressed,
+//! checksummed and written back to their positions. Nothing else in the pool changes.
 
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond::live::{Caller, FeatureChoice, LivePool, NewMode, PoolPlan, WriteAt, XattrMode};
@@ -18,7 +18,7 @@ use millpond_tests::hostile::overlay::Overlay;
 use millpond_zap::Zap;
 use std::sync::OnceLock;
 
-/// The pool as it was made, its blocks, and the whole image.
+/// The original pool, its blocks and the whole image.
 pub struct Scene {
     pub pool: Arc<Pool>,
     pub image: PoolImage,
@@ -56,7 +56,7 @@ fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
 }
 
-/// Small tables are kept in blocks, not in their pointers, so that they can be changed where they lie.
+/// Disables embedded blocks, so that small tables are stored in blocks that can be changed in place.
 fn features() -> FeatureChoice {
     let names = FEATURES.iter().map(|feature| feature.name());
     let kept = names.filter(|name| *name != "embedded_data");
@@ -73,7 +73,7 @@ fn make(path: &std::path::Path) {
     let datasets = pool.datasets();
     let caller = Caller::root();
 
-    // Without snapshots: files of all kinds.
+    // Files of all kinds, without snapshots.
     datasets.create_filesystem("tank/plain", &[]).unwrap();
     write(&pool, "tank/plain", "large", 400_000);
     write(&pool, "tank/plain", "small", 3000);
@@ -123,7 +123,7 @@ fn make(path: &std::path::Path) {
     let size = [number("volsize", 4 << 20)];
     datasets.create_volume("tank/disk", &size).unwrap();
 
-    // Snapshots, a bookmark, a clone, and what died between them.
+    // Snapshots, a bookmark, a clone, and blocks freed between them.
     datasets.create_filesystem("tank/chain", &[]).unwrap();
     write(&pool, "tank/chain", "a", 200_000);
     write(&pool, "tank/chain", "b", 100_000);
@@ -151,7 +151,7 @@ fn open(overlay: Overlay) -> Result<Arc<Pool>, String> {
 }
 
 impl Scene {
-    /// Made once for all tests.
+    /// Returns the scene, which is created once for all tests.
     pub fn get() -> &'static Self {
         static SCENE: OnceLock<Scene> = OnceLock::new();
         SCENE.get_or_init(|| {
@@ -164,12 +164,12 @@ impl Scene {
         })
     }
 
-    /// What a check finds in the pool with this damage.
+    /// Applies damage to the pool and returns the result of a check.
     pub fn check(&self, damage: impl FnOnce(&Self, &mut Changed<'_>)) -> CheckReport {
         self.check_overlay(damage, |_| {})
     }
 
-    /// The same with something put over the sealed image.
+    /// Like `check`, with further changes to the finished image.
     pub fn check_overlay(
         &self,
         damage: impl FnOnce(&Self, &mut Changed<'_>),
@@ -189,7 +189,7 @@ impl Scene {
     pub fn set(&self, name: &str) -> Arc<ObjectSet> {
         self.dataset(name).object_set(None).unwrap()
     }
-    /// A file's object by name in the root directory of `tank/plain` or another.
+    /// Finds a file's object by its name in the root directory of a dataset.
     pub fn file(&self, dataset: &str, path: &str) -> Object {
         let set = self.set(dataset);
         let master = Zap::open(set.object(ObjectId(1)).unwrap()).unwrap();
@@ -213,7 +213,7 @@ impl Scene {
         self.pool.directory_number(key).unwrap().unwrap()
     }
 
-    /// Where an object's dnode lies: block and first byte.
+    /// The position of an object's dnode: block and first byte.
     pub fn dnode(&self, object: &Object) -> (usize, usize) {
         let set = object.object_set();
         let per_block = set.phys().meta_dnode.data_block_bytes() / 512;
@@ -223,28 +223,28 @@ impl Scene {
         let number = self.image.block_of(&pointer).unwrap();
         (number, (id % per_block) as usize * 512)
     }
-    /// Where word `word` of an object's bonus lies.
+    /// The position of a byte in an object's bonus.
     pub fn bonus(&self, object: &Object, byte: usize) -> (usize, usize) {
         let (block, at) = self.dnode(object);
         let pointers = object.dnode().block_pointers.len();
         (block, at + 64 + 128 * pointers + byte)
     }
-    /// Where a byte of a file's attributes lies, counted from behind their header.
+    /// The position of a byte in a file's attributes, counted from the end of their header.
     pub fn attribute(&self, file: &Object, byte: usize) -> (usize, usize) {
         let header = u16::from_le_bytes([file.dnode().bonus[4], file.dnode().bonus[5]]);
         self.bonus(file, usize::from(header >> 10) * 8 + byte)
     }
-    /// An object's data block.
+    /// The number of an object's data block in the image.
     pub fn data(&self, object: &Object, block: u64) -> usize {
         let pointer = object.pointer(Level(0), BlockId(block)).unwrap();
         self.image.block_of(&pointer).unwrap()
     }
-    /// Where an object's first pointer lies, and the pointer.
+    /// The position of an object's first block pointer, and the pointer.
     pub fn pointer(&self, object: &Object) -> (usize, usize, BlockPointer) {
         let (block, at) = self.dnode(object);
         (block, at + 64, object.dnode().block_pointers[0])
     }
-    /// Where the entry of a name lies in a table of one block: its first byte.
+    /// The position of an entry in a single-block table: its first byte.
     pub fn entry(&self, table: &Object, name: &str) -> (usize, usize) {
         let block = self.data(table, 0);
         let bytes = &self.image.blocks[block].content;
@@ -261,11 +261,11 @@ impl Scene {
     }
 }
 
-/// Changes to blocks, in words.
+/// Changes blocks by words.
 pub trait Damage {
     fn get(&self, place: (usize, usize)) -> u64;
     fn put(&mut self, place: (usize, usize), value: u64);
-    /// Adds to a number.
+    /// Adds to a word.
     fn more(&mut self, place: (usize, usize), more: u64) {
         let value = self.get(place).wrapping_add(more);
         self.put(place, value);
@@ -286,7 +286,7 @@ impl Damage for Changed<'_> {
     }
 }
 
-/// The damage was found, and named.
+/// Asserts that the damage was found and identified.
 pub fn expect(report: &CheckReport, kind: FindingKind, dataset: &str, words: &str) {
     for finding in &report.findings {
         println!("{finding}");

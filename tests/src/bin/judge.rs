@@ -1,6 +1,7 @@
-//! `judge FOLDER POOL [--kernel|--kernel-2.4]`: has OpenZFS look at the images of a pool, its module
-//! (`--kernel`) read every file and attribute, too, as we do. Exit status 0 if it
-//! finds nothing wrong, 1 if it does, 75 if there is no judge here.
+//! `judge FOLDER POOL [--kernel|--kernel-2.4]`: lets OpenZFS check the images of a pool.
+//!
+//! With `--kernel` its module also reads every file and attribute, and the result is compared with our
+//! reader. The exit status is 0 if no error is found, 1 if there are errors, 75 if no judge is available.
 
 use anyhow::{Result, bail};
 use millpond_tests::oracle::{Verdict, kernel, zdb};

@@ -1,11 +1,15 @@
-//! `soak`: lives on simulated disks until the time is over; the first failure is made small and told.
+//! `soak`: runs simulated disks until the time is over, then shrinks and reports the first failure.
 //!
-//! `soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--shape NAME] [--from SEED] [--ops N]
-//! [--zdb-every N] [--limit SECONDS] [--failures N] [--table FILE] [--record FILE]` lives seed after seed, whichever
-//! shape is furthest behind; it ends at the targets (for each shape), the time, or after so many failures. `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` lives one
-//! life again; `--shrink SECONDS` makes it small first. `soak --shape NAME --crowd SEED [--threads N] [--rounds N] [--steps N]` has one crowd
-//! meet again: it does the same each time if this was built with `--cfg millpond_sim`. `--requests FILE` writes down what the disks are
-//! asked for.
+//! `soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--shape NAME] [--from SEED]
+//! [--ops N] [--zdb-every N] [--limit SECONDS] [--failures N] [--table FILE] [--record FILE]` runs one seed
+//! after another, each with the shape that is furthest behind. It ends at the targets (for each shape), at
+//! the time limit, or after the given number of failures.
+//!
+//! `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` repeats one run; `--shrink SECONDS` shrinks it
+//! first.
+//!
+//! `soak --shape NAME --crowd SEED [--threads N] [--rounds N] [--steps N]` repeats one concurrent workload.
+//! It is deterministic if built with `--cfg millpond_sim`. `--requests FILE` records all disk requests.
 
 use anyhow::{Context, Result, bail};
 use millpond_env::Env;
@@ -116,26 +120,26 @@ fn main() -> Result<ExitCode> {
     session.run(arguments.0.get("record").map(Path::new))
 }
 
-/// Lives and crowds until the time is over or every shape has had enough.
+/// Runs simulated and concurrent workloads until the time is over or every shape has reached its targets.
 struct Session {
     shapes: Vec<&'static Shape>,
     options: Options,
     ops: usize,
     shrinking: Duration,
     seconds: u64,
-    /// Operations of each shape in lives.
+    /// Target number of operations per shape in simulated runs.
     target: u64,
-    /// Operations of each shape by threads.
+    /// Target number of operations per shape in concurrent workloads.
     in_threads: u64,
-    /// How they meet, but for shape and seed.
+    /// The concurrent workload, without shape and seed.
     crowd: Crowd,
     failures_max: u64,
     first: u64,
-    /// Rewritten as the session goes.
+    /// Rewritten during the session.
     table: Option<PathBuf>,
 }
 
-/// How far a shape is.
+/// The progress of a shape.
 #[derive(Default)]
 struct Account {
     lives: u64,
@@ -156,7 +160,7 @@ impl Session {
         }
         let (mut told, mut failures) = (0, 0);
         while elapsed() < self.seconds && failures < self.failures_max {
-            // Whatever is furthest behind.
+            // The work that is furthest behind.
             let behind = |done: u64, target: u64| done.saturating_mul(1_000_000) / target.max(1);
             let next = self.shapes.iter().flat_map(|shape| {
                 let account = &all[shape.name];
@@ -231,12 +235,12 @@ impl Session {
     }
 }
 
-/// What this process has taken so far; 0 where the system does not tell.
+/// CPU time of this process so far; 0 if unknown.
 fn processor_seconds() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2);
-    // A tick is a hundredth of a second on every Linux of today.
+    // A tick is a hundredth of a second on every current Linux.
     ticks
         .filter_map(|word| word.parse::<u64>().ok())
         .sum::<u64>()
@@ -270,7 +274,7 @@ fn tell_crowd(crowd: Crowd, error: String, options: &Options, shrinking: Duratio
         );
     };
     say(crowd, &error);
-    // Where the machine chooses whose turn it is the same crowd may fail or not.
+    // Without the seeded scheduler, the same workload may or may not fail.
     if cfg!(millpond_sim) && !shrinking.is_zero() {
         let (small, error) = crowd.shrink(error, options.limit, shrinking);
         println!("made small:");
@@ -294,7 +298,7 @@ fn tell(plan: &Plan, failure: Failure, options: &Options, shrinking: Duration) {
         return;
     }
     let (small, failure) = shrink(plan, failure, options, shrinking);
-    // What is left stands in the plan in the same order.
+    // The remaining operations have the same order as in the plan.
     let mut left = plan.ops.iter().enumerate();
     let numbers: Vec<String> = small
         .ops

@@ -1,4 +1,4 @@
-//! Unpacks the disks of a golden case into a folder, or checks files that were copied out of it.
+//! Unpacks the disks of a golden case into a directory, or checks files that were copied out of it.
 //!
 //! `unpack-golden CASE FOLDER` and `unpack-golden --check CASE DATASET FOLDER`.
 #![forbid(unsafe_code)]
@@ -32,7 +32,7 @@ fn unpack(case: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every plain file of the record must lie in the folder with the recorded content.
+/// Every regular file of the record must be in the directory, with the recorded content.
 fn check(case: &Path, dataset: &str, folder: &Path) -> Result<()> {
     let record = record::load(case)?;
     let dataset = record

@@ -1,4 +1,4 @@
-//! The comparison against a pool in memory, with each kind of difference planted.
+//! Tests the comparison with a pool in memory and planted differences of each kind.
 
 use super::*;
 use crate::reader::{Answer, Attributes, Hold, Properties, SpaceOf, SpaceRow};

@@ -1,5 +1,5 @@
-//! Runs in a process of their own, so that a stack that overflows, memory that runs out or a loop
-//! without end costs one seed and not the whole test.
+//! Runs each case in a process of its own. A stack overflow, memory exhaustion or an endless loop then
+//! affects one seed instead of the whole test.
 
 use super::exercise::NOW;
 use anyhow::{Context, Result};
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 /// How a child ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// All went well; its last line.
+    /// Success, with its last line of output.
     Well(String),
-    /// It died: the last thing that it began, and what it said.
+    /// Failure: the last step that it began, and its error output.
     Died(String, String),
 }
 
-/// Starts this program again with `order` in the environment and waits for it. The child says on
-/// standard output what it begins, a line each.
+/// Runs this program with `order` in the environment and waits for it. The child prints each step that it
+/// begins, one per line.
 ///
 /// # Errors
-/// When no process can be started.
+/// If no process can be started.
 pub fn run(order: &str) -> Result<Ended> {
     let output = Command::new(std::env::current_exe().context("this program's path")?)
         .env(ORDER, order)
@@ -50,7 +50,7 @@ pub fn order() -> Option<String> {
     std::env::var(ORDER).ok()
 }
 
-/// Bounds the memory of this process and watches the time of each step from now on.
+/// Limits the memory of this process and watches the duration of each step from now on.
 pub fn confine() {
     let before = getrlimit(Resource::As);
     let bound = Rlimit {
@@ -63,15 +63,15 @@ pub fn confine() {
     std::thread::spawn(watch);
 }
 
-/// Says that a step begins.
+/// Prints that a step begins.
 pub fn begin(what: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens: the parent was stopped, and soon so are we.
+    // The parent was killed, and so will this process be.
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
     STEPS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Ends the process when one step takes too long.
+/// Ends the process if one step takes too long.
 fn watch() {
     let (mut step, mut since) = (0, Instant::now());
     loop {
@@ -89,7 +89,8 @@ fn watch() {
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
 const ORDER: &str = "MILLPOND_HOSTILE_CHILD";
-/// Address space, the image included: it bounds what may be asked for, used or not.
+/// Limit of the address space, including the image. It limits requested memory, whether used or not.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// Honest images take well below a second. Far above what a busy machine could be slow.
+/// Steps on unchanged images take far less than a second. The limit leaves a large margin for a busy
+/// machine.
 const STEP_MAX: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Random numbers that come again with the same seed.
+//! Seeded random numbers.
 
 /// A small generator (xorshift64*).
 #[derive(Debug, Clone)]
@@ -24,11 +24,11 @@ impl Dice {
     pub fn below(&mut self, limit: usize) -> usize {
         (self.word() >> 33) as usize % limit.max(1)
     }
-    /// One of these.
+    /// A random element of the list.
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
         list.get(self.below(list.len()))
     }
-    /// A number that programs get wrong, or an object number that may well exist.
+    /// A boundary value that programs often handle incorrectly, or an object id that may exist.
     pub fn nasty(&mut self) -> u64 {
         match self.below(12) {
             0 => 0,

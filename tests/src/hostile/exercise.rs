@@ -1,4 +1,4 @@
-//! Asking the library everything about a pool that may lie.
+//! Calls all reading functions of the library on a hostile pool.
 
 use super::image::candidate;
 use super::overlay::Overlay;
@@ -13,15 +13,16 @@ use millpond_pool::import::{find_pools, scan_devices};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-/// What is being asked now; read by the watch when it takes too long.
+/// The current operation, which the watchdog prints if it takes too long.
 pub static NOW: Mutex<String> = Mutex::new(String::new());
 
 fn now(what: &str, name: &str) {
     *NOW.lock().unwrap_or_else(|poison| poison.into_inner()) = format!("{what} {name}");
 }
 
-/// Opens the pool and reads everything in it. Errors are fine; what is not fine is to panic, or not to
-/// come back. Tells whether the pool opened.
+/// Opens the pool and reads everything in it. Returns whether the pool opened.
+///
+/// Errors are acceptable; panics and endless loops are not.
 pub fn exercise(overlay: Overlay) -> bool {
     now("scan", "");
     let found = scan_devices(vec![candidate(overlay)]);
@@ -121,7 +122,7 @@ fn about(dataset: &Dataset) {
 
 fn tree(name: &str, files: &Arc<FileSystem>) {
     let _ = files.unlinked();
-    // By number, so that no file is missed and none is seen twice.
+    // By object id, so that every file is visited exactly once.
     let mut after = ObjectId(0);
     let set = files.object_set();
     for _ in 0..FILES_MAX {
@@ -151,7 +152,7 @@ fn file(files: &Arc<FileSystem>, node: &Node) {
     for name in node.xattr_names().unwrap_or_default() {
         let _ = node.xattr(&name);
     }
-    // Searches every directory on the way.
+    // Searches every directory on the path.
     if node.id().0.is_multiple_of(8) {
         let _ = files.path_of(node.id());
     }
@@ -189,7 +190,7 @@ fn file(files: &Arc<FileSystem>, node: &Node) {
     }
 }
 
-/// Passes a list on, and complains about one that does not end.
+/// Passes an iterator on, and panics if it does not end.
 fn bounded<T>(list: impl Iterator<Item = T>, what: &'static str) -> impl Iterator<Item = T> {
     list.enumerate().map(move |(count, item)| {
         assert!(count < ENDLESS, "the list of {what} does not end");
@@ -197,7 +198,7 @@ fn bounded<T>(list: impl Iterator<Item = T>, what: &'static str) -> impl Iterato
     })
 }
 
-/// More than any list of a small image can have.
+/// More than any list in a small image can have.
 const ENDLESS: usize = 100_000;
 const FILES_MAX: usize = 120;
 const OBJECTS_BY_NUMBER: u64 = 64;

@@ -1,4 +1,4 @@
-//! The blocks of a pool of one disk: unfolded, changed, sealed again.
+//! Reads the blocks of a single-disk pool, changes them and writes them with new checksums.
 
 use super::overlay::Overlay;
 use anyhow::{Context, Result, ensure};
@@ -13,26 +13,26 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A block that is reached by a pointer.
+/// A block that a pointer refers to.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// The block that holds the pointer and the pointer's first byte in it; `None`: the uberblock.
+    /// The block that contains the pointer, and the pointer's first byte in it; `None` for the uberblock.
     pub parent: Option<(usize, usize)>,
-    /// The pointer, as the pool has it.
+    /// The original pointer.
     pub pointer: BlockPointer,
-    /// What it unfolds to.
+    /// The decompressed content.
     pub content: Vec<u8>,
 }
 
-/// A pool of one disk with its plain blocks.
+/// A single-disk pool with its unencrypted blocks.
 #[derive(Debug, Clone)]
 pub struct PoolImage {
     base: Arc<Vec<u8>>,
     /// Parents before children.
     pub blocks: Vec<Block>,
-    /// Each uberblock slot that is to be sealed again, by first byte.
+    /// Each uberblock slot that gets a new checksum: its first byte.
     slots: Vec<(u64, usize)>,
-    /// Slots with older states.
+    /// Uberblock slots with older states.
     other_slots: Vec<(u64, usize)>,
     root_endian: Endian,
 }
@@ -42,17 +42,17 @@ pub struct PoolImage {
 pub struct Changed<'a> {
     image: &'a PoolImage,
     contents: BTreeMap<usize, Vec<u8>>,
-    /// Where changed blocks and new pieces will lie: bytes from the start of the vdev's space.
+    /// The positions of changed blocks and new pieces: bytes from the start of the vdev's space.
     places: BTreeMap<usize, u64>,
     extra: Vec<(u64, Vec<u8>)>,
     next_free: u64,
 }
 
 impl PoolImage {
-    /// Takes an unpacked image of a pool that lies on this one whole disk.
+    /// Loads an unpacked image of a pool that is on this single whole disk.
     ///
     /// # Errors
-    /// When the image cannot be read or holds no such pool.
+    /// If the image cannot be read or does not contain such a pool.
     pub fn load(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         let base = Arc::new(bytes);
@@ -154,7 +154,7 @@ impl PoolImage {
         self.blocks[number].pointer.endian()
     }
 
-    /// The block that a pointer leads to, if it is a plain one.
+    /// The block that a pointer refers to, if it is an unencrypted one.
     pub fn block_of(&self, pointer: &BlockPointer) -> Option<usize> {
         let place = pointer.dvas().next()?.offset_bytes;
         self.blocks.iter().position(|block| {
@@ -163,15 +163,15 @@ impl PoolImage {
         })
     }
 
-    /// A copy to change.
+    /// Starts a set of changes.
     pub fn change(&self) -> Changed<'_> {
         Changed {
             image: self,
             contents: BTreeMap::new(),
             places: BTreeMap::new(),
             extra: Vec::new(),
-            // Small pools lie at the front of their disk; what hits a block all the same is only
-            // another lie.
+            // Small pools use the front of their disk. If new data overwrites a block anyway, this is one
+            // more hostile change.
             next_free: (self.base.len() as u64 * 3 / 5) & !0xffff,
         }
     }
@@ -186,12 +186,12 @@ impl PoolImage {
             .collect()
     }
 
-    /// Where the dnode of an object of the MOS lies: block and first byte.
+    /// The position of a MOS object's dnode: block and first byte.
     pub fn mos_dnode(&self, object: u64) -> Option<(usize, usize)> {
         self.dnode_below(0, object)
     }
 
-    /// Where the dnode of an object lies in the object set whose block is `set`.
+    /// The position of an object's dnode in the object set with the block `set`.
     pub fn dnode_below(&self, set: usize, object: u64) -> Option<(usize, usize)> {
         let mut first = 0;
         for (number, block) in self.blocks.iter().enumerate() {
@@ -200,7 +200,7 @@ impl PoolImage {
             if !is_dnodes || self.set_of(number) != Some(set) {
                 continue;
             }
-            // Without holes among the blocks of dnodes, which small sets do not have.
+            // Assumes that the dnode blocks have no holes, which is true for small object sets.
             let slots = (block.content.len() / 512) as u64;
             if (first..first + slots).contains(&object) {
                 return Some((number, (object - first) as usize * 512));
@@ -273,43 +273,43 @@ fn dnode_pointers(content: &[u8], at: usize, places: &mut Vec<usize>) {
 }
 
 impl Changed<'_> {
-    /// The pool without changes.
+    /// The original pool.
     pub fn image(&self) -> &PoolImage {
         self.image
     }
-    /// A block's present content.
+    /// A block's current content.
     pub fn content(&self, number: usize) -> &[u8] {
         self.contents
             .get(&number)
             .unwrap_or(&self.image.blocks[number].content)
     }
-    /// A block's content, to be changed; it will be sealed.
+    /// A block's content for changes. The block gets a new checksum.
     pub fn content_mut(&mut self, number: usize) -> &mut Vec<u8> {
         let original = &self.image.blocks[number].content;
         self.contents
             .entry(number)
             .or_insert_with(|| original.clone())
     }
-    /// Writes a number in the block's byte order, if it fits there.
+    /// Writes a number in the block's byte order, if it is within the block.
     pub fn put_u64(&mut self, number: usize, at: usize, value: u64) {
         let endian = self.image.blocks[number].pointer.endian();
         if let Some(place) = self.content_mut(number).get_mut(at..at + 8) {
             place.copy_from_slice(&in_order(value, endian));
         }
     }
-    /// Writes a pointer in the block's byte order, if it fits there.
+    /// Writes a pointer in the block's byte order, if it is within the block.
     pub fn put_pointer(&mut self, number: usize, at: usize, pointer: &BlockPointer) {
         for (index, word) in pointer.words.into_iter().enumerate() {
             self.put_u64(number, at + 8 * index, word);
         }
     }
-    /// Space that nothing else uses, for at most `length` bytes.
+    /// Reserves unused space of at most `length` bytes.
     pub fn reserve(&mut self, length: usize) -> u64 {
         let place = self.next_free;
         self.next_free += (length as u64).next_multiple_of(4096);
         place
     }
-    /// Where a block will lie when it is sealed.
+    /// The position that a block gets when it is written.
     pub fn place_of(&mut self, number: usize) -> u64 {
         if let Some(place) = self.places.get(&number) {
             return *place;
@@ -319,19 +319,19 @@ impl Changed<'_> {
         self.places.insert(number, place);
         place
     }
-    /// A pointer to a block at its place after sealing, whose content nobody verifies.
+    /// A pointer to the final position of a block, with its checksum disabled.
     pub fn unverified_pointer(&mut self, number: usize) -> BlockPointer {
         let place = self.place_of(number);
         self.content_mut(number);
         plain_pointer(&self.image.blocks[number].pointer, place, None)
     }
-    /// Puts new bytes into free space and tells where.
+    /// Writes new bytes to free space and returns their position.
     pub fn add(&mut self, bytes: Vec<u8>) -> u64 {
         let place = self.reserve(bytes.len());
         self.extra.push((place, bytes));
         place
     }
-    /// Puts a gang header with these children at `place`, right for pointers of birth `birth`.
+    /// Writes a gang header with these children at `place`, valid for pointers with birth txg `birth`.
     pub fn add_gang_header(&mut self, place: u64, birth: u64, children: &[BlockPointer]) {
         let mut bytes = vec![0; 512];
         for (slot, child) in bytes.chunks_exact_mut(128).zip(children) {
@@ -339,13 +339,13 @@ impl Changed<'_> {
         }
         let pointer = gang_pointer(&BlockPointer::default(), place, birth);
         if let Some(verifier) = GangVerifier::of(&pointer) {
-            // A header of 512 bytes is always long enough.
+            // A header of 512 bytes is always large enough.
             let _ = seal_gang_header(&mut bytes, verifier, Form::Full);
         }
         self.extra.push((place, bytes));
     }
 
-    /// Seals every changed block and all above it.
+    /// Writes every changed block and all blocks above it with new checksums.
     pub fn seal(mut self) -> Overlay {
         let mut overlay = Overlay::new(Arc::clone(&self.image.base));
         // Children have higher numbers than their parents.
@@ -368,11 +368,11 @@ impl Changed<'_> {
         overlay
     }
 
-    /// Seals every changed block and all above it where they lie, compressed as they were: nothing of the
-    /// pool's figures changes but what was changed on purpose.
+    /// Writes every changed block and all blocks above it to their old positions, with the original
+    /// compression. Nothing else in the pool changes.
     ///
     /// # Errors
-    /// If a changed block no longer fits where it lay.
+    /// If a changed block no longer fits its old position.
     pub fn seal_in_place(mut self) -> Result<Overlay> {
         let mut overlay = Overlay::new(Arc::clone(&self.image.base));
         // Children have higher numbers than their parents.
@@ -396,7 +396,7 @@ impl Changed<'_> {
             let words = checksum(kind, &stored, block.pointer.endian(), None)?;
             let mut pointer = block.pointer;
             if let Some((parent, at)) = block.parent {
-                // Its other words may have been changed, too.
+                // Other words of the pointer may have been changed too.
                 let bytes = &self.content(parent)[at..at + 128];
                 pointer = BlockPointer::decode(bytes, self.image.endian_of(parent))?;
             }
@@ -432,14 +432,15 @@ impl Changed<'_> {
     }
 }
 
-/// `pointer`'s properties on an uncompressed copy at `place`; without content its checksum is off.
+/// The properties of `pointer` for an uncompressed copy at `place`. Without content, the checksum is
+/// disabled.
 fn plain_pointer(pointer: &BlockPointer, place: u64, content: Option<&[u8]>) -> BlockPointer {
     let mut new = *pointer;
     let sectors = pointer.lsize_bytes() / 512;
     new.words[0] = sectors;
     new.words[1] = place / 512;
     new.words[2..6].fill(0);
-    // Level, type and byte order stay; neither embedded, encrypted nor in the dedup table.
+    // Level, type and byte order are kept; the copy is not embedded, encrypted or deduplicated.
     let kind: u64 = match content {
         Some(_) => FLETCHER4,
         None => CHECKSUM_OFF,
@@ -453,7 +454,7 @@ fn plain_pointer(pointer: &BlockPointer, place: u64, content: Option<&[u8]>) -> 
     new
 }
 
-/// `pointer`'s properties on a gang header at `place`, in all three addresses.
+/// The properties of `pointer` for a gang header at `place`, in all three DVAs.
 pub fn gang_pointer(pointer: &BlockPointer, place: u64, birth: u64) -> BlockPointer {
     let mut new = *pointer;
     for index in 0..3 {
@@ -466,7 +467,7 @@ pub fn gang_pointer(pointer: &BlockPointer, place: u64, birth: u64) -> BlockPoin
     new
 }
 
-/// The overlay as a device that a search found.
+/// The overlay as a device found by a search.
 pub fn candidate(overlay: Overlay) -> Candidate {
     Candidate {
         path: "/hostile/d0.img".into(),
@@ -484,7 +485,7 @@ fn in_order(value: u64, endian: Endian) -> [u8; 8] {
     }
 }
 
-/// Offsets in pointers count from behind two labels and the area for boot loaders.
+/// Offsets in pointers start after two labels and the boot area.
 pub const FRONT_BYTES: u64 = 4 << 20;
 const UBERBLOCK_ROOT_AT: usize = 40;
 /// The pointer to the object set in the bonus of a dataset.

@@ -1,10 +1,10 @@
-//! Lies, told at random where they hurt.
+//! Random hostile changes at sensitive positions.
 
 use super::dice::Dice;
 use super::image::{Changed, gang_pointer, pointers_in};
 use millpond_ondisk::{BlockPointer, Level, ObjectType};
 
-/// Tells between one and four lies. The same seed tells the same.
+/// Makes between one and four changes, determined by the seed.
 pub fn lie(changed: &mut Changed<'_>, seed: u64) {
     let mut dice = Dice::new(seed);
     for _ in 0..=dice.below(4) {
@@ -20,7 +20,7 @@ pub fn lie(changed: &mut Changed<'_>, seed: u64) {
     }
 }
 
-/// A block, each type as likely as the others: there are far more blocks of content than of tables.
+/// A random block, with each type equally likely. Otherwise content blocks would dominate.
 fn any_block(changed: &Changed<'_>, dice: &mut Dice) -> usize {
     let blocks = &changed.image().blocks;
     let mut kinds: Vec<(ObjectType, Level)> = blocks
@@ -38,7 +38,7 @@ fn any_block(changed: &Changed<'_>, dice: &mut Dice) -> usize {
     }
 }
 
-/// A used dnode: block and first byte.
+/// A random used dnode: block and first byte.
 fn any_dnode(changed: &Changed<'_>, dice: &mut Dice) -> Option<(usize, usize)> {
     if dice.below(8) == 0 {
         let sets = changed.image().of_type(ObjectType::OBJECT_SET, 0);
@@ -65,7 +65,7 @@ fn dnode_field(changed: &mut Changed<'_>, dice: &mut Dice) {
         2 => set_byte(changed, block, at + dice.below(13), dice.word() as u8),
         3 => changed.put_u64(block, at + 16, dice.nasty()),
         4 => changed.put_u64(block, at + 24, dice.nasty()),
-        // Six levels over few blocks, or many blocks over few levels.
+        // Six levels over few blocks, or many blocks under few levels.
         _ => {
             set_byte(changed, block, at + 2, dice.below(8) as u8);
             changed.put_u64(block, at + 16, dice.nasty());
@@ -84,7 +84,7 @@ fn bonus_word(changed: &mut Changed<'_>, dice: &mut Dice) {
         return;
     }
     let words = (end - start) / 8;
-    // The first words matter most.
+    // The first words are the most sensitive.
     let index = dice.below(words).min(dice.below(words));
     changed.put_u64(block, start + 8 * index, dice.nasty());
 }
@@ -100,7 +100,7 @@ fn word(changed: &mut Changed<'_>, dice: &mut Dice) {
     let value = dice.nasty();
     match dice.below(3) {
         0 => {
-            // Sixteen or thirty-two bits of it.
+            // Changes sixteen or thirty-two bits of it.
             let bytes = value.to_le_bytes();
             let length = [2, 4][dice.below(2)];
             let at = 8 * index + length * dice.below(8 / length);
@@ -112,7 +112,7 @@ fn word(changed: &mut Changed<'_>, dice: &mut Dice) {
     }
 }
 
-/// A word that is not zero: what is used lies between many zeros.
+/// The position of a non-zero word, because used words lie between many zeros.
 fn first_used(changed: &Changed<'_>, block: usize, dice: &mut Dice) -> usize {
     let content = changed.content(block);
     let words = content.len() / 8;
@@ -139,7 +139,7 @@ fn byte(changed: &mut Changed<'_>, dice: &mut Dice) {
     }
 }
 
-/// An entry of a table that fits one block: another number, or another name.
+/// Changes an entry of a single-block table: its number or its name.
 fn table_entry(changed: &mut Changed<'_>, dice: &mut Dice) {
     let tables: Vec<usize> = (0..changed.image().blocks.len())
         .filter(|number| {
@@ -173,7 +173,7 @@ fn table_entry(changed: &mut Changed<'_>, dice: &mut Dice) {
             changed.content_mut(block)[slot * 64..slot * 64 + 8].copy_from_slice(&bytes);
         }
         _ => {
-            // Its upper bits stay: in directories they are the kind of file.
+            // The upper bits are kept: in directories they are the kind of file.
             let kind = changed.content(block)[slot * 64 + 7];
             changed.put_u64(block, slot * 64, dice.nasty());
             if dice.below(2) == 0 {
@@ -183,7 +183,7 @@ fn table_entry(changed: &mut Changed<'_>, dice: &mut Dice) {
     }
 }
 
-/// A pointer that leads elsewhere: to another block, to its own block, to gangs that hold themselves.
+/// Redirects a pointer: to another block, to its own block, or to gang blocks that contain themselves.
 fn pointer(changed: &mut Changed<'_>, dice: &mut Dice) {
     let Some((block, at, old)) = any_pointer(changed, dice) else {
         return;
@@ -205,7 +205,7 @@ fn pointer(changed: &mut Changed<'_>, dice: &mut Dice) {
     };
     let new = match dice.below(3) {
         0 => new,
-        // Dressed as what belongs there, with the size of what it leads to or of what was there.
+        // With the properties of the old pointer, and the size of the new or the old target.
         choice => {
             let mut dressed = new;
             let mut mask: u64 = 0x9f << 56 | 0xff << 48;
@@ -237,7 +237,7 @@ fn any_pointer(changed: &Changed<'_>, dice: &mut Dice) -> Option<(usize, usize, 
     Some((block, at, old))
 }
 
-/// A gang header whose pieces are gangs: itself, or others of the same kind.
+/// A gang header whose children are gang blocks: itself, or others of the same kind.
 fn gang(changed: &mut Changed<'_>, old: &BlockPointer, dice: &mut Dice) -> BlockPointer {
     let birth = old.physical_birth().0.max(1);
     let place = changed.reserve(512);
@@ -262,7 +262,7 @@ fn gang(changed: &mut Changed<'_>, old: &BlockPointer, dice: &mut Dice) -> Block
     leader
 }
 
-/// One word of a pointer.
+/// Changes one word of a pointer.
 fn pointer_field(changed: &mut Changed<'_>, dice: &mut Dice) {
     let Some((block, at, old)) = any_pointer(changed, dice) else {
         return;

@@ -1,10 +1,10 @@
-//! An image that is shared by many runs, with the changes of one run over it.
+//! An image shared by many runs, with the changes of one run.
 
 use millpond_device::{Device, DeviceError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A read-only device: an image and pieces that replace parts of it.
+/// A read-only device: an image with pieces that replace parts of it.
 pub struct Overlay {
     base: Arc<Vec<u8>>,
     /// By first byte; pieces do not overlap.
@@ -12,14 +12,14 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// The image without changes.
+    /// The unchanged image.
     pub fn new(base: Arc<Vec<u8>>) -> Self {
         Self {
             base,
             pieces: BTreeMap::new(),
         }
     }
-    /// Puts bytes over the image. A piece at the same place is replaced.
+    /// Replaces bytes of the image. A piece at the same position is replaced.
     pub fn put(&mut self, offset_bytes: u64, bytes: Vec<u8>) {
         self.pieces.insert(offset_bytes, bytes);
     }

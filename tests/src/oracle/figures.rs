@@ -1,6 +1,8 @@
-//! The numbers that `zdb -P -bccddmmi` prints beside our own: every dataset's number, txg, bytes and objects, the
-//! MOS among them; every metaslab's place and free bytes, as our replay of its map finds them; the sum of all
-//! blocks' bytes. Every object and intent log: [`objects`].
+//! Compares the numbers of `zdb -P -bccddmmi` with our own.
+//!
+//! These are the object set id, txg, bytes and object count of every dataset including the MOS; the
+//! position and free bytes of every metaslab according to our replay of its space map; and the sum of all
+//! blocks' bytes. [`objects`] compares every object and intent log.
 
 use super::objects;
 use anyhow::{Context, Result};
@@ -11,12 +13,13 @@ use millpond_pool::PoolSpaceMaps;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What `zdb` says of one dataset: number, creation txg, referenced bytes, objects.
+/// The numbers that `zdb` prints for one dataset: object set id, creation txg, referenced bytes, objects.
 type DatasetFigures = (u64, u64, u64, u64);
-/// What it says of one metaslab: offset, free bytes, and of its map allocated bytes.
+/// The numbers that it prints for one metaslab: offset, free bytes, and the allocated bytes of its space
+/// map.
 type MetaslabFigures = (u64, u64, Option<i64>);
 
-/// Where our numbers differ from those of `zdb`, a line each; and how many were compared.
+/// Returns the differences from `zdb`, one per line, and the number of comparisons.
 ///
 /// # Errors
 /// If the pool cannot be read here.
@@ -43,7 +46,7 @@ pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec
     Ok((found, count))
 }
 
-/// Compares two tables and gives how many rows there are.
+/// Compares two tables and returns the number of rows.
 pub(super) fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     what: &str,
     ours: &BTreeMap<K, V>,
@@ -62,7 +65,8 @@ pub(super) fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug
     theirs.len()
 }
 
-/// `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`, with words behind it for half-received ones.
+/// Parses `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`; more words follow for partially received
+/// datasets.
 fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
     let one = |line: &String| {
         let rest = line.strip_prefix("Dataset ")?;
@@ -78,7 +82,7 @@ fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
     lines.iter().filter_map(one).collect()
 }
 
-/// The txg that `zdb` gives to the MOS: the first one that any pool has.
+/// The txg that `zdb` prints for the MOS: the first one that any pool has.
 const FIRST_TXG: u64 = 4;
 
 fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
@@ -93,7 +97,7 @@ fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
         );
         all.insert(dataset.name().to_owned(), figures);
     }
-    // What the MOS takes is charged to a directory of its own.
+    // The space of the MOS is charged to a directory of its own.
     let charged = Directory::root(pool.inner())?.child("$MOS")?;
     let figures = (
         0,
@@ -105,7 +109,8 @@ fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
     Ok(all)
 }
 
-/// `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc = 0x6a00`.
+/// Parses `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc =
+/// 0x6a00`.
 fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
     let mut all: BTreeMap<(u32, u64), MetaslabFigures> = BTreeMap::new();
     let (mut vdev, mut last, mut is_its_map) = (0, None, false);
@@ -135,7 +140,7 @@ fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
                 last = Some((vdev, index, format!("{object}:")));
                 is_its_map = false;
             }
-            // Other maps are shown as well.
+            // Other space maps are printed too.
             ["space", "map", "object", object] => {
                 is_its_map = last.as_ref().is_some_and(|(.., map)| map == object);
             }
@@ -154,7 +159,7 @@ fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
     all
 }
 
-/// By replay of the map alone: what is only in logs `zdb` leaves out as well.
+/// Replays the space map alone. `zdb` also leaves out changes that are only in logs.
 fn our_metaslabs(pool: &Pool) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
     let maps = PoolSpaceMaps::load(pool.inner())?;
     let without_logs = UnflushedLogs::default();
@@ -171,7 +176,7 @@ fn our_metaslabs(pool: &Pool) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
     Ok(all)
 }
 
-/// `bp allocated: 314880 avg: 1896`: bytes of all blocks that it came by.
+/// Parses `bp allocated: 314880 avg: 1896`: the bytes of all blocks that it traversed.
 fn blocks_bytes(lines: &[String]) -> Option<u64> {
     let line = lines
         .iter()

@@ -9,16 +9,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What becomes of the images that the machine is given.
+/// What happens to the images given to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disks {
-    /// The machine's writes are thrown away.
+    /// The machine's writes are discarded.
     Kept,
-    /// The machine's writes stay.
+    /// The machine's writes are kept.
     Changed,
 }
 
-/// Which OpenZFS.
+/// The release of OpenZFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// 2.3, the baseline.
@@ -36,17 +36,18 @@ impl Release {
     }
 }
 
-/// What a script in the machine printed.
+/// The output of a script in the machine.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// The script's exit status; 124 to 126 are the machine's own.
+    /// The script's exit status; 124 to 126 are statuses of the machine.
     pub status: Option<i32>,
-    /// All that was printed.
+    /// All lines of output.
     pub lines: Vec<String>,
 }
 
-/// Why there is no machine here; `None` if there is one. It is never made by a test: that takes minutes
-/// (`make kernel`).
+/// Says why no machine is available; `None` if there is one.
+///
+/// Tests never create the machine, because this takes minutes (`make kernel`).
 #[must_use]
 pub fn absent(release: Release) -> Option<String> {
     let suffix = if release == Release::V2_4 { "-2.4" } else { "" };
@@ -78,11 +79,11 @@ pub fn run(
 ) -> Result<Output> {
     let mut command = Command::new(workspace().join("tools/kernel/run"));
     command.env("MILLPOND_ZFS", release.name());
-    // An emulated machine beside other work is slow: this ends one that hangs, not one that is late.
+    // The limit only ends machines that hang. An emulated machine on a busy host is slow.
     let patience = std::env::var("MILLPOND_KERNEL_SECONDS");
     let patience = patience.unwrap_or_else(|_| "7200".to_owned());
     command.args(["--timeout", &patience]);
-    // Images with files for disks are copied into the machine's memory.
+    // Images on file vdevs are copied into the machine's memory.
     if let Ok(memory) = std::env::var("MILLPOND_KERNEL_MEMORY") {
         command.args(["--mem", &memory]);
     }
@@ -109,8 +110,8 @@ pub fn run(
     })
 }
 
-/// Has the kernel module import, scrub and read the pool. The manifest of what it read lies in `share`
-/// afterwards (`manifest.txt`), if given.
+/// Lets the kernel module import, scrub and read the pool. The manifest of what it read is then in `share`
+/// (`manifest.txt`), if given.
 ///
 /// # Errors
 /// If the machine cannot be started.
@@ -129,8 +130,8 @@ pub fn judge(
     Ok(verdict(&output))
 }
 
-/// As [`judge`], and holds what the module read against what we read: each file, attribute and property of the
-/// manifest. With how many lines were compared.
+/// Like [`judge`], and compares what the module read with what we read: each file, attribute and property
+/// of the manifest. Also returns the number of lines compared.
 ///
 /// # Errors
 /// If the machine cannot be started, or we cannot read the pool.
@@ -159,8 +160,10 @@ pub fn compare(release: Release, folder: &Path, pool: &str) -> Result<(Verdict, 
     Ok((Verdict::Faults(differences), count))
 }
 
-/// As [`judge`], and then the module goes on with the pool on the images themselves: it leaves files and
-/// snapshots named after `tag`, and `changed.txt`, the manifest after that, in `share`.
+/// Like [`judge`]; then the module changes the pool on the images themselves.
+///
+/// It creates files and snapshots named after `tag`, and writes the manifest after these changes to
+/// `changed.txt` in `share`.
 ///
 /// # Errors
 /// If the machine cannot be started.
@@ -182,7 +185,7 @@ pub fn judge_and_change(
     Ok(verdict(&output))
 }
 
-/// Lines that only one of two has, both at most so many times.
+/// The lines that only one side has, up to a maximum number for each.
 #[must_use]
 pub fn only_one_has(ours: Vec<String>, theirs: Vec<String>) -> Vec<String> {
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
@@ -190,7 +193,7 @@ pub fn only_one_has(ours: Vec<String>, theirs: Vec<String>) -> Vec<String> {
     let of_us = ours.difference(&theirs).map(|line| format!("we: {line}"));
     let of_them = theirs.difference(&ours).map(|line| format!("it: {line}"));
     let mut all: Vec<String> = of_us.take(12).chain(of_them.take(12)).collect();
-    // Those of one file beside each other.
+    // Lines about the same file are adjacent.
     all.sort_by_key(|line| {
         let mut parts = line.get(4..).unwrap_or_default().split('\t');
         let dataset = parts.next().unwrap_or_default().to_owned();
@@ -199,10 +202,10 @@ pub fn only_one_has(ours: Vec<String>, theirs: Vec<String>) -> Vec<String> {
     all
 }
 
-/// What the module wrote down in a file.
+/// Reads a file that the module wrote.
 ///
 /// # Panics
-/// If it is not there.
+/// If the file does not exist.
 #[must_use]
 pub fn written(share: &Path, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(share.join(name));

@@ -1,34 +1,35 @@
-//! Judges from outside: OpenZFS's own programs and its kernel module look at what we wrote.
+//! Judges: OpenZFS's own programs and its kernel module check what we wrote.
 //!
-//! [`zdb`] reads the text of `zdb` (its exit status is 0 even when space leaked); [`kernel`] boots a
-//! virtual machine with the kernel module on copies of the images. Both say [`Verdict::Absent`] with a
-//! reason where they are not to be had; callers pass on that reason instead of passing the test in silence.
+//! [`zdb`] parses the output of `zdb` (whose exit status is 0 even if space leaked). [`kernel`] boots a
+//! virtual machine with the kernel module on copies of the images. If a judge is not available, it returns
+//! [`Verdict::Absent`] with a reason. Callers report the reason instead of passing silently.
 
 pub mod figures;
 pub mod kernel;
 pub mod objects;
 pub mod zdb;
 
-/// What a judge said.
+/// The verdict of a judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing is wrong.
+    /// No errors.
     Clean,
-    /// What is wrong, a line each, in the judge's words.
+    /// The errors in the judge's words, one per line.
     Faults(Vec<String>),
-    /// There is no judge here, and why.
+    /// No judge is available, and why.
     Absent(String),
 }
 
 impl Verdict {
-    /// Whether the judge was there and found nothing.
+    /// Whether the judge was available and found no errors.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         *self == Self::Clean
     }
 
-    /// What this judge says that it did not say before: of pools that were not clean when we got them. Two
-    /// complaints are the same if their words are; of exit statuses only the number counts.
+    /// The errors that `before` did not contain, for pools that already had errors.
+    ///
+    /// Two errors are equal if their words are. For exit statuses only their number counts.
     #[must_use]
     pub fn beyond(&self, before: &Self) -> Self {
         let (Self::Faults(lines), Self::Faults(old)) = (self, before) else {
@@ -43,7 +44,7 @@ impl Verdict {
         };
         let mut known: Vec<String> = old.iter().map(|line| words(line)).collect();
         let mut new = lines.clone();
-        // Each old complaint excuses one.
+        // Each old error excuses one new one.
         new.retain(|line| {
             let found = known.iter().position(|old| *old == words(line));
             found.map(|at| known.swap_remove(at)).is_none()
@@ -54,10 +55,10 @@ impl Verdict {
         Self::Faults(new)
     }
 
-    /// Ends the test if something is wrong; says so if nobody judged.
+    /// Fails the test if there are errors. Prints a message if no judge was available.
     ///
     /// # Panics
-    /// With the faults.
+    /// With the errors.
     pub fn require(&self, what: &str) {
         match self {
             Self::Clean => {}
@@ -67,7 +68,7 @@ impl Verdict {
     }
 }
 
-/// Ends the words of a program in a way that tests can compare: carriage returns are line ends.
+/// Splits a program's output into lines; carriage returns count as line ends.
 fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(bytes)
         .split(['\n', '\r'])

@@ -1,5 +1,7 @@
-//! The objects and intent logs that `zdb -P -ddi` prints beside our own: of every object of the MOS and of each
-//! dataset its levels, the sizes of its blocks, its used bytes, its slots and its length; the header of each log.
+//! Compares the objects and intent logs printed by `zdb -P -ddi` with our own.
+//!
+//! Compared are, for every object of the MOS and of each dataset, its levels, block sizes, used bytes,
+//! dnode slots and length, and the header of each log.
 
 use anyhow::{Context, Result};
 use millpond::Pool;
@@ -9,15 +11,16 @@ use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::IntentLogHeader;
 use std::collections::BTreeMap;
 
-/// Of one object: levels, bytes of its indirect and data blocks, used bytes to the nearest sector, bytes of its
-/// dnode, length.
+/// The numbers of one object: levels, bytes of its indirect and data blocks, used bytes rounded to sectors,
+/// bytes of its dnode, length.
 type ObjectFigures = [u64; 6];
-/// Objects of a data set by number; 0 is the array of dnodes, what owners use is -1, -2 and -3.
+/// The objects of a dataset by id. 0 is the dnode array; -1, -2 and -3 hold the usage by owner.
 type Objects = BTreeMap<i64, ObjectFigures>;
-/// Of one log: txg, block and record that it was claimed at, record that was replayed, flags.
+/// The numbers of one log: the txg, block and record at which it was claimed, the last replayed record,
+/// flags.
 type LogFigures = [u64; 5];
 
-/// By name of the dataset; `mos` for the pool's own.
+/// The objects and logs by dataset name; `mos` for the MOS.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sets {
     /// All objects.
@@ -29,7 +32,7 @@ pub struct Sets {
 /// The name that `zdb` gives to the MOS.
 pub const MOS: &str = "mos";
 
-/// What `zdb` says.
+/// Parses the output of `zdb`.
 pub fn of_zdb(lines: &[String]) -> Sets {
     let mut sets = Sets::default();
     let (mut name, mut is_in_table) = (String::new(), false);
@@ -64,7 +67,7 @@ fn is_head(line: &str) -> bool {
     line.trim_start().starts_with("Object  lvl ")
 }
 
-/// `54    2  131072  16384  86016     512  98304   53.65  DMU dnode`
+/// Parses `54    2  131072  16384  86016     512  98304   53.65  DMU dnode`.
 fn object_of(line: &str) -> Option<(i64, ObjectFigures)> {
     let mut words = line.split_whitespace();
     let id = words.next()?.parse().ok()?;
@@ -72,17 +75,17 @@ fn object_of(line: &str) -> Option<(i64, ObjectFigures)> {
     for figure in &mut figures {
         *figure = words.next()?.parse().ok()?;
     }
-    // How full it is, and its type.
+    // Fill percentage and type.
     let full: f64 = words.next()?.parse().ok()?;
     (full >= 0.0 && words.next().is_some()).then_some((id, figures))
 }
 
-/// Whether a line is a row of a table of objects: names of their types are no complaints.
+/// Whether a line is a row of an object table. Names of object types are not errors.
 pub fn is_row(line: &str) -> bool {
     object_of(line).is_some()
 }
 
-/// `ZIL header: claim_txg 0, claim_blk_seq 0, claim_lr_seq 0 replay_seq 0, flags 0x0`
+/// Parses `ZIL header: claim_txg 0, claim_blk_seq 0, claim_lr_seq 0 replay_seq 0, flags 0x0`.
 fn log_of(line: &str) -> Option<LogFigures> {
     let rest = line.trim_start().strip_prefix("ZIL header: ")?;
     let words: Vec<&str> = rest
@@ -108,7 +111,7 @@ fn log_of(line: &str) -> Option<LogFigures> {
     Some(figures)
 }
 
-/// Every dataset and snapshot that `zdb` shows: all but those whose names begin with `$`.
+/// Every dataset and snapshot that `zdb` prints: all except those whose names start with `$`.
 ///
 /// # Errors
 /// If one of them cannot be read.
@@ -131,8 +134,8 @@ pub fn datasets(pool: &Pool) -> Result<Vec<Dataset>> {
     Ok(all)
 }
 
-/// What we say, with the logs of live datasets that have blocks: those `zdb` must show. Of what is locked
-/// nothing is said.
+/// Our numbers, and the live datasets whose logs have blocks: `zdb` must print these. Locked datasets are
+/// left out.
 fn ours(pool: &Pool) -> Result<(Sets, Vec<String>)> {
     let mut sets = Sets::default();
     let mut with_log = vec![];
@@ -166,7 +169,7 @@ fn ours(pool: &Pool) -> Result<(Sets, Vec<String>)> {
     Ok((sets, with_log))
 }
 
-/// Used bytes as `zdb` shows them: to the nearest sector of 512. On RAID-Z they are no whole sectors.
+/// Used bytes as `zdb` prints them: rounded to sectors of 512 bytes. On RAID-Z they are not whole sectors.
 fn shown(used_bytes: u64) -> u64 {
     (used_bytes + 256) / 512 * 512
 }
@@ -200,7 +203,7 @@ fn objects(set: &Arc<ObjectSet>) -> Result<Objects> {
     Ok(all)
 }
 
-/// Where our numbers differ, a line each; and how many objects and logs were compared.
+/// Returns the differences, one per line, and the number of objects and logs compared.
 ///
 /// # Errors
 /// If the pool cannot be read here.

@@ -13,16 +13,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What one run of `zdb` printed.
+/// The output of one run of `zdb`.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its exit status; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// Standard output and standard error, a line each, without empty ones.
+    /// Standard output and standard error as lines, without empty ones.
     pub lines: Vec<String>,
 }
 
-/// Why there is no `zdb` here, or `None` if there is one. Fetches it on the first call.
+/// Says why `zdb` is not available; `None` if it is. The first call downloads it.
 pub fn absent() -> Option<String> {
     static STATE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     let state = STATE.get_or_init(|| {
@@ -39,8 +39,8 @@ pub fn absent() -> Option<String> {
     state.clone()
 }
 
-/// Runs `zdb -e -p FOLDER ARGUMENTS…` and gives back what it printed. Equal images and arguments were
-/// perhaps seen before: then the answer comes from `target/oracle-cache`.
+/// Runs `zdb -e -p FOLDER ARGUMENTS…` and returns its output. For images and arguments that were seen
+/// before, the output comes from `target/oracle-cache`.
 ///
 /// # Errors
 /// If `zdb` cannot be started or the images cannot be read.
@@ -56,8 +56,8 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
     })
 }
 
-/// As [`run`], but what it printed on standard output as it is, blanks at the ends of lines and empty ones too:
-/// names may have them.
+/// Like [`run`], but returns the unchanged standard output, including trailing blanks and empty lines,
+/// which names may contain.
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -66,9 +66,11 @@ pub fn print(folder: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Judges the pool whose images lie in `folder`: every block read and counted against the space maps
-/// (`-bcc`), every object of the pool referenced (`-d`), every space map's sums right (`-mm`), and its figures,
-/// of every object (`-dd`) and intent log (`-i`) too, equal to ours ([`figures`]).
+/// Judges the pool whose images are in `folder`.
+///
+/// Every block is read and compared with the space maps (`-bcc`), every object must be referenced (`-d`),
+/// the sums of every space map must be correct (`-mm`), and all numbers, including those of every object
+/// (`-dd`) and intent log (`-i`), must equal ours ([`figures`]).
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -83,14 +85,14 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
         })
     };
     let mut output = asked(JUDGING)?;
-    // Objects that it accuses (permissions of older pools, wrongly) keep it from the blocks.
+    // If it reports objects (permissions of older pools, incorrectly), it skips the blocks.
     if output.status == Some(0) && !output.lines.iter().any(|line| line.contains(BLOCKS)) {
         let blocks = asked(JUDGING_BLOCKS)?;
         output.status = output.status.max(blocks.status);
         output.lines.extend(blocks.lines);
     }
     let mut faults = faults_in(&output, JUDGING);
-    // Numbers of a pool that it could not even open say nothing.
+    // Numbers of a pool that it could not open are meaningless.
     if output.status == Some(0) {
         match figures::disagreements(&output.lines, folder, pool) {
             Ok((found, 0)) => faults.push(format!("no figures to compare: {found:?}")),
@@ -105,8 +107,9 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     })
 }
 
-/// What `zdb` has against the pool in `folder`, without our figures and without keeping the answer: for images
-/// that are looked at once. A pool that it cannot open, or dies of, it has something against.
+/// The errors that `zdb` reports about the pool in `folder`, without a comparison with our numbers and
+/// without the cache: for images that are checked once. A pool that it cannot open, or that crashes it,
+/// counts as an error.
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -115,24 +118,24 @@ pub fn complaints(folder: &Path, pool: &str) -> Result<Vec<String>> {
     Ok(faults_in(&output, JUDGING))
 }
 
-/// The history (`-h`) is what `zdb` prints last, whatever else was asked: who reads its heading has
-/// everything before it.
+/// `zdb` always prints the history (`-h`) last. When its heading appears, everything else is complete.
 const JUDGING: &str = "-Pbccddmmih";
 const JUDGING_BLOCKS: &str = "-Pbcch";
-/// Seconds of a processor after which `zdb` is ended: of a damaged pool it may read for ever.
+/// CPU seconds after which `zdb` is ended, because reading a damaged pool may take forever.
 const CPU_SECONDS: &str = "7200";
 const CPU_SECONDS_OF_DAMAGED: &str = "20";
 const HISTORY: &str = "History:";
-/// What it says of the blocks once it has read them all.
+/// The line that it prints once it has read all blocks.
 pub(super) const BLOCKS: &str = "bp allocated:";
 
-/// Runs `zdb` until its last heading. What comes then judges nothing, and leaving takes it five
-/// seconds of a processor after every `-cc`: it is ended there. One that ends before that by
-/// itself has its own exit status.
+/// Runs `zdb` until its last heading.
+///
+/// The output after that is not needed, and the exit takes five seconds of CPU time after every `-cc`, so
+/// `zdb` is ended there. If it ends earlier by itself, its own exit status is returned.
 fn until_history(folder: &Path, arguments: &[&str], cpu_seconds: &str) -> Result<Output> {
     let mut command = Command::new("sh");
     let plain = zdb(folder, arguments);
-    // Without line buffering the text would lie in zdb until it ends.
+    // Without line buffering, zdb would keep the text until it ends.
     command.args([
         "-c",
         "ulimit -t \"$0\"; exec stdbuf -oL \"$@\"",
@@ -184,7 +187,7 @@ fn zdb(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// An answer that was kept, or a new one, which is kept then.
+/// Returns a cached output, or runs `zdb` and caches its output.
 fn kept_or(
     folder: &Path,
     arguments: &[&str],
@@ -199,7 +202,7 @@ fn kept_or(
         });
     }
     let output = ask()?;
-    // A killed zdb says nothing about the images.
+    // The output of a killed zdb is not a result.
     if let Some(status) = output.status {
         let unfinished = kept.with_extension(format!("{}.new", std::process::id()));
         std::fs::write(
@@ -211,9 +214,9 @@ fn kept_or(
     Ok(output)
 }
 
-/// The lines that accuse. For `-bcc` the line that acquits has to be there as well.
+/// The lines that report errors. For `-bcc` the line that confirms success must also be present.
 fn faults_in(output: &Output, option: &str) -> Vec<String> {
-    // There is a type of objects called "persistent error log".
+    // There is an object type called "persistent error log".
     let accusing =
         |line: &&String| !is_row(line) && ACCUSING.iter().any(|words| line.contains(words));
     let mut faults: Vec<String> = output
@@ -243,7 +246,7 @@ fn faults_in(output: &Output, option: &str) -> Vec<String> {
     faults
 }
 
-/// Parts of lines that `zdb` prints only when something is wrong.
+/// Parts of lines that `zdb` prints only for errors.
 const ACCUSING: &[&str] = &[
     "leaked space",
     ") leaked",
@@ -285,7 +288,7 @@ fn kept_answer(folder: &Path, arguments: &[&str]) -> Result<PathBuf> {
     Ok(cache.join(hex(&digest.finalize()[..16])))
 }
 
-/// Of a sparse file only what is stored, with its places: images may be terabytes of holes.
+/// Only the stored data of a sparse file, with its offsets: images may be terabytes of holes.
 fn digest_data(digest: &mut Sha256, file: &File) -> Result<()> {
     let length = file.metadata()?.len();
     digest.update(length.to_le_bytes());
