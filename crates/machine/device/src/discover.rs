@@ -123,7 +123,7 @@ fn partitions_of(device: &Arc<dyn Device>) -> Option<Vec<GptPartition>> {
     let (other, shared) = (Arc::clone(device), Arc::clone(&answer));
     let reader = thread::spawn("partitions", move || {
         let parts = read_gpt(other.as_ref()).unwrap_or_default();
-        // Release the device before another thread can open it.
+        // Drop the device before the answer is published: a later open must not find it in use.
         drop(other);
         *shared.0.lock() = Some(parts);
         shared.1.notify_all();

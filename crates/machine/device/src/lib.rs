@@ -137,7 +137,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         watch.ended(all);
     }
     /// As [`Device::write_many`]; in addition each request that succeeds is durable on return. Earlier
-    /// writes do not become durable by this.
+    /// writes need not become durable.
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
         self.write_many(requests);
         if let Err(error) = self.flush() {
@@ -162,7 +162,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn is_deleted(&self) -> bool {
         false
     }
-    /// Tells the device that a range is unused.
+    /// Informs the device that a range is unused.
     ///
     /// # Errors
     /// As for writes. Devices without discard support do nothing and succeed.

@@ -1,10 +1,12 @@
 //! Coverage marks: a rare branch reports that it ran, and a test asserts that it reached that branch.
 //!
-//! The branch calls [`hit`] with a name that is used nowhere else. The test begins with `let _mark =
-//! mark::expect("that-name");` and fails if it ends without a hit. A [`Watch`] counts the hits of its own
-//! thread and of all threads started from it by [`crate::thread::spawn`], directly or indirectly. Tests
-//! that run in parallel in the same process do not affect each other. Threads of [`crate::thread::scope`]
-//! are not counted. While no watch exists, a mark costs one relaxed atomic load.
+//! The branch calls [`hit`] with a name that is used nowhere else. The test begins with
+//! `let _mark = mark::expect("that-name");` and fails if it ends without a hit.
+//!
+//! A [`Watch`] counts the hits of its own thread and of all threads started from it by
+//! [`crate::thread::spawn`], directly or indirectly. Tests that run in parallel in the same process do not
+//! affect each other. Threads of [`crate::thread::scope`] are not counted. While no watch exists, a mark
+//! costs one relaxed atomic load.
 //!
 //! `cargo xtask check` verifies that a test expects each mark, and that the engine contains each expected
 //! mark.

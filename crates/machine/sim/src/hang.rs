@@ -182,7 +182,7 @@ mod tests {
             let writing = scope.spawn(|| disk.write(4096, &[2; 512]));
             disk.await_hang();
             assert!(world.env().clock.monotonic_ns() - before >= 5_000_000_000);
-            // This disk answers nothing any more; other disks do.
+            // This disk answers no further request; other disks do.
             let reading = scope.spawn(|| disk.read(0, &mut [0; 512]));
             while disk.hanging() < 2 {
                 thread::yield_now();

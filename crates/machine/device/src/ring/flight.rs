@@ -12,7 +12,7 @@ const BUSY_MAX: u32 = 100;
 /// A borrowed ring with its operations in flight.
 ///
 /// Soundness: the kernel accepts an operation in [`Flight::enter`] and accesses the operation's memory
-/// until its completion is seen. The drop of a flight waits for the completion of every operation that the
+/// until its completion is seen. Dropping a flight waits for the completion of every operation that the
 /// kernel accepted, on every path. Operations that the kernel did not accept are discarded with the ring.
 /// If waiting fails, the process aborts, because memory in use by the kernel must never be released. The
 /// creator must keep a flight in a local variable, declared after the memory of its operations.

@@ -45,7 +45,7 @@ impl<T> Sender<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If there is no receiver any more.
+    /// If all receivers were dropped.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state.lock();
         while state.receivers > 0 && state.messages.len() >= state.room {
@@ -62,7 +62,7 @@ impl<T> Sender<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If the channel is full, or there is no receiver any more.
+    /// If the channel is full, or all receivers were dropped.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let mut state = self.0.state.lock();
         if state.receivers == 0 {
@@ -82,7 +82,7 @@ impl<T> Receiver<T> {
     /// As `crossbeam`'s.
     ///
     /// # Errors
-    /// If the channel is empty and there is no sender any more.
+    /// If the channel is empty and all senders were dropped.
     pub fn recv(&self) -> Result<T, RecvError> {
         let mut state = self.0.state.lock();
         loop {
@@ -110,7 +110,7 @@ impl<T> Receiver<T> {
     /// As `crossbeam`'s, except that each change of the channel restarts the timeout.
     ///
     /// # Errors
-    /// If the timeout expires, or the channel is empty and there is no sender any more.
+    /// If the timeout expires, or the channel is empty and all senders were dropped.
     pub fn recv_timeout(&self, limit: Duration) -> Result<T, RecvTimeoutError> {
         let mut state = self.0.state.lock();
         loop {
