@@ -28,24 +28,23 @@ pub struct Dataset {
 /// A bookmark of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bookmark {
-    /// What stands after `#`.
+    /// The name after `#`.
     pub name: String,
-    /// Its stored figures.
+    /// Its stored metadata.
     pub phys: BookmarkPhys,
 }
 
 /// A hold on a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The tag given by whoever holds it.
+    /// The tag chosen by the holder.
     pub tag: String,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub time_s: u64,
 }
 
 impl Dataset {
-    /// Opens the dataset with this object number. `snapshot` is its name after `@`, `None` for a
-    /// head.
+    /// Opens the dataset with this object id. `snapshot` is the name after `@`, `None` for a head.
     pub(crate) fn open(
         directory: &Arc<Directory>,
         id: ObjectId,
@@ -78,8 +77,8 @@ impl Dataset {
     /// Finds a file system, volume or snapshot by its full name.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`] (bookmarks are no datasets), or if something on the way cannot
-    /// be read.
+    /// [`DatasetError::NotFound`] (also for bookmarks, which are not datasets), or if something on the path
+    /// to it cannot be read.
     pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Self, DatasetError> {
         let missing = || DatasetError::NotFound {
             name: name.to_owned(),
@@ -94,7 +93,7 @@ impl Dataset {
         }
     }
 
-    /// Opens a dataset by its object number, finding its name.
+    /// Opens a dataset by its object id and determines its name.
     ///
     /// # Errors
     /// If it, its directory or its name cannot be read.
@@ -126,22 +125,22 @@ impl Dataset {
         Self::open(&directory, id, Some(name))
     }
 
-    /// The directory that it is the head, or a snapshot, of.
+    /// The directory of which it is the head or a snapshot.
     #[must_use]
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
-    /// The pool that it belongs to.
+    /// The pool of the dataset.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         self.directory.pool()
     }
-    /// Its full name.
+    /// The full name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// What stands after `@`, if it is a snapshot.
+    /// The name after `@` if it is a snapshot.
     #[must_use]
     pub fn snapshot_name(&self) -> Option<&str> {
         self.snapshot.as_deref()
@@ -151,34 +150,35 @@ impl Dataset {
     pub fn is_snapshot(&self) -> bool {
         self.snapshot.is_some()
     }
-    /// Its object number in the MOS.
+    /// The object id in the MOS.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.object.id()
     }
-    /// Its identity, the same in every copy of it.
+    /// The guid, which is the same in every copy of the dataset.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.phys.guid
     }
-    /// Its stored figures.
+    /// The stored metadata.
     #[must_use]
     pub fn phys(&self) -> &DslDatasetPhys {
         &self.phys
     }
 
-    /// An entry of the dataset object's own table; `None` where it has none or is no table yet.
+    /// Looks up an entry of the dataset object's own ZAP; `None` if the entry is absent or the object is
+    /// not a ZAP.
     ///
     /// # Errors
-    /// If the table cannot be read.
+    /// If the ZAP cannot be read.
     pub fn extension(&self, key: &str) -> Result<Option<Vec<u64>>, DatasetError> {
         extension(&self.object, key, &self.name)
     }
 
-    /// An entry of the dataset object's own table as it is stored.
+    /// Looks up an entry of the dataset object's own ZAP, in its stored form.
     ///
     /// # Errors
-    /// If the table cannot be read.
+    /// If the ZAP cannot be read.
     pub fn extension_value(
         &self,
         key: &str,
@@ -190,7 +190,7 @@ impl Dataset {
         zap.lookup(key.as_bytes()).named(&self.name)
     }
 
-    /// Opens its object set. Without `key` the contents of an encrypted one are locked.
+    /// Opens the object set. Without `key`, the contents of an encrypted dataset are locked.
     ///
     /// # Errors
     /// If the object set cannot be read.
@@ -199,7 +199,7 @@ impl Dataset {
         ObjectSet::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
     }
 
-    /// Whether it is a file system, volume or snapshot, as users see it.
+    /// The kind of dataset as users see it: file system, volume or snapshot.
     ///
     /// # Errors
     /// If the object set cannot be read.
@@ -213,7 +213,7 @@ impl Dataset {
         })
     }
 
-    /// What the dataset, or the dataset it is a snapshot of, holds.
+    /// The kind of content: that of the dataset, or of the dataset it is a snapshot of.
     ///
     /// # Errors
     /// If the object set cannot be read.
@@ -221,8 +221,8 @@ impl Dataset {
         Ok(self.object_set(None)?.kind())
     }
 
-    /// Names and object numbers of the snapshots of the directory, in no useful order; temporary
-    /// ones (`%`) included.
+    /// Names and object ids of the directory's snapshots, in no particular order, including temporary ones
+    /// (`%`).
     ///
     /// # Errors
     /// If the table of snapshots cannot be read.
@@ -254,12 +254,12 @@ impl Dataset {
     /// Opens one entry of [`Dataset::snapshot_entries`].
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the snapshot cannot be read.
     pub fn open_snapshot(&self, name: &str, id: ObjectId) -> Result<Dataset, DatasetError> {
         Self::open(&self.directory, id, Some(name.to_owned()))
     }
 
-    /// The snapshots that users see, oldest first.
+    /// The snapshots visible to users, oldest first.
     ///
     /// # Errors
     /// If one of them cannot be read.
@@ -278,7 +278,7 @@ impl Dataset {
     /// The snapshot with this name after `@`.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`], or if it cannot be read.
+    /// [`DatasetError::NotFound`], or if the snapshot cannot be read.
     pub fn snapshot(&self, name: &str) -> Result<Dataset, DatasetError> {
         let missing = || DatasetError::NotFound {
             name: format!("{}@{name}", self.directory.name()),
@@ -293,7 +293,7 @@ impl Dataset {
         Self::open(&self.directory, ObjectId(id), Some(name.to_owned()))
     }
 
-    /// The bookmarks of a head in byte order of their names; none for snapshots.
+    /// The bookmarks of a head in byte order of their names. Snapshots have none.
     ///
     /// # Errors
     /// If their table cannot be read.
@@ -345,10 +345,10 @@ impl Dataset {
         Ok(holds)
     }
 
-    /// The snapshot that a clone was made from; `None` for what is no clone.
+    /// The snapshot that a clone was created from; `None` for a dataset that is not a clone.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the snapshot cannot be read.
     pub fn origin(&self) -> Result<Option<Dataset>, DatasetError> {
         let Some(id) = self.directory.phys().origin else {
             return Ok(None);

@@ -12,10 +12,10 @@ use millpond_pool::Pool;
 use millpond_zap::Zap;
 use std::collections::HashSet;
 
-/// Names nest at most this deep; a longer chain of parents on disk is a cycle.
+/// The deepest nesting of names. A longer chain of parents on disk is a cycle.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// A node of the name tree: what `pool/a/b` names before `@` or `#`.
+/// A node of the name tree: the part of a name before `@` or `#`, such as `pool/a/b`.
 #[derive(Debug)]
 pub struct Directory {
     pool: Arc<Pool>,
@@ -31,7 +31,7 @@ impl Directory {
     /// The pool's root directory.
     ///
     /// # Errors
-    /// If the MOS does not lead to it.
+    /// If the root directory cannot be found in the MOS.
     pub fn root(pool: &Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
         let id = pool.directory_object("root_dataset")?;
         Self::open(pool, None, id, pool.name().to_owned())
@@ -45,7 +45,7 @@ impl Directory {
     ) -> Result<Arc<Self>, DatasetError> {
         let object = pool.mos().object(id).named(&name)?;
         let invalid = |reason| Err(DecodeError::new("DSL directory", reason, 0)).named(&name);
-        // A directory's object changes its type when it becomes a ZAP; the bonus never does.
+        // A directory's object changes its type when it becomes a ZAP, but its bonus type never changes.
         if object.dnode().bonus_type != ObjectType::DSL_DIRECTORY {
             return invalid("the object is not a directory");
         }
@@ -55,8 +55,8 @@ impl Directory {
         }
         let bonus = object.bonus().named(&name)?;
         let phys = DslDirectoryPhys::decode(bonus, object.dnode().endian).named(&name)?;
-        // Else a directory could be below itself, or below two others: a few lines on disk would be
-        // more names than anybody can list.
+        // Otherwise a directory could be its own descendant or have two parents, and a small pool could
+        // contain an unbounded number of names.
         if let Some(parent) = &parent
             && phys.parent != Some(parent.id())
         {
@@ -74,7 +74,7 @@ impl Directory {
         }))
     }
 
-    /// Opens a directory by its object number, finding its name by way of its parents.
+    /// Opens a directory by its object id and determines its name from its parents.
     ///
     /// # Errors
     /// If one of them cannot be read, or they form a cycle.
@@ -115,46 +115,46 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The pool that it belongs to.
+    /// The pool of the directory.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
-    /// Its parent; `None` for the root.
+    /// The parent directory; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Directory>> {
         self.parent.as_ref()
     }
-    /// Its full name, `pool/a/b`.
+    /// The full name, such as `pool/a/b`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Its object number in the MOS.
+    /// The object id in the MOS.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.object.id()
     }
-    /// Its stored figures.
+    /// The stored metadata.
     #[must_use]
     pub fn phys(&self) -> &DslDirectoryPhys {
         &self.phys
     }
 
-    /// An entry of the directory object's own table (limits' counts, the key object, …); `None`
-    /// where it has none or is no table yet.
+    /// Looks up an entry of the directory object's own ZAP (counts for limits, the key object, …); `None`
+    /// if the entry is absent or the object is not a ZAP.
     ///
     /// # Errors
-    /// If the table cannot be read.
+    /// If the ZAP cannot be read.
     pub fn extension(&self, key: &str) -> Result<Option<Vec<u64>>, DatasetError> {
         extension(&self.object, key, &self.name)
     }
 
-    /// Names and object numbers of the directories below, in byte order of the names; internal and
-    /// temporary ones (`$`, `%`) included.
+    /// Names and object ids of the child directories in byte order of the names, including internal and
+    /// temporary ones (`$`, `%`).
     ///
     /// # Errors
-    /// If the table of children cannot be read, or gives one directory two names.
+    /// If the table of children cannot be read, or contains one directory under two names.
     pub fn child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
         let Some(id) = self.phys.child_directories else {
             return Ok(vec![]);
@@ -179,7 +179,7 @@ impl Directory {
         Ok(children)
     }
 
-    /// The directories below that users see, in byte order of their names.
+    /// The child directories visible to users, in byte order of their names.
     ///
     /// # Errors
     /// If one of them cannot be read.
@@ -194,7 +194,7 @@ impl Directory {
     /// Opens one entry of [`Directory::child_entries`].
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the directory cannot be read.
     pub fn open_child(
         self: &Arc<Self>,
         component: &str,
@@ -204,10 +204,10 @@ impl Directory {
         Self::open(&self.pool, Some(Arc::clone(self)), id, name)
     }
 
-    /// The directory below with this name.
+    /// Opens the child directory with this name.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`], or if it cannot be read.
+    /// [`DatasetError::NotFound`], or if the directory cannot be read.
     pub fn child(self: &Arc<Self>, component: &str) -> Result<Arc<Directory>, DatasetError> {
         let name = format!("{}/{component}", self.name);
         let missing = || DatasetError::NotFound { name: name.clone() };
@@ -224,7 +224,7 @@ impl Directory {
     /// The live file system or volume; `None` for internal directories without one.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the dataset cannot be read.
     pub fn head(self: &Arc<Self>) -> Result<Option<Dataset>, DatasetError> {
         match self.phys.head_dataset {
             None => Ok(None),
@@ -232,7 +232,7 @@ impl Directory {
         }
     }
 
-    /// The properties set here, read once.
+    /// The properties set on this directory. Read once and cached.
     ///
     /// # Errors
     /// If their table cannot be read.
@@ -249,7 +249,7 @@ impl Directory {
     }
 }
 
-/// An entry of the table that a directory's or dataset's own object may have become.
+/// Looks up an entry of a directory's or dataset's own object, if that object is a ZAP.
 pub(crate) fn extension(
     object: &Object,
     key: &str,

@@ -7,94 +7,95 @@ use millpond_zap::ZapError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// No dataset has this name.
+    /// There is no dataset with this name.
     #[error("'{name}': dataset does not exist")]
     NotFound {
-        /// The full name asked for.
+        /// The requested full name.
         name: String,
     },
-    /// The name breaks the rules for names.
+    /// The name violates the naming rules.
     #[error("'{name}': {reason}")]
     InvalidName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Which rule.
+        /// The violated rule.
         reason: &'static str,
     },
     /// An object of the dataset layer could not be read.
     #[error("{name}: {error}")]
     Object {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
-        /// What went wrong.
+        /// The underlying error.
         error: ObjectError,
     },
     /// A table of the dataset layer could not be read.
     #[error("{name}: {error}")]
     Zap {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
-        /// What went wrong.
+        /// The underlying error.
         error: ZapError,
     },
-    /// A structure of the dataset layer cannot be what a correct writer wrote.
+    /// A structure of the dataset layer is invalid: no correct writer produces it.
     #[error("{name}: {error}")]
     Invalid {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
-        /// What is wrong.
+        /// The underlying error.
         error: DecodeError,
     },
-    /// The pool could not serve the request.
+    /// The pool returned an error.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The dataset is encrypted and its key is not loaded.
     #[error("'{name}': encryption key not loaded")]
     Locked {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
     },
-    /// What was asked for is not done; nothing has changed.
+    /// The request was refused; nothing has changed.
     #[error("'{name}': {why}")]
     Refused {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// A property cannot be given this value.
+    /// The value is invalid for the property.
     #[error("'{name}': '{property}' {reason}")]
     InvalidProperty {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
         /// The property.
         property: String,
-        /// Why, in the words users know.
+        /// The reason, as text for the user.
         reason: String,
     },
-    /// The key given does not unlock the dataset.
+    /// The key does not unlock the dataset.
     #[error("Key load error: {reason}")]
     Key {
-        /// The dataset concerned.
+        /// The affected dataset.
         name: String,
-        /// Why, in the words users know.
+        /// The reason, as text for the user.
         reason: String,
     },
 }
 
-/// A text of the program's own.
+/// A static text of this program.
 pub type Words = &'static str;
 
-/// Why a change of datasets is refused. The two variants with texts of our own do not travel between
-/// programs: whoever sends one sends its text.
+/// Why a change of datasets was refused.
+///
+/// The two variants with static texts cannot be deserialized by another program; send their text instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The name is taken.
+    /// The name already exists.
     #[error("dataset already exists")]
     Exists,
-    /// The directory above does not exist.
+    /// The parent directory does not exist.
     #[error("parent does not exist")]
     NoParent,
     /// Volumes have no children.
@@ -103,28 +104,28 @@ pub enum Refusal {
     /// The name has too many components.
     #[error("maximum name nesting depth exceeded")]
     TooDeep,
-    /// The name would be too long, its own or that of something below.
+    /// The name or the name of a descendant would be too long.
     #[error("dataset name is too long")]
     NameTooLong,
-    /// It is open, or changes at this moment.
+    /// It is open or being changed.
     #[error("dataset is busy")]
     Busy,
-    /// There are datasets below it.
+    /// It has child datasets.
     #[error("filesystem has children")]
     HasChildren,
     /// It has snapshots.
     #[error("filesystem has snapshots")]
     HasSnapshots,
-    /// Clones were made of it.
+    /// It has clones.
     #[error("snapshot is cloned")]
     HasClones,
-    /// Somebody holds it.
+    /// It has holds.
     #[error("it's being held")]
     IsHeld,
-    /// The root of a pool goes with its pool only.
+    /// The root dataset can be destroyed only with its pool.
     #[error("operation does not apply to pools")]
     IsRoot,
-    /// Two snapshots of one dataset in one request.
+    /// The request names two snapshots of one dataset.
     #[error("multiple snapshots of same fs not allowed")]
     SameDatasetTwice,
     /// Only clones can be promoted.
@@ -133,34 +134,34 @@ pub enum Refusal {
     /// Both datasets have a snapshot of this name.
     #[error("conflicting snapshot '{0}'")]
     SnapshotExists(String),
-    /// Both datasets have a bookmark of this name, or one of this name exists.
+    /// Both datasets have a bookmark of this name, or the bookmark already exists.
     #[error("bookmark exists")]
     BookmarkExists(String),
-    /// The bookmark's snapshot is not in the past of its dataset.
+    /// The bookmark's snapshot is not an ancestor of the dataset.
     #[error("source is not an ancestor of the new bookmark's dataset")]
     NotAnAncestor,
-    /// It is no longer the latest.
+    /// The snapshot is not the latest one.
     #[error("more recent snapshots or bookmarks exist")]
     NotTheLatest,
-    /// A hold with this tag is there.
+    /// A hold with this tag already exists.
     #[error("tag already exists on this dataset")]
     TagExists,
     /// There is no hold with this tag.
     #[error("no such tag on this dataset")]
     NoSuchTag,
-    /// Tags have at most 255 bytes.
+    /// The tag is longer than 255 bytes.
     #[error("tag too long")]
     TagTooLong,
-    /// It would lie in itself.
+    /// The dataset would become its own descendant.
     #[error("New dataset name cannot be a descendant of current dataset name")]
     WithinItself,
-    /// Pools do not exchange datasets by renaming.
+    /// A rename cannot move a dataset to another pool.
     #[error("datasets must be within same pool")]
     OtherPool,
-    /// Snapshots keep their dataset.
+    /// A rename cannot move a snapshot to another dataset.
     #[error("snapshots must be part of same dataset")]
     OtherDataset,
-    /// It is only partly received.
+    /// It is incomplete because a receive was interrupted.
     #[error("dataset is inconsistent")]
     Inconsistent,
     /// A limit on file systems or snapshots is reached.
@@ -172,23 +173,23 @@ pub enum Refusal {
     /// The pool is full.
     #[error("out of space")]
     NoSpace,
-    /// A quota below what is in use.
+    /// The quota is below the space in use.
     #[error("size is less than current used or reserved space")]
     BelowUse,
-    /// A reservation above what there is.
+    /// The reservation exceeds the available space.
     #[error("size is greater than available space")]
     AboveAvailable,
-    /// The dataset or its settings forbid it.
+    /// The dataset or its settings do not permit it.
     #[error("permission denied")]
     NotPermitted,
-    /// A feature of the pool is not enabled.
+    /// A required feature of the pool is not enabled.
     #[error("pool must be upgraded to do this")]
     FeatureDisabled,
-    /// Not a change that makes sense.
+    /// The request is invalid.
     #[error("{0}")]
     #[cfg_attr(feature = "serde", serde(skip))]
     Invalid(Words),
-    /// Not built yet.
+    /// Not implemented yet.
     #[error("{0}: not supported yet")]
     #[cfg_attr(feature = "serde", serde(skip))]
     Unsupported(Words),
@@ -203,7 +204,7 @@ impl Refusal {
     }
 }
 
-/// Attaches a dataset's name to errors from below.
+/// Adds a dataset's name to a lower-level error.
 pub(crate) trait Named<T> {
     fn named(self, name: &str) -> Result<T, DatasetError>;
 }

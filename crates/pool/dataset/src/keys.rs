@@ -1,4 +1,4 @@
-//! Keys of encrypted datasets: where they lie, and unlocking them.
+//! Keys of encrypted datasets: where they are stored, and how to unlock them.
 //!
 //! Page `docs/format/encryption.md`.
 
@@ -11,10 +11,10 @@ use millpond_ondisk::{CryptKeyValue, ObjectId};
 use millpond_zap::Zap;
 
 impl Directory {
-    /// The wrapped keys of an encrypted dataset; `None` if it is plain.
+    /// Reads the wrapped keys of an encrypted dataset; `None` if it is not encrypted.
     ///
     /// # Errors
-    /// If the key object cannot be read or is not valid.
+    /// If the key object cannot be read or is invalid.
     pub fn crypt_key(&self) -> Result<Option<CryptKey>, DatasetError> {
         let name = self.name();
         let Some(id) = self
@@ -44,10 +44,11 @@ impl Directory {
         CryptKey::decode(find).named(name).map(Some)
     }
 
-    /// The directory whose key wraps this one's: itself or one above (or, after a promotion, beside).
+    /// The directory whose key wraps this directory's key: itself, an ancestor, or (after a promotion) a
+    /// sibling.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the directory or its key cannot be read.
     pub fn encryption_root(self: &Arc<Self>) -> Result<Option<Arc<Directory>>, DatasetError> {
         let Some(key) = self.crypt_key()? else {
             return Ok(None);
@@ -62,12 +63,13 @@ impl Directory {
         Self::by_id(self.pool(), key.root_directory).map(Some)
     }
 
-    /// The wrapping key that a user's key (passphrase, hexadecimal digits or raw bytes) stands for,
-    /// by the format, salt and rounds of this dataset's encryption root. Takes some tenths of a second
-    /// for passphrases, by design.
+    /// Derives the wrapping key from a user's key: a passphrase, hexadecimal digits or raw bytes.
+    ///
+    /// Uses the format, salt and iteration count of the encryption root. By design, deriving it from a
+    /// passphrase takes some tenths of a second.
     ///
     /// # Errors
-    /// [`DatasetError::Key`] if the key has not the format's form or the dataset is plain.
+    /// [`DatasetError::Key`] if the key does not match the format or the dataset is not encrypted.
     pub fn wrapping_key(self: &Arc<Self>, user_key: &[u8]) -> Result<WrappingKey, DatasetError> {
         let root = self.encryption_root()?;
         let key = match &root {
@@ -86,10 +88,10 @@ impl Directory {
         .map_err(|error| self.key_error(error.to_string()))
     }
 
-    /// The dataset's own key, opened with its encryption root's wrapping key.
+    /// Unwraps the dataset's own key with its encryption root's wrapping key.
     ///
     /// # Errors
-    /// [`DatasetError::Key`] if it is the wrong one.
+    /// [`DatasetError::Key`] if the wrapping key is wrong.
     pub fn unlock(&self, wrapping: &WrappingKey) -> Result<Arc<DatasetKey>, DatasetError> {
         let Some(key) = self.crypt_key()? else {
             return Err(self.key_error(format!("'{}' is not encrypted.", self.name())));

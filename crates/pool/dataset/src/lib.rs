@@ -1,7 +1,7 @@
-//! Layer `pool`: the tree of directories, datasets and snapshots, their properties and keys.
+//! Layer `pool`: the tree of directories, datasets and snapshots, with their properties and keys.
 //!
-//! This crate knows names, snapshots and settings; it knows no file. [`Dataset`] and its kin read what is
-//! committed; [`live`] changes it.
+//! This crate knows names, snapshots and settings; it does not know files. [`Dataset`] and related types
+//! read the committed state; [`live`] changes it.
 //!
 //! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/properties.md`.
 #![forbid(unsafe_code)]

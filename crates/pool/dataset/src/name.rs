@@ -1,11 +1,11 @@
-//! Names of datasets: `pool/a/b`, `pool/a@snapshot`, `pool/a#bookmark`.
+//! Parses names of datasets: `pool/a/b`, `pool/a@snapshot`, `pool/a#bookmark`.
 
 use crate::DatasetError;
 
 /// The longest full name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What follows the directories in a full name.
+/// The part of a full name after the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameTail<'a> {
     /// Nothing: a file system or volume.
@@ -16,21 +16,21 @@ pub enum NameTail<'a> {
     Bookmark(&'a str),
 }
 
-/// A full name taken apart.
+/// A parsed full name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatasetName<'a> {
-    /// `pool/a/b`.
+    /// The path, such as `pool/a/b`.
     pub path: &'a str,
-    /// What follows.
+    /// The part after the path.
     pub tail: NameTail<'a>,
 }
 
 impl<'a> DatasetName<'a> {
-    /// Takes a full name apart and checks it.
+    /// Parses and validates a full name.
     ///
     /// # Errors
-    /// [`DatasetError::InvalidName`] for empty components, foreign characters, more than one
-    /// delimiter or too many bytes.
+    /// [`DatasetError::InvalidName`] for empty components, invalid characters, more than one delimiter or
+    /// too many bytes.
     pub fn parse(name: &'a str) -> Result<Self, DatasetError> {
         let fail = |reason| {
             Err(DatasetError::InvalidName {
@@ -74,7 +74,7 @@ impl<'a> DatasetName<'a> {
         Ok(Self { path, tail })
     }
 
-    /// The components of the path; the first is the pool.
+    /// The components of the path; the first one is the pool.
     pub fn components(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.path.split('/')
     }
@@ -86,8 +86,8 @@ impl<'a> DatasetName<'a> {
 }
 
 fn is_component(text: &str) -> bool {
-    // '%' and '$' are never typed by users, but they name temporary and internal datasets, which
-    // rescue may want to see.
+    // Users never enter '%' or '$', but temporary and internal datasets contain them, and rescue must be
+    // able to name those.
     let allowed =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ' | '%' | '$');
     !text.is_empty() && text != "." && text != ".." && text.chars().all(allowed)

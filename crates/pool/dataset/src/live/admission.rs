@@ -1,7 +1,8 @@
-//! Whether a change may begin: quotas, reservations and the pool's space, with what is under way.
+//! Admission control: whether a change may start, given quotas, reservations, the pool's space and
+//! unfinished transactions.
 //!
-//! Figures of the open heads and of the directories above them are kept here, so that asking costs a
-//! look into memory. Page `docs/format/space-accounting.md`, "Admission".
+//! The usage of the open heads and their ancestor directories is cached here, so that a check reads only
+//! memory. Page `docs/format/space-accounting.md`, "Admission".
 
 use super::space::signed;
 use millpond_alloc::SlopShare;
@@ -12,10 +13,10 @@ use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
 use millpond_pool::live::LivePool;
 use std::collections::BTreeMap;
 
-/// Txgs alive at a time fit four slots.
+/// At most four txgs are active at a time.
 const SLOTS: usize = 4;
 
-/// What is promised to transactions that are not written yet, per txg.
+/// Bytes promised to transactions that are not written yet, per txg.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pending([u64; SLOTS]);
 
@@ -25,7 +26,7 @@ impl Pending {
             .iter()
             .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
-    /// Returns whether this is the first promise in `txg`.
+    /// Adds a promise; returns whether it is the first one in `txg`.
     fn add(&mut self, txg: Txg, bytes: u64) -> bool {
         let slot = &mut self.0[slot(txg)];
         let is_first = *slot == 0;
@@ -64,45 +65,45 @@ struct HeadFigures {
 struct Figures {
     directories: BTreeMap<ObjectId, DirectoryFigures>,
     heads: BTreeMap<ObjectId, HeadFigures>,
-    /// Who something was promised to, per txg, heads and directories: settling looks at nobody else.
+    /// The heads and directories with promises, per txg. Settling a txg visits only these.
     promised: [Vec<ObjectId>; SLOTS],
 }
 
-/// What came of asking.
+/// The result of an admission check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may begin.
+    /// The change may start.
     Admitted,
-    /// What is under way could use the rest up; once that is written it will be known.
+    /// Unfinished transactions might use up the remaining space. Retry after they are written.
     Later,
-    /// A quota is used up.
+    /// A quota is exhausted.
     OverQuota,
     /// The pool is full.
     NoSpace,
 }
 
-/// What is asked for.
+/// A request for space.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    /// The most that it can take, copies and parity included.
+    /// The most bytes that it can allocate, including copies and parity.
     pub(crate) bytes: u64,
-    /// It will give back more than it takes: quotas do not hold it up.
+    /// It frees more than it allocates, so quotas do not apply.
     pub(crate) is_freeing: bool,
-    /// What the pool allows in all for this kind of request.
+    /// The pool's limit for this kind of request, in bytes.
     pub(crate) pool_limit: u64,
-    /// The most that everything under way in the pool can take: what ended transactions left dirty, and
-    /// what running ones announced. Promises are kept until their txg is written, but most
-    /// transactions dirty far less than they announce.
+    /// The most bytes that all unfinished work in the pool can allocate: dirty data of finished
+    /// transactions and estimates of running ones. Promises stay until their txg is written, but most
+    /// transactions dirty far less than they estimate.
     pub(crate) under_way_max: u64,
 }
 
-/// The figures, shared with everything that changes them.
+/// The cached usage, shared with all code that changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     figures: Mutex<Figures>,
-    /// What the pool allows in all, as of the last txg: for what takes space, for what gives it back.
+    /// The pool's limits as of the last txg: for requests that allocate, and for requests that free.
     limits: [AtomicU64; 2],
-    /// The newest txg in which something gives space back.
+    /// The newest txg in which a change frees space.
     freeing_txg: AtomicU64,
 }
 
@@ -122,7 +123,7 @@ impl Admission {
         self.figures.lock().directories.remove(&id);
     }
 
-    /// Learns a directory; those above must be learnt too.
+    /// Registers a directory; its ancestors must be registered too.
     pub(crate) fn learn_directory(&self, id: ObjectId, phys: &DslDirectoryPhys) {
         let mut figures = self.figures.lock();
         figures.directories.entry(id).or_default().update(phys);
@@ -130,7 +131,7 @@ impl Admission {
     pub(crate) fn knows_directory(&self, id: ObjectId) -> bool {
         self.figures.lock().directories.contains_key(&id)
     }
-    /// Learns a head, or its changed refquota and refreservation.
+    /// Registers a head, or updates its refquota and refreservation.
     pub(crate) fn learn_head(
         &self,
         id: ObjectId,
@@ -149,7 +150,7 @@ impl Admission {
         self.figures.lock().heads.remove(&id);
     }
 
-    /// Learns what the pool allows now.
+    /// Updates the pool's current limits.
     pub(crate) fn set_limits(&self, pool: &LivePool) {
         for (limit, share) in self.limits.iter().zip([SlopShare::All, SlopShare::Half]) {
             limit.store(pool.limit(share).limit_bytes, Ordering::Relaxed);
@@ -159,21 +160,21 @@ impl Admission {
         self.limits[usize::from(is_freeing)].load(Ordering::Relaxed)
     }
 
-    /// Judges a request of a head.
+    /// Checks a request of a head.
     pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Verdict {
         self.figures.lock().judge(head, request)
     }
 
-    /// Notes that something gives space back in `txg`.
+    /// Records that a change frees space in `txg`.
     pub(crate) fn note_freeing(&self, txg: Txg) {
         self.freeing_txg.fetch_max(txg.0, Ordering::Relaxed);
     }
-    /// Whether something gives space back in a txg that is not written yet.
+    /// Whether a change frees space in a txg that is not written yet.
     pub(crate) fn is_freeing(&self, synced: Txg) -> bool {
         self.freeing_txg.load(Ordering::Relaxed) > synced.0
     }
 
-    /// Notes what was promised in `txg` to a head and the directories above.
+    /// Records a promise in `txg` to a head and its ancestor directories.
     pub(crate) fn promise(&self, id: ObjectId, txg: Txg, bytes: u64) {
         let mut figures = self.figures.lock();
         let figures = &mut *figures;
@@ -200,12 +201,12 @@ impl Admission {
         }
     }
 
-    /// The txg's changes are in the figures now.
+    /// Clears the promises of `txg`, whose changes are now part of the cached usage.
     pub(crate) fn settle(&self, txg: Txg) {
         let mut figures = self.figures.lock();
         let figures = &mut *figures;
         for id in std::mem::take(&mut figures.promised[slot(txg)]) {
-            // Numbers of the MOS: one is a head's or a directory's, never both.
+            // Object ids are unique in the MOS: an id is either a head's or a directory's.
             if let Some(head) = figures.heads.get_mut(&id) {
                 head.pending.clear(txg);
             } else if let Some(directory) = figures.directories.get_mut(&id) {
@@ -240,16 +241,17 @@ impl Figures {
                 return verdict;
             }
         }
-        // What fits the refreservation costs the directory nothing more; what fits a directory's
-        // reservation costs its parent nothing more.
+        // Space within the refreservation is already charged to the directory. Space within a directory's
+        // reservation is already charged to its parent.
         let mut bytes = rise(
             head.unique
                 .saturating_add(head.pending.sum().min(request.under_way_max)),
             request.bytes,
             head.ref_reserved,
         );
-        // Promises are worst cases. Where one that goes beyond a reservation would be refused above, what
-        // is under way is waited for; after that the reservation holds, and its last request may overshoot.
+        // Promises are worst cases. If a limit above would refuse a request that exceeds a reservation with
+        // its promises, wait for the unfinished transactions. Once they are written the reservation
+        // applies, and its last request may exceed it.
         let mut shelter = None;
         if head.unique < head.ref_reserved {
             shelter = Some(head.pending.sum());
@@ -294,14 +296,14 @@ impl Figures {
     }
 }
 
-/// How much more than `reserved` will be used once `bytes` come to `now`.
+/// The increase of usage above `reserved` when `bytes` are added to `now`.
 fn rise(now: u64, bytes: u64, reserved: u64) -> u64 {
     let after = signed(now.saturating_add(bytes).max(reserved));
     let before = signed(now.max(reserved));
     u64::try_from(after.saturating_sub(before)).unwrap_or(0)
 }
 
-/// One limit; 0 is none. The last request may overshoot it, promises by a thirty-second.
+/// Checks a limit; 0 is no limit. The last request may exceed it, and promises may exceed it by 1/32.
 fn against(limit: u64, used: u64, pending: u64, refusal: Verdict) -> Verdict {
     if limit == 0 {
         return Verdict::Admitted;

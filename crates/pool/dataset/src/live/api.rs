@@ -1,5 +1,5 @@
-//! What can be done to the datasets of a pool. Each call returns when its change is on stable
-//! storage; one that is refused has changed nothing.
+//! Operations on the datasets of a pool. Each call returns when its change is on stable storage. A refused
+//! call changes nothing.
 
 use super::checks::{check_snapshot_properties, split_snapshot};
 use super::datasets::LiveDatasets;
@@ -13,25 +13,25 @@ use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
 use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
 
-/// Properties with their values, as they are given to a new dataset or set on one. Words of indexed
-/// properties may be given as text or as their numbers; sizes are numbers of bytes.
+/// Properties and values to set on a new or existing dataset. Values of indexed properties may be words or
+/// numbers; sizes are in bytes.
 pub type PropertyChanges = [(String, PropertyValue)];
 
-/// How a dataset is destroyed.
+/// Options for destroying datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DestroyOptions {
-    /// A snapshot that is held or cloned goes as soon as it is no longer.
+    /// If the snapshot has holds or clones, destroy it when the last of them is gone.
     pub defer: bool,
 }
 
-/// How many datasets are made or destroyed in one txg at most, which bounds what is dirty.
+/// The most datasets created or destroyed in one txg; bounds dirty data.
 const CHANGED_HEADS_MAX: usize = 512;
 
 impl LiveDatasets {
-    /// Makes a file system.
+    /// Creates a file system.
     ///
     /// # Errors
-    /// Refusals for names, limits and space; [`DatasetError::InvalidProperty`].
+    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
     pub fn create_filesystem(
         &self,
         name: &str,
@@ -40,10 +40,10 @@ impl LiveDatasets {
         self.create(name, ObjectSetKind::FileSystem, properties)
     }
 
-    /// Makes a volume; `volsize` must be among the properties.
+    /// Creates a volume. The properties must include `volsize`.
     ///
     /// # Errors
-    /// As [`LiveDatasets::create_filesystem`].
+    /// As for [`LiveDatasets::create_filesystem`].
     pub fn create_volume(
         &self,
         name: &str,
@@ -52,11 +52,11 @@ impl LiveDatasets {
         self.create(name, ObjectSetKind::Volume, properties)
     }
 
-    /// Makes file systems one after the other, as [`LiveDatasets::create_filesystem`] does but many in
-    /// one txg, so that few waits are needed. One may lie below another that comes before it.
+    /// Creates file systems in order, like [`LiveDatasets::create_filesystem`], but many per txg to reduce
+    /// waiting. A file system may be a descendant of an earlier one in the list.
     ///
     /// # Errors
-    /// As for one, for the first that is refused; those before it are there then.
+    /// As for a single one, for the first that is refused. The earlier ones then exist.
     pub fn create_filesystems(
         &self,
         names: &[&str],
@@ -81,10 +81,10 @@ impl LiveDatasets {
         )
     }
 
-    /// Makes a clone of a snapshot.
+    /// Creates a clone of a snapshot.
     ///
     /// # Errors
-    /// Refusals for names, limits and space; [`DatasetError::InvalidProperty`].
+    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
     pub fn clone_snapshot(
         &self,
         snapshot: &str,
@@ -130,8 +130,9 @@ impl LiveDatasets {
         )
     }
 
-    /// Takes snapshots, all in one txg or none. Names are full ones; user properties may be given to
-    /// all of them.
+    /// Takes snapshots atomically in one txg.
+    ///
+    /// `names` are full names. All snapshots get the given user properties.
     ///
     /// # Errors
     /// [`Refusal::Exists`], [`Refusal::SameDatasetTwice`], limits and space.
@@ -140,7 +141,7 @@ impl LiveDatasets {
         names: &[&str],
         user_properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
-        // Heads whose last snapshot is of the very txg that is written must wait for the next one.
+        // A head whose latest snapshot was created in the txg being written must wait for the next txg.
         for _ in 0..4 {
             let outcome = self.task(
                 |s| s.check_snapshots(names, user_properties),
@@ -170,7 +171,7 @@ impl LiveDatasets {
         ))
     }
 
-    /// Full names of a dataset and of everything below it that users see.
+    /// The full names of a dataset and its descendants that are visible to users.
     ///
     /// # Errors
     /// [`DatasetError::NotFound`]; if a table cannot be read.
@@ -184,10 +185,10 @@ impl LiveDatasets {
         Ok(shown.map(|(name, _)| name).collect())
     }
 
-    /// Takes a snapshot of a dataset and of everything below it, in one txg.
+    /// Takes a snapshot of a dataset and all its descendants, in one txg.
     ///
     /// # Errors
-    /// As [`LiveDatasets::snapshot`].
+    /// As for [`LiveDatasets::snapshot`].
     pub fn snapshot_recursively(&self, full_name: &str) -> Result<(), DatasetError> {
         let (path, name) = split_snapshot(full_name)?;
         let names: Vec<String> = self
@@ -199,13 +200,13 @@ impl LiveDatasets {
         self.snapshot(&names, &[])
     }
 
-    /// Destroys a file system, volume, snapshot (or several, `fs@a`) or bookmark.
+    /// Destroys a file system, volume, snapshot or bookmark.
     ///
-    /// A file system or volume must have neither children nor snapshots, nor be open. Its space is
-    /// given back in the background.
+    /// A file system or volume must have neither children nor snapshots, and must not be open. Its space is
+    /// freed in the background.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The reason why it cannot be destroyed.
     pub fn destroy(&self, name: &str, options: DestroyOptions) -> Result<(), DatasetError> {
         match DatasetName::parse(name)?.tail {
             NameTail::Snapshot(_) => self.destroy_snapshots(&[name], options),
@@ -221,11 +222,11 @@ impl LiveDatasets {
         )
     }
 
-    /// Destroys file systems and volumes one after the other, as [`LiveDatasets::destroy`] does but many
-    /// in one txg, so that few waits are needed. What lies below another comes before it.
+    /// Destroys file systems and volumes in order, like [`LiveDatasets::destroy`], but many per txg to
+    /// reduce waiting. Descendants must come first.
     ///
     /// # Errors
-    /// As for one, for the first that is refused; those before it are gone then.
+    /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
     pub fn destroy_datasets(&self, names: &[&str]) -> Result<(), DatasetError> {
         self.one_by_one(
             names,
@@ -234,16 +235,16 @@ impl LiveDatasets {
         )
     }
 
-    /// Destroys file systems, volumes and snapshots in the order of `names`, many in one txg. What depends on
-    /// another (what lies below it, its snapshots, clones of those) comes before it.
+    /// Destroys file systems, volumes and snapshots in the order of `names`, many per txg. Dependents must
+    /// come first: descendants, snapshots, and clones of those.
     ///
     /// # Errors
-    /// As for one, for the first that is refused; those before it are gone then.
+    /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
     pub fn destroy_in_order(&self, names: &[&str]) -> Result<(), DatasetError> {
         self.one_by_one(names, |s, name| s.doom(name), |s, _, doomed| s.end(doomed))
     }
 
-    /// Does something to one dataset after the other, many in one txg, until one is refused.
+    /// Applies an operation to one dataset after the other, many per txg, until one is refused.
     fn one_by_one<P>(
         &self,
         names: &[&str],
@@ -257,7 +258,8 @@ impl LiveDatasets {
                     for name in names {
                         match check(s, name) {
                             Ok(plan) => apply(s, name, plan)?,
-                            // The txg that others were changed in must not fail for it.
+                            // Return `Ok`, so that the txg does not fail: it contains changes of other
+                            // datasets.
                             Err(refusal) => return Ok(Some(refusal)),
                         }
                     }
@@ -271,7 +273,7 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// Destroys snapshots, all or none.
+    /// Destroys snapshots atomically.
     ///
     /// # Errors
     /// [`Refusal::HasClones`], [`Refusal::IsHeld`] (without `defer`).
@@ -299,10 +301,10 @@ impl LiveDatasets {
         )
     }
 
-    /// Gives a file system, volume or snapshot another name.
+    /// Renames a file system, volume or snapshot.
     ///
     /// # Errors
-    /// What is in the way: the new name, its parent, limits, quotas.
+    /// The reason against it: the new name, its parent, limits or quotas.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), DatasetError> {
         match DatasetName::parse(from)?.tail {
             NameTail::Head => self.rename_head(from, to),
@@ -314,10 +316,10 @@ impl LiveDatasets {
         }
     }
 
-    /// Renames a snapshot, and those of the same name in every dataset below that has one.
+    /// Renames a snapshot and the snapshots of the same name in all descendants.
     ///
     /// # Errors
-    /// As [`LiveDatasets::rename`].
+    /// As for [`LiveDatasets::rename`].
     pub fn rename_recursively(&self, from: &str, to: &str) -> Result<(), DatasetError> {
         let (path, name) = split_snapshot(from)?;
         let names: Vec<String> = self
@@ -353,10 +355,10 @@ impl LiveDatasets {
         )
     }
 
-    /// Sets properties of a file system or volume, all or none; of a snapshot user properties only.
+    /// Sets properties of a file system or volume atomically. Snapshots accept user properties only.
     ///
     /// # Errors
-    /// [`DatasetError::InvalidProperty`]; refusals of quotas and reservations.
+    /// [`DatasetError::InvalidProperty`], or refusals because of quotas and reservations.
     pub fn set_properties(
         &self,
         name: &str,
@@ -400,7 +402,7 @@ impl LiveDatasets {
         )
     }
 
-    /// Notes in the pool's history that a file system was raised to another version.
+    /// Records in the pool's history that a file system was upgraded to another version.
     ///
     /// # Errors
     /// [`DatasetError::NotFound`].
@@ -414,11 +416,11 @@ impl LiveDatasets {
         )
     }
 
-    /// Takes a property's local value away, so that the inherited one (or the default) is in force;
-    /// with `to_received` the received one.
+    /// Removes a property's local value, so that the inherited value or the default takes effect. With
+    /// `to_received`, the received value takes effect.
     ///
     /// # Errors
-    /// [`DatasetError::InvalidProperty`] for what is never inherited.
+    /// [`DatasetError::InvalidProperty`] for a property that cannot be inherited.
     pub fn inherit(
         &self,
         name: &str,
@@ -456,7 +458,7 @@ impl LiveDatasets {
         )
     }
 
-    /// Holds snapshots under a tag, all or none: none of them can be destroyed until released.
+    /// Adds a hold with a tag to snapshots, atomically. A snapshot cannot be destroyed while it has holds.
     ///
     /// # Errors
     /// [`Refusal::TagExists`], [`Refusal::TagTooLong`].
@@ -472,7 +474,8 @@ impl LiveDatasets {
         )
     }
 
-    /// Releases snapshots from a tag, all or none. One that was to be destroyed goes with its last.
+    /// Releases the holds with a tag from snapshots, atomically. A snapshot with a deferred destroy is
+    /// destroyed with its last hold.
     ///
     /// # Errors
     /// [`Refusal::NoSuchTag`].
@@ -489,7 +492,7 @@ impl LiveDatasets {
         )
     }
 
-    /// Makes a bookmark (`fs#name`) of a snapshot or of another bookmark.
+    /// Creates a bookmark (`fs#name`) of a snapshot or of another bookmark.
     ///
     /// # Errors
     /// [`Refusal::BookmarkExists`], [`Refusal::NotAnAncestor`], [`Refusal::FeatureDisabled`].
@@ -500,7 +503,7 @@ impl LiveDatasets {
         )
     }
 
-    /// Destroys bookmarks, all or none.
+    /// Destroys bookmarks atomically.
     ///
     /// # Errors
     /// [`DatasetError::NotFound`].
@@ -524,11 +527,11 @@ impl LiveDatasets {
         )
     }
 
-    /// Lets a clone and the dataset it comes from change places: the shared snapshots are the clone's
-    /// afterwards.
+    /// Promotes a clone: the clone becomes the owner of the shared snapshots, and its origin's dataset
+    /// becomes the clone.
     ///
     /// # Errors
-    /// [`Refusal::NotAClone`], names in conflict, quotas.
+    /// [`Refusal::NotAClone`], or refusals because of conflicting names or quotas.
     pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
         self.task(
             |s| s.check_promote(name),
@@ -543,10 +546,10 @@ impl LiveDatasets {
         )
     }
 
-    /// Sets a file system or volume back to its latest snapshot. It must not be open.
+    /// Rolls a file system or volume back to its latest snapshot. It must not be open.
     ///
     /// # Errors
-    /// [`Refusal::NotTheLatest`] if the snapshot is not that one, or a bookmark is newer;
+    /// [`Refusal::NotTheLatest`] if the snapshot is not the latest or a bookmark is newer;
     /// [`Refusal::Busy`].
     pub fn rollback(&self, snapshot: &str) -> Result<(), DatasetError> {
         self.task(

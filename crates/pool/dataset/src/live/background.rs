@@ -1,4 +1,4 @@
-//! Freeing in the background: what was destroyed goes a slice at a time.
+//! Frees destroyed datasets in the background, one time slice per txg.
 //!
 //! Page `docs/format/bpobj.md`, "Freeing in the background".
 
@@ -18,14 +18,13 @@ use millpond_ondisk::{
 use millpond_pool::PoolError;
 use millpond_pool::live::{BpObject, Drain, SpaceChange, SyncContext};
 
-/// A slice lasts so long at most, ...
+/// The longest duration of a time slice.
 const SLICE_NS: u64 = 1_000_000_000;
-/// ... and frees so many blocks at most, unless told otherwise: memory for their pointers is bounded
-/// by this.
+/// The most blocks freed per time slice by default. Bounds the memory for their pointers.
 pub(crate) const SLICE_BLOCKS: u64 = 100_000;
 const WHAT: &str = "freeing in the background";
 
-/// What is left of a slice.
+/// The remaining budget of a time slice.
 struct Slice<'c> {
     ctx: &'c SyncContext<'c>,
     ends_ns: u64,
@@ -55,19 +54,19 @@ impl Visitor for Slice<'_> {
     }
 }
 
-/// What a slice left behind.
+/// The state after a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Nothing waits to be freed.
+    /// Nothing is waiting to be freed.
     Nothing,
-    /// The next slice goes on.
+    /// The next time slice continues.
     More,
-    /// Something could not be read; it waits until the pool is opened again.
+    /// Something could not be read. Freeing stops until the pool is opened again.
     Stuck,
 }
 
 impl Syncing<'_> {
-    /// Frees for one slice of time.
+    /// Frees for one time slice.
     pub(crate) fn free_in_background(&self) -> Result<Rest, PoolError> {
         let has_work = self.has_free_list()?
             || self.ctx.directory_object(TREE_QUEUE)?.is_some()
@@ -176,7 +175,7 @@ impl Syncing<'_> {
             return Ok(Rest::Nothing);
         };
         for livelist in self.set_members(set)? {
-            // One sub-list at a time, whole: half of one would leave frees without their births.
+            // Process each sub-list as a whole: a part of it could contain frees without their births.
             for (key, list) in self.deadlist_entries(livelist)? {
                 if slice.is_over() {
                     return Ok(Rest::More);
@@ -223,7 +222,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees a tree at once, for pools that cannot queue it.
+    /// Frees a tree immediately, for pools that cannot queue it.
     pub(crate) fn free_tree_now(
         &self,
         pointer: &BlockPointer,

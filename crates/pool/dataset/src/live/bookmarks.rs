@@ -1,4 +1,4 @@
-//! Bookmarks as they change, and the count of what was freed since each.
+//! Changes bookmarks, and counts what was freed since each of them.
 //!
 //! Page `docs/format/bookmarks.md`.
 
@@ -22,7 +22,7 @@ impl MosView<'_> {
         Ok(number.and_then(|id| ObjectId(id).some()))
     }
 
-    /// The bookmarks of a head, by creation and name.
+    /// The bookmarks of a head, ordered by creation and name.
     pub(crate) fn bookmarks(
         &self,
         head: ObjectId,
@@ -62,12 +62,13 @@ pub(crate) fn counts_frees(bookmark: &BookmarkPhys) -> bool {
         .contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT)
 }
 
-/// The creation txgs of bookmarks that count frees, ascending and without doubles, by table of bookmarks:
-/// each txg asks for those of the heads that it writes, and tables may be long.
+/// Cache of the distinct creation txgs of bookmarks that count frees, ascending, by bookmark table.
+///
+/// Each txg needs them for every head it writes, and the tables may be long.
 #[derive(Debug, Default)]
 pub(crate) struct CountingTxgs(Mutex<BTreeMap<ObjectId, Arc<[Txg]>>>);
 
-/// Tables that are remembered. With more all are forgotten.
+/// The most tables that are cached. When exceeded, the cache is cleared.
 const REMEMBERED_TABLES_MAX: usize = 1024;
 
 impl CountingTxgs {
@@ -81,15 +82,14 @@ impl CountingTxgs {
         }
         known.insert(table, txgs);
     }
-    /// Bookmarks were added to a table or taken out.
+    /// Called when bookmarks were added to or removed from a table.
     fn forget(&self, table: ObjectId) {
         self.0.lock().remove(&table);
     }
 }
 
 impl Syncing<'_> {
-    /// The creation txgs, without doubles, of bookmarks that count frees and are not older than
-    /// `from`.
+    /// The distinct creation txgs of bookmarks that count frees and are not older than `from`.
     pub(crate) fn counting_bookmarks(
         &self,
         head: ObjectId,
@@ -135,7 +135,7 @@ impl Syncing<'_> {
         self.update_words(table, name, &bookmark.to_words())
     }
 
-    /// Adds what was freed to the bookmarks of a head, per creation txg.
+    /// Adds freed space to the bookmarks of a head, per creation txg.
     pub(crate) fn count_freed_of_bookmarks(
         &self,
         head: ObjectId,
@@ -161,7 +161,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Makes a bookmark of a snapshot in the past of `head`.
+    /// Creates a bookmark of a snapshot that is an ancestor of `head`.
     pub(crate) fn bookmark_snapshot(
         &self,
         head: ObjectId,
@@ -192,14 +192,14 @@ impl Syncing<'_> {
         Ok(bookmark)
     }
 
-    /// What a snapshot references and the dataset after it does not.
+    /// The space that a snapshot references but the next dataset does not.
     fn freed_after(&self, snapshot: &DslDatasetPhys) -> Result<SpaceChange, PoolError> {
         let next = required(snapshot.next_snapshot, "a snapshot without a successor")?;
         let deadlist = self.dataset(next)?.deadlist;
         self.deadlist_space(required(deadlist, "a dataset without a deadlist")?)
     }
 
-    /// Adds a bookmark to a head, with the features that it counts in.
+    /// Adds a bookmark to a head and increments the reference counts of its features.
     pub(crate) fn add_bookmark(
         &self,
         head: ObjectId,
@@ -224,7 +224,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// The features in which a bookmark counts, beside the one of its table.
+    /// The features that a bookmark uses, besides that of its table.
     fn bookmark_features(&self, bookmark: &BookmarkPhys) -> Result<Vec<&'static str>, PoolError> {
         let mut guids = vec![];
         if bookmark.to_words().len() > 3 {
@@ -242,7 +242,7 @@ impl Syncing<'_> {
         Ok(guids)
     }
 
-    /// Removes a bookmark, and the deadlist key that was kept for it if nothing else needs it.
+    /// Removes a bookmark, and its deadlist key if nothing else needs the key.
     pub(crate) fn remove_bookmark(&self, head: ObjectId, name: &str) -> Result<(), PoolError> {
         let Some(bookmark) = self.take_bookmark(head, name)? else {
             return Ok(());
@@ -268,7 +268,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Takes a bookmark out of its table; the table goes with the last one.
+    /// Removes a bookmark from its table, and the table with its last bookmark.
     pub(crate) fn take_bookmark(
         &self,
         head: ObjectId,
@@ -283,7 +283,7 @@ impl Syncing<'_> {
         self.remove(table, name)?;
         self.datasets.counting_txgs.forget(table);
         for guid in self.bookmark_features(&bookmark)? {
-            // Other software lets the count of this one go out of step.
+            // Other software may leave this feature's reference count wrong.
             if guid != features::BOOKMARK_V2 || self.feature_count(guid) > 0 {
                 self.ctx.feature_decrement(guid)?;
             }
@@ -296,8 +296,11 @@ impl Syncing<'_> {
         Ok(Some(bookmark))
     }
 
-    /// Before a snapshot goes: bookmarks of its interval count what goes from the list after it; its
-    /// own learn that it is gone. Returns whether the deadlists must keep its key for a bookmark.
+    /// Updates bookmarks before a snapshot is destroyed. Returns whether a bookmark needs the snapshot's
+    /// key in the deadlists.
+    ///
+    /// Bookmarks within the snapshot's interval count the blocks freed from the next deadlist. Bookmarks of
+    /// the snapshot itself record that it no longer exists.
     pub(crate) fn bookmarks_lose_snapshot(
         &self,
         snapshot: &DslDatasetPhys,
@@ -327,7 +330,7 @@ impl Syncing<'_> {
         Ok(key_stays)
     }
 
-    /// Counts the frees since a snapshot anew, in the bookmarks of `head` made of it.
+    /// Recomputes the frees counted by the bookmarks of `head` that were made of `snapshot`.
     pub(crate) fn recount_bookmarks_at(
         &self,
         head: ObjectId,
@@ -339,7 +342,8 @@ impl Syncing<'_> {
         let phys = self.dataset(snapshot)?;
         for (name, mut bookmark) in self.bookmarks(head)? {
             if bookmark.creation_txg == phys.creation_txg && counts_frees(&bookmark) {
-                // The chain of `head` continues the snapshot: what is dead in its oldest dataset.
+                // The chain of `head` continues the snapshot: its oldest dataset has the deadlist with
+                // these frees.
                 let oldest = self.oldest_after(head, snapshot)?;
                 let deadlist = self.dataset(oldest)?.deadlist;
                 let deadlist = required(deadlist, "a dataset without a deadlist")?;
@@ -354,7 +358,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees the table of a head that is destroyed.
+    /// Frees the bookmark table of a destroyed head.
     pub(crate) fn free_bookmarks(&self, head: ObjectId) -> Result<(), PoolError> {
         let names: Vec<String> = self
             .bookmarks(head)?

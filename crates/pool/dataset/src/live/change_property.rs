@@ -1,4 +1,4 @@
-//! Properties set, inherited and checked.
+//! Validates, sets and inherits properties.
 //!
 //! Page `docs/format/properties.md`, "Changing".
 
@@ -16,11 +16,11 @@ use millpond_ondisk::{ObjectId, ObjectSetKind, ObjectType};
 use millpond_pool::PoolError;
 use millpond_pool::properties::{Edit, Form, PropertyValue, preset_value};
 
-/// Longest name and value of a user property, in bytes.
+/// The longest name and value of a user property, in bytes.
 const USER_NAME_BYTES_MAX: usize = 255;
 const USER_VALUE_BYTES_MAX: usize = 8191;
 
-/// A change of one property that passed its checks.
+/// A validated change of one property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -35,8 +35,8 @@ fn text_of(value: &PropertyValue) -> String {
 }
 
 impl MosView<'_> {
-    /// Whether a value may be given to a property of datasets of this kind. Words may be given as text
-    /// or as their numbers.
+    /// Validates a property value for datasets of this kind. Values of indexed properties may be words or
+    /// numbers.
     pub(crate) fn check_value(
         &self,
         dataset: &str,
@@ -162,7 +162,7 @@ impl MosView<'_> {
         }
     }
 
-    /// What a change of quota or reservation must respect. `None` in `dataset` while it is new.
+    /// Checks a change of a quota or reservation against the space used and available.
     pub(crate) fn check_limits(&self, head: &Head, setting: &Setting) -> Result<(), DatasetError> {
         let PropertyValue::Number(new) = setting.value else {
             return Ok(());
@@ -238,7 +238,7 @@ fn check_user_property(name: &str, value: &PropertyValue) -> Result<Setting, &'s
 }
 
 impl Syncing<'_> {
-    /// Checks changes of a head's properties.
+    /// Validates changes of a head's properties.
     pub(crate) fn check_settings(
         &self,
         head: &Head,
@@ -254,7 +254,7 @@ impl Syncing<'_> {
         Ok(settings)
     }
 
-    /// Sets a property locally, with what follows from it.
+    /// Sets a property locally and applies its consequences.
     pub(crate) fn apply_setting(&self, head: &Head, setting: &Setting) -> Result<(), PoolError> {
         let number = match &setting.value {
             PropertyValue::Number(number) => Some(*number),
@@ -290,7 +290,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Stores a local value; what says "inherit" goes.
+    /// Stores a local value and removes the mark that the property is inherited.
     pub(crate) fn store_value(
         &self,
         table: ObjectId,
@@ -303,7 +303,7 @@ impl Syncing<'_> {
         match value {
             PropertyValue::Text(text) => self.update_text(table, name, text),
             PropertyValue::Number(number) if is_unknown_to_older(name, *number) => {
-                // Older software sees the default and does not stumble.
+                // Older software uses the default and does not fail.
                 let default = match table::find(name).and_then(|p| preset_value(&p.shape)) {
                     Some(PropertyValue::Number(default)) => default,
                     _ => 0,
@@ -318,8 +318,8 @@ impl Syncing<'_> {
         }
     }
 
-    /// Takes a local value away. With `to_received` the received one is in force again, otherwise
-    /// it stays hidden.
+    /// Removes a local value. With `to_received` the received value takes effect; otherwise it stays
+    /// hidden.
     pub(crate) fn inherit_value(
         &self,
         head: &Head,
@@ -350,7 +350,7 @@ impl Syncing<'_> {
         )
     }
 
-    /// Sets, or with `None` removes, a user property of a snapshot.
+    /// Sets a user property of a snapshot, or removes it with `None`.
     pub(crate) fn set_snapshot_property(
         &self,
         snapshot: ObjectId,
@@ -392,7 +392,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Gives a directory another reservation; what of it is unused is the parent's to bear.
+    /// Changes a directory's reservation and charges the change of its unused part to the parent.
     pub(crate) fn set_reservation(&self, directory: ObjectId, new: u64) -> Result<(), PoolError> {
         let mut phys = self.directory(directory)?;
         let used = phys.used_bytes;
@@ -405,7 +405,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Begins to count file systems and snapshots below a directory, where it is not done yet.
+    /// Starts counting file systems and snapshots below a directory, if they are not counted yet.
     pub(crate) fn begin_counts(&self, directory: ObjectId) -> Result<(), PoolError> {
         if self.feature_count(features::FILESYSTEM_LIMITS) == 0 {
             self.ctx.feature_increment(features::FILESYSTEM_LIMITS)?;
@@ -413,8 +413,8 @@ impl Syncing<'_> {
         self.count_below(directory, 0).map(|_| ())
     }
 
-    /// The counts of a directory, stored there and below. Numbers of directories and snapshots below
-    /// it and of it.
+    /// Computes and stores the counts of a directory and its descendants. Returns the number of file
+    /// systems below it, and the number of its and their snapshots.
     fn count_below(&self, directory: ObjectId, depth: usize) -> Result<(u64, u64), PoolError> {
         if depth > crate::directory::DEPTH_MAX {
             return Err(super::view::contradiction(
@@ -449,7 +449,8 @@ impl Syncing<'_> {
         Ok((file_systems, snapshots))
     }
 
-    /// Whether one more file system (or `count` more snapshots) would pass a limit here or above.
+    /// Checks whether one more file system (or `count` more snapshots) exceeds a limit of the directory or
+    /// an ancestor.
     pub(crate) fn check_count_limits(
         &self,
         name: &str,
@@ -476,7 +477,7 @@ impl Syncing<'_> {
     }
 }
 
-/// Values that software before them does not know.
+/// Whether a value is unknown to older software.
 fn is_unknown_to_older(name: &str, number: u64) -> bool {
     matches!(
         (name, number),

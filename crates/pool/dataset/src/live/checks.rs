@@ -1,4 +1,4 @@
-//! What must hold before datasets are made, snapshotted, moved or destroyed.
+//! Checks before datasets are created, snapshotted, moved or destroyed.
 
 use super::api::PropertyChanges;
 use super::change_property::Setting;
@@ -16,7 +16,7 @@ use millpond_pool::PoolError;
 use millpond_pool::live::HistoryEvent;
 use std::collections::BTreeSet;
 
-/// A dataset that may be made.
+/// A validated new dataset.
 pub(crate) struct NewHead {
     parent: ObjectId,
     component: String,
@@ -24,22 +24,22 @@ pub(crate) struct NewHead {
     settings: Vec<Setting>,
 }
 
-/// A head that nobody can open any more.
+/// A head that is closed for destruction and can no longer be opened.
 pub(crate) struct ToDestroy {
     head: Head,
     closed: ClosedHead,
-    /// What was being received into it, hidden below it: that goes first.
+    /// The hidden child of an unfinished receive into the head, which is destroyed first.
     half_received: Option<(Head, ClosedHead)>,
 }
 
-/// One of several things that are to be destroyed.
+/// A dataset prepared for destruction.
 pub(crate) enum Doomed {
     Head(ToDestroy),
     Snapshot(Snapshot),
 }
 
 impl Syncing<'_> {
-    /// Notes an event in the pool's history.
+    /// Records an event in the pool's history.
     pub(crate) fn history(
         &self,
         dataset: ObjectId,
@@ -52,7 +52,7 @@ impl Syncing<'_> {
     }
 
     pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
-        // One made in this very txg stands nowhere else.
+        // A head created in this txg has no block pointer yet; it is only in memory.
         if let Some(set) = self.datasets.open_set(head.dataset) {
             return Ok(set.kind());
         }
@@ -62,7 +62,7 @@ impl Syncing<'_> {
         Ok(set.kind())
     }
 
-    /// Whether what is reserved for a new dataset is to be had.
+    /// Checks whether the reservations of a new dataset are available.
     pub(crate) fn check_new_reservations(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// The checks that creating and cloning share. Returns parent and last component.
+    /// The checks common to create and clone. Returns the parent directory and the last component.
     pub(crate) fn check_new_head(&self, name: &str) -> Result<(ObjectId, String), DatasetError> {
         let (parent, component) = self.check_new_name(name)?;
         let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
@@ -113,7 +113,7 @@ impl Syncing<'_> {
         })
     }
 
-    /// Makes a file system or volume that passed [`Syncing::check_create`].
+    /// Creates a file system or volume that passed [`Syncing::check_create`].
     pub(crate) fn create(&self, name: &str, new: NewHead) -> Result<(), PoolError> {
         let directory = self.create_directory(Some(new.parent), &new.component)?;
         let origin = self.empty_origin()?;
@@ -132,7 +132,7 @@ impl Syncing<'_> {
         (self.datasets).fill(self, dataset, directory, &new.contents)
     }
 
-    /// Looks whether a file system or volume may be destroyed, and keeps it from being opened.
+    /// Checks whether a file system or volume may be destroyed, and prevents it from being opened.
     pub(crate) fn close_to_destroy(&self, name: &str) -> Result<ToDestroy, DatasetError> {
         let head = self.find_head(name)?;
         let hidden = self.half_received_below(&head)?;
@@ -164,8 +164,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// What was being received into a dataset and was not finished: hidden below it, and nobody's but the
-    /// dataset's.
+    /// The hidden child dataset of an unfinished receive into a dataset. Only this dataset uses it.
     fn half_received_below(&self, head: &Head) -> Result<Option<Head>, DatasetError> {
         let children = self.children(head.directory)?;
         match children.iter().any(|child| child.0 == RECEIVE_DATASET) {
@@ -177,7 +176,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Looks whether something may be destroyed; a file system or volume is closed then.
+    /// Checks whether a dataset may be destroyed, and closes a file system or volume.
     pub(crate) fn doom(&self, name: &str) -> Result<Doomed, DatasetError> {
         if !name.contains('@') {
             return Ok(Doomed::Head(self.close_to_destroy(name)?));
@@ -187,7 +186,7 @@ impl Syncing<'_> {
         Ok(Doomed::Snapshot(snapshot))
     }
 
-    /// Destroys what [`Syncing::doom`] has found.
+    /// Destroys a dataset prepared by [`Syncing::doom`].
     pub(crate) fn end(&self, doomed: Doomed) -> Result<(), PoolError> {
         match doomed {
             Doomed::Head(head) => self.destroy_closed(head),
@@ -195,7 +194,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Looks whether a snapshot may be destroyed, or, with `defer`, at least be noted for it.
+    /// Checks whether a snapshot may be destroyed now, or with `defer`, later.
     pub(crate) fn check_destroy_snapshot(
         &self,
         snapshot: &Snapshot,
@@ -218,7 +217,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Destroys a snapshot, or notes that it is to go once it is free to.
+    /// Destroys a snapshot, or marks it for deferred destruction.
     pub(crate) fn destroy_or_defer(&self, snapshot: &Snapshot) -> Result<(), PoolError> {
         let full = snapshot.full_name();
         let phys = self.dataset(snapshot.dataset)?;
@@ -233,7 +232,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Destroys what [`Syncing::close_to_destroy`] has closed.
+    /// Destroys a head closed by [`Syncing::close_to_destroy`].
     pub(crate) fn destroy_closed(&self, doomed: ToDestroy) -> Result<(), PoolError> {
         let ToDestroy {
             head,
@@ -255,8 +254,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Whether what a clone takes over fits the quotas of its directory and those above it, as far
-    /// as they are not the origin's too.
+    /// Checks whether moved space fits the quotas of the new directory and its ancestors, except ancestors
+    /// shared with the old directory.
     pub(crate) fn check_transfer(
         &self,
         from: ObjectId,
@@ -293,7 +292,7 @@ impl Syncing<'_> {
 }
 
 impl Syncing<'_> {
-    /// Heads and names to snapshot; `None` if one of them must wait for another txg.
+    /// The heads and names to snapshot; `None` if one of them must wait for another txg.
     pub(crate) fn check_snapshots(
         &self,
         names: &[&str],
@@ -358,7 +357,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// How the history tells that a head was destroyed.
+    /// The history's description of how a head was destroyed.
     pub(crate) fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
         let phys = self.dataset(head.dataset)?;
         let way = if self.livelist_of(head.directory)?.is_some() {
@@ -371,15 +370,15 @@ impl Syncing<'_> {
         Ok(format!("({way}, mintxg={})", phys.previous_snapshot_txg))
     }
 
-    /// The permissions that ancestors give to whoever creates something below.
+    /// Would inherit the permissions that ancestors grant to the creator of a dataset.
     pub(crate) fn inherit_permissions(&self, directory: ObjectId) -> Result<(), PoolError> {
-        // They are copied for users other than the superuser, who is the only one that asks here.
+        // Only users other than the superuser inherit permissions, and only the superuser gets here.
         let _ = directory;
         Ok(())
     }
 }
 
-/// Takes `path@name` apart.
+/// Splits `path@name`.
 pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
     let parsed = DatasetName::parse(full)?;
     match parsed.tail {
@@ -391,7 +390,7 @@ pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
     }
 }
 
-/// Snapshots take user properties only.
+/// Snapshots accept user properties only.
 pub(crate) fn check_snapshot_properties(
     name: &str,
     changes: &PropertyChanges,

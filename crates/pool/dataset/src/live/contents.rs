@@ -1,4 +1,4 @@
-//! The first objects of new datasets, which upper layers make.
+//! Interface for creating the first objects of new datasets, which upper layers implement.
 
 use millpond_env::sync::Arc;
 use millpond_object::LiveObjectSet;
@@ -6,7 +6,7 @@ use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
 use millpond_txg::Transaction;
 use std::error::Error;
 
-/// What a new file system or volume is to be; fixed for its life.
+/// The permanent choices of a new file system or volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewContents {
     /// A file system.
@@ -15,7 +15,7 @@ pub enum NewContents {
     Volume {
         /// Its size in bytes, a multiple of the block size.
         size_bytes: u64,
-        /// Size of its blocks in bytes, a power of two from 512.
+        /// Block size in bytes, a power of two from 512.
         block_bytes: u32,
     },
 }
@@ -25,21 +25,21 @@ pub enum NewContents {
 pub struct NewFileSystem {
     /// 0 none, 0x10 form D, 0x20 form KD, 0x50 form C, 0x60 form KC.
     pub normalization: u64,
-    /// Names that are not UTF-8 are refused.
+    /// Whether names that are not UTF-8 are rejected.
     pub is_utf8_only: bool,
     /// 0 sensitive, 1 insensitive, 2 mixed.
     pub case_sensitivity: u64,
-    /// Whether the root directory and new files have project numbers. Not in the root of a new pool.
+    /// Whether the root directory and new files have project ids. False for the root of a new pool.
     pub has_projects: bool,
-    /// Default quotas of users, groups and projects, in bytes, then in objects; as OpenZFS 2.4 keeps
-    /// them. `None`: not kept.
+    /// Default quotas of users, groups and projects, in bytes, then in objects, as OpenZFS 2.4 stores them.
+    /// `None`: not stored.
     pub default_quotas: Option<[u64; 6]>,
-    /// Owner of the root directory.
+    /// uid and gid of the root directory's owner.
     pub owner: (u32, u32),
 }
 
 impl NewContents {
-    /// What the object set holds.
+    /// The kind of the object set.
     #[must_use]
     pub fn kind(&self) -> ObjectSetKind {
         match self {
@@ -47,7 +47,7 @@ impl NewContents {
             Self::Volume { .. } => ObjectSetKind::Volume,
         }
     }
-    /// Flags that a dataset of these contents has from the start.
+    /// Initial dataset flags for these contents.
     pub(crate) fn dataset_flags(&self) -> DslDatasetFlags {
         match self {
             Self::FileSystem(new) if new.case_sensitivity == 1 => DslDatasetFlags::CASE_INSENSITIVE,
@@ -56,12 +56,12 @@ impl NewContents {
     }
 }
 
-/// Makes what a new dataset contains. Implemented by the layer that knows files and volumes.
+/// Creates the contents of a new dataset. Implemented by the layer that knows files and volumes.
 pub trait ContentsPort: Send + Sync {
-    /// Makes the first objects in an empty object set, in one txg.
+    /// Creates the first objects in an empty object set, in one txg.
     ///
     /// # Errors
-    /// Whatever went wrong; the pool suspends.
+    /// Any failure; the pool then suspends.
     fn create(
         &self,
         set: &Arc<LiveObjectSet>,

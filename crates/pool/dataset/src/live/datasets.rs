@@ -1,4 +1,4 @@
-//! The datasets of a pool open for changes: who is open, and the sync loop's port.
+//! The datasets of a pool open for changes: the open heads, and the port for the pool's sync thread.
 
 use super::admission::Admission;
 use super::background::{Rest, SLICE_BLOCKS};
@@ -21,51 +21,53 @@ use millpond_pool::live::{DatasetPort, FoundLogs, LivePool, SpaceChange, SyncCon
 use millpond_pool::{Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The datasets of a pool that is open for changes. Hand it to [`LivePool::create`] or
-/// [`LivePool::open`] as their port, and keep it to change datasets with.
+/// The datasets of a pool that is open for changes.
+///
+/// Pass it as the port to [`LivePool::create`] or [`LivePool::open`], and use it to change datasets.
 pub struct LiveDatasets {
     pub(crate) pool: Arc<OnceLock<Weak<LivePool>>>,
     pub(crate) contents: Arc<dyn ContentsPort>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
     pub(crate) counting_txgs: CountingTxgs,
-    /// Found when the pool was opened, to be claimed or let go with its first txg.
+    /// Intent logs found when the pool was opened. The first txg claims or frees them.
     found_logs: Mutex<Vec<super::may_write::HeadLogFound>>,
     found_logs_choice: Mutex<FoundLogs>,
-    /// Names of datasets found half received, to be destroyed.
+    /// Names of datasets with an unfinished receive, to be destroyed.
     pub(super) half_received: Mutex<Vec<String>>,
-    /// Of those, names of the ones that wait to be replayed, with whether records refer to other files.
+    /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
     pub(crate) to_replay: Mutex<BTreeMap<String, bool>>,
-    /// The last txg that a claimed block was born in.
+    /// The last birth txg of a claimed block.
     last_claimed_birth: AtomicU64,
     heads: Mutex<Heads>,
-    /// Written while an operation changes tables of names, read while somebody looks a name up.
+    /// Write-locked while an operation changes tables of names, read-locked while a name is looked up.
     pub(crate) names: RwLock<()>,
-    /// Whether the next txg has something to free in the background.
+    /// Whether the next txg must free in the background.
     has_background_work: AtomicBool,
     slice_blocks: AtomicU64,
-    /// Whether what other imports left behind was cleared away.
+    /// Whether leftovers of earlier imports have been removed.
     is_swept: AtomicBool,
-    /// Whether the properties that limit numbers of file systems and snapshots hold.
+    /// Whether `filesystem_limit` and `snapshot_limit` are enforced.
     has_limits: AtomicBool,
 }
 
 #[derive(Default)]
 struct Heads {
     open: BTreeMap<ObjectId, Arc<LiveDataset>>,
-    /// Destroyed, or being exchanged, in a txg that is not committed.
+    /// Heads destroyed or swapped in a txg that is not committed.
     gone: BTreeSet<ObjectId>,
-    /// So many must be open before somebody looks again who is idle.
+    /// The number of open heads at which idle heads are closed again.
     shed_at: usize,
 }
 
-/// What is left of a head that was closed for good.
+/// The remainder of a head that was closed permanently.
 pub(crate) struct ClosedHead {
     /// Its intent log, whose blocks must be freed.
     pub(crate) log: Option<Arc<dyn super::log::HeadLog>>,
 }
 
-/// More open heads than this that nobody holds are let go, or than there were in use when somebody looked last.
+/// The most open heads before idle ones are closed, unless twice the heads in use at the last check is
+/// more.
 const IDLE_HEADS_MAX: usize = 64;
 
 impl std::fmt::Debug for LiveDatasets {
@@ -81,8 +83,8 @@ pub(crate) fn closed() -> PoolError {
 }
 
 impl LiveDatasets {
-    /// Datasets of a pool that is yet to be made or opened. `contents` makes the first objects of new
-    /// file systems and volumes.
+    /// Creates the datasets of a pool that will be created or opened. `contents` creates the first objects
+    /// of new file systems and volumes.
     #[must_use]
     pub fn new(contents: Arc<dyn ContentsPort>) -> Arc<Self> {
         Arc::new(Self {
@@ -108,14 +110,15 @@ impl LiveDatasets {
     /// The pool.
     ///
     /// # Errors
-    /// If it was closed, or never made.
+    /// If the pool was closed or never created.
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         let pool = self.pool.get().and_then(Weak::upgrade);
         pool.ok_or_else(|| DatasetError::Pool(closed()))
     }
 
-    /// Whether `filesystem_limit` and `snapshot_limit` hold; they do at first. Whoever may change them is not
-    /// bound by them: what is beyond them is counted all the same.
+    /// Sets whether `filesystem_limit` and `snapshot_limit` are enforced; initially they are.
+    ///
+    /// They do not apply to a user who may change them. Counting continues in any case.
     pub fn enforce_limits(&self, enforce: bool) {
         self.has_limits.store(enforce, Ordering::Relaxed);
     }
@@ -124,11 +127,11 @@ impl LiveDatasets {
         self.has_limits.load(Ordering::Relaxed)
     }
 
-    /// What is to become of intent logs. To be said before the pool is opened.
+    /// Sets what to do with intent logs. Call this before the pool is opened.
     pub fn choose_found_logs(&self, choice: FoundLogs) {
         *self.found_logs_choice.lock() = choice;
     }
-    /// Writes txgs until nothing that was claimed is of the future.
+    /// Writes txgs until the open txg is newer than every claimed block.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -140,7 +143,7 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// Frees at most so many blocks of what was destroyed with each txg.
+    /// Limits the number of blocks that each txg frees in the background.
     pub fn limit_background(&self, blocks: u64) {
         self.slice_blocks.store(blocks.max(1), Ordering::Relaxed);
     }
@@ -148,8 +151,8 @@ impl LiveDatasets {
         self.slice_blocks.load(Ordering::Relaxed)
     }
 
-    /// Runs a change in syncing context: first what looks whether it may be done, then what does it.
-    /// Returns when the change is on stable storage.
+    /// Runs a change in syncing context: first `check`, then `apply`. Returns when the change is on stable
+    /// storage.
     pub(crate) fn task<P: Send, R: Send>(
         &self,
         check: impl FnOnce(&Syncing<'_>) -> Result<P, DatasetError> + Send,
@@ -159,7 +162,8 @@ impl LiveDatasets {
         pool.sync_task(|ctx| {
             let syncing = Syncing::new(self, ctx);
             match check(&syncing) {
-                // What cannot be read while checking has changed nothing either.
+                // An unreadable object during the check has not changed anything either, so it is a
+                // refusal.
                 Err(refused) => Ok(Err(refused)),
                 Ok(plan) => {
                     let _names = self.names.write();
@@ -171,11 +175,11 @@ impl LiveDatasets {
 
     // ---- open heads -----------------------------------------------------------------------------
 
-    /// Opens a file system or volume for changes. Everybody gets the same one.
+    /// Opens a file system or volume for changes. All callers share the same object.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`]; [`Refusal::Inconsistent`] for one that is partly received;
-    /// [`DatasetError::Locked`] for an encrypted one, which cannot be written yet.
+    /// [`DatasetError::NotFound`]; [`Refusal::Inconsistent`] for an unfinished receive;
+    /// [`DatasetError::Locked`] for an encrypted dataset, which cannot be written yet.
     pub fn open_head(&self, name: &str) -> Result<Arc<LiveDataset>, DatasetError> {
         let pool = self.pool()?;
         let parsed = DatasetName::parse(name)?;
@@ -235,7 +239,7 @@ impl LiveDatasets {
         ))
     }
 
-    /// Teaches admission a head and the directories above it.
+    /// Registers a head and its ancestor directories with admission control.
     fn learn(&self, view: &MosView<'_>, head: ObjectId) -> Result<(), PoolError> {
         let phys = view.dataset(head)?;
         let mut at = Some(phys.directory);
@@ -254,7 +258,7 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// Gives open heads in a directory and below it the settings that are in force now.
+    /// Updates the settings of the open heads in a directory and its descendants.
     pub(crate) fn refresh(&self, view: &MosView<'_>, within: ObjectId) -> Result<(), PoolError> {
         let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
         for head in open {
@@ -270,19 +274,20 @@ impl LiveDatasets {
         Ok(())
     }
 
-    /// The head with this object number, if it is open.
+    /// The head with this object id, if it is open.
     #[must_use]
     pub fn head_if_open(&self, head: ObjectId) -> Option<Arc<LiveDataset>> {
         self.heads.lock().open.get(&head).map(Arc::clone)
     }
 
-    /// The objects of a head, if it is open.
+    /// The object set of a head, if it is open.
     pub(crate) fn open_set(&self, head: ObjectId) -> Option<Arc<LiveObjectSet>> {
         Some(self.heads.lock().open.get(&head)?.set())
     }
 
-    /// Keeps a head from being opened until the txg is committed, and lets go of what is in memory.
-    /// `None` if somebody holds it.
+    /// Closes a head and prevents it from being opened until the txg is committed.
+    ///
+    /// Returns `None` if the head is in use or has changes in a later txg.
     pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> Option<ClosedHead> {
         let mut heads = self.heads.lock();
         let is_held = heads
@@ -298,15 +303,14 @@ impl LiveDatasets {
         Some(ClosedHead { log })
     }
 
-    /// Lets a head that was closed for an exchange be opened again.
+    /// Allows a head that was closed for a swap to be opened again.
     pub(crate) fn reopen(&self, head: ObjectId) {
         self.heads.lock().gone.remove(&head);
     }
 
     // ---- syncing context ------------------------------------------------------------------------
 
-    /// Makes an object set with its first objects for a head that was just made. It is written in
-    /// the next pass.
+    /// Creates the object set of a new head with its first objects. The next pass writes it.
     pub(crate) fn fill(
         &self,
         syncing: &Syncing<'_>,
@@ -354,7 +358,7 @@ impl LiveDatasets {
         self.adopt(syncing, (head, directory), set, settings)
     }
 
-    /// Takes a set that is dirty in the txg being written among the open heads.
+    /// Adds a set that is dirty in the txg being written to the open heads.
     pub(crate) fn adopt(
         &self,
         syncing: &Syncing<'_>,
@@ -389,7 +393,7 @@ impl LiveDatasets {
 }
 
 impl Heads {
-    /// Lets go of heads that nobody holds and that have nothing to be written.
+    /// Closes heads that are not in use and have nothing to write.
     fn shed(&mut self, dirty: &DirtyHeads, admission: &Admission) {
         if self.open.len() < self.shed_at.max(IDLE_HEADS_MAX) {
             return;
@@ -402,13 +406,13 @@ impl Heads {
             }
             is_needed
         });
-        // Where thousands are in use, not each that comes looks at all of them.
+        // With thousands of heads in use, opening another one must not scan all of them each time.
         self.shed_at = self.open.len() * 2;
     }
 }
 
 impl MosView<'_> {
-    /// What a directory may still use, in bytes.
+    /// Bytes that a directory may still use.
     pub(crate) fn available(&self, directory: ObjectId) -> Result<u64, PoolError> {
         let mut path = vec![];
         let mut at = Some(directory);
@@ -472,7 +476,7 @@ impl DatasetPort for LiveDatasets {
         Ok(())
     }
 
-    /// Logs without records are let go: what they took is free, their headers are zeros. Others are claimed.
+    /// Frees logs without records and logs to be discarded, and zeroes their headers. Claims the others.
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
         let syncing = Syncing::new(self, ctx);
@@ -517,10 +521,10 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn attach(&self, pool: &Arc<LivePool>) -> Result<(), PoolError> {
-        // What was made before there was a pool to hold is opened again when it is asked for.
+        // Heads created before the pool existed do not refer to it. They are opened again on demand.
         self.heads.lock().open.clear();
         self.admission.set_limits(pool);
-        // Attached once; a second pool would mix two pools' datasets.
+        // Attach only once; a second pool would mix the datasets of two pools.
         self.pool
             .set(Arc::downgrade(pool))
             .map_err(|_| PoolError::Unsupported {
@@ -574,14 +578,14 @@ impl DatasetPort for LiveDatasets {
         if self.has_background_work.load(Ordering::Acquire)
             && let Some(pool) = self.pool.get().and_then(Weak::upgrade)
         {
-            // Nobody else may be in a hurry to have the next txg written.
+            // Request the next txg, in case no other caller needs it soon.
             pool.groups().ask(Txg(txg.0.saturating_add(1)));
         }
     }
 }
 
 impl Syncing<'_> {
-    /// Something was queued to be freed in the background.
+    /// Records that something was queued for freeing in the background.
     pub(crate) fn wake_background(&self) {
         self.datasets
             .has_background_work

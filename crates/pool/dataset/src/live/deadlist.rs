@@ -1,4 +1,4 @@
-//! Deadlists as they change: what the dataset before references and this one does not.
+//! Changes deadlists: the blocks that the previous snapshot references and this dataset does not.
 //!
 //! Page `docs/format/deadlist.md`.
 
@@ -19,7 +19,7 @@ const WHAT: &str = "deadlist";
 pub(crate) type Entries = BTreeMap<Txg, ObjectId>;
 
 impl Syncing<'_> {
-    /// Makes a deadlist without entries.
+    /// Creates a deadlist without entries.
     pub(crate) fn create_deadlist(&self) -> Result<ObjectId, PoolError> {
         self.create_zap_with_bonus(
             ObjectType::DEADLIST,
@@ -28,12 +28,12 @@ impl Syncing<'_> {
         )
     }
 
-    /// Whether a deadlist is of the form that pools before version 26 had: a plain list.
+    /// Whether a deadlist has the format of pools before version 26: a single list.
     pub(crate) fn is_old_deadlist(&self, deadlist: ObjectId) -> Result<bool, PoolError> {
         Ok(self.object(deadlist, WHAT)?.object_type() == ObjectType::BPOBJ)
     }
 
-    /// Its totals.
+    /// The deadlist's totals.
     pub(crate) fn deadlist_space(&self, deadlist: ObjectId) -> Result<SpaceChange, PoolError> {
         if self.is_old_deadlist(deadlist)? {
             return self.list_space(deadlist);
@@ -51,7 +51,7 @@ impl Syncing<'_> {
         DeadlistPhys::decode(&bonus, Endian::Little).during(WHAT)
     }
 
-    /// The totals of a list, those of lists below it included.
+    /// The totals of a list, including its sub-lists.
     pub(crate) fn list_space(&self, list: ObjectId) -> Result<SpaceChange, PoolError> {
         let phys = BpObject::open(self.ctx, list)?.phys()?;
         Ok(stored(
@@ -61,7 +61,7 @@ impl Syncing<'_> {
         ))
     }
 
-    /// Changes a deadlist's totals. A livelist's may pass below zero within a txg; a deadlist's not.
+    /// Changes a deadlist's totals. Only a livelist's totals may be negative within a txg.
     pub(crate) fn add_to_deadlist(
         &self,
         deadlist: ObjectId,
@@ -77,7 +77,7 @@ impl Syncing<'_> {
         self.put_bonus(deadlist, phys.encode(), WHAT)
     }
 
-    /// Its entries. What is no hexadecimal number is no entry.
+    /// The deadlist's entries. Names that are not hexadecimal numbers are ignored.
     pub(crate) fn deadlist_entries(&self, deadlist: ObjectId) -> Result<Entries, PoolError> {
         if self.is_old_deadlist(deadlist)? {
             return Err(contradiction(
@@ -97,7 +97,7 @@ impl Syncing<'_> {
             .collect())
     }
 
-    /// Inserts dead pointers; each goes to the entry of its birth. Returns what they count for.
+    /// Inserts dead pointers, each into the entry of its birth txg. Returns their space.
     pub(crate) fn insert_dead(
         &self,
         deadlist: ObjectId,
@@ -120,7 +120,7 @@ impl Syncing<'_> {
         Ok(sum)
     }
 
-    /// The list of an entry, one of its own in place of the shared empty one.
+    /// The list of an entry. Replaces the shared empty list by a new one.
     pub(crate) fn writable_list(
         &self,
         deadlist: ObjectId,
@@ -141,7 +141,7 @@ impl Syncing<'_> {
         Ok(own)
     }
 
-    /// A new deadlist with the keys of `from` below `limit`, all empty.
+    /// Creates a deadlist with the keys of `from` below `limit`, all empty.
     pub(crate) fn clone_deadlist(
         &self,
         from: ObjectId,
@@ -156,7 +156,7 @@ impl Syncing<'_> {
         Ok(made)
     }
 
-    /// Adds an empty entry; one that is there stays.
+    /// Adds an empty entry, unless the key exists.
     pub(crate) fn add_deadlist_key(&self, deadlist: ObjectId, key: Txg) -> Result<(), PoolError> {
         let name = hex_key(key.0);
         if self.lookup(deadlist, &name)?.is_some() {
@@ -166,7 +166,7 @@ impl Syncing<'_> {
         self.update(deadlist, &name, list.0)
     }
 
-    /// Removes an entry; what it held goes to the one below. One that is not there is no error.
+    /// Removes an entry and moves its content to the next lower entry. A missing key is not an error.
     pub(crate) fn remove_deadlist_key(
         &self,
         deadlist: ObjectId,
@@ -186,7 +186,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Appends a whole list to an entry, unless it is empty: then it is only given up.
+    /// Appends a whole list to an entry. If the list is empty, it is only released.
     fn append_to_entry(
         &self,
         deadlist: ObjectId,
@@ -201,8 +201,8 @@ impl Syncing<'_> {
         BpObject::open(self.ctx, own)?.append_list(self.ctx, list)
     }
 
-    /// Moves everything of another deadlist into this one: to the largest key at or below. The
-    /// other one has no entries then.
+    /// Moves all content of another deadlist into this one, each list to the largest key at or below its
+    /// own. The other deadlist then has no entries.
     pub(crate) fn merge_deadlist(&self, into: ObjectId, other: ObjectId) -> Result<(), PoolError> {
         let mut entries = self.deadlist_entries(into)?;
         let space = self.deadlist_space(other)?;
@@ -216,7 +216,7 @@ impl Syncing<'_> {
         self.add_to_deadlist(other, -space)
     }
 
-    /// Moves every entry from `from` on to a list and returns what they counted for.
+    /// Moves the content of all entries from `from` on to a list, and returns its space.
     pub(crate) fn move_dead_from(
         &self,
         deadlist: ObjectId,
@@ -234,8 +234,8 @@ impl Syncing<'_> {
         Ok(moved)
     }
 
-    /// What was born after `low` and up to `high` (`None`: without end); both must be keys, or
-    /// outside all keys.
+    /// The space of blocks born after `low` and up to `high` (`None`: no upper limit). Both must be keys or
+    /// outside the range of keys.
     pub(crate) fn dead_space_between(
         &self,
         deadlist: ObjectId,
@@ -252,7 +252,7 @@ impl Syncing<'_> {
         Ok(sum)
     }
 
-    /// Frees a deadlist. The blocks in it are not touched.
+    /// Frees a deadlist, but not the blocks in it.
     pub(crate) fn free_deadlist(&self, deadlist: ObjectId) -> Result<(), PoolError> {
         if self.is_old_deadlist(deadlist)? {
             return BpObject::free(self.ctx, deadlist);
@@ -264,7 +264,7 @@ impl Syncing<'_> {
     }
 }
 
-/// Sorts pointers into the entries that they belong to, keeping their order.
+/// Groups pointers by the entries that they belong to, keeping their order.
 pub(crate) fn buckets(
     entries: &Entries,
     pointers: &[BlockPointer],

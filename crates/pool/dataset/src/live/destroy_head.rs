@@ -1,4 +1,4 @@
-//! File systems and volumes taken away: what belongs to them alone is queued to be freed.
+//! Destroys file systems and volumes. Their unshared blocks are queued for freeing.
 //!
 //! Page `docs/format/dsl-dataset.md`, "How datasets change"; `docs/format/bpobj.md`.
 
@@ -22,7 +22,7 @@ const QUEUE_BLOCK_BYTES: u32 = 128 << 10;
 const WHAT: &str = "destroying a dataset";
 
 impl Syncing<'_> {
-    /// Destroys a head that has no snapshots and whose directory has no children, with its directory.
+    /// Destroys a head and its directory. The head must have no snapshots and the directory no children.
     pub(crate) fn destroy_head(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
         let directory = self.dataset(id)?.directory;
         self.set_ref_reservation_charge(directory, 0)?;
@@ -61,7 +61,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// A head without snapshots is itself the oldest of its chain: its origin forgets it.
+    /// Removes a head without snapshots from its origin. Such a head is the oldest dataset of its chain.
     fn leave_origin(&self, head: ObjectId, origin: ObjectId) -> Result<(), PoolError> {
         let mut from = self.dataset(origin)?;
         if let Some(clones) = from.next_clones
@@ -76,7 +76,7 @@ impl Syncing<'_> {
         self.put_dataset(origin, &from)
     }
 
-    /// Hands what a head holds of its own to the background.
+    /// Queues a head's unshared blocks for freeing in the background.
     fn queue_blocks(&self, phys: &DslDatasetPhys) -> Result<(), PoolError> {
         let directory = phys.directory;
         let figures = self.directory(directory)?;
@@ -96,8 +96,8 @@ impl Syncing<'_> {
             };
             self.set_insert(set, livelist.0)?;
             self.remove(directory, keys::LIVELIST)?;
-            // The list knows nothing of embedded blocks, whose logical bytes the clone is charged for: nobody
-            // will take those from `$FREE` again.
+            // A livelist does not contain embedded blocks, although the clone is charged for their logical
+            // bytes. Charging those to `$FREE` would leave them there permanently.
             let listed = self.deadlist_space(livelist)?;
             if listed.used != space.used || listed.compressed != space.compressed {
                 return Err(contradiction(
@@ -125,7 +125,7 @@ impl Syncing<'_> {
         self.move_to_free(directory, space)
     }
 
-    /// Moves what a directory is charged for its head to `$FREE`.
+    /// Moves the space charged to a directory for its head to `$FREE`.
     fn move_to_free(&self, directory: ObjectId, space: SpaceChange) -> Result<(), PoolError> {
         self.charge_space(directory, Use::Head, -space)?;
         let free = self.special_directory(keys::FREE_DIRECTORY)?;
@@ -167,7 +167,7 @@ impl Syncing<'_> {
         BpTreePhys::decode(&bonus, Endian::Little).during(WHAT)
     }
 
-    /// Stores the queue's header with its sums changed.
+    /// Stores the queue's header with changed totals.
     pub(crate) fn put_tree_queue(
         &self,
         queue: ObjectId,
@@ -184,7 +184,7 @@ impl Syncing<'_> {
         self.put_bonus(queue, header.encode(), WHAT)
     }
 
-    /// Removes the errors noted for a head.
+    /// Removes the logged errors of a head.
     fn forget_errors(&self, head: ObjectId) -> Result<(), PoolError> {
         for key in ["errlog_last", "errlog_scrub"] {
             if let Some(log) = self.ctx.directory_object(key)? {
@@ -199,7 +199,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// One user less of a wrapped key; it goes with the last.
+    /// Decrements the reference count of a wrapped key, and frees the key with its last reference.
     fn release_crypto_key(&self, key: ObjectId) -> Result<(), PoolError> {
         const COUNT: &str = "DSL_CRYPTO_REFCOUNT";
         match self.lookup(key, COUNT)? {
@@ -208,7 +208,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Whether a snapshot is one that may be destroyed now: no holds, no clones.
+    /// Whether a snapshot can be destroyed now: it has no holds and no clones.
     pub(crate) fn is_free_to_go(&self, snapshot: &DslDatasetPhys) -> Result<bool, PoolError> {
         Ok(snapshot.children_count <= 1 && self.hold_count(snapshot)? == 0)
     }
@@ -219,8 +219,8 @@ impl Syncing<'_> {
         })
     }
 
-    /// What a directory's unused refreservation is charged with, as if the refreservation were
-    /// `new` bytes.
+    /// Changes the charge for a directory's unused refreservation, as if the refreservation were `new`
+    /// bytes.
     pub(crate) fn set_ref_reservation_charge(
         &self,
         directory: ObjectId,

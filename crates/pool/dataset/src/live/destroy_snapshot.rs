@@ -1,4 +1,4 @@
-//! Snapshots taken away: neighbours take over what they shared with them.
+//! Destroys snapshots. The neighbouring snapshots take over the blocks shared with them.
 //!
 //! Page `docs/format/dsl-dataset.md`, "How datasets change".
 
@@ -12,7 +12,7 @@ use millpond_pool::PoolError;
 const WHAT: &str = "destroying a snapshot";
 
 impl MosView<'_> {
-    /// Number of holds on a snapshot.
+    /// The number of holds on a snapshot.
     pub(crate) fn hold_count(&self, snapshot: &DslDatasetPhys) -> Result<u64, PoolError> {
         snapshot
             .user_references
@@ -31,7 +31,7 @@ impl MosView<'_> {
             let phys = self.dataset(at)?;
             match phys.previous_snapshot {
                 Some(previous) if previous == origin => return Ok(at),
-                // Chains lead back in time; one that does not is a circle.
+                // Each snapshot in a chain must be older than the next one; otherwise the chain is a cycle.
                 Some(previous) if phys.previous_snapshot_txg < before_txg => {
                     before_txg = phys.previous_snapshot_txg;
                     at = previous;
@@ -48,7 +48,7 @@ impl MosView<'_> {
 }
 
 impl Syncing<'_> {
-    /// Destroys a snapshot without holds and clones.
+    /// Destroys a snapshot that has no holds and no clones.
     pub(crate) fn destroy_snapshot(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
         let gone = self.dataset(id)?;
         let directory = gone.directory;
@@ -67,7 +67,8 @@ impl Syncing<'_> {
         next.previous_snapshot_txg = gone.previous_snapshot_txg;
         self.put_dataset(next_id, &next)?;
 
-        // What only it held goes; the rest of what it kept from its successor is its successor's.
+        // Free the blocks that only this snapshot references. The rest of its deadlist moves to its
+        // successor.
         let free_list = self.ctx.directory_object(FREE_LIST)?.ok_or_else(|| {
             contradiction("object directory", "no list of what waits to be freed")
         })?;
@@ -113,7 +114,8 @@ impl Syncing<'_> {
         self.free_zapified(id)
     }
 
-    /// The snapshot before gets the one after as its successor, and as its own what they share.
+    /// Makes the next dataset the successor of the previous snapshot, and recomputes the latter's unique
+    /// bytes.
     fn unlink_from_previous(
         &self,
         id: ObjectId,
@@ -142,8 +144,8 @@ impl Syncing<'_> {
         }
     }
 
-    /// A head's unique bytes from its chain: what it references less what it shares with the snapshot
-    /// before. A larger number makes less of its refreservation unused.
+    /// Recomputes a head's unique bytes: what it references minus what it shares with the previous
+    /// snapshot. An increase reduces the unused part of its refreservation.
     pub(crate) fn recount_head_unique(&self, head: ObjectId) -> Result<(), PoolError> {
         let mut phys = self.dataset(head)?;
         let deadlist = required(phys.deadlist, "a head without a deadlist")?;
@@ -167,8 +169,8 @@ impl Syncing<'_> {
         self.charge(phys.directory, &[(Use::RefReserved, change)], 0, 0)
     }
 
-    /// Removes a key from the deadlists of the heads of all clones below a directory that descend
-    /// from younger snapshots than `key`.
+    /// Removes a key from the deadlists of the heads of all clones below a directory that descend from
+    /// snapshots younger than `key`.
     pub(crate) fn remove_key_of_clones(
         &self,
         directory: ObjectId,
@@ -201,7 +203,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Takes a snapshot's name out of its head's table.
+    /// Removes a snapshot's name from its head's table.
     fn unname_snapshot(&self, directory: ObjectId, name: &str) -> Result<(), PoolError> {
         let head = self.directory(directory)?.head_dataset;
         let head = self.dataset(required(head, "a snapshot without a head")?)?;
@@ -213,7 +215,7 @@ impl Syncing<'_> {
         self.snapshots_changed(directory)
     }
 
-    /// Clears pool property `bootfs` if it names this dataset.
+    /// Clears the pool property `bootfs` if it names this dataset.
     pub(crate) fn forget_boot_dataset(&self, id: ObjectId) -> Result<(), PoolError> {
         if let Some(properties) = self.ctx.directory_object("pool_props")?
             && self.lookup(properties, "bootfs")? == Some(id.0)
@@ -223,7 +225,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Destroys a snapshot that waited for its last hold and clone, if they are gone.
+    /// Destroys a snapshot marked for deferred destruction, once its last hold and clone are gone.
     pub(crate) fn destroy_if_deferred(&self, snapshot: ObjectId) -> Result<(), PoolError> {
         let phys = self.dataset(snapshot)?;
         if phys.flags.contains(DslDatasetFlags::DEFER_DESTROY)
@@ -239,5 +241,5 @@ impl Syncing<'_> {
     }
 }
 
-/// The entry of the object directory that names the list of what waits to be freed.
+/// The entry of the object directory that names the list of blocks waiting to be freed.
 pub(crate) const FREE_LIST: &str = "free_bpobj";

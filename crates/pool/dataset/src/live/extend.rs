@@ -1,4 +1,4 @@
-//! Objects that become tables of their own, and the features that datasets are counted in.
+//! Turns objects into ZAPs, and tracks the features that datasets use.
 //!
 //! Page `docs/format/features.md`, `docs/format/dsl-dataset.md`.
 
@@ -11,7 +11,7 @@ use millpond_pool::PoolError;
 const WHAT: &str = "extension of a dataset";
 
 impl Syncing<'_> {
-    /// Makes a table of a directory's or dataset's own object, if it is none yet.
+    /// Turns a directory's or dataset's own object into a ZAP, if it is not one yet.
     pub(crate) fn zapify(&self, id: ObjectId) -> Result<(), PoolError> {
         let object = self.object(id, WHAT)?;
         if object.object_type() == ObjectType::METADATA_ZAP {
@@ -33,7 +33,7 @@ impl Syncing<'_> {
         self.free_object(id)
     }
 
-    /// The features that a dataset is counted in, each with its value.
+    /// The features that a dataset uses, each with its value.
     pub(crate) fn dataset_features(
         &self,
         dataset: ObjectId,
@@ -52,7 +52,7 @@ impl Syncing<'_> {
         Ok(found)
     }
 
-    /// Counts a dataset in a feature, unless it is already.
+    /// Marks a dataset as using a feature, unless it already does.
     pub(crate) fn activate_feature(
         &self,
         dataset: ObjectId,
@@ -67,7 +67,7 @@ impl Syncing<'_> {
         self.ctx.feature_increment(guid)
     }
 
-    /// Takes a dataset out of a feature, if it is counted in it.
+    /// Marks a dataset as no longer using a feature, if it does.
     pub(crate) fn deactivate_feature(
         &self,
         dataset: ObjectId,
@@ -79,7 +79,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Counts a dataset in every feature that another one is counted in.
+    /// Marks a dataset as using every feature that another one uses.
     pub(crate) fn copy_features(&self, from: ObjectId, to: ObjectId) -> Result<(), PoolError> {
         for (guid, value) in self.dataset_features(from)? {
             self.activate_feature(to, guid, &value)?;
@@ -87,7 +87,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Takes a dataset out of every feature that it is counted in.
+    /// Marks a dataset as using no features.
     pub(crate) fn drop_features(&self, dataset: ObjectId) -> Result<(), PoolError> {
         for (guid, _) in self.dataset_features(dataset)? {
             self.remove(dataset, guid)?;
@@ -96,7 +96,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Exchanges the features of two datasets.
+    /// Swaps the features of two datasets.
     pub(crate) fn swap_features(&self, one: ObjectId, other: ObjectId) -> Result<(), PoolError> {
         let of_one = self.dataset_features(one)?;
         let of_other = self.dataset_features(other)?;

@@ -1,4 +1,4 @@
-//! GUIDs of the features that the dataset layer counts.
+//! Guids of the features that the dataset layer uses.
 
 pub(crate) const ASYNC_DESTROY: &str = "com.delphix:async_destroy";
 pub(crate) const BOOKMARKS: &str = "com.delphix:bookmarks";

@@ -25,7 +25,7 @@ impl DirtyHeads {
         let dirty = self.0.lock();
         dirty.get(&txg).into_iter().flatten().copied().collect()
     }
-    /// Forgets a txg that is committed.
+    /// Removes the record of a committed txg.
     pub(crate) fn forget(&self, txg: Txg) {
         self.0.lock().retain(|known, _| *known > txg);
     }
@@ -41,44 +41,43 @@ impl DirtyHeads {
     }
 }
 
-/// What a change is going to do, as far as admission needs to know.
+/// The estimated effect of a change, for admission control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Estimate {
-    /// Logical bytes that will become dirty at most, data and metadata together.
+    /// The most logical bytes that it dirties, data and metadata together.
     pub bytes: u64,
-    /// Whether it gives back more space than it takes: quotas do not hold it up then, and it may use half
-    /// of what keeps a full pool usable.
+    /// Whether it frees more space than it allocates. Quotas then do not apply, and it may use half of the
+    /// pool's reserve (slop space).
     pub is_freeing: bool,
-    /// Blocks that it frees, at most: see [`LivePool::begin_as`].
+    /// The most blocks that it frees; see [`LivePool::begin_as`].
     pub freed_blocks: u64,
-    /// What it waits for.
+    /// What it may wait for.
     pub wait: BeginWait,
 }
 
-/// What a dataset takes and may still take, in bytes.
+/// Used and available space of a dataset, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatasetSpace {
-    /// What it refers to.
+    /// The bytes that it references.
     pub referenced_bytes: u64,
-    /// What it may still write, quotas and reservations counted.
+    /// The bytes that it may still write, considering quotas and reservations.
     pub available_bytes: u64,
 }
 
-/// A live file system or volume, open for changes. As long as it is held it cannot be destroyed or
-/// rolled back.
+/// A live file system or volume, open for changes. It cannot be destroyed or rolled back while it is held.
 ///
-/// Changes go to its object set inside transactions of [`LiveDataset::begin`] only: they say which
-/// txgs the dataset is to be written in.
+/// Its object set must be changed only inside transactions of [`LiveDataset::begin`], which record the txgs
+/// in which the dataset must be written.
 pub struct LiveDataset {
     id: ObjectId,
     directory: ObjectId,
     set: Arc<LiveObjectSet>,
     settings: RwLock<Arc<Settings>>,
-    /// Known once the pool is: its first heads come before.
+    /// Set once the pool exists; its first heads are created earlier.
     pool: Arc<OnceLock<Weak<LivePool>>>,
     admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
-    /// Txgs that it is marked dirty in, by slot, so that marking is cheap.
+    /// The txgs in which it is marked dirty, by slot, so that marking is cheap.
     marked: [AtomicU64; 4],
     needed_features: Mutex<BTreeSet<&'static str>>,
     has_needed_features: AtomicBool,
@@ -93,8 +92,8 @@ impl std::fmt::Debug for LiveDataset {
     }
 }
 
-/// How often a request waits for a txg before the pool counts as full. Each txg ends all promises, but
-/// others may be quicker to make new ones.
+/// How often a request waits for a txg before the pool counts as full. Each txg clears all promises, but
+/// other requests may promise the space again first.
 const PATIENCE: u32 = 1000;
 
 impl LiveDataset {
@@ -121,12 +120,12 @@ impl LiveDataset {
         }
     }
 
-    /// Its object number in the MOS.
+    /// The object id in the MOS.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.id
     }
-    /// The object number of its directory.
+    /// The object id of its directory.
     #[must_use]
     pub fn directory(&self) -> ObjectId {
         self.directory
@@ -136,12 +135,12 @@ impl LiveDataset {
     pub fn kind(&self) -> ObjectSetKind {
         self.set.kind()
     }
-    /// Its objects.
+    /// Its object set.
     #[must_use]
     pub fn set(&self) -> Arc<LiveObjectSet> {
         Arc::clone(&self.set)
     }
-    /// The settings in force. A change of properties makes others; ask again.
+    /// The current settings. A change of properties replaces them, so do not keep them.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
@@ -150,10 +149,10 @@ impl LiveDataset {
         *self.settings.write() = Arc::new(settings);
     }
 
-    /// The pool that it belongs to.
+    /// The pool of the dataset.
     ///
     /// # Errors
-    /// If it was closed.
+    /// If the pool was closed.
     pub fn pool(&self) -> Result<Arc<LivePool>, DatasetError> {
         self.pool
             .get()
@@ -161,11 +160,11 @@ impl LiveDataset {
             .ok_or_else(|| DatasetError::Pool(super::datasets::closed()))
     }
 
-    /// Enters the open txg. Waits while too much is dirty, or while what is under way might use up a
-    /// quota or the pool.
+    /// Starts a transaction in the open txg. Waits while too much data is dirty, or while unfinished
+    /// transactions might exhaust a quota or the pool.
     ///
     /// # Errors
-    /// [`Refusal::OverQuota`], [`Refusal::NoSpace`]; or the pool is suspended.
+    /// [`Refusal::OverQuota`], [`Refusal::NoSpace`], or an error if the pool is suspended.
     pub fn begin(&self, estimate: Estimate) -> Result<Transaction, DatasetError> {
         let pool = self.pool()?;
         let mut request = Request {
@@ -183,7 +182,7 @@ impl LiveDataset {
             request.under_way_max = pool.worst_case_bytes(pool.groups().dirty_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
-                // Removed files give back their space when their txg is written.
+                // The space of removed files becomes available when their txg is written.
                 Verdict::NoSpace | Verdict::OverQuota
                     if patience > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>
                 {
@@ -223,7 +222,7 @@ impl LiveDataset {
         Ok(tx)
     }
 
-    /// Notes that something in it changes in `txg`.
+    /// Records that the dataset changes in `txg`.
     pub(crate) fn mark(&self, txg: Txg) {
         let slot = &self.marked[(txg.0 % 4) as usize];
         if slot.swap(txg.0, Ordering::AcqRel) != txg.0 {
@@ -231,26 +230,27 @@ impl LiveDataset {
         }
     }
 
-    /// Counts the dataset in a per-dataset feature, with the txg that is written next. For what shows
-    /// in no block: a name above 255 bytes, a large microzap.
+    /// Marks the dataset as using a per-dataset feature, starting with the next txg written. For features
+    /// that do not show in blocks: a name above 255 bytes, a large microzap.
     pub fn use_feature(&self, tx: &Transaction, guid: &'static str) {
         self.needed_features.lock().insert(guid);
         self.has_needed_features.store(true, Ordering::Release);
         self.mark(tx.txg());
     }
-    /// Stops counting a dataset in a feature with each txg.
+    /// Stops marking the dataset as using a feature in each txg.
     pub(crate) fn forget_feature(&self, guid: &str) {
         self.needed_features.lock().remove(guid);
     }
-    /// Its intent log, if one was given to it.
+    /// Its intent log, if it has one.
     #[must_use]
     pub fn log(&self) -> Option<Arc<dyn HeadLog>> {
         self.log.get().map(AttachedLog::log)
     }
-    /// Gives it an intent log, unless it has one; returns the one that it has then. The dataset stays open with it.
+    /// Attaches an intent log unless it already has one, and returns its log. The dataset stays open while
+    /// it has a log.
     ///
     /// # Errors
-    /// [`OtherLog`] if the one that it has is of another kind.
+    /// [`OtherLog`] if it has a log of another type.
     pub fn log_or<L: HeadLog + 'static>(
         &self,
         log: impl FnOnce() -> L,
@@ -264,7 +264,7 @@ impl LiveDataset {
         self.needed_features.lock().iter().copied().collect()
     }
 
-    /// Waits until everything begun so far is on stable storage.
+    /// Waits until all changes started so far are on stable storage.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -273,10 +273,10 @@ impl LiveDataset {
         Ok(())
     }
 
-    /// What it takes and may still take, as of the last txg written.
+    /// Used and available space, as of the last txg written.
     ///
     /// # Errors
-    /// If its figures cannot be read.
+    /// If its space accounting cannot be read.
     pub fn space(&self) -> Result<DatasetSpace, DatasetError> {
         let pool = self.pool()?;
         let view = super::view::MosView { pool: &pool };

@@ -1,4 +1,4 @@
-//! Datasets made: heads of new directories, clones, snapshots.
+//! Creates datasets: heads of new directories, clones, snapshots.
 //!
 //! Page `docs/format/dsl-dataset.md`, "How datasets change".
 
@@ -10,11 +10,11 @@ use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectType, Txg};
 use millpond_pool::PoolError;
 
-/// The first txg of a new pool; what is made in it counts as made before any block was born.
+/// The first txg of a new pool. Datasets created in it count as created before any block was born.
 const FIRST_TXG: Txg = Txg(4);
 
 impl Syncing<'_> {
-    /// The creation txg of what is made now.
+    /// The creation txg of a dataset created now.
     pub(crate) fn creation_txg(&self) -> Txg {
         if self.txg() == FIRST_TXG {
             Txg(1)
@@ -26,13 +26,13 @@ impl Syncing<'_> {
     fn new_guid(&self) -> Guid {
         Guid(self.random().max(1))
     }
-    /// Tells mounted file systems apart; 56 bits.
+    /// A new 56-bit identifier that distinguishes mounted file systems.
     fn new_fsid(&self) -> Guid {
         Guid((self.random() >> 8).max(1))
     }
 
-    /// Makes the head of a directory. With an origin it starts with the origin's blocks; without one,
-    /// which only the very first datasets are, with nothing.
+    /// Creates the head of a directory. With an origin it starts with the origin's blocks. Only the very
+    /// first datasets have no origin; they start empty.
     pub(crate) fn create_head(
         &self,
         directory: ObjectId,
@@ -99,7 +99,7 @@ impl Syncing<'_> {
         self.add_clone(from.directory, id)
     }
 
-    /// Notes that a directory's snapshot is the origin of a head elsewhere.
+    /// Records that a snapshot of a directory is the origin of a head elsewhere.
     pub(crate) fn add_clone(&self, directory: ObjectId, head: ObjectId) -> Result<(), PoolError> {
         let mut phys = self.directory(directory)?;
         let clones = match phys.clones {
@@ -128,7 +128,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Freezes a head as of now. Everything that it holds of this txg must have been written.
+    /// Takes a snapshot of a head. All its changes of this txg must have been written.
     pub(crate) fn take_snapshot(&self, head: ObjectId, name: &str) -> Result<ObjectId, PoolError> {
         let mut live = self.dataset(head)?;
         let directory = live.directory;
@@ -170,8 +170,8 @@ impl Syncing<'_> {
         }
         let reserved = self.ref_reservation(directory)?;
         if reserved > 0 {
-            // What was born since the last snapshot is the snapshot's now, and the reservation is
-            // unused again.
+            // The blocks born since the previous snapshot now belong to the new snapshot, so the
+            // refreservation is unused again.
             let bytes = signed(live.unique_bytes.min(reserved));
             self.charge(directory, &[(Use::RefReserved, bytes)], 0, 0)?;
         }
@@ -179,7 +179,7 @@ impl Syncing<'_> {
         keys_added.extend(self.bookmark_keys_after(head, live.previous_snapshot_txg)?);
         let fresh = self.clone_deadlist(deadlist, None)?;
         for key in keys_added {
-            // A head that descends from nothing has 0 here, as the lists of all others begin.
+            // For a head without an origin this key is 0, the first key of all other deadlists.
             self.add_deadlist_key(fresh, key)?;
         }
         live.deadlist = Some(fresh);
@@ -206,7 +206,7 @@ impl Syncing<'_> {
         Ok(id)
     }
 
-    /// Notes when the set of a directory's snapshots changed last.
+    /// Records when the set of a directory's snapshots last changed.
     pub(crate) fn snapshots_changed(&self, directory: ObjectId) -> Result<(), PoolError> {
         if !self.is_enabled(features::EXTENSIBLE_DATASET) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Holds: snapshots that must not go.
+//! Holds, which prevent snapshots from being destroyed.
 //!
 //! Page `docs/format/holds.md`.
 
@@ -12,7 +12,7 @@ use millpond_pool::PoolError;
 
 /// The longest tag, in bytes.
 const TAG_BYTES_MAX: usize = 255;
-/// The entry of the object directory that names the table of holds that end with the import.
+/// The entry of the object directory that names the table of temporary holds.
 const TEMPORARY_HOLDS: &str = "tmp_userrefs";
 
 impl Syncing<'_> {
@@ -96,8 +96,8 @@ impl Syncing<'_> {
         self.destroy_if_deferred(snapshot)
     }
 
-    /// Releases the holds that were to end with the process that made them: those that are left
-    /// when a pool is opened.
+    /// Releases the temporary holds left over when a pool is opened. Such holds end with the process that
+    /// created them.
     pub(crate) fn release_temporary_holds(&self) -> Result<(), PoolError> {
         let Some(table) = self.ctx.directory_object(TEMPORARY_HOLDS)? else {
             return Ok(());

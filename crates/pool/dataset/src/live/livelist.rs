@@ -1,4 +1,5 @@
-//! Livelists: what a clone allocated and freed since its origin, so that destroying it needs no walk.
+//! Livelists: the blocks that a clone allocated and freed since its origin, so that destroying it needs no
+//! traversal.
 //!
 //! Page `docs/format/deadlist.md`, "Livelist".
 
@@ -11,12 +12,13 @@ use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::{BpObject, SpaceChange};
 
-/// With more entries in the newest list a new one begins. A list gets one more for each block in it that is
-/// freed later, and no other, so none holds more than twice as many and what one txg brings: who frees a list
-/// has all of it in memory.
+/// The most entries of the newest list; then a new list is started.
+///
+/// Later a list gains only one entry for each of its blocks that is freed. It therefore holds at most twice
+/// this number, plus the entries of one txg. This bounds memory, since freeing a list loads all of it.
 const ENTRIES_MAX: u64 = 500_000;
-/// With this share of what a clone references, in percent, no longer the origin's, a walk is no
-/// worse than the list.
+/// If a clone shares at most this percentage of its referenced bytes with its origin, a traversal is no
+/// slower than the livelist.
 const SHARED_PERCENT_MIN: u64 = 75;
 const WHAT: &str = "livelist";
 
@@ -29,7 +31,7 @@ impl MosView<'_> {
 }
 
 impl Syncing<'_> {
-    /// Begins a livelist for a clone that was just made.
+    /// Creates a livelist for a new clone.
     pub(crate) fn create_livelist(&self, directory: ObjectId) -> Result<(), PoolError> {
         let livelist = self.create_deadlist()?;
         self.zapify(directory)?;
@@ -37,7 +39,7 @@ impl Syncing<'_> {
         self.ctx.feature_increment(features::LIVELIST)
     }
 
-    /// Gives up a directory's livelist, if it has one: destroying will walk.
+    /// Drops a directory's livelist, if it has one. Destroying the clone then needs a traversal.
     pub(crate) fn drop_livelist(&self, directory: ObjectId) -> Result<(), PoolError> {
         let Some(livelist) = self.livelist_of(directory)? else {
             return Ok(());
@@ -47,7 +49,7 @@ impl Syncing<'_> {
         self.ctx.feature_decrement(features::LIVELIST)
     }
 
-    /// Notes what the clone allocated and freed in this txg.
+    /// Records the blocks that the clone allocated and freed in this txg.
     pub(crate) fn append_to_livelist(
         &self,
         directory: ObjectId,
@@ -62,7 +64,7 @@ impl Syncing<'_> {
         }
         let mut entries = self.deadlist_entries(livelist)?;
         if self.needs_new_list(entries.values().next_back().copied())? {
-            // Everything born from now on is above this key.
+            // All blocks born from now on are above this key.
             let key = Txg(self.txg().0.saturating_sub(1));
             let list = BpObject::create(self.ctx)?.id();
             self.update(livelist, &hex_key(key.0), list.0)?;
@@ -88,11 +90,12 @@ impl Syncing<'_> {
         let Some(newest) = newest else {
             return Ok(true);
         };
-        // Frees count: a few blocks written over and over would make a list without end, with few live entries.
+        // Frees count too: a few blocks that are overwritten repeatedly would otherwise grow the list
+        // without limit, with few live entries.
         Ok(BpObject::open(self.ctx, newest)?.phys()?.pointer_count > ENTRIES_MAX)
     }
 
-    /// Drops the livelist of a clone that shares little with its origin by now.
+    /// Drops the livelist of a clone that shares little with its origin.
     pub(crate) fn drop_livelist_if_useless(&self, head: ObjectId) -> Result<(), PoolError> {
         let phys = self.dataset(head)?;
         let own = self.directory(phys.directory)?.used_breakdown.head_bytes;

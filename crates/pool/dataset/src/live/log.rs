@@ -1,5 +1,4 @@
-//! The intent log of an open head, as far as its sync is concerned. The layer that knows records
-//! implements it.
+//! The intent log of an open head, as its sync uses it. The layer that knows log records implements it.
 //!
 //! Page `docs/format/intent-log.md`, "Writing".
 
@@ -16,33 +15,35 @@ use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::FoundLog;
 
-/// What the sync of a txg does to a log.
+/// The changes that the sync of a txg makes to a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogTrim {
-    /// Blocks whose records are all in the tree with this txg.
+    /// Blocks to free: all their records are in the tree as of this txg.
     pub free: Vec<BlockPointer>,
-    /// The header's words, if they change.
+    /// The new header, if it changes.
     pub header: Option<[u64; 24]>,
 }
 
-/// A head's intent log while it is in use. All methods are called by whoever writes a txg; none may wait for
-/// one.
+/// A head's intent log while it is in use. The thread that writes a txg calls all methods; none may wait
+/// for a txg.
 pub trait HeadLog: Send + Sync {
-    /// What of it is history with `txg`. Called once a txg, before the head's objects are written.
+    /// Returns the part of the log that `txg` makes obsolete. Called once per txg, before the head's
+    /// objects are written.
     fn trim(&self, txg: Txg) -> LogTrim;
-    /// Gives up the whole chain: its blocks, for good. The caller zeroes the header. `None` if blocks were
-    /// allocated in a later txg: somebody still uses it.
+    /// Drops the whole chain and returns its blocks. The caller zeroes the header.
+    ///
+    /// Returns `None` if blocks were allocated in a later txg, because the log is then still in use.
     fn let_go(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
-    /// `txg` is on stable storage: its records need not be kept.
+    /// Called when `txg` is on stable storage. Its records are no longer needed.
     fn committed(&self, txg: Txg);
 }
 
-/// The head's intent log is of another kind: two programs that write logs share it.
+/// The head's intent log has another type, because two different writers of logs share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its intent log is written by something else")]
 pub struct OtherLog;
 
-/// A head's log, as its sync knows it and as its owner does.
+/// A head's log, with its interface for syncing and its concrete type for its owner.
 pub(crate) struct AttachedLog {
     log: Arc<dyn HeadLog>,
     kind: Arc<dyn Any + Send + Sync>,
@@ -65,8 +66,10 @@ impl AttachedLog {
 }
 
 impl LiveDatasets {
-    /// Names of file systems and volumes whose logs were found with records, those first whose records
-    /// refer to blocks of other files: that must be looked at before anything is freed.
+    /// Names of the file systems and volumes whose logs contain records.
+    ///
+    /// Logs whose records refer to blocks of other files come first. They must be replayed before anything
+    /// is freed.
     #[must_use]
     pub fn logs_to_replay(&self) -> Vec<String> {
         let to_replay = self.to_replay.lock();
@@ -75,7 +78,7 @@ impl LiveDatasets {
         names.into_iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ends a log whose records are all in the tree: its blocks are freed, its header is zeros.
+    /// Ends a log whose records are all in the tree: frees its blocks and zeroes its header.
     ///
     /// # Errors
     /// If the pool is suspended, or the log cannot be read again.
@@ -105,14 +108,14 @@ impl LiveDatasets {
 }
 
 impl Syncing<'_> {
-    /// Claims a log that was found. In the first txg, before anything is allocated.
+    /// Claims a log found when the pool was opened. Called in the first txg, before any allocation.
     pub(crate) fn claim_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
         let txg = self.txg();
         let mut header = found.header;
         let mut taken = vec![];
         for block in &found.log.blocks {
             let is_known = block.pointer.birth() < txg;
-            // What cannot be claimed is somebody else's: the log ended in front of it.
+            // A block that cannot be claimed belongs to another owner: the log ended before it.
             if !is_known && !self.ctx.claim(&block.pointer)? {
                 break;
             }
@@ -132,11 +135,11 @@ impl Syncing<'_> {
         self.put_log_header(found, &header)
     }
 
-    /// Lets go of a log that holds nothing, or nothing that is wanted.
+    /// Frees a log that has no records or is to be discarded.
     pub(crate) fn drop_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
         self.put_log_header(found, &IntentLogHeader::default())?;
         for block in &found.log.blocks {
-            // What was never claimed is free as it is.
+            // A block that was never claimed is already free.
             let is_known = found.header.claim_txg != Txg(0) || block.pointer.birth() < self.txg();
             match (is_known, block.is_chain) {
                 (false, _) => {}
@@ -168,7 +171,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// What the sync of this txg does to a head's log.
+    /// Applies the changes of this txg's sync to a head's log.
     pub(crate) fn trim_log(&self, head: &LiveDataset) -> Result<(), PoolError> {
         let Some(log) = head.log() else {
             return Ok(());
@@ -202,7 +205,7 @@ impl Syncing<'_> {
         self.deactivate_feature(head.id(), features::ZILSAXATTR)
     }
 
-    /// The same, of a head that is being destroyed or exchanged, whose header goes with it.
+    /// Ends the log of a head that is being destroyed or swapped. Its header is discarded with the head.
     pub(crate) fn free_log_of(&self, log: Option<Arc<dyn HeadLog>>) -> Result<(), PoolError> {
         let Some(log) = log else {
             return Ok(());
@@ -215,7 +218,7 @@ impl Syncing<'_> {
     }
 }
 
-/// A header as words.
+/// Encodes a header as words.
 #[must_use]
 pub fn header_words(header: &IntentLogHeader) -> [u64; 24] {
     let mut words = [0; 24];

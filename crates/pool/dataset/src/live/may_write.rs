@@ -1,4 +1,4 @@
-//! What keeps the datasets of a pool from being written.
+//! Checks whether the datasets of a pool can be written.
 
 use crate::DatasetError;
 use crate::Directory;
@@ -8,7 +8,7 @@ use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Tx
 use millpond_pool::live::{FoundLog, FoundLogs};
 use millpond_pool::{Pool, PoolError};
 
-/// An intent log that was found.
+/// An intent log found in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadLogFound {
     /// The file system's or volume's name.
@@ -21,21 +21,21 @@ pub(crate) struct HeadLogFound {
     pub(crate) log: FoundLog,
 }
 
-/// What a look at every live dataset has found.
+/// The results of checking every live dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Found {
     /// Intent logs.
     pub(crate) logs: Vec<HeadLogFound>,
-    /// Full names of datasets that a receive has left half done and that cannot be gone on with.
+    /// Full names of datasets with an unfinished receive that cannot be resumed.
     pub(crate) half_received: Vec<String>,
 }
 
-/// Looks at every live dataset, temporary ones too.
+/// Checks every live dataset, including temporary ones.
 ///
 /// # Errors
-/// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other files
-/// (nothing would keep those blocks until the log can be replayed), and for deadlists of pools before version 26;
-/// if a device is missing that a log lies on.
+/// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other
+/// files, because nothing would keep those blocks until the log can be replayed. Also for deadlists of
+/// pools before version 26. Another error if a device with blocks of a log is missing.
 pub(crate) fn may_write(pool: &Arc<Pool>, choice: FoundLogs) -> Result<Found, PoolError> {
     let mut found = Found::default();
     let failed = |error: DatasetError| match error {

@@ -1,10 +1,10 @@
-//! Datasets that change: made, snapshotted, cloned, destroyed, and written with every txg.
+//! Datasets open for changes: created, snapshotted, cloned, destroyed, and written with every txg.
 //!
-//! [`LiveDatasets`] is the port through which [`millpond_pool::live::LivePool`] writes them, and what
-//! programs change them with. Everything that belongs to directories and datasets lies in the MOS,
-//! which changes in syncing context only: each operation is one sync task that first looks whether it
-//! may be done and then does it, so that it happens wholly or not at all. [`LiveDataset`] is one head
-//! open for changes of its contents.
+//! [`LiveDatasets`] is the port through which [`millpond_pool::live::LivePool`] writes datasets, and the
+//! interface for changing them. The metadata of directories and datasets is stored in the MOS, which
+//! changes only in syncing context. Each operation is therefore one sync task that first checks whether it
+//! is allowed and then applies it, so that it is atomic. [`LiveDataset`] is one head whose contents are
+//! open for changes.
 //!
 //! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/deadlist.md`,
 //! `docs/format/space-accounting.md`, `docs/format/bookmarks.md`, `docs/format/properties.md`.

@@ -1,4 +1,4 @@
-//! What the properties of a new dataset mean for its contents.
+//! Derives the contents of a new dataset from its properties.
 
 use super::change_property::Setting;
 use super::contents::{NewContents, NewFileSystem};
@@ -13,12 +13,14 @@ use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_pool::PoolError;
 use millpond_zap::Zap;
 
-/// The block size of volumes that nobody chose, in bytes.
+/// The default block size of volumes in bytes.
 const VOLUME_BLOCK_BYTES: u64 = 16 << 10;
 const MASTER_NODE: ObjectId = ObjectId(1);
 
-/// Sorts the properties of a new dataset below `parent` into what fixes its contents and what is
-/// stored. A file system takes over from its parent how names are compared, and default quotas.
+/// Splits the properties of a new dataset below `parent` into those that determine its contents and those
+/// that are stored.
+///
+/// A file system inherits name comparison and default quotas from its parent.
 pub(crate) fn check(
     view: &Syncing<'_>,
     name: &str,
@@ -135,8 +137,8 @@ impl Default for Fixed {
 }
 
 impl Fixed {
-    /// Reads what a file system passes on, from its last committed state; where it was made in this very
-    /// txg, from memory.
+    /// Reads the inherited choices from the parent's last committed state, or from memory if the parent was
+    /// created in this txg.
     fn inherit(&mut self, view: &Syncing<'_>, parent: ObjectId) -> Result<(), PoolError> {
         const WHAT: &str = "master node of the parent";
         let Some(head) = view.directory(parent)?.head_dataset else {
@@ -147,7 +149,7 @@ impl Fixed {
             let Some(set) = view.datasets.open_set(head) else {
                 return Ok(());
             };
-            // All of it is in memory: it is there or was never made.
+            // All of the parent is in memory: an absent object does not exist.
             match set.object(MASTER_NODE) {
                 Ok(node) if set.kind() == ObjectSetKind::FileSystem => {
                     Zap::open_live(&node).during(WHAT)?
@@ -157,7 +159,7 @@ impl Fixed {
         } else {
             let store = std::sync::Arc::clone(view.pool.store());
             let set = ObjectSet::open(store, head.0, pointer, None).during(WHAT)?;
-            // One that was made and never filled (`ztest` does so) has nothing to pass on.
+            // A parent that was created but never filled (as by `ztest`) has nothing to inherit.
             if set.kind() != ObjectSetKind::FileSystem || set.object_count() == 0 {
                 return Ok(());
             }
@@ -185,13 +187,13 @@ impl Fixed {
     }
 }
 
-/// The place of a default quota among the six: bytes of user, group and project, then objects.
+/// The index of a default quota among the six: bytes of user, group and project, then objects.
 fn default_quota_index(name: &str) -> Option<usize> {
     let (owner, of_objects) = master_node::default_quota(name)?;
     Some(owner + if of_objects { 3 } else { 0 })
 }
 
-/// A number, or the number of a word.
+/// The value as a number, or the number of a word.
 fn number_of(property: &str, value: &PropertyValue) -> Option<u64> {
     match value {
         PropertyValue::Number(number) => Some(*number),

@@ -1,4 +1,4 @@
-//! What is made of snapshots: clones, heads set back, bookmarks.
+//! Operations that start from snapshots: clones, rollbacks, bookmarks.
 
 use super::checks::split_snapshot;
 use super::features;
@@ -11,7 +11,7 @@ use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{BookmarkPhys, DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::PoolError;
 
-/// A bookmark that may be made.
+/// A validated new bookmark.
 pub(crate) struct NewBookmark {
     head: Head,
     name: String,
@@ -24,7 +24,7 @@ enum Source {
 }
 
 impl Syncing<'_> {
-    /// Makes a head that begins as a snapshot is.
+    /// Creates a head with the content of a snapshot.
     pub(crate) fn create_clone(
         &self,
         directory: ObjectId,
@@ -38,7 +38,8 @@ impl Syncing<'_> {
         Ok(dataset)
     }
 
-    /// The intent log of a snapshot belongs to the dataset that it is a snapshot of.
+    /// Clears the intent log header that a clone copied from its snapshot. The log belongs to the
+    /// snapshot's dataset.
     fn clear_log(&self, dataset: ObjectId, directory: ObjectId) -> Result<(), PoolError> {
         let pointer = self.dataset(dataset)?.block_pointer;
         let settings = self.settings(directory)?;
@@ -76,7 +77,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Exchanges a head with a clone of its latest snapshot and destroys that.
+    /// Swaps a head with a clone of its latest snapshot and destroys the clone.
     pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<(), PoolError> {
         let head = &snapshot.head;
         let directory = self.create_directory(Some(head.directory), keys::ROLLBACK_DATASET)?;
@@ -101,7 +102,7 @@ impl Syncing<'_> {
 
     // ---- bookmarks ------------------------------------------------------------------------------
 
-    /// A head and the stored name of one of its bookmarks.
+    /// Finds a head and the stored name of one of its bookmarks.
     pub(crate) fn find_bookmark(&self, full: &str) -> Result<(Head, String), DatasetError> {
         let missing = || DatasetError::NotFound {
             name: full.to_owned(),
@@ -162,7 +163,7 @@ impl Syncing<'_> {
         })
     }
 
-    /// Whether a snapshot is in the chain that a head continues, origins included.
+    /// Whether a snapshot is in the chain of ancestors of a head, including origins.
     fn is_in_past(&self, head: ObjectId, snapshot: ObjectId) -> Result<bool, PoolError> {
         let mut at = self.dataset(head)?.previous_snapshot;
         let mut last = Txg(u64::MAX);
@@ -180,8 +181,8 @@ impl Syncing<'_> {
         Ok(false)
     }
 
-    /// Whether a bookmark of `owner` stands in the past of `head`: its own, or of a dataset that it
-    /// descends from after the bookmark's birth.
+    /// Whether a bookmark of `owner` is an ancestor of `head`: `head` owns it, or the bookmarked snapshot
+    /// is in the head's chain.
     fn has_in_past(&self, head: ObjectId, guid: u64, owner: ObjectId) -> Result<bool, PoolError> {
         if head == owner {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! A clone and its origin change places.
+//! Promotes clones: swaps the roles of a clone and its origin.
 //!
 //! Page `docs/format/dsl-dataset.md`, "How datasets change".
 
@@ -14,17 +14,17 @@ use millpond_pool::live::SpaceChange;
 
 const WHAT: &str = "promoting a clone";
 
-/// What a promotion will do, found while nothing has changed.
+/// A validated promotion; nothing has changed yet.
 pub(crate) struct Promotion {
     clone: Head,
     origin: ObjectId,
     origin_head: ObjectId,
     origin_directory: ObjectId,
-    /// The origin's snapshots from the origin back, newest first, with names.
+    /// The origin and the older snapshots of its dataset, newest first, with names.
     shared: Vec<(String, ObjectId)>,
-    /// What moves: used, compressed, uncompressed.
+    /// The space that moves: used, compressed, uncompressed.
     moved: SpaceChange,
-    /// How many they are.
+    /// The number of snapshots that count towards limits.
     counted: i64,
 }
 
@@ -103,7 +103,7 @@ impl Syncing<'_> {
             .extension(clone.directory, keys::CRYPTO_KEY_OBJECT)?
             .is_some()
         {
-            // Which of the two is the encryption root afterwards is not decided here yet.
+            // Not implemented: choosing which of the two becomes the encryption root.
             return Err(refused(Refusal::Unsupported("promoting encrypted clones")));
         }
         self.check_transfer(origin_directory, clone.directory, moved.used, name)?;
@@ -129,7 +129,7 @@ impl Syncing<'_> {
             None => Txg(0),
         };
 
-        // The origin continues in the clone's chain; what followed it descends from it.
+        // The origin continues in the clone's chain; the dataset that followed it becomes a clone.
         let old_next = required(origin_phys.next_snapshot, "an origin without a successor")?;
         self.edit_dataset(origin, |phys| phys.next_snapshot = Some(oldest))?;
         let clones = required(origin_phys.next_clones, "an origin without clones")?;
@@ -184,7 +184,7 @@ impl Syncing<'_> {
             self.remove(from, name)?;
             self.update(to, name, id.0)?;
             self.edit_dataset(*id, |phys| phys.directory = plan.clone.directory)?;
-            // Heads of other clones of this snapshot are now clones of the promoted directory's.
+            // Heads of other clones of this snapshot are now clones of the promoted directory's snapshot.
             let Some(clones) = self.dataset(*id)?.next_clones else {
                 continue;
             };
@@ -218,7 +218,7 @@ impl Syncing<'_> {
             }
             Ok(sum)
         };
-        // The clone's chain goes through the shared snapshots to the old origin now.
+        // The clone's chain now includes the shared snapshots back to the old origin.
         let of_clone = held(self.chain(plan.clone.dataset, old_origin)?, old_origin_txg)?;
         let origin_txg = self.dataset(plan.origin)?.creation_txg;
         let of_other = held(self.chain(plan.origin_head, Some(plan.origin))?, origin_txg)?;
@@ -250,8 +250,8 @@ impl Syncing<'_> {
         )
     }
 
-    /// Exchanges the contents of a clone and the head of the directory above it. Both have the same
-    /// snapshot before them.
+    /// Swaps the contents of a clone and the head of its parent directory. Both have the same previous
+    /// snapshot.
     pub(crate) fn swap_with_clone(&self, clone: ObjectId, head: ObjectId) -> Result<(), PoolError> {
         let mut one = self.dataset(clone)?;
         let mut other = self.dataset(head)?;

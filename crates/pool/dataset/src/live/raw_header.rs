@@ -1,7 +1,7 @@
-//! The intent log header of an encrypted head whose key is not loaded.
+//! Writes the intent log header of an encrypted head whose key is not loaded.
 //!
-//! No authentication code covers the header, so the object set block can be written again with another one:
-//! everything else in block and pointer stays. Page `docs/format/intent-log.md`, "Claiming".
+//! No authentication code covers the header. The object set block can therefore be rewritten with another
+//! header, without any other change to block and pointer. Page `docs/format/intent-log.md`, "Claiming".
 
 use super::sink::{HeadFacts, Tally};
 use super::syncing::Syncing;
@@ -13,17 +13,17 @@ use millpond_ondisk::{
 };
 use millpond_pool::PoolError;
 
-/// Where the header stands in an object set block.
+/// Offset of the header in an object set block, in bytes.
 const HEADER_AT: usize = 512;
-/// The bit of a pointer's properties that says that a key is involved.
+/// The bit in a pointer's properties that marks the block as encrypted or authenticated.
 const CRYPT_BIT: u64 = 1 << 61;
-/// The pointer's words of properties and of fill.
+/// Indexes of a pointer's property word and fill word.
 const PROPERTIES: usize = 6;
 const FILL: usize = 11;
 const WHAT: &str = "object set of an encrypted dataset";
 
 impl Syncing<'_> {
-    /// Writes a head's object set block with another header, and nothing else of it changed.
+    /// Rewrites a head's object set block with another header and no other change.
     pub(crate) fn write_raw_header(
         &self,
         head: ObjectId,
@@ -81,7 +81,8 @@ impl Syncing<'_> {
     }
 }
 
-/// The new pointer with what the old one says of keys. Object sets alone keep their whole checksum.
+/// Copies the encryption bit and the fill word to the new pointer. Object set pointers have a full
+/// checksum, so it needs no merging.
 fn with_codes_of(old: &BlockPointer, mut new: BlockPointer) -> BlockPointer {
     if let Some(word) = new.words.get_mut(PROPERTIES) {
         *word |= CRYPT_BIT;

@@ -1,4 +1,4 @@
-//! What receives have left behind when a system went down.
+//! Removes unfinished receives left over from a system crash.
 //!
 //! Page `docs/format/dsl-dataset.md`, "Half received".
 
@@ -6,11 +6,12 @@ use super::datasets::LiveDatasets;
 use crate::DatasetError;
 
 impl LiveDatasets {
-    /// Destroys the datasets that were found half received when the pool was opened, and that no stream can
-    /// go on with: nobody can use them, and nothing shows them. Those that a stream can go on with stay,
-    /// hidden. Returns the names of what went. To be called once the logs that were found are dealt with.
+    /// Destroys the datasets with an unfinished receive that were found when the pool was opened and that
+    /// no stream can resume. Returns their names.
     ///
-    /// One that cannot be destroyed stays, and is tried again when the pool is next opened.
+    /// Such datasets are unusable and hidden. Those that a stream can resume stay, hidden. Call this after
+    /// the logs that were found have been processed. A dataset that cannot be destroyed stays and is tried
+    /// again when the pool is opened next.
     ///
     /// # Errors
     /// If the pool is suspended or cannot be read.

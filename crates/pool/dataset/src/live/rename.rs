@@ -1,4 +1,4 @@
-//! Datasets and snapshots get other names.
+//! Renames datasets and snapshots.
 
 use super::checks::split_snapshot;
 use super::space::{Use, signed};
@@ -10,7 +10,7 @@ use millpond_ondisk::ObjectId;
 use millpond_ondisk::dsl::keys;
 use millpond_pool::PoolError;
 
-/// A head's way to its new name.
+/// A validated rename of a head.
 pub(crate) struct HeadRename {
     pub(crate) head: Head,
     old_parent: ObjectId,
@@ -49,7 +49,7 @@ impl Syncing<'_> {
                 return refused(Refusal::ParentIsVolume);
             }
         }
-        // Names below become longer by as much, and lie as much deeper.
+        // The names of descendants grow by the same length and depth.
         let depth_now = from.matches('/').count();
         let depth_then = to.matches('/').count();
         for (name, directory) in self.directories_below(from, head.directory)? {
@@ -115,7 +115,7 @@ impl Syncing<'_> {
         }
         if plan.new_parent != plan.old_parent {
             let mut phys = self.directory(directory)?;
-            // Counts are moved while they are still reachable from the old parents.
+            // Move the counts while they are still reachable from the old parents.
             for (key, own) in [(keys::FILESYSTEM_COUNT, 1), (keys::SNAPSHOT_COUNT, 0)] {
                 let count = self.extension_number(directory, key)?;
                 if let Some(count) = count {
@@ -123,7 +123,7 @@ impl Syncing<'_> {
                     self.count_up(plan.old_parent, key, count.saturating_neg())?;
                     self.count_up(plan.new_parent, key, count)?;
                 } else if own == 1 {
-                    // Not counted itself: those above count at most what they know of.
+                    // This directory has no counts, so its ancestors' counts do not include it.
                     self.count_up(plan.old_parent, key, 0)?;
                 }
             }
@@ -151,7 +151,7 @@ impl Syncing<'_> {
         self.update(table_of(plan.new_parent)?, &plan.new_component, directory.0)
     }
 
-    /// Snapshots with their new names; those of `names` after the first may be missing.
+    /// Validates snapshots to rename. Snapshots in `names` after the first may be missing.
     pub(crate) fn check_rename_snapshots(
         &self,
         names: &[&str],

@@ -1,4 +1,4 @@
-//! The datasets' skeleton of a new pool.
+//! Creates the initial datasets of a new pool.
 //!
 //! Page `docs/format/dsl-directory.md`, "What a new pool holds".
 
@@ -16,7 +16,7 @@ use millpond_pool::live::BpObject;
 use std::collections::BTreeMap;
 
 impl MosView<'_> {
-    /// The empty snapshot that every dataset descends from.
+    /// The empty snapshot from which every dataset descends.
     pub(crate) fn empty_origin(&self) -> Result<ObjectId, PoolError> {
         let directory = self.special_directory(keys::ORIGIN_DIRECTORY)?;
         let head = self.directory(directory)?.head_dataset;
@@ -26,8 +26,8 @@ impl MosView<'_> {
 }
 
 impl Syncing<'_> {
-    /// Makes root directory, `$MOS`, `$FREE` and its list, `$ORIGIN` with its snapshot. Returns the
-    /// root directory.
+    /// Creates the root directory, `$MOS`, `$FREE` with its list, and `$ORIGIN` with its snapshot. Returns
+    /// the root directory.
     fn create_skeleton(&self) -> Result<ObjectId, PoolError> {
         let root = self.create_directory(None, "")?;
         self.ctx.set_directory_number(ROOT, root.0)?;
@@ -41,7 +41,7 @@ impl Syncing<'_> {
         Ok(root)
     }
 
-    /// Makes the skeleton and the root file system with its properties, given as words and digits.
+    /// Creates the initial datasets and the root file system with its properties, given as text.
     pub(crate) fn create_root_dataset(
         &self,
         root_properties: &BTreeMap<String, String>,
@@ -75,7 +75,8 @@ impl Syncing<'_> {
         self.datasets.fill(self, dataset, directory, &new)
     }
 
-    /// Sorts the properties of a new dataset into what fixes its contents and what is stored.
+    /// Splits the properties of a new dataset into those that determine its contents and those that are
+    /// stored.
     pub(crate) fn check_new_properties(
         &self,
         name: &str,

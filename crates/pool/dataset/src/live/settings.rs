@@ -1,4 +1,4 @@
-//! Properties in force, and what they make of the blocks that a dataset writes.
+//! Effective properties, and how they determine the blocks that a dataset writes.
 //!
 //! Page `docs/format/properties.md`.
 
@@ -19,20 +19,20 @@ use millpond_zap::ZapValue;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The settings in force in a head: every property of OpenZFS that is stored as a number, by name.
-/// Words stand for their numbers.
+/// The effective settings of a head: every numeric OpenZFS property by name. Words are represented by their
+/// numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     numbers: BTreeMap<&'static str, u64>,
 }
 
 impl Settings {
-    /// The number in force, 0 for a name that is no such property.
+    /// The effective number; 0 if the name is not such a property.
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         self.numbers.get(name).copied().unwrap_or(0)
     }
-    /// Whether a property of `on` and `off` is on.
+    /// Whether an `on`/`off` property is on.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         self.number(name) != 0
@@ -40,7 +40,7 @@ impl Settings {
 }
 
 impl MosView<'_> {
-    /// A value stored in a table of properties and in force there, with whether it was received.
+    /// A value stored in a property table and effective there, and whether it was received.
     pub(crate) fn stored_value(
         &self,
         table: ObjectId,
@@ -50,8 +50,8 @@ impl MosView<'_> {
         in_force(name, |key| table.lookup(key.as_bytes()).during(DATASET))
     }
 
-    /// Everything that a table of properties says of settings, read in one go. Holds a few entries for
-    /// each setting at most, whatever else the table has.
+    /// Reads all settings of a property table at once. Keeps at most a few entries per setting, whatever
+    /// else the table contains.
     fn stored_settings(&self, table: ObjectId) -> Result<StoredSettings, PoolError> {
         let mut stored = StoredSettings::new();
         for entry in self.table(table)?.iter() {
@@ -67,7 +67,7 @@ impl MosView<'_> {
         Ok(stored)
     }
 
-    /// The value in force in a directory: stored there, or inherited; `None` where the default is.
+    /// The effective value of a directory: stored there or inherited; `None` for the default.
     pub(crate) fn set_value(
         &self,
         directory: ObjectId,
@@ -91,7 +91,7 @@ impl MosView<'_> {
         Ok(None)
     }
 
-    /// The number in force of a property of the table.
+    /// The effective number of a native property.
     pub(crate) fn number(&self, directory: ObjectId, name: &str) -> Result<u64, PoolError> {
         let Some(property) = table::find(name) else {
             return Ok(0);
@@ -111,14 +111,14 @@ impl MosView<'_> {
         self.number(directory, "refquota")
     }
 
-    /// Whether properties were received here or above.
+    /// Whether this directory or an ancestor has received properties.
     pub(crate) fn has_received(&self, directory: ObjectId) -> Result<bool, PoolError> {
         Ok(self
             .set_value(directory, PROPERTY_HAS_RECEIVED, true)?
             .is_some())
     }
 
-    /// Every number in force in a head. Reads each table of properties above it once.
+    /// Computes all effective numbers of a head. Reads the property table of each ancestor once.
     pub(crate) fn settings(&self, directory: ObjectId) -> Result<Settings, PoolError> {
         let mut chain = vec![];
         let mut at = Some(directory);
@@ -153,7 +153,7 @@ impl MosView<'_> {
         Ok(Settings { numbers })
     }
 
-    /// How a head's blocks are to be stored.
+    /// The write policy for a head's blocks.
     pub(crate) fn write_policy(&self, settings: &Settings, kind: ObjectSetKind) -> WritePolicy {
         let known = self.pool.features();
         let is_enabled = |guid: &str| known.count(guid).is_some();
@@ -189,10 +189,10 @@ impl MosView<'_> {
     }
 }
 
-/// What a table of properties says of settings, by key.
+/// The entries of a property table for settings, by key.
 type StoredSettings = BTreeMap<String, ZapValue>;
 
-/// The properties that are numbers and can be changed, by name.
+/// The numeric properties that can be changed, by name.
 static SETTINGS: LazyLock<BTreeMap<&'static str, &'static Shape>> = LazyLock::new(|| {
     let shapes = DATASET_PROPERTIES.iter().map(|property| &property.shape);
     let settings = shapes.filter(|shape| {
@@ -202,7 +202,7 @@ static SETTINGS: LazyLock<BTreeMap<&'static str, &'static Shape>> = LazyLock::ne
     settings.map(|shape| (shape.name, shape)).collect()
 });
 
-/// The value of a property that is in force by what one table says, with whether it was received.
+/// The effective value of a property according to one table, and whether it was received.
 fn in_force(
     name: &str,
     mut lookup: impl FnMut(&str) -> Result<Option<ZapValue>, PoolError>,
@@ -221,7 +221,7 @@ fn in_force(
     Ok(received.map(|value| (property_value(&value), true)))
 }
 
-/// The function of a checksum property: `on` is fletcher4.
+/// The checksum function of a property value: `on` is fletcher4.
 fn checksum_of(number: u64) -> ChecksumKind {
     match u8::try_from(number)
         .ok()
@@ -232,7 +232,7 @@ fn checksum_of(number: u64) -> ChecksumKind {
     }
 }
 
-/// The function and level of a compression property: `on` is lz4 where the pool has it.
+/// The function and level of a compression property value: `on` is lz4 if the pool has it.
 fn compression_of(number: u64, has_lz4: bool) -> (CompressionKind, ZstdLevel) {
     let on = if has_lz4 {
         CompressionKind::Lz4

@@ -1,4 +1,4 @@
-//! Where the blocks of one dataset go while it is written, and what their births and deaths mean.
+//! Writes the blocks of one dataset, and accounts for their births and frees.
 //!
 //! Page `docs/format/space-accounting.md`, "How figures change".
 
@@ -9,39 +9,41 @@ use millpond_ondisk::{BlockPointer, EmbeddedKind, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::live::{SpaceChange, SyncContext};
 
-/// What was born and died in one head in one txg. Dead pointers that an older snapshot holds are kept
-/// until [`Tally::take_dead`]; everything else only in sums.
+/// Totals of blocks born and freed in one head in one txg.
+///
+/// Dead pointers that an older snapshot references are kept until [`Tally::take_dead`]; everything else is
+/// only summed up.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Births less deaths: what the head references.
+    /// Births minus deaths: the change of the head's referenced space.
     pub(crate) change: SpaceChange,
-    /// Births less deaths of what no snapshot holds: what the directory is charged.
+    /// Births minus deaths of blocks that no snapshot references: the change charged to the directory.
     pub(crate) own: SpaceChange,
-    /// Blocks that a snapshot holds: for the deadlist.
+    /// Dead blocks that a snapshot references, for the deadlist.
     pub(crate) dead: Vec<BlockPointer>,
-    /// Deflated bytes of those that the snapshot before alone held beside the head.
+    /// Deflated bytes of dead blocks that only the previous snapshot still references.
     pub(crate) left_to_previous: i64,
-    /// Deflated bytes of those that were born in this directory.
+    /// Deflated bytes of dead blocks in snapshots that were born in this directory.
     pub(crate) left_to_snapshots: i64,
-    /// For the livelist of a clone.
+    /// Allocated blocks, for the livelist of a clone.
     pub(crate) allocated: Vec<BlockPointer>,
     pub(crate) freed: Vec<BlockPointer>,
-    /// What died, per bookmark of [`HeadFacts::bookmarks`].
+    /// Freed space per bookmark of [`HeadFacts::bookmarks`].
     pub(crate) freed_of_bookmarks: Vec<SpaceChange>,
 }
 
-/// What decides about a death, as of the start of the txg.
+/// The facts that decide how a freed block is accounted for, as of the start of the txg.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeadFacts {
-    /// Blocks born up to here belong to the snapshot before.
+    /// Blocks born up to this txg belong to the previous snapshot.
     pub(crate) previous_txg: Txg,
-    /// If the snapshot before is one of the same directory: where its own interval begins.
+    /// Where the interval of the previous snapshot starts, if that snapshot is in the same directory.
     pub(crate) previous_interval_begin: Option<Txg>,
-    /// Creation of the directory's origin; 0 without one.
+    /// Creation txg of the directory's origin; 0 without one.
     pub(crate) origin_txg: Txg,
-    /// Whether births and deaths go to a livelist.
+    /// Whether births and deaths are recorded in a livelist.
     pub(crate) has_livelist: bool,
-    /// Creation txgs of the bookmarks that count what was freed after them.
+    /// Creation txgs of the bookmarks that count frees.
     pub(crate) bookmarks: Vec<Txg>,
 }
 
@@ -53,7 +55,7 @@ impl Tally {
         }
     }
 
-    /// Counts a birth.
+    /// Accounts for a block that is born.
     pub(crate) fn born(&mut self, facts: &HeadFacts, pointer: &BlockPointer, space: SpaceChange) {
         if !counts(pointer) {
             return;
@@ -65,7 +67,7 @@ impl Tally {
         }
     }
 
-    /// Counts a death. Returns whether the block is free now; otherwise a snapshot holds it.
+    /// Accounts for a block that dies. Returns whether it can be freed; otherwise a snapshot references it.
     pub(crate) fn died(
         &mut self,
         facts: &HeadFacts,
@@ -103,12 +105,12 @@ impl Tally {
     }
 }
 
-/// Holes and blocks that a redacted stream left out are nobody's.
+/// Whether a block is accounted for. Holes and blocks omitted from a redacted stream are not.
 fn counts(pointer: &BlockPointer) -> bool {
     !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
 }
 
-/// The sink of one head.
+/// The block sink of one head.
 pub(crate) struct DatasetSink<'a> {
     ctx: &'a SyncContext<'a>,
     facts: HeadFacts,
@@ -125,10 +127,10 @@ impl<'a> DatasetSink<'a> {
         }
     }
 
-    /// What was counted.
+    /// Returns the totals.
     ///
     /// # Errors
-    /// If a free could not be noted.
+    /// If a free could not be recorded.
     pub(crate) fn finish(self) -> Result<Tally, PoolError> {
         match self.state.into_inner() {
             (tally, None) => Ok(tally),

@@ -1,44 +1,44 @@
-//! The arithmetic of space: how a directory's change rises to its parents.
+//! Space arithmetic: how a change of a directory propagates to its parents.
 //!
 //! Pure functions; `docs/format/space-accounting.md` has the rules.
 
 use millpond_ondisk::{DecodeError, DslDirectoryFlags, DslDirectoryPhys};
 
-/// A stored size as a signed number. Sizes on disk stay far below 2^63; what does not, saturates.
+/// Converts a stored size to a signed number. Sizes on disk stay far below 2^63; larger values saturate.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// `stored` changed by `delta`.
+/// Returns `stored` changed by `delta`.
 ///
 /// # Errors
-/// If it would become negative: then the figures on disk contradict the blocks.
+/// If the result would be negative: the space accounting on disk then contradicts the blocks.
 pub(crate) fn changed(stored: u64, delta: i64, what: &'static str) -> Result<u64, DecodeError> {
     stored
         .checked_add_signed(delta)
         .ok_or_else(|| DecodeError::new("space accounting", what, 0))
 }
 
-/// What a directory's bytes are used for.
+/// The categories of a directory's used space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Data of the head that not only snapshots hold.
+    /// Space of the head that is not referenced by snapshots alone.
     Head,
-    /// What only snapshots hold.
+    /// Space that only snapshots reference.
     Snapshots,
-    /// Charged by children.
+    /// Space charged by children.
     Children,
     /// Unused parts of children's reservations.
     ChildrenReserved,
-    /// The unused part of the own refreservation.
+    /// The unused part of the directory's own refreservation.
     RefReserved,
 }
 
-/// Charges changes of use to one directory and returns what its parent is to be charged with:
-/// under [`Use::Children`] and under [`Use::ChildrenReserved`].
+/// Charges changes of use to one directory. Returns the changes to charge to its parent, under
+/// [`Use::Children`] and [`Use::ChildrenReserved`].
 ///
 /// # Errors
-/// If a figure would become negative.
+/// If a value would become negative.
 pub(crate) fn charge_directory(
     directory: &mut DslDirectoryPhys,
     uses: &[(Use, i64)],
@@ -87,8 +87,11 @@ pub(crate) fn charge_directory(
     ])
 }
 
-/// How much more a directory uses when `unique` bytes become `unique_after` under a refreservation:
-/// the unused part of it is charged beforehand. The second number is what the unused part grows by.
+/// The increase of a directory's used space when `unique` bytes become `unique_after` under a
+/// refreservation.
+///
+/// The unused part of a refreservation is already charged. The second number is the change of that unused
+/// part.
 pub(crate) fn head_rise(unique: u64, unique_after: u64, ref_reserved: u64) -> (i64, i64) {
     let data = signed(unique_after).saturating_sub(signed(unique));
     let rise =
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn unique_bytes_below_the_refreservation_cost_nothing_more() {
-        // 1 MiB reserved, as the page's example: 30720 bytes unique leave 1017856.
+        // 1 MiB reserved, as in the page's example: 30720 unique bytes leave 1017856.
         assert_eq!(head_rise(0, 30720, 1 << 20), (30720, -30720));
         assert_eq!(
             head_rise(30720, (1 << 20) + 5, 1 << 20),

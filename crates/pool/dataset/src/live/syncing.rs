@@ -1,4 +1,4 @@
-//! The MOS as the dataset layer changes it while a txg syncs: bonuses, tables, sets of numbers.
+//! Access of the dataset layer to the MOS while a txg syncs: bonuses, tables, sets of numbers.
 
 use super::LiveDatasets;
 use super::space::{self, Use};
@@ -10,18 +10,18 @@ use millpond_pool::PoolError;
 use millpond_pool::live::{SpaceChange, SyncContext};
 use millpond_zap::{NewZap, Normalisation, ObjectBlocks, ZapMut, ZapValue, new_salt};
 
-/// Case folding of the tables of names: to upper case, nothing else.
+/// Case folding of name tables: to upper case only.
 const FOLD_TO_UPPER: u64 = 2;
 
-/// What the operations of this layer work on. Exists on the thread that has its turn only, so that
-/// what is read here is what is changed here.
+/// The context for operations of this layer. It exists only on the thread that runs a sync task or the sync
+/// itself, so reads and changes see the same state.
 pub(crate) struct Syncing<'c> {
     pub(crate) datasets: &'c LiveDatasets,
     pub(crate) ctx: &'c SyncContext<'c>,
     view: MosView<'c>,
 }
 
-/// A table open for changes.
+/// A ZAP open for changes.
 type Table<'c> = ZapMut<ObjectBlocks<'c>>;
 
 impl<'c> std::ops::Deref for Syncing<'c> {
@@ -43,7 +43,7 @@ impl<'c> Syncing<'c> {
     pub(crate) fn txg(&self) -> Txg {
         self.ctx.txg()
     }
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
         self.ctx.pool().env().clock.wall_ns() / 1_000_000_000
     }
@@ -64,7 +64,7 @@ impl<'c> Syncing<'c> {
 
     // ---- objects --------------------------------------------------------------------------------
 
-    /// Makes an object with a bonus.
+    /// Allocates an object with a bonus.
     pub(crate) fn allocate(
         &self,
         object_type: ObjectType,
@@ -136,7 +136,7 @@ impl<'c> Syncing<'c> {
         self.put_dataset(id, &phys)
     }
 
-    /// Charges a change of use to a directory and, as far as it shows there, to its parents.
+    /// Charges a change of use to a directory and, as far as it affects them, to its ancestors.
     pub(crate) fn charge(
         &self,
         directory: ObjectId,
@@ -146,7 +146,7 @@ impl<'c> Syncing<'c> {
     ) -> Result<(), PoolError> {
         let mut at = Some(directory);
         let mut uses = uses.to_vec();
-        // Names nest less than 50 deep; a longer chain is a cycle.
+        // Names nest less than 50 levels deep; a longer chain is a cycle.
         for _ in 0..crate::directory::DEPTH_MAX {
             let Some(id) = at else { return Ok(()) };
             if compressed == 0 && uncompressed == 0 && uses.iter().all(|(_, bytes)| *bytes == 0) {
@@ -162,7 +162,7 @@ impl<'c> Syncing<'c> {
         Err(contradiction(DIRECTORY, "its parents form a circle"))
     }
 
-    /// As [`Syncing::charge`], one use with its three sizes.
+    /// Like [`Syncing::charge`], for one use with its three sizes.
     pub(crate) fn charge_space(
         &self,
         directory: ObjectId,
@@ -183,7 +183,7 @@ impl<'c> Syncing<'c> {
         Ok(ZapMut::of(&self.object(id, DATASET)?, self.ctx.tx()))
     }
 
-    /// What an empty table is like that folds names in this way.
+    /// The initial form of a ZAP with this kind of name folding.
     pub(crate) fn new_zap(&self, folding: u64) -> NewZap {
         let mut new = NewZap::plain(new_salt(self.ctx.pool().env()));
         if let Some(normalisation) = Normalisation::from_normflags(folding) {
@@ -192,24 +192,24 @@ impl<'c> Syncing<'c> {
         new
     }
 
-    /// Makes an object without content an empty table.
+    /// Turns an object without content into an empty ZAP.
     pub(crate) fn make_zap(&self, id: ObjectId, folding: u64) -> Result<(), PoolError> {
         self.zap(id)?.create(&self.new_zap(folding)).during(DATASET)
     }
 
-    /// Makes an empty table.
+    /// Creates an empty ZAP.
     pub(crate) fn create_zap(&self, object_type: ObjectType) -> Result<ObjectId, PoolError> {
         self.create_zap_with_bonus(object_type, ObjectType::NONE, vec![])
     }
 
-    /// Makes an empty table of names that can be looked up with case folded.
+    /// Creates an empty ZAP of names that can be looked up case-insensitively.
     pub(crate) fn create_folded_zap(&self, object_type: ObjectType) -> Result<ObjectId, PoolError> {
         let id = self.allocate(object_type, ObjectType::NONE, vec![])?;
         self.make_zap(id, FOLD_TO_UPPER)?;
         Ok(id)
     }
 
-    /// Makes an empty table with a bonus.
+    /// Creates an empty ZAP with a bonus.
     pub(crate) fn create_zap_with_bonus(
         &self,
         object_type: ObjectType,
@@ -221,7 +221,7 @@ impl<'c> Syncing<'c> {
         Ok(id)
     }
 
-    /// Sets an entry to one number, new or not.
+    /// Sets an existing or new entry to a single number.
     pub(crate) fn update(&self, zap: ObjectId, key: &str, number: u64) -> Result<(), PoolError> {
         self.zap(zap)?
             .update_u64(key.as_bytes(), number)
@@ -237,7 +237,7 @@ impl<'c> Syncing<'c> {
             .update(key.as_bytes(), &ZapValue::from_u64s(words))
             .during(DATASET)
     }
-    /// Sets an entry to a text with a final NUL.
+    /// Sets an entry to a text with a terminating NUL.
     pub(crate) fn update_text(
         &self,
         zap: ObjectId,
@@ -250,14 +250,14 @@ impl<'c> Syncing<'c> {
             .update(key.as_bytes(), &ZapValue::from_bytes(&bytes))
             .during(DATASET)
     }
-    /// Removes an entry; whether there was one.
+    /// Removes an entry; returns whether it existed.
     pub(crate) fn remove(&self, zap: ObjectId, key: &str) -> Result<bool, PoolError> {
         self.zap(zap)?.remove(key.as_bytes()).during(DATASET)
     }
 
     // ---- sets of numbers ------------------------------------------------------------------------
 
-    /// Puts a number into a set: key in hexadecimal, value the number.
+    /// Adds a number to a set: the key is the number in hexadecimal, the value the number.
     pub(crate) fn set_insert(&self, set: ObjectId, number: u64) -> Result<(), PoolError> {
         self.update(set, &hex_key(number), number)
     }
@@ -267,7 +267,7 @@ impl<'c> Syncing<'c> {
         }
         Ok(())
     }
-    /// Replaces a number by another one.
+    /// Replaces a number in a set.
     pub(crate) fn set_replace(
         &self,
         set: ObjectId,

@@ -1,4 +1,4 @@
-//! The tree of names as it changes: directories made, found, counted and taken away.
+//! Changes the name tree: creates, finds, counts and destroys directories.
 //!
 //! Page `docs/format/dsl-directory.md`.
 
@@ -29,7 +29,7 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub head: Head,
-    /// What stands after `@`, as it is stored.
+    /// The name after `@`, as stored.
     pub name: String,
     pub dataset: ObjectId,
 }
@@ -47,7 +47,7 @@ impl MosView<'_> {
             .ok_or_else(|| contradiction("object directory", "no root directory"))
     }
 
-    /// A child of the root directory that users do not see.
+    /// A hidden child of the root directory.
     pub(crate) fn special_directory(&self, name: &str) -> Result<ObjectId, PoolError> {
         self.child(self.root_directory()?, name)?
             .ok_or_else(|| contradiction("dataset directory", "an internal directory is missing"))
@@ -64,7 +64,7 @@ impl MosView<'_> {
         }
     }
 
-    /// Children that users see, and temporary ones; not those that begin with `$`.
+    /// Child directories, including temporary ones but not those that begin with `$`.
     pub(crate) fn children(
         &self,
         directory: ObjectId,
@@ -85,7 +85,7 @@ impl MosView<'_> {
         Ok(children)
     }
 
-    /// Every directory below, and this one, parents first, with full names.
+    /// This directory and its descendants, parents first, with full names.
     pub(crate) fn directories_below(
         &self,
         name: &str,
@@ -139,7 +139,7 @@ impl MosView<'_> {
         })
     }
 
-    /// The name and number under which a head's table has a snapshot.
+    /// The stored name and object id of a snapshot in its head's table.
     pub(crate) fn snapshot_entry(
         &self,
         head: &DslDatasetPhys,
@@ -201,7 +201,7 @@ impl MosView<'_> {
         })
     }
 
-    /// The full name of a directory, found through its parents.
+    /// The full name of a directory, determined from its parents.
     pub(crate) fn directory_name(&self, directory: ObjectId) -> Result<String, PoolError> {
         let mut components = vec![];
         let mut at = directory;
@@ -242,7 +242,7 @@ impl MosView<'_> {
         Ok(format!("{directory}@{name}"))
     }
 
-    /// Whether `below` is `above` or lies in it.
+    /// Whether `below` is `above` or one of its descendants.
     pub(crate) fn is_within(&self, below: ObjectId, above: ObjectId) -> Result<bool, PoolError> {
         let mut at = Some(below);
         for _ in 0..DEPTH_MAX {
@@ -260,7 +260,7 @@ impl MosView<'_> {
 }
 
 impl Syncing<'_> {
-    /// Makes a directory without a head.
+    /// Creates a directory without a head.
     pub(crate) fn create_directory(
         &self,
         parent: Option<ObjectId>,
@@ -299,7 +299,7 @@ impl Syncing<'_> {
         Ok(id)
     }
 
-    /// Changes a count here and in every directory above, as far as the counts are kept.
+    /// Changes a count of a directory and its ancestors, as far as the counts are stored.
     pub(crate) fn count_up(
         &self,
         directory: ObjectId,
@@ -324,7 +324,7 @@ impl Syncing<'_> {
         ))
     }
 
-    /// Takes a directory away that has neither head nor children, and whose figures are all 0.
+    /// Destroys a directory that has no head, no children and no charged space.
     pub(crate) fn destroy_directory(
         &self,
         directory: ObjectId,
@@ -362,8 +362,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Checks a new name: allowed characters, depth, parent there, nothing of that name yet. Returns
-    /// the parent directory and the last component.
+    /// Validates a new name: allowed characters, depth, existing parent, name not in use. Returns the
+    /// parent directory and the last component.
     pub(crate) fn check_new_name(&self, path: &str) -> Result<(ObjectId, String), DatasetError> {
         let refused = |why| Refusal::error(path, why);
         let parsed = DatasetName::parse(path)?;

@@ -1,4 +1,4 @@
-//! The MOS as the dataset layer reads it, in and out of syncing context.
+//! Read access of the dataset layer to the MOS, in and outside syncing context.
 
 use millpond_env::sync::Arc;
 use millpond_object::{LiveObject, LiveObjectSet, ObjectError};
@@ -9,14 +9,14 @@ use millpond_pool::PoolError;
 use millpond_pool::live::LivePool;
 use millpond_zap::{Zap, ZapEntry, ZapError, ZapValue};
 
-/// The newest state of the MOS. What is read outside syncing context may have changed the moment
-/// after; tables are read whole only while no operation of this layer changes them.
+/// The newest state of the MOS. Outside syncing context, a value may change right after it is read. A table
+/// is read consistently only while no operation of this layer changes it.
 #[derive(Clone, Copy)]
 pub(crate) struct MosView<'p> {
     pub(crate) pool: &'p LivePool,
 }
 
-/// Attaches what was being read or changed to errors from below.
+/// Adds to a lower-level error what was being read or changed.
 pub(crate) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, PoolError>;
 }
@@ -36,7 +36,7 @@ impl<T> During<T> for Result<T, DecodeError> {
     }
 }
 
-/// An error that says that the layer's own structures contradict each other.
+/// Creates an error for structures of this layer that contradict each other.
 pub(crate) fn contradiction(what: &'static str, reason: &'static str) -> PoolError {
     PoolError::Invalid {
         what,
@@ -44,7 +44,7 @@ pub(crate) fn contradiction(what: &'static str, reason: &'static str) -> PoolErr
     }
 }
 
-/// The object that `id` refers to, which must be there.
+/// The object that `id` refers to, which must exist.
 pub(crate) fn required(id: Option<ObjectId>, reason: &'static str) -> Result<ObjectId, PoolError> {
     id.ok_or_else(|| contradiction(DATASET, reason))
 }
@@ -65,7 +65,7 @@ impl<'p> MosView<'p> {
         self.mos().object(id).during(what)
     }
 
-    /// The bonus of an object that must have this bonus type.
+    /// Reads the bonus of an object, which must have this bonus type.
     pub(crate) fn bonus(
         &self,
         id: ObjectId,
@@ -105,7 +105,7 @@ impl<'p> MosView<'p> {
         self.table(zap)?.lookup(key.as_bytes()).during(DATASET)
     }
 
-    /// All entries. Bounded by what the table holds.
+    /// All entries of a ZAP. Memory is bounded by the size of the ZAP.
     pub(crate) fn entries(&self, zap: ObjectId) -> Result<Vec<ZapEntry>, PoolError> {
         let table = self.table(zap)?;
         table.iter().map(|entry| entry.during(DATASET)).collect()
@@ -126,12 +126,12 @@ impl<'p> MosView<'p> {
         Ok(members)
     }
 
-    /// Whether a directory's or dataset's own object has become a table.
+    /// Whether a directory's or dataset's own object has become a ZAP.
     pub(crate) fn is_zapified(&self, id: ObjectId) -> Result<bool, PoolError> {
         Ok(self.object(id, DATASET)?.object_type() == ObjectType::METADATA_ZAP)
     }
 
-    /// An entry of such a table; `None` if there is none, or no table.
+    /// Looks up an entry of such a ZAP; `None` if the entry is absent or the object is not a ZAP.
     pub(crate) fn extension(&self, id: ObjectId, key: &str) -> Result<Option<Vec<u64>>, PoolError> {
         if !self.is_zapified(id)? {
             return Ok(None);
@@ -140,7 +140,7 @@ impl<'p> MosView<'p> {
         Ok(value.map(|value| value.integers().collect()))
     }
 
-    /// As [`MosView::extension`], where the entry is one number.
+    /// Like [`MosView::extension`], for an entry that is a single number.
     pub(crate) fn extension_number(
         &self,
         id: ObjectId,

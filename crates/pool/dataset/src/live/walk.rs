@@ -1,5 +1,5 @@
-//! A walk over everything that a destroyed dataset has of its own: children before parents, able to
-//! stop between two blocks of data and to go on from there in another txg.
+//! Traverses the unshared blocks of a destroyed dataset, children before parents. The traversal can stop
+//! between two data blocks and resume there in another txg.
 //!
 //! Page `docs/format/bpobj.md`, "The queue of destroyed trees".
 
@@ -10,7 +10,7 @@ use millpond_ondisk::{
     ObjectId, ObjectSetPhys, Txg,
 };
 
-/// A place in the walk: everything that comes before it is done.
+/// A position in the traversal: everything before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Place {
     pub(crate) object: u64,
@@ -18,14 +18,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// From the bookmark of a queue's entry.
+    /// Decodes the bookmark of a queue entry.
     pub(crate) fn from_bookmark(bookmark: &BlockBookmark) -> Self {
         Self {
             object: bookmark.object,
             block: bookmark.block_id,
         }
     }
-    /// As a queue's entry keeps it.
+    /// Encodes the position for a queue entry.
     pub(crate) fn to_bookmark(self) -> BlockBookmark {
         BlockBookmark {
             object_set: u64::MAX,
@@ -36,31 +36,30 @@ impl Place {
     }
 }
 
-/// Why a walk ended before its end.
+/// Why a traversal stopped early.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stop<E> {
-    /// The visitor has had enough. The block here was not visited.
+    /// The visitor stopped it. The block at this position was not visited.
     Enough(Place),
-    /// A block on the way could not be read or is not what it should be. Nothing behind this place
-    /// was visited.
+    /// A block could not be read or is invalid. Nothing after this position was visited.
     Unreadable(Place, String),
     /// The visitor failed.
     Visitor(E),
 }
 
-/// Who is shown the blocks.
+/// Receives the visited blocks.
 pub(crate) trait Visitor {
     type Error;
-    /// Whether the walk may go on; asked before each block of data.
+    /// Whether to continue the traversal. Called before each data block.
     fn goes_on(&mut self) -> bool;
-    /// A block that the dataset has of its own; everything below it was shown before.
+    /// Visits an unshared block. All blocks below it have already been visited.
     fn visit(&mut self, pointer: &BlockPointer) -> Result<(), Self::Error>;
 }
 
-/// The walk over one object set.
+/// The traversal of one object set.
 pub(crate) struct Walk<'a, V: Visitor> {
     store: &'a BlockStore,
-    /// Blocks born up to here belong to somebody else.
+    /// Blocks born up to this txg belong to other datasets.
     born_after: Txg,
     from: Place,
     visitor: &'a mut V,
@@ -72,15 +71,15 @@ type Outcome<E> = Result<(), Stop<E>>;
 struct Tree<'d> {
     object: u64,
     dnode: &'d Dnode,
-    /// Whether its data are dnodes whose blocks belong to the walk.
+    /// Whether its data blocks contain dnodes whose blocks belong to the traversal.
     is_array_of_dnodes: bool,
 }
 
-/// Shows every block that a destroyed dataset in the queue still has, children before parents. Memory: a
-/// block for each level of its trees.
+/// Visits every remaining block of a destroyed dataset in the queue, children before parents. Memory: one
+/// block per level of its trees.
 ///
 /// # Errors
-/// The first block that cannot be read, in words; those before it were shown.
+/// Describes the first unreadable block; the blocks before it were visited.
 /// Page `docs/format/bpobj.md`, "The queue of destroyed trees".
 pub fn walk_destroyed_tree(
     store: &BlockStore,
@@ -107,7 +106,7 @@ pub fn walk_destroyed_tree(
 }
 
 impl<'a, V: Visitor> Walk<'a, V> {
-    /// Walks over the object set behind `root`, from `from` on.
+    /// Traverses the object set at `root`, starting at `from`.
     pub(crate) fn run(
         store: &'a BlockStore,
         root: &BlockPointer,
@@ -167,7 +166,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         }
     }
 
-    /// Where the walk is when it comes to a block.
+    /// The position of the traversal at a block.
     fn place(&self, tree: &Tree<'_>, first_data_block: u64) -> Place {
         if !tree.is_array_of_dnodes {
             return Place {
@@ -195,7 +194,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         let shift = tree.dnode.pointers_shift().saturating_mul(u32::from(level));
         let span = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
         let first = index.saturating_mul(span);
-        // Everything in front of where the walk goes on was visited, with the blocks above it.
+        // All blocks before the resume position were visited, and so were their parents.
         if self.place(tree, first.saturating_add(span)) <= self.from {
             return Ok(());
         }
@@ -222,8 +221,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
             let block = self.read(pointer, address, place)?;
             self.dnodes(&block, index.saturating_mul(slots_per_block(tree.dnode)))?;
         } else if tree.object < ObjectId::PROJECT_USED.0 && !self.visitor.goes_on() {
-            // Never inside the few blocks of accounting objects: where to go on from there, other
-            // software does not say.
+            // Never stop inside accounting objects: no resume position for them is defined that other
+            // software understands. They have few blocks.
             return Err(Stop::Enough(place));
         }
         self.visit(pointer)

@@ -1,4 +1,4 @@
-//! Writing the dirty heads of a txg, and what follows from what was born and died in them.
+//! Writes the dirty heads of a txg, and accounts for the blocks born and freed in them.
 //!
 //! Page `docs/format/space-accounting.md`, "How figures change".
 
@@ -18,7 +18,7 @@ const WHAT: &str = "writing a dataset";
 const ACCOUNTING: &str = "user and group accounting";
 
 impl Syncing<'_> {
-    /// Writes what is dirty in a head. Returns whether there was anything.
+    /// Writes the dirty data of a head. Returns whether there was any.
     pub(crate) fn write_head(&self, head: &LiveDataset) -> Result<bool, PoolError> {
         let set = head.set();
         let txg = self.txg();
@@ -34,7 +34,7 @@ impl Syncing<'_> {
         }
         if !synced.accounting.is_empty() || synced.restarts_projects {
             self.account_owners(&set, &synced.accounting)?;
-            // Again, before snapshots of this txg are taken; only the accounting objects differ.
+            // Sync once more, before snapshots of this txg are taken; only the accounting objects differ.
             let again = set.sync(txg, pass + 1, &sink).during(WHAT)?;
             synced.root = again.root;
             synced.seen.large_blocks |= again.seen.large_blocks;
@@ -51,7 +51,7 @@ impl Syncing<'_> {
         Ok(true)
     }
 
-    /// What decides about deaths in a head.
+    /// The facts that decide how freed blocks of a head are accounted for.
     pub(crate) fn head_facts(&self, head: ObjectId) -> Result<HeadFacts, PoolError> {
         let phys = self.dataset(head)?;
         let directory = self.directory(phys.directory)?;
@@ -129,7 +129,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Takes everything out of the accounting of projects.
+    /// Removes all entries from the accounting of projects.
     fn empty_project_accounting(&self, set: &Arc<LiveObjectSet>) -> Result<(), PoolError> {
         let Some(object) = set.special_if_any(Accounting::Project) else {
             return Ok(());
@@ -143,7 +143,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Applies what owners own more or less of now.
+    /// Applies changes of the space and objects charged to owners.
     fn account_owners(
         &self,
         set: &Arc<LiveObjectSet>,
@@ -173,7 +173,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Counts a dataset in the features that what was born in it needs.
+    /// Marks a dataset as using the features that its new blocks need.
     fn note_features(&self, dataset: ObjectId, seen: &FeatureUse) -> Result<(), PoolError> {
         let mut needed = vec![];
         for (is_seen, guid) in [

@@ -1,7 +1,8 @@
-//! Properties that lie in the dataset's own objects: of a file system in its master node, of a
-//! volume in its two first objects.
+//! Properties stored in the dataset's own objects: a file system's master node, or the first two objects of
+//! a volume.
 //!
-//! These objects are authenticated but not encrypted, so that a locked dataset shows them too.
+//! These objects are authenticated but not encrypted, so the properties of a locked dataset are readable
+//! too.
 
 use crate::error::Named;
 use crate::{Dataset, DatasetError};
@@ -16,7 +17,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 const VOLUME_DATA: ObjectId = ObjectId(1);
 const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
 
-/// What a dataset's own objects say.
+/// The property sources in a dataset's own objects.
 #[derive(Debug)]
 pub(super) enum Content {
     /// The numbers in a file system's master node.
@@ -26,7 +27,7 @@ pub(super) enum Content {
         size_bytes: Option<u64>,
         block_bytes: u64,
     },
-    /// Neither.
+    /// Neither a file system nor a volume.
     Other,
 }
 
@@ -63,9 +64,11 @@ impl Content {
         })
     }
 
-    /// A number of a file system's master node: 0 where a property of old file systems is missing. Of
-    /// default quotas 0 takes the key away; they are `None` where none of the six is there, as in file
-    /// systems of software that does not know them.
+    /// A number in a file system's master node.
+    ///
+    /// Properties that old file systems lack are 0. Setting a default quota to 0 removes its key, so an
+    /// absent key means 0. If all six default quotas are absent, the result is `None`: the writer may not
+    /// know them.
     pub(super) fn file_system_number(&self, property: &str) -> Option<u64> {
         let Self::Files(numbers) = self else {
             return None;

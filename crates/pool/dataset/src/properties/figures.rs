@@ -1,4 +1,4 @@
-//! Properties that nobody sets: sizes, births, relations.
+//! Read-only properties: sizes, births, relations.
 //!
 //! Page `docs/format/space-accounting.md`.
 
@@ -16,7 +16,7 @@ use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, RedactionListPhys};
 use millpond_zap::Zap;
 
-/// The key under which a redacted dataset keeps the snapshots that it was redacted by.
+/// The key of the list of snapshots by which a dataset was redacted.
 const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 
 impl PropertyReader {
@@ -75,7 +75,7 @@ impl PropertyReader {
                     .saturating_add(used.children_reserved_bytes)
             }),
             "written" => Some(written::since_previous(&self.pool, phys)?),
-            // Nothing is ever mounted by this program.
+            // This crate does not track mounts.
             "mounted" => Some(0),
             "numclones" => Some(phys.clones_count()),
             "unique" => Some(phys.unique_bytes),
@@ -151,7 +151,7 @@ impl PropertyReader {
         }
     }
 
-    /// A count of descendants: kept only once a limit was set somewhere.
+    /// A count of descendants. Counts exist only after a limit was set somewhere.
     fn count(
         &self,
         dataset: &Dataset,
@@ -167,7 +167,7 @@ impl PropertyReader {
         Ok(Some(Property::new(name, value, source)))
     }
 
-    /// What a head may still write, in bytes. `None` where damage hides how full the pool is.
+    /// Bytes that a head may still write. `None` if damage hides how full the pool is.
     fn available(&mut self, dataset: &Dataset) -> Result<Option<u64>, DatasetError> {
         if self.pool.space().is_err() {
             return Ok(None);
@@ -189,7 +189,7 @@ impl PropertyReader {
         Ok(Some(available_in_head(in_directory, limits)))
     }
 
-    /// The same for a directory. Depth is bounded where directories are opened.
+    /// Bytes available in a directory. Opening directories bounds the recursion depth.
     fn available_in(&mut self, directory: &Arc<Directory>) -> Result<u64, DatasetError> {
         if let Some(known) = self.available.get(&directory.id()) {
             return Ok(*known);
@@ -212,8 +212,9 @@ impl PropertyReader {
         Ok(available)
     }
 
-    /// `written@SNAPSHOT` or `written#BOOKMARK`; `None` if there is no such thing in the dataset's
-    /// past. `since` begins with `@` or `#`; a full name may follow.
+    /// The value of `written@SNAPSHOT` or `written#BOOKMARK`; `None` if the dataset has no such ancestor.
+    ///
+    /// `since` begins with `@` or `#`; a full name may follow.
     pub(super) fn written_since(
         &mut self,
         dataset: &Dataset,
@@ -249,8 +250,8 @@ impl PropertyReader {
         }
     }
 
-    /// `userused@W` and its siblings. Only numbers name owners here: who knows their names
-    /// translates before.
+    /// The value of `userused@W` and its siblings. Owners must be numeric here; the caller translates
+    /// names.
     pub(super) fn of_owner(
         &mut self,
         dataset: &Dataset,
@@ -291,7 +292,7 @@ fn flag(dataset: &Dataset, flag: DslDatasetFlags) -> u64 {
     u64::from(dataset.phys().flags.contains(flag))
 }
 
-/// Hundredths, 100 where nothing is stored.
+/// The ratio in hundredths; 100 if nothing is stored.
 fn ratio(uncompressed: u64, compressed: u64) -> u64 {
     let ratio = (u128::from(uncompressed) * 100).checked_div(u128::from(compressed));
     ratio.map_or(100, |ratio| u64::try_from(ratio).unwrap_or(u64::MAX))

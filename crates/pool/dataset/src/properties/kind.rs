@@ -1,21 +1,21 @@
-//! The four kinds of dataset that people see, and sets of them.
+//! The four kinds of datasets that users see, and sets of kinds.
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DatasetKind {
-    /// A tree of files.
+    /// A file system.
     Filesystem,
-    /// A block device.
+    /// A volume: a block device.
     Volume,
-    /// A frozen state of a file system or volume.
+    /// A read-only state of a file system or volume.
     Snapshot,
-    /// The birth of a snapshot, kept without its data.
+    /// A bookmark: the creation time of a snapshot without its data.
     Bookmark,
 }
 
 impl DatasetKind {
-    /// The word that property `type` shows.
+    /// The word printed for property `type`.
     pub fn word(self) -> &'static str {
         match self {
             DatasetKind::Filesystem => "filesystem",
@@ -25,7 +25,7 @@ impl DatasetKind {
         }
     }
 
-    /// All four, in the order of the words that `-t` explains.
+    /// All four kinds, in the order of the words accepted by `-t`.
     pub const ALL: [DatasetKind; 4] = [
         DatasetKind::Filesystem,
         DatasetKind::Snapshot,
@@ -54,7 +54,7 @@ impl Kinds {
     /// Every kind.
     pub const ALL: Kinds = Kinds(15);
 
-    /// The set of exactly these.
+    /// The set of exactly these kinds.
     pub const fn only(kinds: &[DatasetKind]) -> Kinds {
         let mut bits = 0;
         let mut rest = kinds;
@@ -70,7 +70,7 @@ impl Kinds {
         self.0 & kind.bit() != 0
     }
 
-    /// Both sets together.
+    /// The set with `kind` added.
     #[must_use]
     pub const fn with(self, kind: DatasetKind) -> Kinds {
         Kinds(self.0 | kind.bit())

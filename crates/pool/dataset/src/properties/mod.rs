@@ -1,4 +1,4 @@
-//! What properties datasets have, and their values.
+//! Properties of datasets and their values.
 
 mod content;
 mod figures;

@@ -1,4 +1,4 @@
-//! Names of directories and datasets by their object numbers, each table read once.
+//! Finds names of directories and datasets by object id, reading each table once.
 
 use crate::DatasetError;
 use crate::directory::DEPTH_MAX;
@@ -10,9 +10,10 @@ use millpond_pool::Pool;
 use millpond_zap::Zap;
 use std::collections::HashMap;
 
-/// Answers "what is the name of object N?". Keeps the tables of children and snapshots that it
-/// read, so that a question for each of ten thousand clones reads each table once. Memory is in
-/// proportion to those tables.
+/// A cache of names by object id.
+///
+/// Keeps the tables of children and snapshots that it reads, so that looking up ten thousand clones reads
+/// each table once. Memory use is proportional to these tables.
 #[derive(Debug)]
 pub(super) struct Names {
     pool: Arc<Pool>,
@@ -33,7 +34,7 @@ impl Names {
 
     /// The full name of a directory.
     pub(super) fn directory(&mut self, id: ObjectId) -> Result<String, DatasetError> {
-        // Up to a directory whose name is known, then down again.
+        // Walk up to a directory with a known name, then build the name downwards.
         let mut below = vec![];
         let mut at = id;
         let mut name = loop {
@@ -83,7 +84,7 @@ impl Names {
         Ok(format!("{directory}@{snapshot}"))
     }
 
-    /// The names of the clones made directly from a snapshot, in the order of their table.
+    /// The names of a snapshot's direct clones, in table order.
     pub(super) fn clones(&mut self, phys: &DslDatasetPhys) -> Result<Vec<String>, DatasetError> {
         let Some(table) = phys.next_clones else {
             return Ok(vec![]);
@@ -131,14 +132,14 @@ impl Names {
     }
 }
 
-/// Whether a name lies below the directory that every dataset descends from.
+/// Whether a name is below the internal directory from which every dataset descends.
 pub(super) fn is_origin_of_all(name: &str) -> bool {
     name.split('/').nth(1).is_some_and(|component| {
         component == ORIGIN_DIRECTORY || component.split('@').next() == Some(ORIGIN_DIRECTORY)
     })
 }
 
-/// A table from name to object, the other way round.
+/// The inverse of a table from names to objects.
 fn by_object(
     pool: &Arc<Pool>,
     table: Option<ObjectId>,
@@ -159,7 +160,7 @@ fn by_object(
     Ok(names)
 }
 
-/// A directory's stored figures.
+/// Reads a directory's stored metadata.
 pub(super) fn directory_phys(
     pool: &Arc<Pool>,
     id: ObjectId,
@@ -174,7 +175,7 @@ pub(super) fn directory_phys(
     DslDirectoryPhys::decode(bonus, object.dnode().endian).named(&name)
 }
 
-/// A dataset's stored figures.
+/// Reads a dataset's stored metadata.
 pub(super) fn dataset_phys(pool: &Arc<Pool>, id: ObjectId) -> Result<DslDatasetPhys, DatasetError> {
     let name = format!("dataset {id}");
     let object = pool.mos().object(id).named(&name)?;

@@ -1,4 +1,4 @@
-//! What users, groups and projects use and may use.
+//! Space usage and quotas of users, groups and projects.
 //!
 //! Page `docs/format/space-accounting.md`, "Owners".
 
@@ -16,29 +16,31 @@ use std::collections::BTreeMap;
 const OBJECTS_PREFIX: &[u8] = b"obj-";
 const MASTER_NODE: ObjectId = ObjectId(1);
 
-/// What one user, group or project uses and may use.
+/// Usage and quotas of one user, group or project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OwnerSpace {
-    /// Its number.
+    /// The uid, gid or project id.
     pub id: u64,
-    /// Bytes charged to it.
+    /// Bytes charged to the owner.
     pub used_bytes: u64,
-    /// The most it may use; 0 for no limit. Its own, or else the file system's default.
+    /// Quota in bytes, 0 for no limit: the owner's own quota, or else the file system's default.
     pub quota_bytes: u64,
-    /// Files charged to it; `None` where the file system does not count them.
+    /// Number of files charged to the owner; `None` if the file system does not count files.
     pub objects: Option<u64>,
-    /// The most it may have; 0 for no limit. `None` as with `objects`.
+    /// Quota in files, 0 for no limit; `None` as for `objects`.
     pub objects_quota: Option<u64>,
 }
 
 impl Dataset {
-    /// What each user, group or project of a file system or a snapshot of one uses and may use, in
-    /// the order of their numbers: every one that owns something or has a limit of its own. None
-    /// where space is not accounted by owner. Memory is in proportion to the tables.
+    /// Usage and quotas of all users, groups or projects of a file system or snapshot, ordered by id.
+    ///
+    /// Includes every owner with charged space or an own quota. Empty if the file system has no accounting
+    /// by owner. Memory use is proportional to the tables.
     ///
     /// # Errors
-    /// [`DatasetError::Locked`] without the key of an encrypted dataset; if a table cannot be read.
+    /// [`DatasetError::Locked`] if an encrypted dataset's key is missing, or an error if a table cannot be
+    /// read.
     pub fn space_by_owner(
         &self,
         owners: OwnerKind,
@@ -89,11 +91,13 @@ impl Dataset {
 }
 
 impl Dataset {
-    /// The same for one user, group or project; `None` where space is not accounted by owner. Limits
-    /// are its own only, not the file system's default.
+    /// Usage and quotas of one user, group or project; `None` if the file system has no accounting by
+    /// owner.
+    ///
+    /// Unlike [`Dataset::space_by_owner`], ignores the file system's default quotas.
     ///
     /// # Errors
-    /// As [`Dataset::space_by_owner`].
+    /// As for [`Dataset::space_by_owner`].
     pub fn owner_space(
         &self,
         owners: OwnerKind,
@@ -143,7 +147,7 @@ impl Dataset {
     }
 }
 
-/// Which accounting object, and which of the three names of each kind of limit.
+/// The accounting object of an owner kind, and the index of its quota names.
 fn place_of(owners: OwnerKind) -> (Accounting, usize) {
     match owners {
         OwnerKind::User => (Accounting::User, 0),
@@ -155,7 +159,7 @@ fn place_of(owners: OwnerKind) -> (Accounting, usize) {
 /// A number for each owner.
 type ByOwner = BTreeMap<u64, u64>;
 
-/// Bytes and objects by owner.
+/// Reads the bytes and objects charged to each owner.
 fn read_counters(object: Object, name: &str) -> Result<(ByOwner, ByOwner), DatasetError> {
     let (mut bytes, mut objects) = (BTreeMap::new(), BTreeMap::new());
     let zap = Zap::open(object).named(name)?;

@@ -1,9 +1,9 @@
-//! Names that a person may ask for: properties of the table, and those whose name carries an
-//! argument (`userquota@alice`, `written@monday`, `com.example:note`).
+//! Parses property names from users: native properties, and those whose name carries an argument
+//! (`userquota@alice`, `written@monday`, `com.example:note`).
 
 use super::table::{self, DatasetProperty};
 
-/// Whose space or objects are counted.
+/// The kind of owner whose space or objects are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum OwnerKind {
@@ -22,38 +22,38 @@ pub enum QuotaSubject {
     BytesUsed,
     /// `userobjused@`: objects charged.
     ObjectsUsed,
-    /// `userquota@`: limit in bytes; 0 for none.
+    /// `userquota@`: quota in bytes; 0 for none.
     BytesLimit,
-    /// `userobjquota@`: limit in objects; 0 for none.
+    /// `userobjquota@`: quota in objects; 0 for none.
     ObjectsLimit,
 }
 
-/// A property name that is well formed.
+/// A well-formed property name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
 pub enum PropertyName {
-    /// One of the table.
+    /// A native property.
     Native(&'static DatasetProperty),
-    /// `userused@W` and its eleven siblings. The owner `W` is as given, unresolved.
+    /// `userused@W` or one of its eleven siblings. The owner `W` is unresolved.
     PerOwner {
         /// The whole name.
         name: String,
         /// User, group or project.
         owner_kind: OwnerKind,
-        /// What is counted or limited.
+        /// The counted or limited quantity.
         subject: QuotaSubject,
-        /// What follows the `@`.
+        /// The part after `@`.
         owner: String,
     },
     /// `written@SNAP` or `written#MARK`; `since` includes the `@` or `#`.
     WrittenSince {
         /// The whole name.
         name: String,
-        /// What follows `written`.
+        /// The part after `written`.
         since: String,
     },
-    /// A name with a colon, made up by users.
+    /// A user property; its name contains a colon.
     User(String),
 }
 
@@ -73,7 +73,7 @@ impl TryFrom<String> for PropertyName {
 }
 
 impl PropertyName {
-    /// The name as it is shown: of a native property the full one, otherwise as given.
+    /// The name to print: the full name of a native property, otherwise the name as given.
     pub fn text(&self) -> &str {
         match self {
             PropertyName::Native(property) => property.shape.name,
@@ -83,10 +83,10 @@ impl PropertyName {
     }
 }
 
-/// The property that `word` names, or `None` if it is neither a name, an alias, one of the forms
-/// with an argument, nor a legal user property.
+/// Parses a property name. `None` if `word` is not a name, an alias, a form with an argument, or a valid
+/// user property.
 ///
-/// A word of any length is accepted; nothing but itself is allocated.
+/// Accepts words of any length and allocates no more than the word itself.
 pub fn by_name(word: &str) -> Option<PropertyName> {
     if let Some(property) = table::find(word) {
         return Some(PropertyName::Native(property));

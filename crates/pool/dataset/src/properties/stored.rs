@@ -1,4 +1,4 @@
-//! Properties as they are stored: the table of a directory or snapshot, and the walk upwards.
+//! Stored properties: the table of a directory or snapshot, and inheritance from ancestors.
 //!
 //! Page `docs/format/properties.md`.
 
@@ -15,11 +15,11 @@ use millpond_pool::properties::{PropertySource, PropertyValue};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
-/// The table of properties of one directory or snapshot. Bounded by what its ZAP holds.
+/// The property table of one directory or snapshot. Its size is bounded by its ZAP.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredProperties {
     local: BTreeMap<String, PropertyValue>,
-    /// Every property that has a value here, in the order of the table's hashes.
+    /// Every property with a value here, in hash order.
     names: Vec<String>,
     received: BTreeMap<String, PropertyValue>,
     inherit_marks: Vec<String>,
@@ -73,12 +73,13 @@ impl StoredProperties {
                 stored.local.insert(key, value);
             }
         }
-        // Values that older software does not know stand beside a default made for it.
+        // A value that older software does not know is stored next to a default for that software, and
+        // takes precedence.
         stored.local.extend(unknown_values);
         Ok(stored)
     }
 
-    /// The value in force here and nowhere else, with whether it was received.
+    /// The value set here that is in effect, ignoring ancestors, and whether it was received.
     #[must_use]
     pub fn get(&self, property: &str) -> Option<(&PropertyValue, bool)> {
         if let Some(value) = self.local.get(property) {
@@ -89,7 +90,7 @@ impl StoredProperties {
         }
         self.received.get(property).map(|value| (value, true))
     }
-    /// The value that came with a stream, whether or not it is in force.
+    /// The received value, whether or not it is in effect.
     #[must_use]
     pub fn received(&self, property: &str) -> Option<&PropertyValue> {
         self.received.get(property)
@@ -99,14 +100,14 @@ impl StoredProperties {
     pub fn has_received(&self) -> bool {
         self.has_received
     }
-    /// Names of all properties that have a value here, in the order of their hashes.
+    /// The names of all properties with a value here, in hash order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 }
 
 impl Directory {
-    /// Looks a property up here and, if it is inherited, in the directories above.
+    /// Looks up a property in this directory and, if it is inheritable, in its ancestors.
     ///
     /// # Errors
     /// If a table cannot be read.
@@ -136,7 +137,7 @@ impl Directory {
 }
 
 impl Dataset {
-    /// The properties stored on a snapshot itself (empty for a head: its directory has them).
+    /// The properties stored on a snapshot itself. Empty for a head, whose directory stores them.
     ///
     /// # Errors
     /// If the table cannot be read.
@@ -149,8 +150,7 @@ impl Dataset {
         StoredProperties::load(self.pool(), table, self.name())
     }
 
-    /// Looks a property up: for a snapshot first in its own table, then as inherited from its
-    /// file system or volume.
+    /// Looks up a property. For a snapshot, its own table comes first, then its file system or volume.
     ///
     /// # Errors
     /// If a table cannot be read.
@@ -162,7 +162,7 @@ impl Dataset {
         self.property_with(&self.own_properties()?, property, is_inheritable)
     }
 
-    /// As [`Dataset::property`], with a snapshot's own table given.
+    /// Like [`Dataset::property`], with a snapshot's own table given.
     pub(crate) fn property_with(
         &self,
         own: &StoredProperties,

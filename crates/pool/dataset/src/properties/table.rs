@@ -1,7 +1,7 @@
 //! The properties of file systems, volumes, snapshots and bookmarks.
 //!
-//! Properties without a fixed name (`userquota@W`, `written@SNAP`, user properties) come after
-//! these; see [`super::by_name`].
+//! Properties without a fixed name (`userquota@W`, `written@SNAP`, user properties) follow them in output;
+//! see [`super::by_name`].
 #![allow(non_upper_case_globals)] // Listed, Hidden and the sets of kinds read as words of the table
 
 use super::kind::{DatasetKind, Kinds};
@@ -14,11 +14,11 @@ use millpond_pool::properties::{Edit, Form, NumberForm, Preset, Release, Shape, 
 /// A property of datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatasetProperty {
-    /// Name, type, default.
+    /// Name, type and default.
     pub shape: Shape,
-    /// What it applies to.
+    /// The kinds of datasets that have it.
     pub kinds: Kinds,
-    /// Since when OpenZFS has it.
+    /// The first OpenZFS release that has it.
     pub since: Release,
 }
 
@@ -133,7 +133,7 @@ pub const DATASET_PROPERTIES: [DatasetProperty; 106] = [
     row("defaultprojectobjquota", "DEFAULTPROJECTOBJQUOTA", Number(Count), true, Settable, FS, Preset::Number(0), Listed, V2_4, "<size> | none"),
 ];
 
-/// The property of that name or alias.
+/// Finds a property by name or alias.
 pub fn find(word: &str) -> Option<&'static DatasetProperty> {
     DATASET_PROPERTIES
         .iter()

@@ -1,4 +1,4 @@
-//! The token with which an interrupted receive can be resumed.
+//! The token for resuming an interrupted receive.
 //!
 //! Page `docs/format/properties.md`, "Resume tokens".
 
@@ -10,8 +10,8 @@ use millpond_ondisk::dsl::keys::{RECEIVE_DATASET, resume};
 use std::fmt::Write;
 
 impl Dataset {
-    /// The value of `receive_resume_token` for a dataset that is being received into: `None` if
-    /// there is nothing to resume.
+    /// The value of `receive_resume_token` for a dataset that was being received; `None` if there is
+    /// nothing to resume.
     ///
     /// # Errors
     /// If the dataset's table cannot be read.
@@ -19,7 +19,7 @@ impl Dataset {
         if self.extension(resume::TO_GUID)?.is_some() {
             return self.own_resume_token();
         }
-        // Into a dataset that exists is received by way of a hidden one below it.
+        // A receive into an existing dataset uses a hidden child dataset.
         let hidden = match self.directory().child(RECEIVE_DATASET) {
             Ok(hidden) if !self.is_snapshot() => hidden.head()?,
             Ok(_) | Err(DatasetError::NotFound { .. }) => None,
@@ -63,7 +63,7 @@ impl Dataset {
         if let Some(guids) = self.extension(resume::REDACT_BOOKMARK_SNAPSHOTS)? {
             list.push("book_redact_snaps", NvValue::Uint64Array(guids));
         }
-        // Lists of numbers and one name always encode, and always shrink: most bytes are zeros.
+        // Lists of numbers and one name always encode. They always compress, since most bytes are zero.
         let Ok(packed) = list.encode_native() else {
             return Ok(None);
         };

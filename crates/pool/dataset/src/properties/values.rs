@@ -16,16 +16,16 @@ use millpond_pool::Pool;
 use millpond_pool::properties::{Edit, preset_value};
 use std::collections::{HashMap, HashSet};
 
-/// Works out properties of the datasets of one pool.
+/// Computes properties of the datasets of one pool.
 ///
-/// It remembers what several datasets share (names, what is available, keys of encryption roots),
-/// so that one reader for a whole listing does linear work: make one for each listing. Memory is in
-/// proportion to the directories that it was asked about.
+/// The reader caches data that several datasets share (names, available space, keys of encryption roots),
+/// so a whole listing takes linear time with one reader. Create a new reader for each listing. Memory use
+/// is proportional to the directories queried.
 #[derive(Debug)]
 pub struct PropertyReader {
     pub(super) pool: Arc<Pool>,
     pub(super) names: Names,
-    /// By directory.
+    /// Available bytes by directory.
     pub(super) available: HashMap<ObjectId, u64>,
     crypt_keys: HashMap<ObjectId, Option<CryptKey>>,
     content_kinds: HashMap<ObjectId, ObjectSetKind>,
@@ -33,20 +33,20 @@ pub struct PropertyReader {
     pub(super) loaded: HashMap<ObjectId, Arc<DatasetKey>>,
 }
 
-/// Which properties are wanted. Some take reading: ask for few.
+/// The requested properties. Some require reads, so request only what is needed.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
-    /// Every one that `zfs get all` lists: native ones in their order, then those set by users.
+    /// Every property that `zfs get all` lists: native ones in their order, then user properties.
     All,
-    /// Exactly these. What does not apply or has no value is left out.
+    /// Exactly these properties, without those that do not apply or have no value.
     Named(&'a [PropertyName]),
 }
 
-/// A dataset with what its properties are made from.
+/// A dataset with the sources of its properties.
 pub(super) struct Subject<'a> {
     pub(super) dataset: &'a Dataset,
     pub(super) kind: DatasetKind,
-    /// What it, or what it is a snapshot of, holds.
+    /// The kind of content: that of the dataset, or of the dataset it is a snapshot of.
     content_kind: ObjectSetKind,
     /// A snapshot's own table.
     own: StoredProperties,
@@ -54,7 +54,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl PropertyReader {
-    /// A reader that knows nothing yet.
+    /// Creates a reader with empty caches.
     #[must_use]
     pub fn new(pool: &Arc<Pool>) -> Self {
         Self {
@@ -67,17 +67,17 @@ impl PropertyReader {
         }
     }
 
-    /// Tells the reader that a directory's key is loaded: `keystatus` says so, and what is
-    /// encrypted of its datasets (space by owner) can be shown.
+    /// Registers the loaded key of a directory. `keystatus` then reports the key as loaded, and encrypted
+    /// data of its datasets (space by owner) becomes readable.
     pub fn add_key(&mut self, directory: &Directory, key: Arc<DatasetKey>) {
         self.loaded.insert(directory.id(), key);
     }
 
-    /// Properties of a file system, volume or snapshot.
+    /// Computes properties of a file system, volume or snapshot.
     ///
     /// # Errors
-    /// If something they are made from cannot be read. What lies in a dataset's own objects (such
-    /// as `version`) is merely left out of [`Wanted::All`] when those cannot be read.
+    /// If a source of the values cannot be read. If the dataset's own objects cannot be read,
+    /// [`Wanted::All`] only omits the properties stored there (such as `version`).
     pub fn properties(
         &mut self,
         dataset: &Dataset,
@@ -105,7 +105,7 @@ impl PropertyReader {
         Ok(found)
     }
 
-    /// Properties of a bookmark.
+    /// Computes properties of a bookmark.
     ///
     /// # Errors
     /// If its redaction list cannot be read.
@@ -132,10 +132,10 @@ impl PropertyReader {
         Ok(found)
     }
 
-    /// What a head or snapshot is, for people.
+    /// The kind of a head or snapshot, as users see it.
     ///
     /// # Errors
-    /// If its object set (of a snapshot: that of its head) cannot be read.
+    /// If its object set, or that of a snapshot's head, cannot be read.
     pub fn kind(&mut self, dataset: &Dataset) -> Result<DatasetKind, DatasetError> {
         if dataset.is_snapshot() {
             return Ok(DatasetKind::Snapshot);
@@ -146,7 +146,7 @@ impl PropertyReader {
         })
     }
 
-    /// What a dataset holds: the same for all of its directory, so read once.
+    /// The kind of a dataset's content. It is the same for all datasets of a directory, so it is read once.
     fn content_kind(&mut self, dataset: &Dataset) -> Result<ObjectSetKind, DatasetError> {
         let directory = dataset.directory().id();
         if let Some(known) = self.content_kinds.get(&directory) {
@@ -221,7 +221,8 @@ impl PropertyReader {
         }
     }
 
-    /// Settings that OpenZFS 2.4 shows otherwise than 2.3: the pool tells which of them it has seen.
+    /// Settings that OpenZFS 2.4 prints differently from 2.3. The pool shows which of the two has written
+    /// it.
     fn of_the_times(
         &self,
         subject: &Subject<'_>,
@@ -242,7 +243,7 @@ impl PropertyReader {
         }
     }
 
-    /// What the key object of an encrypted dataset says.
+    /// Properties from the key object of an encrypted dataset.
     fn of_key(
         &mut self,
         dataset: &Dataset,
@@ -261,7 +262,7 @@ impl PropertyReader {
         let Some(key) = self.crypt_key(dataset.directory())? else {
             return Ok(plain());
         };
-        // Format, salt and rounds are right only in the encryption root's own object.
+        // Format, salt and iteration count are valid only in the encryption root's own key object.
         let root = match key.root_directory.some() {
             Some(root) if root != directory => self.crypt_key_of(root)?.unwrap_or(key.clone()),
             _ => key.clone(),
@@ -304,20 +305,20 @@ impl PropertyReader {
         if let Some(known) = self.crypt_keys.get(&id) {
             return Ok(known.clone());
         }
-        // Checks that it is a directory before its parents are followed.
+        // Check that it is a directory before following its parents.
         directory_phys(&self.pool, id)?;
         let directory = Directory::by_id(&self.pool, id)?;
         self.crypt_key(&directory)
     }
 }
 
-/// Both `on` and `sa`.
+/// The number of both `on` and `sa`.
 const XATTR_SA: u64 = 2;
 const KEY_UNAVAILABLE: u64 = 1;
 const KEY_AVAILABLE: u64 = 2;
 
 impl Subject<'_> {
-    /// Whether the property applies: to its kind, and for a snapshot to what it is a snapshot of.
+    /// Whether the property applies to the dataset's kind and, for a snapshot, to the kind of its content.
     fn has(&self, property: &DatasetProperty) -> bool {
         let kinds = property.kinds;
         if !kinds.contains(self.kind) {
@@ -361,7 +362,7 @@ impl Subject<'_> {
         Ok(number.map(|number| Property::new(name, Some(PropertyValue::Number(number)), source)))
     }
 
-    /// The value in force of a setting, the default where nobody set it.
+    /// The effective value of a setting: the set value, or the default.
     fn setting(&self, property: &DatasetProperty) -> Result<Property, DatasetError> {
         let shape = &property.shape;
         let is_inheritable = shape.edit == Edit::Inheritable;
@@ -400,7 +401,7 @@ impl Subject<'_> {
         Ok(stored.received(name).cloned())
     }
 
-    /// Paths grow by what lies between the directory where one was set and this one.
+    /// An inherited mountpoint is extended by the path from the directory that sets it to this one.
     fn mountpoint(&self, property: &DatasetProperty) -> Result<Option<Property>, DatasetError> {
         let name = self.dataset.directory().name();
         let mut found = self.setting(property)?;
@@ -420,7 +421,7 @@ impl Subject<'_> {
     }
 }
 
-/// The block size of volumes that nobody chose, in bytes.
+/// The default block size of volumes in bytes.
 const VOLUME_BLOCK_BYTES: u64 = 16 << 10;
 
 fn is_of_content(name: &str) -> bool {
@@ -429,8 +430,8 @@ fn is_of_content(name: &str) -> bool {
         || (name.starts_with("default") && name.ends_with("quota"))
 }
 
-/// Properties set by users: those set on a snapshot, then on its dataset, then further and further
-/// up, each name where it is met first.
+/// User properties of a snapshot, then of its dataset, then of the ancestors. The first value found for a
+/// name wins.
 fn user_properties(subject: &Subject<'_>) -> Result<Vec<Property>, DatasetError> {
     let mut found: Vec<Property> = vec![];
     let mut seen = HashSet::new();
@@ -451,7 +452,7 @@ fn user_properties(subject: &Subject<'_>) -> Result<Vec<Property>, DatasetError>
     Ok(found)
 }
 
-/// Names that users never see.
+/// Hides names that are internal.
 pub(super) fn visible(name: String) -> Option<String> {
     (!is_origin_of_all(&name)).then_some(name)
 }

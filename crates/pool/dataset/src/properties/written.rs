@@ -1,4 +1,4 @@
-//! How much was written since an earlier state: from sizes and deadlists alone.
+//! Computes how much was written since an earlier state, from sizes and deadlists alone.
 //!
 //! Page `docs/format/space-accounting.md`, "Written".
 
@@ -15,8 +15,8 @@ use millpond_ondisk::{
 use millpond_pool::Pool;
 use millpond_zap::Zap;
 
-/// What a dataset's blocks born after its previous snapshot take, in deflated bytes. Reads two
-/// objects, whatever the number of snapshots.
+/// Deflated bytes of a dataset's blocks born after its previous snapshot. Reads two objects, regardless of
+/// the number of snapshots.
 pub(super) fn since_previous(pool: &Arc<Pool>, phys: &DslDatasetPhys) -> Result<u64, DatasetError> {
     let Some(previous) = phys.previous_snapshot else {
         return Ok(phys.referenced_bytes);
@@ -29,8 +29,8 @@ pub(super) fn since_previous(pool: &Arc<Pool>, phys: &DslDatasetPhys) -> Result<
         .saturating_sub(previous.referenced_bytes))
 }
 
-/// What was written after `since`, an earlier state of the same chain. `None` if it is none.
-/// Reads one deadlist for each snapshot between.
+/// Bytes written after `since`, an earlier state in the same chain of snapshots; `None` if it is not in the
+/// chain. Reads one deadlist per snapshot in between.
 pub(super) fn since(
     pool: &Arc<Pool>,
     phys: &DslDatasetPhys,
@@ -41,7 +41,7 @@ pub(super) fn since(
     let mut later_txg = Txg(u64::MAX);
     loop {
         let previous_txg = at.previous_snapshot_txg;
-        // Each is older than the one after it, or the chain is a cycle.
+        // Each snapshot must be older than the next one; otherwise the chain is a cycle.
         if previous_txg >= later_txg {
             let error = DecodeError::new("DSL dataset", "snapshots are not in order", 16);
             return Err(error).named("chain of snapshots");
@@ -51,7 +51,7 @@ pub(super) fn since(
             return Ok(None);
         };
         if previous_txg < since.txg {
-            // A bookmark of a snapshot that is gone: its own sums say what went before the next one.
+            // A bookmark of a destroyed snapshot stores how much was freed before the next snapshot.
             if since.snapshot.is_some() {
                 return Ok(None);
             }
@@ -85,18 +85,18 @@ fn difference(phys: &DslDatasetPhys, freed: u64, since: &Since) -> u64 {
         .saturating_sub(since.referenced_bytes)
 }
 
-/// The earlier state that is asked about.
+/// The earlier state to compare with.
 pub(super) struct Since {
     pub(super) txg: Txg,
-    /// The snapshot, unless it is a bookmark's.
+    /// The snapshot; `None` for a bookmark.
     pub(super) snapshot: Option<ObjectId>,
     pub(super) referenced_bytes: u64,
-    /// Of a bookmark: what was freed between it and the next snapshot.
+    /// For a bookmark: bytes freed between it and the next snapshot.
     pub(super) freed_before_next: Option<u64>,
 }
 
 impl Since {
-    /// A snapshot.
+    /// The state of a snapshot.
     pub(super) fn snapshot(id: ObjectId, phys: &DslDatasetPhys) -> Self {
         Self {
             txg: phys.creation_txg,
@@ -105,7 +105,7 @@ impl Since {
             freed_before_next: None,
         }
     }
-    /// A bookmark; `None` if it does not carry the sums.
+    /// The state of a bookmark; `None` if the bookmark does not store the totals.
     pub(super) fn bookmark(phys: &BookmarkPhys) -> Option<Self> {
         let has_sums = phys.flags.contains(BookmarkFlags::HAS_FREED_BEFORE_NEXT);
         has_sums.then_some(Self {
@@ -117,7 +117,7 @@ impl Since {
     }
 }
 
-/// The sum over a whole deadlist.
+/// The total of a whole deadlist in bytes.
 fn deadlist_bytes(pool: &Arc<Pool>, id: Option<ObjectId>) -> Result<u64, DatasetError> {
     let Some(object) = deadlist(pool, id)? else {
         return Ok(0);
@@ -132,7 +132,8 @@ fn deadlist_bytes(pool: &Arc<Pool>, id: Option<ObjectId>) -> Result<u64, Dataset
     Ok(header.used_bytes)
 }
 
-/// The sum over the blocks of a deadlist born up to `txg`, which is one of its keys or the end of one.
+/// The total of a deadlist's blocks born up to `txg`, in bytes. `txg` must be a key of the deadlist or the
+/// end of its range.
 fn deadlist_bytes_born_up_to(
     pool: &Arc<Pool>,
     id: Option<ObjectId>,
@@ -161,7 +162,7 @@ fn deadlist_bytes_born_up_to(
     Ok(sum)
 }
 
-/// Before pool version 26 a deadlist is one list, which has to be read through.
+/// Before pool version 26 a deadlist is a single list, which must be read completely.
 fn old_list_bytes_born_up_to(
     pool: &Arc<Pool>,
     object: &Object,
@@ -174,7 +175,8 @@ fn old_list_bytes_born_up_to(
     let mut sum = 0u64;
     let mut next = BlockId(0);
     while left > 0 {
-        // No block of a list is a hole; one would be damage, and an endless one of them too.
+        // A list has no holes. A hole is damage, and without this check a list of holes would be read
+        // without end.
         if object.next_data_block(next).named(DEADLIST)? != Some(next) {
             let error = DecodeError::new("block pointer list", "shorter than its count", 0);
             return Err(error).named(DEADLIST);

@@ -1,4 +1,4 @@
-//! Properties of datasets that OpenZFS made, against what it said of them.
+//! Compares properties of datasets created by OpenZFS with the recorded values.
 #![allow(clippy::unwrap_used, dead_code)]
 
 #[path = "../../../pool/tests/golden_import/images.rs"]
@@ -24,7 +24,7 @@ fn open(case: &Case) -> Arc<Pool> {
     Pool::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
 }
 
-/// Figures that moved between the record and the last transaction group on disk.
+/// Properties that changed between the record and the last txg on disk.
 const MOVES: [&str; 16] = [
     "used",
     "available",
@@ -44,8 +44,8 @@ const MOVES: [&str; 16] = [
     "guid",
 ];
 
-/// Where the sum itself moved after the record: what a checkpoint, deferred frees or special vdevs
-/// hold changed with the last transaction groups, or the state recorded is a later one.
+/// Cases in which even the total changed after the record: the last txgs changed the space held by a
+/// checkpoint, deferred frees or special vdevs, or the record describes a later state.
 const SUM_MOVES: [&str; 6] = [
     "checkpoint",
     "compat-legacy",
@@ -55,7 +55,7 @@ const SUM_MOVES: [&str; 6] = [
     "zil-slog",
 ];
 
-/// Differences that are known and why.
+/// The reason for a known difference.
 fn reason(
     case: &str,
     name: &str,
@@ -75,7 +75,7 @@ fn reason(
     }
 }
 
-/// What a resume token carries, unpacked.
+/// Decompresses the payload of a resume token.
 fn payload(token: &str) -> Option<Vec<u8>> {
     let fields: Vec<&str> = token.split('-').collect();
     let [_, _, length, digits] = fields[..] else {
@@ -98,7 +98,7 @@ fn literal(property: &Property) -> (String, String) {
     (property.literal(shape), property.source.word())
 }
 
-/// A dataset or bookmark of the record.
+/// The properties of a dataset or bookmark of the record.
 fn found_properties(
     pool: &Arc<Pool>,
     reader: &mut PropertyReader,
@@ -250,7 +250,7 @@ fn space_by_owner_is_what_was_recorded() {
                 let found = Dataset::find(&pool, name).unwrap();
                 let is_partial = found.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
                 if is_partial {
-                    continue; // commands refuse to tell
+                    continue; // the commands refuse to list these
                 }
                 if found.is_encrypted().unwrap() {
                     assert!(found.space_by_owner(owners, None).is_err(), "{name}");
@@ -267,7 +267,7 @@ fn space_by_owner_is_what_was_recorded() {
                         .map(|row| (row.id, row.quota_bytes, row.objects_quota))
                         .collect()
                 };
-                // Of pools that lost power the record is of a later state.
+                // For pools that lost power, the record describes a later state.
                 let is_later = case.record["state"]
                     .as_str()
                     .is_some_and(|state| state.contains("import"));
@@ -313,7 +313,7 @@ fn what_was_written_since_a_snapshot_is_the_sum_over_the_snapshots_between() {
             for pair in chain.windows(2) {
                 let [older, newer] = pair else { continue };
                 let since = format!("written@{}", older.snapshot_name().unwrap());
-                // Whole deadlists, summed by their headers on one way and by the formula on the other.
+                // The headers of whole deadlists on one side, the formula on the other.
                 assert_eq!(
                     figure(newer, &since),
                     figure(newer, "written"),
